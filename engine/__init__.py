@@ -6,11 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from engine.chat_session import ChatSession
+    from engine.session.chat_session import ChatSession
     from engine.config import EngineConfig, ModelConfig, SamplingConfig
     from engine.errors import EngineError
-    from engine.generate import TokenEvent
-    from engine.loaded_model import LoadedModel
+    from engine.session.generate import TokenEvent
+    from engine.session.loaded_model import LoadedModel
     from engine.machine.hardware import HardwareProfile
 
 __version__ = "0.1.0"
@@ -26,14 +26,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ChatSession": "engine.chat_session",
+    "ChatSession": "engine.session.chat_session",
     "EngineConfig": "engine.config",
     "EngineError": "engine.errors",
     "HardwareProfile": "engine.machine.hardware",
-    "LoadedModel": "engine.loaded_model",
+    "LoadedModel": "engine.session.loaded_model",
     "ModelConfig": "engine.config",
     "SamplingConfig": "engine.config",
-    "TokenEvent": "engine.generate",
+    "TokenEvent": "engine.session.generate",
 }
 
 

@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 
 if TYPE_CHECKING:
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ.setdefault("PYTEST_QT_API", "pyside6")
@@ -105,7 +105,7 @@ def shared_starter() -> Path:
 @pytest.fixture(scope="session")
 def starter() -> LoadedModel:
     """The starter model as it ships, loaded once for all tests."""
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
 
     return LoadedModel.load("starter-chat")
 
@@ -114,6 +114,6 @@ def starter() -> LoadedModel:
 def reference_starter() -> LoadedModel:
     """The same model computed by the reference: the oracle."""
     from engine.config import EngineConfig
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
 
     return LoadedModel.load("starter-chat", EngineConfig(backend="reference"))

@@ -18,7 +18,7 @@ SHIPPED_RANK, OWN_RANK, FETCHED_RANK = 900, 1000, 1100  # after the catalogue's 
 
 SHIPPED_ID = "hearth/starter-chat"  # of the shipped model, as in engine/library/owned/installed.py
 STARTER = "starter-chat"  # its name in the chat
-SHIPPED_NAMES = (STARTER, "pip")  # its other names, as in engine/opening.py
+SHIPPED_NAMES = (STARTER, "pip")  # its other names, as in engine/loading/opening.py
 
 _FITS = {
     "gpu": (noted("Fits the GPU"), "ok"),

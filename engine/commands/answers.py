@@ -14,8 +14,8 @@ from engine.errors import Cancelled, EngineError
 from engine.job import Job
 
 if TYPE_CHECKING:
-    from engine.generate import GenerationStats, TokenEvent
-    from engine.loaded_model import LoadedModel
+    from engine.session.generate import GenerationStats, TokenEvent
+    from engine.session.loaded_model import LoadedModel
 
 
 def generate(arguments: argparse.Namespace) -> int:
@@ -25,7 +25,7 @@ def generate(arguments: argparse.Namespace) -> int:
     text: list[str] = []
     model: LoadedModel | None = None
     with interrupt_as_cancel() as cancelled:
-        from engine.generate import GenerationStats  # here, because the import is slow
+        from engine.session.generate import GenerationStats  # here, because the import is slow
 
         reason, stats = "cancelled", GenerationStats()
         with suppress(Cancelled):
@@ -75,7 +75,7 @@ def _prompt_tokens(model: LoadedModel, arguments: argparse.Namespace) -> list[in
 def _answer(
     model: LoadedModel, prompt: list[int], arguments: argparse.Namespace, cancelled: Callable[[], bool]
 ) -> Iterator[TokenEvent]:
-    from engine.chat_session import ChatSession
+    from engine.session.chat_session import ChatSession
 
     sampling = model.sampling.changed(_sampling_values(arguments))
     if not arguments.raw:
@@ -119,7 +119,7 @@ def _stats_line(stats: GenerationStats) -> str:
 
 def chat(arguments: argparse.Namespace) -> int:
     """Read lines until end of file or /bye. Ctrl-C cancels the answer, or ends the chat if there is none."""
-    from engine.chat_session import ChatSession
+    from engine.session.chat_session import ChatSession
 
     model = load_model(arguments)
     sampling = model.sampling.changed(_sampling_values(arguments))

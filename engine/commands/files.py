@@ -28,7 +28,7 @@ _ORIGINS = {
 def inspect(arguments: argparse.Namespace) -> int:
     from engine.bundle.bundle import BundleSource
     from engine.model.mapped_weights import turned_bytes
-    from engine.opening import open_named, read_tokenizer
+    from engine.loading.opening import open_named, read_tokenizer
     from engine.text.chat_templates import BASE_NOTE
 
     opened = open_named(arguments.model, arguments.activation)
@@ -163,7 +163,7 @@ def _print_bundle(manifest: Manifest) -> None:
 
 def convert(arguments: argparse.Namespace) -> int:
     from engine.conversion import convert as making
-    from engine.opening import find_model
+    from engine.loading.opening import find_model
 
     try:
         with ProgressBar("Converting") as progress, interrupt_as_cancel() as cancelled:

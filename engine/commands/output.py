@@ -13,7 +13,7 @@ from engine.config import EngineConfig
 from engine.job import Job, never
 
 if TYPE_CHECKING:
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
 
 
 def engine_config(arguments: argparse.Namespace) -> EngineConfig:
@@ -33,7 +33,7 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
 
 
 def load_model(arguments: argparse.Namespace, cancelled: Callable[[], bool] = never) -> LoadedModel:
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
 
     with ProgressBar("Loading") as progress, ProgressBar("Preparing the CPU kernels") as preparing:
         model = LoadedModel.load(arguments.model, engine_config(arguments), Job(cancelled, progress), preparing)

@@ -12,7 +12,7 @@ from engine.job import Job
 
 
 def solve(arguments: argparse.Namespace) -> int:
-    from engine.opening import open_named
+    from engine.loading.opening import open_named
     from engine.placement.solving import solve_model
 
     engine = engine_config(arguments)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.adaptation import Adaptation, can_learn
+from engine.executor.adaptation import Adaptation, can_learn
 from engine.config import MODES, Mode
 from engine.decode.decode_program import why_not as why_no_program
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError
@@ -33,7 +33,7 @@ from engine.gpu.weights.cache import GpuCache, KvRegion
 from engine.gpu.weights.loading import LoadedGpu, load_onto_gpu
 from engine.job import Job
 from engine.model.prefetch import Prefetch, parts_of, spans_of
-from engine.modes import choose_mode
+from engine.loading.modes import choose_mode
 from engine.placement import memory_plan
 from engine.placement.cost_model import UNKNOWN_PCIE_BYTES_PER_S
 from engine.placement.gpu_bytes import kv_layer_bytes
@@ -46,7 +46,7 @@ from native_kernels.cuda.runtime.modules import NoMachineCodeError, interrupted_
 
 if TYPE_CHECKING:
     from engine.gpu.prefill.cold_stream import Rates
-    from engine.load_context import LoadContext
+    from engine.loading.load_context import LoadContext
     from engine.machine.graphics import GpuInfo
     from engine.machine.read_rates import ReadRates
     from engine.model.transformer import FfnExecutor

@@ -15,7 +15,7 @@ from engine.gpu.trial import budget, choice
 from engine.gpu.trial.choice import GpuFullError, GpuUnusableError, OpenedGpu
 from engine.gpu.vram_policy import LEAST_GAIN_BYTES, LOOK_EVERY_S
 from engine.job import Job, never
-from engine.load_context import LoadContext
+from engine.loading.load_context import LoadContext
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
 from engine.placement.machine_figures import with_figures, working_set

@@ -19,7 +19,7 @@ import numpy as np
 from engine.config import Mode
 from engine.errors import InvalidRequestError
 from engine.executor.ffn_bytes import Shares, exact_bytes, ffn_bytes, sparse_bytes
-from engine.generate import decode_one_token, prefill
+from engine.session.generate import decode_one_token, prefill
 from engine.job import Progress
 from engine.machine.cpu_and_ram import process_ram_bytes
 from engine.machine.hardware import HardwareProfile, measure, probe, sample_bytes
@@ -30,7 +30,7 @@ from engine.placement.cost_model import UNKNOWN_GPU_BYTES_PER_S
 from native_kernels.backend import F32, I64
 
 if TYPE_CHECKING:
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
     from engine.model.counters import FfnCounters
     from engine.model.transformer import Decoder, Transformer
     from engine.sparsity.predictor import Kind

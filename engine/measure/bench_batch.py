@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.batch import BatchModel, open_batch
+from engine.session.batch import BatchModel, open_batch
 from engine.errors import InvalidRequestError
 from engine.executor.feed_forward import first_matrix
-from engine.generate import decode_batch, prefill
+from engine.session.generate import decode_batch, prefill
 from engine.gpu.weights.cache import SLOT_STEP
 from engine.job import Progress
 from engine.measure.bench import BenchResult, Floor, described, measured, ram_rate
@@ -27,7 +27,7 @@ from engine.model.kv_cache import KVCache
 from engine.placement.cost_model import UNKNOWN_GPU_BYTES_PER_S
 
 if TYPE_CHECKING:
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
     from engine.model.weights import LayerWeights
 
 

@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import InvalidRequestError, ModelNotFoundError
-from engine.generate import decode_one_token, prefill
+from engine.session.generate import decode_one_token, prefill
 from engine.job import Progress
 from engine.model.kv_cache import KVCache
-from engine.sampling import BrokenLogitsError
+from engine.session.sampling import BrokenLogitsError
 
 if TYPE_CHECKING:
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
     from engine.model.transformer import Transformer
 
 Floats = npt.NDArray[np.float32]

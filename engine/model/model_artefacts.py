@@ -1,6 +1,6 @@
 """Find a model's predictors and statistics: its own artefacts, or other forms that came with the weights.
 
-docs/bundle.md, section 6, defines the precedence. This module loads and checks them; engine/modes.py uses them.
+docs/bundle.md, section 6, defines the precedence. This module loads and checks them; engine/loading/modes.py uses them.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from engine.errors import ContextOverflowError
 from engine.job import Job
-from engine.sampling import make_sampler
+from engine.session.sampling import make_sampler
 from engine.server.failures import failure_of, interrupted, no_model
 from engine.server.likelihoods import Notes
 from engine.server.served import ServedModel
@@ -23,11 +23,11 @@ from engine.text.context_fit import most_chars
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from engine.chat_session import ChatSession
+    from engine.session.chat_session import ChatSession
     from engine.config import SamplingConfig
-    from engine.generate import TokenEvent
-    from engine.loaded_model import LoadedModel
-    from engine.sampling import Sampler
+    from engine.session.generate import TokenEvent
+    from engine.session.loaded_model import LoadedModel
+    from engine.session.sampling import Sampler
 
 KEPT_FREE_BYTES = 512 << 20  # of the RAM, when a cache of its own is made
 
@@ -89,7 +89,7 @@ class ApiAnswers:
         if not ServedModel.of(window.model).answers_to(model):
             raise interrupted("Another model has been loaded meanwhile; /v1/models says which.")
         if self._own is None or self._own.model is not window.model:
-            from engine.chat_session import ChatSession
+            from engine.session.chat_session import ChatSession
 
             own = _has_room(window.model)
             self._own = ChatSession(window.model, adaptation=window.adaptation) if own else window

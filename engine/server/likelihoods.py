@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import SamplingConfig
-from engine.sampling import Sampler, make_sampler
+from engine.session.sampling import Sampler, make_sampler
 from engine.text.tokenizer import TextStream
 
 Logits = NDArray[np.float32]  # [V]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
 
 _STARTED_AT = int(time.time())  # of this process: nobody says when the model was made
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from engine.server.failures import ApiError, interrupted
 
 if TYPE_CHECKING:
-    from engine.generate import FinishReason
+    from engine.session.generate import FinishReason
     from engine.server.api_request import ApiRequest
     from engine.server.likelihoods import TokenLikelihood
 

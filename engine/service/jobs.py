@@ -69,7 +69,7 @@ def checked_arguments(
 
 def _convert(given: Values, job: StagedJob) -> Values:
     from engine.conversion.convert import convert
-    from engine.opening import find_model
+    from engine.loading.opening import find_model
 
     source = find_model(given["source"])
     made = convert(
@@ -86,9 +86,9 @@ def _profile(given: Values, job: StagedJob) -> Values:
     from dataclasses import replace
 
     from engine.config import EngineConfig
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
     from engine.measure.evaluate import read_text
-    from engine.opening import open_named
+    from engine.loading.opening import open_named
     from engine.training import profiler
     from engine.training.plot import check_plot_file, draw_locality
 
@@ -113,7 +113,7 @@ def _train(given: Values, job: StagedJob) -> Values:
     from dataclasses import replace
 
     from engine.config import EngineConfig
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
     from engine.measure.evaluate import read_text
     from engine.training import training
 
@@ -128,7 +128,7 @@ def _train(given: Values, job: StagedJob) -> Values:
 
 def _solve(given: Values, job: StagedJob) -> Values:
     from engine.config import EngineConfig
-    from engine.opening import open_named
+    from engine.loading.opening import open_named
     from engine.placement.solving import solve_model
 
     engine = EngineConfig.from_dict(given.get("engine", {}))

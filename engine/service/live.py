@@ -15,8 +15,8 @@ from engine.service import protocol
 from engine.service.request_events import Emit
 
 if TYPE_CHECKING:
-    from engine.chat_session import ChatSession
-    from engine.generate import GenerationStats
+    from engine.session.chat_session import ChatSession
+    from engine.session.generate import GenerationStats
     from engine.model.counters import FfnCounters
     from engine.model.transformer import Transformer
     from engine.service.neuron_sample import NeuronSample

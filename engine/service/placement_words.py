@@ -13,7 +13,7 @@ from engine.errors import EngineError
 
 if TYPE_CHECKING:
     from engine.gpu.residency import GpuResidency
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
     from engine.placement.placement_problem import Problem
     from engine.placement.solving import Setting
 

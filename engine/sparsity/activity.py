@@ -1,6 +1,6 @@
 """Recent activity of each FFN neuron, and the hot neurons that follow from it: NeuronActivity and its file format.
 
-engine/adaptation.py counts and exchanges neurons.
+engine/executor/adaptation.py counts and exchanges neurons.
 """
 
 from __future__ import annotations

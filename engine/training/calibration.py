@@ -23,7 +23,7 @@ from engine.training.prompts import KindOfText, encode_prompt, read_prompts, rec
 from engine.training.writing import Task, write_texts
 
 if TYPE_CHECKING:
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
 
 PORTION_TOKENS = 8192
 DEFAULT_TOKENS = 32768

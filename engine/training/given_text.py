@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from engine.errors import ChatTemplateError
 
 if TYPE_CHECKING:
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
 
 CONTEXT_TOKENS = 512  # of a sequence: as `eval` cuts text by default
 TURNS = 16  # of a conversation

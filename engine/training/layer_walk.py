@@ -31,7 +31,7 @@ from native_kernels.backend import F32, I64, U8, Operators
 from native_kernels.kv_blocks import KvLayout
 
 if TYPE_CHECKING:
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
 
 # Positions that go through a layer at once, of as many sequences as that takes. 512 are enough for the weights to be
 # unpacked seldom, and few enough that all neurons of a 70B model's layer take 60 MB an array.

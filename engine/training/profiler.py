@@ -34,7 +34,7 @@ from engine.training.prompts import recipe_fingerprint
 from native_kernels.backend import I64
 
 if TYPE_CHECKING:
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
     from engine.model.model_files import OpenedModel
 
 # Fewer say nothing: at 7 % a neuron fires four times in so many.

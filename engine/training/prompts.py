@@ -13,7 +13,7 @@ from engine.assets import asset_root
 from engine.errors import ModelNotFoundError
 
 if TYPE_CHECKING:
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
 
 # chat: a person's message in the chat template, the model's answer to its end; a model without a template of its own
 # goes on with the message as a text. talk: the same, but the model writes on over the ends of turns, both sides of it.

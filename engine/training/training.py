@@ -43,7 +43,7 @@ from engine.training.training_data import LayerSamples, SampleKeeper, TrainingTe
 from engine.training.training_records import LayerRecord
 
 if TYPE_CHECKING:
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
 
 Wanted = Literal["auto", "low_rank", "gate_copy", "cascade", "sign"]
 WANTED: tuple[Wanted, ...] = get_args(Wanted)

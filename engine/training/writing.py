@@ -1,7 +1,7 @@
 """Lets a model write many texts at once: every step takes each of them one token further through the same weights.
 
 So a step reads the weights once for all of them, which is what writing one text after another spends its time on. What
-is written is engine/training/calibration.py's to choose; the engine answers people with engine/generate.py.
+is written is engine/training/calibration.py's to choose; the engine answers people with engine/session/generate.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.executor.exact import ExactExecutor
 from engine.job import Job
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer, check_sequence
-from engine.sampling import Sampler, make_sampler
+from engine.session.sampling import Sampler, make_sampler
 from engine.training.layer_walk import ModelParts
 from native_kernels.backend import F32
 

@@ -2,7 +2,7 @@
 
 Decode runs as a program instead (engine/decode/decode_program.py). The reference computes what has no kernel: embedding
 rows, angles, attention without a cache, and products with a codec that `reads` rejects. Matrices of a model are decoded
-before that happens (engine/backends.py checks).
+before that happens (engine/loading/backends.py checks).
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Side(Protocol):
 class HearthSide:
     def __init__(self, path: Path, mode: str, threads: int, context: int) -> None:
         from engine.config import EngineConfig
-        from engine.loaded_model import LoadedModel
+        from engine.session.loaded_model import LoadedModel
 
         config = EngineConfig(device="cpu", threads=threads, context=context, mode=mode)  # type: ignore[arg-type]
         self._model = LoadedModel.load(path, config)
@@ -53,7 +53,7 @@ class HearthSide:
         self.counters = self._transformer.executor.counters
 
     def prefill(self, tokens: list[int]) -> None:
-        from engine.generate import prefill
+        from engine.session.generate import prefill
 
         self._cache.truncate(0)
         prefill(self._transformer, tokens, self._cache)
@@ -62,7 +62,7 @@ class HearthSide:
         self._cache.truncate(length)
 
     def decode(self, token: int) -> None:
-        from engine.generate import decode_one_token
+        from engine.session.generate import decode_one_token
 
         decode_one_token(self._transformer, token, self._cache)
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.machine.hardware import describe, probe
 from engine.training.calibration import PORTION_TOKENS, SAMPLING, write_portion
 from engine.training.given_text import text_sequences

@@ -11,7 +11,7 @@ from samples.tiny_model import make_tiny_model
 
 from engine.config import EngineConfig
 from engine.conversion.convert import convert
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 
 
 def test_coverage_and_placement() -> None:

@@ -22,7 +22,7 @@ from engine.config import EngineConfig
 from engine.gpu import vram_policy
 from engine.gpu.trial import budget
 from engine.job import Job
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError
 
 MIB = 1 << 20

@@ -12,8 +12,8 @@ import pytest
 from fakes.hot_store import FakeHotStore
 from samples.tiny_model import make_tiny_model
 
-from engine import adaptation as module
-from engine.adaptation import (
+from engine.executor import adaptation as module
+from engine.executor.adaptation import (
     BLOCK_NEURONS,
     PRIOR_TOKENS,
     Adaptation,
@@ -25,13 +25,13 @@ from engine.adaptation import (
     worst_for_best,
 )
 from engine.bundle.artefacts import save_stats
-from engine.chat_session import ChatSession
+from engine.session.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import DiskSpaceError, InvalidRequestError
 from engine.executor.hot_blocks import HotBlocks
 from engine.executor.slots import SlotTable
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.model.counters import FfnCounters
 from engine.placement.solving import solve_model
 from engine.service import protocol

@@ -12,12 +12,12 @@ import pytest
 from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_model
 
-from engine import loaded_model
+from engine.session import loaded_model
 from engine.config import EngineConfig
 from engine.errors import Cancelled
 from engine.gpu.trial import self_test
 from engine.job import Job, run_cancellable
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.placement import solving
 from engine.service import protocol
 from engine.service.host import EngineHost
@@ -143,7 +143,7 @@ def test_in_the_midst_of_what_asks_nobody(
 
 
 def test_while_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine.backends import _compile
+    from engine.loading.backends import _compile
     from native_kernels.cpu.runtime.jit import Kernel
 
     started, ends, wish = threading.Event(), threading.Event(), Wish()

@@ -13,9 +13,9 @@ from samples.tiny_model import make_tiny_model
 ANSWER = """
 import sys
 from engine.config import EngineConfig
-from engine.generate import prefill
+from engine.session.generate import prefill
 from engine.model.kv_cache import KVCache
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from native_kernels.cpu.runtime import jit
 loaded = LoadedModel.load(sys.argv[1], EngineConfig(context=64, threads=2, mode=sys.argv[2]))
 late, fetch = [], jit.Kernel._load

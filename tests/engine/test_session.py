@@ -13,7 +13,7 @@ import pytest
 from samples.tiny_model import make_tiny_model
 
 from engine.assets import starter_model
-from engine.chat_session import ChatSession, shared_prefix
+from engine.session.chat_session import ChatSession, shared_prefix
 from engine.config import KV_CODECS, EngineConfig, SamplingConfig
 from engine.errors import (
     Cancelled,
@@ -23,13 +23,13 @@ from engine.errors import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
-from engine.generate import TokenEvent
+from engine.session.generate import TokenEvent
 from engine.job import Job
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.model.kv_cache import KVCache
 from engine.model.weights import open_model
-from engine.modes import choose_mode
-from engine.opening import choose_context
+from engine.loading.modes import choose_mode
+from engine.loading.opening import choose_context
 from engine.text.context_fit import KEPT_SHARE_AFTER_DROP, SMALLEST_ANSWER_TOKENS, ChatMessage
 from engine.text.tokenizer import Tokenizer
 
@@ -345,7 +345,7 @@ def test_the_memory_for_the_context_is_asked_for_with_the_weights(monkeypatch: p
         asked.append((extra_bytes, mapped_bytes))
         raise Cancelled
 
-    monkeypatch.setattr("engine.loaded_model.load_weights", load_weights)
+    monkeypatch.setattr("engine.session.loaded_model.load_weights", load_weights)
     for codec in KV_CODECS:
         with pytest.raises(Cancelled):
             LoadedModel.load("starter-chat", EngineConfig(context=64, kv_cache=codec, mode="exact"))

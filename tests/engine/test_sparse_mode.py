@@ -19,18 +19,18 @@ from samples.tiny_model import make_tiny_model
 from support.shown_text import numbers_in
 
 from engine.bundle import artefacts
-from engine.chat_session import ChatSession
+from engine.session.chat_session import ChatSession
 from engine.commands import cli
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import ArtifactMismatchError, ModelFormatError, UnsupportedModelError
-from engine.generate import decode_one_token
-from engine.loaded_model import LoadedModel
+from engine.session.generate import decode_one_token
+from engine.session.loaded_model import LoadedModel
 from engine.measure import bench
 from engine.measure.evaluate import last_logits, perplexity
 from engine.model.kv_cache import KVCache
 from engine.model.model_files import open_model
-from engine.modes import SparseCost, choose_mode, measure_sparse_cost, read_predictors
+from engine.loading.modes import SparseCost, choose_mode, measure_sparse_cost, read_predictors
 from engine.service import protocol
 from engine.service.host import EngineHost
 from engine.sparsity.predictor import Budget, MeasuredText
@@ -342,7 +342,7 @@ GENERATOR = Path(__file__).resolve().parents[3] / "shared" / "tools" / "make_syn
 def test_a_synthetic_powerinfer_model_expects_what_its_generator_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, has_room: bool, backend: Any, held: str
 ) -> None:
-    monkeypatch.setattr("engine.modes._has_room", lambda n_bytes: has_room)
+    monkeypatch.setattr("engine.loading.modes._has_room", lambda n_bytes: has_room)
     file = tmp_path / "synthetic.gguf"
 
     def tool(*argv: str) -> str:

@@ -12,7 +12,7 @@ from samples.placement_cases import a_profile
 
 from engine.config import EngineConfig
 from engine.gpu.trial import choice, self_test
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.machine.graphics import GpuInfo
 
 GIB = 1 << 30

@@ -14,7 +14,7 @@ from typing import cast
 
 import numpy as np
 
-from engine.batch import angles_of, check_batch, count, renew
+from engine.session.batch import angles_of, check_batch, count, renew
 from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryError, InvalidRequestError
 from engine.executor.dense import DenseExecutor

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.backends import Backend
+from engine.loading.backends import Backend
 from engine.config import EngineConfig
 from engine.errors import Cancelled, DeviceUnavailableError
 from engine.gpu.trial import budget, self_test

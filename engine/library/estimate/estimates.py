@@ -18,7 +18,7 @@ from engine.library.estimate.coverage import stats_of, variants_of
 from engine.library.estimate.machines import KnownMachine
 from engine.library.estimate.shapes import ShapeBytes, bytes_of, config_of, one_layer_of_each, scaled
 from engine.library.records import CatalogueEntry, Estimate, Fits, ModelFormat, ModelShape, Source, Sparsity
-from engine.opening import default_context
+from engine.loading.opening import default_context
 from engine.placement import memory_plan
 from engine.placement.activity import activity_of
 from engine.placement.cost_model import Machine

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from engine.adaptation import can_learn, learned_stats
+from engine.executor.adaptation import can_learn, learned_stats
 from engine.bundle import artefacts
 from engine.config import EngineConfig, KvCodec, Mode, ModelConfig
 from engine.errors import DeviceMemoryError, EngineError
@@ -27,7 +27,7 @@ from engine.machine.graphics import GpuInfo
 from engine.machine.read_rates import ReadRates
 from engine.model.model_artefacts import predictor_sizes, read_predictor, read_stats
 from engine.model.model_files import OpenedModel, open_model
-from engine.opening import default_context
+from engine.loading.opening import default_context
 from engine.placement import memory_plan
 from engine.placement.activity import activity_of
 from engine.placement.concurrent_reads import known_read_rates

@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine import generate
-from engine.chat_session import ChatSession
+from engine.session import generate
+from engine.session.chat_session import ChatSession
 from engine.commands import cli
 from engine.commands.console import ProgressBar
 from engine.config import KV_CODECS
-from engine.generate import TokenEvent
-from engine.loaded_model import LoadedModel
+from engine.session.generate import TokenEvent
+from engine.session.loaded_model import LoadedModel
 from engine.measure import bench, bench_batch
 from engine.model.weights import open_model
 from engine.text.context_fit import ChatMessage, Fitted
@@ -328,7 +328,7 @@ def test_json_is_whole_however_early_the_interrupt_comes(
         signal.raise_signal(signal.SIGINT)
         return open_model(*arguments, **options)
 
-    monkeypatch.setattr("engine.loaded_model.open_model", interrupting)
+    monkeypatch.setattr("engine.session.loaded_model.open_model", interrupting)
     assert cli.main([*QUESTION, "--json"]) == 130
     values = json.loads(capsys.readouterr().out)
     assert (values["tokens"], values["text"], values["finish_reason"]) == ([], "", "cancelled")
@@ -342,7 +342,7 @@ def test_a_second_interrupt_does_not_wait(capsys: pytest.CaptureFixture[str], mo
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("the second interrupt was swallowed")
 
-    monkeypatch.setattr("engine.loaded_model.load_weights", stuck)
+    monkeypatch.setattr("engine.session.loaded_model.load_weights", stuck)
     assert cli.main(QUESTION) == 130
     assert capsys.readouterr().out == ""
 

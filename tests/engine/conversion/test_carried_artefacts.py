@@ -18,18 +18,18 @@ from samples.tiny_model import make_tiny_model
 
 from engine.bundle import artefacts
 from engine.bundle.bundle import open_bundle, verify
-from engine.chat_session import ChatSession
+from engine.session.chat_session import ChatSession
 from engine.commands import cli
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion import convert as convert_module
 from engine.conversion.convert import convert
 from engine.errors import Cancelled, DiskSpaceError
 from engine.job import Job
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.measure.evaluate import last_logits
 from engine.model.model_artefacts import predictor_place, read_stats
 from engine.model.model_files import open_model
-from engine.modes import read_predictors
+from engine.loading.modes import read_predictors
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.stats import NeuronStats
 from native_kernels.cpu.runtime import isa
@@ -136,7 +136,7 @@ def test_predictors_keep_their_codec(tmp_path: Path, dtype: torch.dtype, monkeyp
     folder = make_tiny_model(tmp_path / "m", dtype="float16")
     write_predictors(folder / "predictor", dtype)
     bundle = convert(folder, tmp_path / "b", "q8_0").bundle
-    monkeypatch.setattr("engine.modes._has_room", lambda n_bytes: False)
+    monkeypatch.setattr("engine.loading.modes._has_room", lambda n_bytes: False)
     ours, theirs = read_predictors(open_model(bundle)), read_predictors(open_model(folder))
     assert (
         ours.layers[0].low_rank.a.codec

@@ -18,7 +18,7 @@ from engine.config import EngineConfig
 from engine.conversion.convert import convert
 from engine.errors import InvalidRequestError
 from engine.executor.exact import ExactExecutor
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.model.families import config_from_hf
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer

@@ -10,20 +10,20 @@ from family_models import CASES, CONTEXT, Reference, make_reference
 from samples.recoded_gguf import recode
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.backends import Backend, choose_backend
-from engine.chat_session import ChatSession
+from engine.loading.backends import Backend, choose_backend
+from engine.session.chat_session import ChatSession
 from engine.config import EngineConfig, Mode, ModelConfig, SamplingConfig
 from engine.decode.decode_program import DecodeProgram, why_not
 from engine.errors import Cancelled, ContextOverflowError, KernelUnavailableError, TokenizerMismatchError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.sparse import SparseExecutor
-from engine.generate import decode_one_token, generate
-from engine.loaded_model import LoadedModel
+from engine.session.generate import decode_one_token, generate
+from engine.session.loaded_model import LoadedModel
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import ModelWeights, load_weights, open_model
-from engine.sampling import make_sampler
+from engine.session.sampling import make_sampler
 from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from native_kernels.backend import F32, PackedMatrix
 from native_kernels.cpu.blocks.unpack import UNPACKERS
@@ -285,7 +285,7 @@ def test_where_kernels_cannot_run_the_reference_does_and_the_reason_is_kept(
 
     by_kernels = LoadedModel.load(path, EngineConfig(context=32))
     assert by_kernels.backend.name.startswith("CPU kernels (")
-    monkeypatch.setattr("engine.backends.self_test", broken)
+    monkeypatch.setattr("engine.loading.backends.self_test", broken)
     by_reference = LoadedModel.load(path, EngineConfig(context=32))
     assert by_reference.backend.name == "reference"
     assert "no room for code" in by_reference.backend.reason

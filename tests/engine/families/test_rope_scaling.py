@@ -19,11 +19,11 @@ from family_models import (
     make_reference,
 )
 
-from engine.backends import choose_backend
+from engine.loading.backends import choose_backend
 from engine.config import BackendName, ModelConfig
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
-from engine.generate import decode_one_token, prefill
+from engine.session.generate import decode_one_token, prefill
 from engine.model.families import config_from_gguf, config_from_hf
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer

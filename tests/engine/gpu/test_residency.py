@@ -18,8 +18,8 @@ from fakes.prefill import HostDevice
 from samples.placements import a_placement
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine import loaded_model as loading
-from engine.chat_session import ChatSession
+from engine.session import loaded_model as loading
+from engine.session.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import DeviceFailedError, DeviceMemoryError, DeviceUnavailableError
@@ -28,7 +28,7 @@ from engine.gpu.placed_model import PlacedModel
 from engine.gpu.prefill import pinned_weights
 from engine.gpu.prefill.pinned_weights import PinnedWeights
 from engine.gpu.trial import budget, choice, self_test
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
@@ -412,7 +412,7 @@ def test_two_conversations_take_turns_on_the_gpu(machine: FakeGpuMachine, tiny: 
 def test_hot_neurons_are_learned_and_kept_for_the_next_time(
     machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from engine.adaptation import Adaptation
+    from engine.executor.adaptation import Adaptation
     from engine.placement import memory_plan
 
     monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)

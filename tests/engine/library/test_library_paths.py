@@ -52,7 +52,7 @@ def sound(library: Library, id: str) -> bool:
 
 def test_models_folder_with_any_name(odd: Path, tmp_path: Path) -> None:
     from engine.config import EngineConfig
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
 
     library = Library(odd / "models")
     gguf = make_tiny_gguf(tmp_path / "a.gguf")

@@ -65,7 +65,7 @@ def kinds(folder: Path) -> dict[str, Path]:
 @pytest.mark.parametrize("kind", ["gguf", "powerinfer", "split", "folder", "bundle"])
 def test_every_kind_is_taken_in_and_loads(library: Library, tmp_path: Path, kind: str, copy: bool) -> None:
     from engine.config import EngineConfig
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
 
     path = kinds(tmp_path / "mine")[kind]
     before = tree(tmp_path / "mine")
@@ -86,7 +86,7 @@ def test_every_kind_is_taken_in_and_loads(library: Library, tmp_path: Path, kind
 
 def test_an_installed_model_loads_by_its_name(tmp_path: Path) -> None:
     from engine.config import EngineConfig
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
 
     Library().add(make_tiny_gguf(tmp_path / "a.gguf"), name="Anna")
     for name in ("Anna", "local/anna"):

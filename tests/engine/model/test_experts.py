@@ -14,7 +14,7 @@ from samples.raw_gguf import write_gguf
 from samples.recoded_gguf import recode
 
 from engine.bundle.bundle import BundleSource
-from engine.chat_session import ChatSession
+from engine.session.chat_session import ChatSession
 from engine.commands import cli
 from engine.config import EngineConfig, ModelConfig, SamplingConfig
 from engine.conversion.convert import convert
@@ -24,7 +24,7 @@ from engine.executor.exact import ExactExecutor
 from engine.executor.ffn_bytes import ffn_bytes
 from engine.executor.sparse import SparseExecutor
 from engine.formats.gguf import open_gguf
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.model.expert_stack import ExpertStack
 from engine.model.families import config_from_gguf, config_from_hf
 from engine.model.kv_cache import KVCache

@@ -16,13 +16,13 @@ from samples.raw_gguf import make_tiny_powerinfer
 from samples.recoded_gguf import recode
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.chat_session import ChatSession
+from engine.session.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import HostMemoryError, InvalidRequestError, ModelFormatError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.model import mapped_weights
 from engine.model import weights as weights_module
 from engine.model.kv_cache import KVCache

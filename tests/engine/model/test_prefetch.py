@@ -14,10 +14,10 @@ from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_model
 
 from engine.assets import starter_model
-from engine.chat_session import ChatSession
+from engine.session.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.model import prefetch
 from engine.model.model_files import open_model
 from engine.model.pages import mapping_of

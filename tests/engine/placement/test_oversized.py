@@ -16,7 +16,7 @@ from support.shown_text import numbers_in
 
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import HostMemoryError
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.hardware import HardwareProfile
 from engine.placement import memory_plan
@@ -244,7 +244,7 @@ def little_ram(path: Path, n_bytes: int, vram: int | None = None) -> EngineConfi
 
 
 def test_loading_refuses_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine import loaded_model
+    from engine.session import loaded_model
 
     path = make_tiny_model(tmp_path / "m")
     engine = little_ram(tmp_path / "small.json", 512 << 20)

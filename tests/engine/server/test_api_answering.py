@@ -11,9 +11,9 @@ import pytest
 from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_model
 
-from engine.chat_session import ChatSession
+from engine.session.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.server import answering
 from engine.server.answering import ApiAnswers
 from engine.server.api_request import ApiRequest

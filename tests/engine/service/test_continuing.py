@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from engine.chat_session import ChatSession
+from engine.session.chat_session import ChatSession
 from engine.config import SamplingConfig
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.text.chat_template import ChatTemplate
 from engine.text.context_fit import ChatMessage
 from engine.text.tokenizer import Tokenizer

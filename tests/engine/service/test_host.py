@@ -155,7 +155,7 @@ def test_a_fault_of_our_own_is_reported_with_its_traceback(heard: Heard, monkeyp
     def broken(*args: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("engine.chat_session.ChatSession.chat", broken)
+    monkeypatch.setattr("engine.session.chat_session.ChatSession.chat", broken)
     heard.run(protocol.Generate("1", HELLO))
     failed = heard.of("1")[-1]
     assert failed.crash
@@ -283,7 +283,7 @@ def test_the_process_ends_soon_when_its_stdin_closes_in_the_middle_of_an_answer(
 
 def test_a_call_that_does_not_look_up_keeps_no_process_alive() -> None:
     script = (
-        "import time, engine.service.stdio as h, engine.loaded_model as s\n"
+        "import time, engine.service.stdio as h, engine.session.loaded_model as s\n"
         "s.LoadedModel.load = lambda *a: time.sleep(3600)\n"
         "h.LAST_BREATH_S = 0.1\n"
         "h.serve_stdio()\n"
@@ -359,7 +359,7 @@ def test_an_id_may_be_used_again_after_it_was_cancelled(heard: Heard) -> None:
 
 def test_what_a_library_prints_does_not_reach_the_window() -> None:
     script = (
-        "import engine.service.stdio as h, engine.loaded_model as s\n"
+        "import engine.service.stdio as h, engine.session.loaded_model as s\n"
         "s.LoadedModel.load = lambda *a: print('chatter', flush=True)\n"
         "h.serve_stdio()\n"
     )

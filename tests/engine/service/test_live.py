@@ -12,10 +12,10 @@ import pytest
 from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.adaptation import Adaptation
-from engine.chat_session import ChatSession
+from engine.executor.adaptation import Adaptation
+from engine.session.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.service import protocol
 from engine.service.host import EngineHost
 from engine.service.live import EVERY_S, FIRST_S, LiveFeed

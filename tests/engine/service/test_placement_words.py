@@ -12,7 +12,7 @@ from support.shown_text import numbers_in
 
 from engine.config import EngineConfig
 from engine.errors import ArtifactMismatchError
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.placement import solving
 from engine.service.placement_words import about, gib, memory_of, placement_of
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from engine.chat_session import ChatSession, shared_prefix
+from engine.session.chat_session import ChatSession, shared_prefix
 from engine.errors import ContextOverflowError, InvalidRequestError
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.service import protocol
 from engine.service.host import EngineHost
 from engine.text.attached_texts import AttachedTexts

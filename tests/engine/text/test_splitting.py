@@ -18,7 +18,7 @@ from samples.tiny_model import make_tiny_model
 
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.model.weights import open_model
-from engine.opening import read_tokenizer
+from engine.loading.opening import read_tokenizer
 from engine.text.splitting import _CASED, _NAMED
 from engine.text.tokenizer import Tokenizer
 

@@ -13,7 +13,7 @@ from engine import assets
 from engine.config import EngineConfig
 from engine.errors import Cancelled, InvalidRequestError, ModelNotFoundError
 from engine.job import Job
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.training import calibration, prompts
 from engine.training.calibration import calibration_texts, write_portion
 from engine.training.prompts import KINDS, encode_prompt, read_prompts, recipe_fingerprint, usable_kinds

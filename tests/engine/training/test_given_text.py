@@ -7,7 +7,7 @@ from samples.tiny_model import make_tiny_model
 
 from engine.config import EngineConfig
 from engine.errors import ChatTemplateError
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.training import given_text
 from engine.training.given_text import text_sequences
 

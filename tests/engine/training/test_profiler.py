@@ -25,7 +25,7 @@ from engine.errors import (
     UnsupportedModelError,
 )
 from engine.job import Job
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.model.model_artefacts import read_stats
 from engine.sparsity.stats import NeuronStats
 from engine.training import calibration, profiler

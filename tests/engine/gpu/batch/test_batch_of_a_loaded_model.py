@@ -12,9 +12,9 @@ from fakes.batch_operators import FakeBatchOps
 from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_model
 
-from engine.batch import open_batch
+from engine.session.batch import open_batch
 from engine.errors import ContextOverflowError
-from engine.generate import decode_batch, decode_one_token
+from engine.session.generate import decode_batch, decode_one_token
 from engine.gpu import placed_model
 from engine.measure.bench_batch import run_batch
 from engine.placement import memory_plan

@@ -15,7 +15,7 @@ from support.gpu_tokens import CONTEXT, recoded, some_hot
 
 from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryError, InvalidRequestError
-from engine.generate import decode_batch
+from engine.session.generate import decode_batch
 from engine.model.weights import ModelWeights, load_weights, open_model
 from engine.placement import memory_plan
 from native_kernels.cpu.runtime.pool import Pool, Program

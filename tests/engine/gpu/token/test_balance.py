@@ -15,9 +15,9 @@ from fakes.gpu_machine import GIB, FakeGpuMachine
 from samples.raw_gguf import make_tiny_powerinfer
 from samples.tiny_model import make_tiny_model
 
-from engine import loaded_model
+from engine.session import loaded_model
 from engine.bundle.artefacts import save_stats
-from engine.chat_session import ChatSession
+from engine.session.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled, DeviceFailedError
 from engine.gpu import placed_model, vram_policy
@@ -25,7 +25,7 @@ from engine.gpu.token import balance
 from engine.gpu.token.cpu_calls import COLD, LISTING
 from engine.gpu.token.decode_program import GpuDecodeProgram
 from engine.job import Job
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.machine.hardware import HardwareProfile, choose_gpu, probe
 from engine.machine.measured_hardware import recall_expected, remember
 from engine.machine.read_rates import ReadRates

@@ -26,7 +26,7 @@ from engine.job import Job
 from engine.model.model_files import OpenedModel, open_model
 from engine.model.pages import ask_for, let_go
 from engine.model.weights import Hold, ModelWeights, load_weights
-from engine.modes import read_predictors
+from engine.loading.modes import read_predictors
 from engine.placement.gpu_bytes import kv_layer_bytes
 from engine.placement.model_bytes import ModelBytes, PredictorBytes
 from engine.sparsity.placement import Placement

@@ -84,7 +84,7 @@ def test_the_cache_lies_where_the_hubs_client_puts_it(tmp_path: Path, monkeypatc
 
 def test_a_model_in_the_cache_is_listed_and_loads_without_a_copy(library: Library, cache: Path, tmp_path: Path) -> None:
     from engine.config import EngineConfig
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
 
     snapshot = put(cache, "maker/Tiny", folder_files(tmp_path))
     before = state_of(cache)

@@ -16,7 +16,7 @@ from engine.config import EngineConfig
 from engine.library.owned.installed import STARTER_ID, Library
 from engine.library.owned.other_programs import models_of_other_programs
 from engine.library.records import InstalledModel
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from installer.make_starter_model import make_gguf
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the folders of a home on Linux")

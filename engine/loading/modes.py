@@ -105,14 +105,14 @@ class ModeChooser:
     @cached_property
     def stored_predictor(self) -> Predictor:
         """The model's predictor as stored. Raises: as `read_predictors`."""
-        from engine.backends import multiplies
+        from engine.loading.backends import multiplies
 
         return read_predictors(self._opened, lambda codec: multiplies(self._operators, codec))
 
     @cached_property
     def predictor(self) -> Predictor:
         """The predictor in the layout for computing. Raises: as `read_predictors`."""
-        from engine.backends import multiplies
+        from engine.loading.backends import multiplies
 
         read = self.stored_predictor
         if multiplies(self._operators, "q4_0.lanes"):

@@ -1,6 +1,6 @@
 """ChatSession: a conversation with a loaded model. Its KV cache is reused as far as the next prompt matches.
 
-engine/generate.py computes the answers.
+engine/session/generate.py computes the answers.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
-from engine.adaptation import Adaptation
+from engine.executor.adaptation import Adaptation
 from engine.config import SamplingConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, InvalidRequestError
-from engine.generate import TokenEvent, generate
+from engine.session.generate import TokenEvent, generate
 from engine.job import Job
-from engine.loaded_model import LoadedModel
+from engine.session.loaded_model import LoadedModel
 from engine.model.transformer import Transformer
-from engine.sampling import Sampler, make_sampler
+from engine.session.sampling import Sampler, make_sampler
 from engine.text.attached_texts import AttachedTexts, Portion
 from engine.text.context_fit import KEPT_SHARE_AFTER_DROP, ChatMessage, ChatRoom, Fitted, Overflow
 from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError

@@ -17,7 +17,7 @@ from native_kernels.backend import F32, I64
 
 if TYPE_CHECKING:
     from engine.config import Mode
-    from engine.loaded_model import LoadedModel
+    from engine.session.loaded_model import LoadedModel
     from engine.model.counters import FfnCounters
     from engine.model.kv_cache import KVCache
 
@@ -31,7 +31,7 @@ class BatchModel(Protocol):
     counters: FfnCounters
 
     def step(self, tokens: I64, caches: Sequence[KVCache]) -> F32:
-        """Decode one step, as engine.generate.decode_batch."""
+        """Decode one step, as engine.session.generate.decode_batch."""
 
     def reset(self) -> None:
         """Reset all counts."""

@@ -1,7 +1,7 @@
 """LoadedModel: a model in memory, shared by any number of conversations, and the steps that load it.
 
 Loading resolves the files, chooses the device, fits the context into memory, reads the weights, and prepares the
-kernels and the GPU's part. engine/gpu/trial/choice.py chooses the device, engine/modes.py the mode.
+kernels and the GPU's part. engine/gpu/trial/choice.py chooses the device, engine/loading/modes.py the mode.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.backends import Backend, choose_backend
+from engine.loading.backends import Backend, choose_backend
 from engine.config import EngineConfig, KvCodec, Mode, SamplingConfig
 from engine.executor.hot_blocks import HotBlocks
 from engine.gpu.residency import GpuResidency, load_residency
 from engine.gpu.trial import choice
 from engine.job import Job, Progress, run_cancellable
-from engine.load_context import LoadContext
+from engine.loading.load_context import LoadContext
 from engine.load_steps import LoadSteps
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
@@ -28,8 +28,8 @@ from engine.model.kv_cache import KVCache
 from engine.model.prefetch import Prefetch, parts_of, spans_of
 from engine.model.transformer import Transformer
 from engine.model.weights import Hold, OpenedModel, load_weights, open_model
-from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
-from engine.opening import choose_context, find_model, read_tokenizer
+from engine.loading.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
+from engine.loading.opening import choose_context, find_model, read_tokenizer
 from engine.placement.machine_figures import forget_hasty
 from engine.placement.memory_plan import budgets_of
 from engine.placement.model_bytes import ModelBytes
