@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from engine.session.chat_session import ChatSession
     from engine.config import EngineConfig, ModelConfig, SamplingConfig
     from engine.errors import EngineError
+    from engine.machine.hardware import HardwareProfile
+    from engine.session.chat_session import ChatSession
     from engine.session.generate import TokenEvent
     from engine.session.loaded_model import LoadedModel
-    from engine.machine.hardware import HardwareProfile
 
 __version__ = "0.1.0"
 __all__ = [

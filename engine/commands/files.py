@@ -27,8 +27,9 @@ _ORIGINS = {
 
 def inspect(arguments: argparse.Namespace) -> int:
     from engine.bundle.bundle import BundleSource
+    from engine.loading.opening import read_tokenizer
     from engine.model.mapped_weights import turned_bytes
-    from engine.loading.opening import open_named, read_tokenizer
+    from engine.session.resolve_model import open_named
     from engine.text.chat_templates import BASE_NOTE
 
     opened = open_named(arguments.model, arguments.activation)
@@ -163,7 +164,7 @@ def _print_bundle(manifest: Manifest) -> None:
 
 def convert(arguments: argparse.Namespace) -> int:
     from engine.conversion import convert as making
-    from engine.loading.opening import find_model
+    from engine.session.resolve_model import find_model
 
     try:
         with ProgressBar("Converting") as progress, interrupt_as_cancel() as cancelled:

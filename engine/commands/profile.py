@@ -17,7 +17,7 @@ from engine.training.profiler import Profiled
 
 def profile(arguments: argparse.Namespace) -> int:
     from engine.measure.evaluate import read_text
-    from engine.loading.opening import open_named
+    from engine.session.resolve_model import open_named
     from engine.training import profiler
     from engine.training.plot import check_plot_file, draw_locality
 

@@ -12,8 +12,8 @@ from engine.job import Job
 
 
 def solve(arguments: argparse.Namespace) -> int:
-    from engine.loading.opening import open_named
     from engine.placement.solving import solve_model
+    from engine.session.resolve_model import open_named
 
     engine = engine_config(arguments)
     opened = open_named(arguments.model, arguments.activation)

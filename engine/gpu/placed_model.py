@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.executor.adaptation import Adaptation, can_learn
 from engine.config import MODES, Mode
 from engine.decode.decode_program import why_not as why_no_program
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError
+from engine.executor.adaptation import Adaptation, can_learn
 from engine.executor.hot_blocks import HotBlocks
 from engine.gpu.batch.batch import GpuBatch, batch_ops, open_gpu_batch
 from engine.gpu.placement_text import is_for_want_of_memory, placement_summary, why_unused
@@ -32,8 +32,8 @@ from engine.gpu.vram_policy import VramPolicy
 from engine.gpu.weights.cache import GpuCache, KvRegion
 from engine.gpu.weights.loading import LoadedGpu, load_onto_gpu
 from engine.job import Job
-from engine.model.prefetch import Prefetch, parts_of, spans_of
 from engine.loading.modes import choose_mode
+from engine.model.prefetch import Prefetch, parts_of, spans_of
 from engine.placement import memory_plan
 from engine.placement.cost_model import UNKNOWN_PCIE_BYTES_PER_S
 from engine.placement.gpu_bytes import kv_layer_bytes

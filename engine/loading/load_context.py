@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.loading.backends import Backend
 from engine.config import EngineConfig, KvCodec
 from engine.load_steps import LoadSteps
+from engine.loading.backends import Backend
+from engine.loading.modes import ModeChooser
 from engine.machine.cpu_and_ram import RamInfo
 from engine.model.model_files import OpenedModel
 from engine.model.weights import ModelWeights
-from engine.loading.modes import ModeChooser
 from native_kernels.kv_blocks import KvLayout
 
 

@@ -19,7 +19,6 @@ import numpy as np
 from engine.config import Mode
 from engine.errors import InvalidRequestError
 from engine.executor.ffn_bytes import Shares, exact_bytes, ffn_bytes, sparse_bytes
-from engine.session.generate import decode_one_token, prefill
 from engine.job import Progress
 from engine.machine.cpu_and_ram import process_ram_bytes
 from engine.machine.hardware import HardwareProfile, measure, probe, sample_bytes
@@ -27,12 +26,13 @@ from engine.measure.token_bytes import token_bytes
 from engine.model.kv_cache import KVCache
 from engine.model.router import Routing
 from engine.placement.cost_model import UNKNOWN_GPU_BYTES_PER_S
+from engine.session.generate import decode_one_token, prefill
 from native_kernels.backend import F32, I64
 
 if TYPE_CHECKING:
-    from engine.session.loaded_model import LoadedModel
     from engine.model.counters import FfnCounters
     from engine.model.transformer import Decoder, Transformer
+    from engine.session.loaded_model import LoadedModel
     from engine.sparsity.predictor import Kind
 
 Floor = Callable[[float], float]  # bytes/s of the RAM -> least seconds of a token

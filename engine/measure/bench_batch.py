@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.session.batch import BatchModel, open_batch
 from engine.errors import InvalidRequestError
 from engine.executor.feed_forward import first_matrix
-from engine.session.generate import decode_batch, prefill
 from engine.gpu.weights.cache import SLOT_STEP
 from engine.job import Progress
 from engine.measure.bench import BenchResult, Floor, described, measured, ram_rate
 from engine.measure.token_bytes import TokenBytes
 from engine.model.kv_cache import KVCache
 from engine.placement.cost_model import UNKNOWN_GPU_BYTES_PER_S
+from engine.session.batch import BatchModel, open_batch
+from engine.session.generate import decode_batch, prefill
 
 if TYPE_CHECKING:
-    from engine.session.loaded_model import LoadedModel
     from engine.model.weights import LayerWeights
+    from engine.session.loaded_model import LoadedModel
 
 
 def run_batch(

@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import InvalidRequestError, ModelNotFoundError
-from engine.session.generate import decode_one_token, prefill
 from engine.job import Progress
 from engine.model.kv_cache import KVCache
+from engine.session.generate import decode_one_token, prefill
 from engine.session.sampling import BrokenLogitsError
 
 if TYPE_CHECKING:
-    from engine.session.loaded_model import LoadedModel
     from engine.model.transformer import Transformer
+    from engine.session.loaded_model import LoadedModel
 
 Floats = npt.NDArray[np.float32]
 Arithmetic = Literal["decode", "prefill"]

@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from engine.executor.adaptation import can_learn, learned_stats
 from engine.bundle import artefacts
 from engine.config import MODES, EngineConfig, KvCodec, Mode
 from engine.errors import Cancelled, DeviceUnavailableError, EngineError, UnsupportedModelError
+from engine.executor.adaptation import can_learn, learned_stats
 from engine.job import Job, run_cancellable
+from engine.loading.opening import choose_context
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
 from engine.machine.measured_hardware import load_profile, recall_expected
 from engine.model.mapped_weights import turned_bytes
 from engine.model.model_artefacts import no_predictors, read_predictor, read_stats
-from engine.loading.opening import choose_context
 from engine.placement import fingerprints, memory_plan
 from engine.placement.activity import Activity, activity_of
 from engine.placement.concurrent_reads import known_read_rates

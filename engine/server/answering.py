@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Protocol
 
 from engine.errors import ContextOverflowError
 from engine.job import Job
-from engine.session.sampling import make_sampler
 from engine.server.failures import failure_of, interrupted, no_model
 from engine.server.likelihoods import Notes
 from engine.server.served import ServedModel
 from engine.server.turns import Begun, End, Line, Piece, Turn, TurnEvent
+from engine.session.sampling import make_sampler
 from engine.text.context_fit import most_chars
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from engine.session.chat_session import ChatSession
     from engine.config import SamplingConfig
+    from engine.session.chat_session import ChatSession
     from engine.session.generate import TokenEvent
     from engine.session.loaded_model import LoadedModel
     from engine.session.sampling import Sampler

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from engine.server.failures import ApiError, interrupted
 
 if TYPE_CHECKING:
-    from engine.session.generate import FinishReason
     from engine.server.api_request import ApiRequest
     from engine.server.likelihoods import TokenLikelihood
+    from engine.session.generate import FinishReason
 
 MOST_WAITING = 16
 State = Literal["waiting", "answering", "over"]

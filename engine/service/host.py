@@ -25,10 +25,10 @@ from engine.service.request_events import Emit, failure_of, progress_of
 from engine.text.context_fit import checked_overflow
 
 if TYPE_CHECKING:
+    from engine.service.local_api import LocalApi
     from engine.session.chat_session import ChatSession
     from engine.session.generate import GenerationStats
     from engine.session.loaded_model import LoadedModel
-    from engine.service.local_api import LocalApi
     from engine.text.context_fit import Fitted
 
 log = logging.getLogger(__name__)
@@ -280,12 +280,12 @@ class EngineHost:
         self._session = self._model = None
 
     def _load(self, request: protocol.Load) -> dict[str, Any]:
-        from engine.executor.adaptation import Adaptation, can_learn
-        from engine.session.chat_session import ChatSession
         from engine.config import EngineConfig, plain_values
         from engine.errors import Cancelled
-        from engine.session.loaded_model import LoadedModel
+        from engine.executor.adaptation import Adaptation, can_learn
         from engine.service.placement_words import placement_of
+        from engine.session.chat_session import ChatSession
+        from engine.session.loaded_model import LoadedModel
 
         self._unload()  # first, so that two models are never in memory at once
         report = self._progress(request.id, "loading")

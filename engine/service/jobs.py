@@ -69,7 +69,7 @@ def checked_arguments(
 
 def _convert(given: Values, job: StagedJob) -> Values:
     from engine.conversion.convert import convert
-    from engine.loading.opening import find_model
+    from engine.session.resolve_model import find_model
 
     source = find_model(given["source"])
     made = convert(
@@ -86,9 +86,9 @@ def _profile(given: Values, job: StagedJob) -> Values:
     from dataclasses import replace
 
     from engine.config import EngineConfig
-    from engine.session.loaded_model import LoadedModel
     from engine.measure.evaluate import read_text
-    from engine.loading.opening import open_named
+    from engine.session.loaded_model import LoadedModel
+    from engine.session.resolve_model import open_named
     from engine.training import profiler
     from engine.training.plot import check_plot_file, draw_locality
 
@@ -113,8 +113,8 @@ def _train(given: Values, job: StagedJob) -> Values:
     from dataclasses import replace
 
     from engine.config import EngineConfig
-    from engine.session.loaded_model import LoadedModel
     from engine.measure.evaluate import read_text
+    from engine.session.loaded_model import LoadedModel
     from engine.training import training
 
     text = read_text(Path(given["text"])) if "text" in given else None
@@ -128,8 +128,8 @@ def _train(given: Values, job: StagedJob) -> Values:
 
 def _solve(given: Values, job: StagedJob) -> Values:
     from engine.config import EngineConfig
-    from engine.loading.opening import open_named
     from engine.placement.solving import solve_model
+    from engine.session.resolve_model import open_named
 
     engine = EngineConfig.from_dict(given.get("engine", {}))
     opened = open_named(given["model"], engine.activation)

@@ -15,11 +15,11 @@ from engine.service import protocol
 from engine.service.request_events import Emit
 
 if TYPE_CHECKING:
-    from engine.session.chat_session import ChatSession
-    from engine.session.generate import GenerationStats
     from engine.model.counters import FfnCounters
     from engine.model.transformer import Transformer
     from engine.service.neuron_sample import NeuronSample
+    from engine.session.chat_session import ChatSession
+    from engine.session.generate import GenerationStats
     from native_kernels.backend import I64
 
 EVERY_S = 0.5

@@ -16,9 +16,9 @@ from engine.model.model_artefacts import read_stats
 from native_kernels.backend import I64
 
 if TYPE_CHECKING:
+    from engine.model.transformer import Transformer
     from engine.session.chat_session import ChatSession
     from engine.session.loaded_model import LoadedModel
-    from engine.model.transformer import Transformer
 
 log = logging.getLogger(__name__)
 

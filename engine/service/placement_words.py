@@ -13,9 +13,9 @@ from engine.errors import EngineError
 
 if TYPE_CHECKING:
     from engine.gpu.residency import GpuResidency
-    from engine.session.loaded_model import LoadedModel
     from engine.placement.placement_problem import Problem
     from engine.placement.solving import Setting
+    from engine.session.loaded_model import LoadedModel
 
 log = logging.getLogger(__name__)
 

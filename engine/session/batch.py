@@ -17,9 +17,9 @@ from native_kernels.backend import F32, I64
 
 if TYPE_CHECKING:
     from engine.config import Mode
-    from engine.session.loaded_model import LoadedModel
     from engine.model.counters import FfnCounters
     from engine.model.kv_cache import KVCache
+    from engine.session.loaded_model import LoadedModel
 
 MOST_SEQUENCES = 32
 

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
-from engine.executor.adaptation import Adaptation
 from engine.config import SamplingConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, InvalidRequestError
-from engine.session.generate import TokenEvent, generate
+from engine.executor.adaptation import Adaptation
 from engine.job import Job
-from engine.session.loaded_model import LoadedModel
 from engine.model.transformer import Transformer
+from engine.session.generate import TokenEvent, generate
+from engine.session.loaded_model import LoadedModel
 from engine.session.sampling import Sampler, make_sampler
 from engine.text.attached_texts import AttachedTexts, Portion
 from engine.text.context_fit import KEPT_SHARE_AFTER_DROP, ChatMessage, ChatRoom, Fitted, Overflow

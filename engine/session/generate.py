@@ -18,9 +18,9 @@ from engine.errors import Cancelled
 from engine.job import Job, never
 
 if TYPE_CHECKING:
-    from engine.session.batch import BatchModel
     from engine.model.kv_cache import KVCache
     from engine.model.transformer import Transformer
+    from engine.session.batch import BatchModel
     from engine.session.sampling import Sampler
     from engine.text.tokenizer import TextStream
 

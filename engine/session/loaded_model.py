@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.loading.backends import Backend, choose_backend
 from engine.config import EngineConfig, KvCodec, Mode, SamplingConfig
 from engine.executor.hot_blocks import HotBlocks
 from engine.gpu.residency import GpuResidency, load_residency
 from engine.gpu.trial import choice
 from engine.job import Job, Progress, run_cancellable
-from engine.loading.load_context import LoadContext
 from engine.load_steps import LoadSteps
+from engine.loading.backends import Backend, choose_backend
+from engine.loading.load_context import LoadContext
+from engine.loading.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
+from engine.loading.opening import choose_context, read_tokenizer
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
 from engine.machine.measured_hardware import load_profile
@@ -28,12 +30,11 @@ from engine.model.kv_cache import KVCache
 from engine.model.prefetch import Prefetch, parts_of, spans_of
 from engine.model.transformer import Transformer
 from engine.model.weights import Hold, OpenedModel, load_weights, open_model
-from engine.loading.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
-from engine.loading.opening import choose_context, find_model, read_tokenizer
 from engine.placement.machine_figures import forget_hasty
 from engine.placement.memory_plan import budgets_of
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.oversized import MemoryLimits, fitting_context
+from engine.session.resolve_model import find_model
 from engine.text.tokenizer import Tokenizer
 
 _HELD: dict[Hold, str] = {

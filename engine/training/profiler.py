@@ -34,8 +34,8 @@ from engine.training.prompts import recipe_fingerprint
 from native_kernels.backend import I64
 
 if TYPE_CHECKING:
-    from engine.session.loaded_model import LoadedModel
     from engine.model.model_files import OpenedModel
+    from engine.session.loaded_model import LoadedModel
 
 # Fewer say nothing: at 7 % a neuron fires four times in so many.
 LEAST_TOKENS = 64

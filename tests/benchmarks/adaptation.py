@@ -31,13 +31,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fakes.hot_store import FakeHotStore
 
-from engine.executor.adaptation import Adaptation
 from engine.bundle.artefacts import save_stats
 from engine.config import EngineConfig
 from engine.conversion.convert import convert
+from engine.executor.adaptation import Adaptation
 from engine.executor.hot_blocks import HotBlocks
 from engine.session.loaded_model import LoadedModel
-from engine.loading.opening import resolve_model
+from engine.session.resolve_model import resolve_model
 from engine.sparsity.stats import NeuronStats
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -31,10 +31,10 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 from gpu_anchors import found_in_memory  # noqa: E402 - found by the lines above
 
 from engine.config import EngineConfig  # noqa: E402
-from engine.session.generate import decode_one_token, prefill  # noqa: E402
 from engine.gpu.token.token_steps import Step  # noqa: E402 - found by the line above
-from engine.session.loaded_model import LoadedModel  # noqa: E402
 from engine.machine.hardware import probe  # noqa: E402
+from engine.session.generate import decode_one_token, prefill  # noqa: E402
+from engine.session.loaded_model import LoadedModel  # noqa: E402
 from native_kernels.cuda.cuda_gpu import CudaGpu  # noqa: E402
 from native_kernels.cuda.runtime.driver import Event  # noqa: E402
 

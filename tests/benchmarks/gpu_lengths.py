@@ -29,10 +29,10 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 from gpu_anchors import found_in_memory  # noqa: E402 - found by the lines above
 
-from engine.session.chat_session import ChatSession  # noqa: E402
 from engine.config import EngineConfig, SamplingConfig  # noqa: E402
-from engine.session.loaded_model import LoadedModel  # noqa: E402
 from engine.machine.hardware import probe  # noqa: E402
+from engine.session.chat_session import ChatSession  # noqa: E402
+from engine.session.loaded_model import LoadedModel  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 FIRSTS = 3  # first tokens of which the quickest counts

@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
 from engine.config import EngineConfig  # noqa: E402 - found by the line above
-from engine.session.loaded_model import LoadedModel  # noqa: E402
 from engine.machine.hardware import probe  # noqa: E402
+from engine.session.loaded_model import LoadedModel  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 _STATUS = Path("/proc/self/status")

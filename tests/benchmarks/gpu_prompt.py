@@ -35,10 +35,10 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 from gpu_anchors import found_in_memory  # noqa: E402 - found by the lines above
 
 from engine.config import EngineConfig  # noqa: E402
-from engine.session.generate import prefill  # noqa: E402
 from engine.gpu.prefill import prompts  # noqa: E402
-from engine.session.loaded_model import LoadedModel  # noqa: E402
 from engine.machine.hardware import probe  # noqa: E402
+from engine.session.generate import prefill  # noqa: E402
+from engine.session.loaded_model import LoadedModel  # noqa: E402
 from native_kernels.codecs import ROW_CODECS  # noqa: E402
 from native_kernels.cuda.cublas_products import LibraryProducts  # noqa: E402
 from native_kernels.cuda.cublas_trial import use_library  # noqa: E402

@@ -51,18 +51,18 @@ from sharing_models import (  # noqa: E402
 )
 from support.gpu_neighbours import Holder, OtherEngine  # noqa: E402 - found by the line above
 
-from engine.session.chat_session import ChatSession  # noqa: E402
 from engine.config import SamplingConfig  # noqa: E402
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError  # noqa: E402
-from engine.session.generate import decode_one_token, prefill  # noqa: E402
 from engine.gpu import vram_policy  # noqa: E402
 from engine.gpu.token import decode_program  # noqa: E402
 from engine.gpu.token.decode_program import GpuDecodeProgram  # noqa: E402
 from engine.gpu.token.token_runner import TokenRunner  # noqa: E402
-from engine.session.loaded_model import LoadedModel  # noqa: E402
 from engine.machine.cpu_and_ram import process_ram_bytes  # noqa: E402
 from engine.machine.graphics import used_bytes  # noqa: E402
 from engine.machine.hardware import HardwareProfile, choose_gpu, probe  # noqa: E402
+from engine.session.chat_session import ChatSession  # noqa: E402
+from engine.session.generate import decode_one_token, prefill  # noqa: E402
+from engine.session.loaded_model import LoadedModel  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 GIB, MIB = 1 << 30, 1 << 20

@@ -28,11 +28,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from engine.config import EngineConfig  # noqa: E402
 from engine.errors import Cancelled  # noqa: E402
-from engine.session.generate import Logits, decode_one_token, prefill  # noqa: E402
-from engine.session.loaded_model import LoadedModel  # noqa: E402
 from engine.machine.cpu_and_ram import process_ram_bytes  # noqa: E402
 from engine.machine.graphics import used_bytes  # noqa: E402
 from engine.machine.hardware import choose_gpu, probe  # noqa: E402
+from engine.session.generate import Logits, decode_one_token, prefill  # noqa: E402
+from engine.session.loaded_model import LoadedModel  # noqa: E402
 
 HANG_S = 120  # nothing here takes so long
 CONTEXT = 256

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.session.loaded_model import LoadedModel
 from engine.machine.hardware import describe, probe
+from engine.session.loaded_model import LoadedModel
 from engine.training.calibration import PORTION_TOKENS, SAMPLING, write_portion
 from engine.training.given_text import text_sequences
 from engine.training.layer_walk import LayerBatch, ModelParts, walk_layers

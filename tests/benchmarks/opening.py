@@ -121,8 +121,8 @@ def load_once(path: Path) -> dict[str, Any]:
     import psutil
 
     from engine.config import EngineConfig
-    from engine.session.loaded_model import LoadedModel
     from engine.loading.opening import read_tokenizer
+    from engine.session.loaded_model import LoadedModel
 
     before = psutil.Process().memory_info().rss
     started = time.perf_counter()

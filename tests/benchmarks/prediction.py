@@ -35,18 +35,18 @@ from make_model import Recipe, make_model  # noqa: E402
 from model_shapes import SHAPES  # noqa: E402
 
 from engine.config import EngineConfig, Mode  # noqa: E402
-from engine.session.generate import decode_one_token, prefill  # noqa: E402
-from engine.session.loaded_model import LoadedModel  # noqa: E402
 from engine.machine.hardware import HardwareProfile, default_threads, probe  # noqa: E402
 from engine.model.kv_cache import KVCache  # noqa: E402
 from engine.model.model_files import open_model  # noqa: E402
 from engine.model.transformer import Transformer  # noqa: E402
-from engine.loading.opening import resolve_model  # noqa: E402
 from engine.placement.activity import activity_of, scaled_to  # noqa: E402
 from engine.placement.cost_model import Machine  # noqa: E402
 from engine.placement.machine_figures import working_set  # noqa: E402
 from engine.placement.model_bytes import ModelBytes, PredictorBytes  # noqa: E402
 from engine.placement.placement_problem import build_problem  # noqa: E402
+from engine.session.generate import decode_one_token, prefill  # noqa: E402
+from engine.session.loaded_model import LoadedModel  # noqa: E402
+from engine.session.resolve_model import resolve_model  # noqa: E402
 from native_kernels.cpu.products.bandwidth import ReadProbe  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"

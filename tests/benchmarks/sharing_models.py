@@ -17,12 +17,12 @@ from engine.job import Job
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
-from engine.session.chat_session import ChatSession  # noqa: E402
 from engine.config import EngineConfig, SamplingConfig  # noqa: E402
-from engine.session.generate import decode_one_token, prefill  # noqa: E402
 from engine.gpu.trial import budget  # noqa: E402 - found by the line above
-from engine.session.loaded_model import LoadedModel  # noqa: E402
 from engine.machine.graphics import GpuInfo, used_bytes  # noqa: E402
+from engine.session.chat_session import ChatSession  # noqa: E402
+from engine.session.generate import decode_one_token, prefill  # noqa: E402
+from engine.session.loaded_model import LoadedModel  # noqa: E402
 
 ANSWER = 24  # tokens
 CLOSE = 0.03  # of the largest logit: halves, and sums in another order

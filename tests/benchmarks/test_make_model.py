@@ -17,12 +17,12 @@ from engine.bundle.bundle import is_bundle
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.sparse import SparseExecutor
+from engine.loading.modes import read_predictors
+from engine.loading.opening import read_tokenizer
 from engine.model.kv_cache import KVCache
 from engine.model.model_artefacts import read_stats
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import ModelWeights, load_weights, open_model
-from engine.loading.modes import read_predictors
-from engine.loading.opening import read_tokenizer
 from native_kernels.backend import F32
 from native_kernels.reference import ReferenceOperators
 

@@ -12,8 +12,8 @@ from samples.placement_cases import a_profile
 
 from engine.config import EngineConfig
 from engine.gpu.trial import choice, self_test
-from engine.session.loaded_model import LoadedModel
 from engine.machine.graphics import GpuInfo
+from engine.session.loaded_model import LoadedModel
 
 GIB = 1 << 30
 

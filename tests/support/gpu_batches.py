@@ -12,10 +12,10 @@ from engine.config import ModelConfig
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.sparse import SparseExecutor
-from engine.session.generate import decode_batch, decode_one_token
 from engine.gpu.batch.batch import open_gpu_batch
 from engine.gpu.token.transformer import GpuTransformer
 from engine.model.weights import ModelWeights
+from engine.session.generate import decode_batch, decode_one_token
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cuda.batch_ops import GpuBatchOps
 from native_kernels.cuda.cuda_gpu import CudaGpu

@@ -106,8 +106,8 @@ def hold(device: Device, questions: Iterator[str], answers: IO[str]) -> None:
 
 def answer(model: str, device: str, context: int, questions: Iterator[str], answers: IO[str]) -> None:
     """Answers greedily what it is asked."""
-    from engine.session.chat_session import ChatSession
     from engine.config import EngineConfig, SamplingConfig
+    from engine.session.chat_session import ChatSession
     from engine.session.loaded_model import LoadedModel
 
     loaded = LoadedModel.load(model, EngineConfig(device=device, context=context))  # type: ignore[arg-type]

@@ -14,7 +14,6 @@ from typing import cast
 
 import numpy as np
 
-from engine.session.batch import angles_of, check_batch, count, renew
 from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryError, InvalidRequestError
 from engine.executor.dense import DenseExecutor
@@ -31,6 +30,7 @@ from engine.model.counters import FfnCounters
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Angles, FfnExecutor, Transformer
 from engine.model.weights import ModelWeights
+from engine.session.batch import angles_of, check_batch, count, renew
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I64
 from native_kernels.cpu.ffn.union_ffn import Words, union_calls

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.loading.backends import Backend
 from engine.config import EngineConfig
 from engine.errors import Cancelled, DeviceUnavailableError
 from engine.gpu.trial import budget, self_test
 from engine.job import never
+from engine.loading.backends import Backend
 from engine.machine.graphics import OLDEST_DRIVER, GpuInfo
 from engine.machine.hardware import HardwareProfile, choose_gpu
 from engine.machine.measured_hardware import remember_context

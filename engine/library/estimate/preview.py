@@ -14,20 +14,20 @@ from typing import Literal
 
 import numpy as np
 
-from engine.executor.adaptation import can_learn, learned_stats
 from engine.bundle import artefacts
 from engine.config import EngineConfig, KvCodec, Mode, ModelConfig
 from engine.errors import DeviceMemoryError, EngineError
+from engine.executor.adaptation import can_learn, learned_stats
 from engine.library.estimate.coverage import stats_of, variants_of
 from engine.library.estimate.estimates import estimate_of
 from engine.library.estimate.machines import KnownMachine
 from engine.library.estimate.shapes import shape_of
 from engine.library.records import Estimate, Source, Sparsity
+from engine.loading.opening import default_context
 from engine.machine.graphics import GpuInfo
 from engine.machine.read_rates import ReadRates
 from engine.model.model_artefacts import predictor_sizes, read_predictor, read_stats
 from engine.model.model_files import OpenedModel, open_model
-from engine.loading.opening import default_context
 from engine.placement import memory_plan
 from engine.placement.activity import activity_of
 from engine.placement.concurrent_reads import known_read_rates

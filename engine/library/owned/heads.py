@@ -16,8 +16,8 @@ from engine.errors import EngineError
 from engine.formats.json_text import read_object
 from engine.library.owned.library_file import write_durably
 from engine.library.records import ModelKind
-from engine.model.model_files import OpenedModel, open_model
 from engine.loading.opening import read_tokenizer
+from engine.model.model_files import OpenedModel, open_model
 from engine.plain_config import from_plain
 from engine.sparsity.powerinfer_predictors import has_own_predictors
 

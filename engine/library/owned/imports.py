@@ -20,8 +20,8 @@ from engine.library.owned.library_file import flush_folder
 from engine.library.owned.long_paths import spelled
 from engine.library.owned.stored_models import file_below
 from engine.library.records import InstalledFile
-from engine.model.model_files import OpenedModel, open_model
 from engine.loading.opening import read_tokenizer
+from engine.model.model_files import OpenedModel, open_model
 from engine.sparsity.artifact_files import NO_ROOM
 from engine.sparsity.powerinfer_predictors import predictor_files
 from engine.sparsity.stats import activation_files

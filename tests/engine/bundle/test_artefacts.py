@@ -32,12 +32,12 @@ from engine.errors import (
     ModelFormatError,
     ModelNotFoundError,
 )
-from engine.session.loaded_model import LoadedModel
+from engine.loading.modes import predictor_room, read_predictors
 from engine.model.kv_cache import KVCache
 from engine.model.model_artefacts import predictor_place, predictor_sizes, read_predictor, read_stats
 from engine.model.model_files import OpenedModel, open_model
 from engine.model.weights import MARGIN_BYTES
-from engine.loading.modes import predictor_room, read_predictors
+from engine.session.loaded_model import LoadedModel
 from engine.sparsity.artifact_files import save_artifact
 from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from engine.sparsity.stats import NeuronStats

@@ -17,12 +17,12 @@ from engine.conversion.convert import convert
 from engine.errors import ArtifactMismatchError, Cancelled, ModelFormatError
 from engine.executor.dense import DenseExecutor
 from engine.job import Job
-from engine.session.loaded_model import LoadedModel
+from engine.loading.opening import read_tokenizer
 from engine.measure.evaluate import perplexity
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
-from engine.loading.opening import read_tokenizer
+from engine.session.loaded_model import LoadedModel
 from native_kernels.codecs.lane_packing import row_bytes
 from native_kernels.reference import ReferenceOperators
 

@@ -18,15 +18,15 @@ import numpy as np
 import pytest
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.session import generate
-from engine.session.chat_session import ChatSession
 from engine.commands import cli
 from engine.commands.console import ProgressBar
 from engine.config import KV_CODECS
-from engine.session.generate import TokenEvent
-from engine.session.loaded_model import LoadedModel
 from engine.measure import bench, bench_batch
 from engine.model.weights import open_model
+from engine.session import generate
+from engine.session.chat_session import ChatSession
+from engine.session.generate import TokenEvent
+from engine.session.loaded_model import LoadedModel
 from engine.text.context_fit import ChatMessage, Fitted
 
 GENERATE = {"prompt_tokens", "tokens", "text", "finish_reason", "stats"}

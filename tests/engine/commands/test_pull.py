@@ -20,7 +20,7 @@ from engine.library.estimate.catalogue import load_catalogue
 from engine.library.hub.download_request import of_entry
 from engine.library.hub.variants import is_pickled
 from engine.library.owned.installed import Library
-from engine.loading.opening import resolve_model
+from engine.session.resolve_model import resolve_model
 
 GGUF = "starter-chat-q8_0.gguf"
 

@@ -18,18 +18,18 @@ from samples.tiny_model import make_tiny_model
 
 from engine.bundle import artefacts
 from engine.bundle.bundle import open_bundle, verify
-from engine.session.chat_session import ChatSession
 from engine.commands import cli
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion import convert as convert_module
 from engine.conversion.convert import convert
 from engine.errors import Cancelled, DiskSpaceError
 from engine.job import Job
-from engine.session.loaded_model import LoadedModel
+from engine.loading.modes import read_predictors
 from engine.measure.evaluate import last_logits
 from engine.model.model_artefacts import predictor_place, read_stats
 from engine.model.model_files import open_model
-from engine.loading.modes import read_predictors
+from engine.session.chat_session import ChatSession
+from engine.session.loaded_model import LoadedModel
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.stats import NeuronStats
 from native_kernels.cpu.runtime import isa

@@ -12,13 +12,13 @@ from samples.recoded_gguf import recode
 from samples.tiny_model import make_tiny_gguf
 
 from engine.bundle.bundle import open_bundle
-from engine.session.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
-from engine.session.loaded_model import LoadedModel
+from engine.loading.modes import read_predictors
 from engine.measure.evaluate import last_logits
 from engine.model.model_files import open_model
-from engine.loading.modes import read_predictors
+from engine.session.chat_session import ChatSession
+from engine.session.loaded_model import LoadedModel
 from native_kernels.codecs import CODECS
 
 PLAIN = ("f32", "f16", "bf16")

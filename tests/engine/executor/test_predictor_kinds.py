@@ -15,10 +15,10 @@ from engine.errors import InvalidRequestError
 from engine.executor.exact import ExactExecutor
 from engine.executor.feed_forward import first_matrix
 from engine.executor.sparse import SparseExecutor
-from engine.session.generate import decode_one_token
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import ModelWeights, load_weights, open_model
+from engine.session.generate import decode_one_token
 from engine.sparsity.predictor import Kind, LayerPredictor, Predictor
 from native_kernels.copies import rounded_to_bytes, signs
 from native_kernels.cpu.operators import CpuOperators

@@ -18,11 +18,11 @@ from engine.config import EngineConfig
 from engine.conversion.convert import convert
 from engine.errors import InvalidRequestError
 from engine.executor.exact import ExactExecutor
-from engine.session.loaded_model import LoadedModel
 from engine.model.families import config_from_hf
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import OpenedModel, load_weights, open_model
+from engine.session.loaded_model import LoadedModel
 from engine.text import chat_templates
 from native_kernels.reference import ReferenceOperators
 

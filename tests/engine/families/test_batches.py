@@ -13,19 +13,19 @@ from samples.tiny_model import make_tiny_model
 from support.gpu_batches import check
 from support.gpu_tokens import some_hot
 
-from engine.session.batch import BatchTransformer, open_batch
 from engine.config import EngineConfig
 from engine.errors import ContextOverflowError, InvalidRequestError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.sparse import SparseExecutor
 from engine.executor.union import UnionExecutor, needed_words
-from engine.session.generate import decode_batch, decode_one_token, prefill
-from engine.session.loaded_model import LoadedModel
 from engine.model.counters import FfnCounters
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import load_weights, open_model
+from engine.session.batch import BatchTransformer, open_batch
+from engine.session.generate import decode_batch, decode_one_token, prefill
+from engine.session.loaded_model import LoadedModel
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.runtime.pool import Pool
 

@@ -10,19 +10,19 @@ from family_models import CASES, CONTEXT, Reference, make_reference
 from samples.recoded_gguf import recode
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.loading.backends import Backend, choose_backend
-from engine.session.chat_session import ChatSession
 from engine.config import EngineConfig, Mode, ModelConfig, SamplingConfig
 from engine.decode.decode_program import DecodeProgram, why_not
 from engine.errors import Cancelled, ContextOverflowError, KernelUnavailableError, TokenizerMismatchError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.sparse import SparseExecutor
-from engine.session.generate import decode_one_token, generate
-from engine.session.loaded_model import LoadedModel
+from engine.loading.backends import Backend, choose_backend
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import ModelWeights, load_weights, open_model
+from engine.session.chat_session import ChatSession
+from engine.session.generate import decode_one_token, generate
+from engine.session.loaded_model import LoadedModel
 from engine.session.sampling import make_sampler
 from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from native_kernels.backend import F32, PackedMatrix

@@ -13,16 +13,16 @@ import pytest
 from family_models import CASES, CONTEXT, PROMPT, SHAPE, STEPS, Reference, make_reference
 from gguf_models import write_gguf
 
-from engine.loading.backends import Backend, choose_backend
 from engine.config import ACTIVATIONS, Mode, ModelConfig
 from engine.errors import ContextOverflowError, InvalidRequestError, ModelFormatError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
-from engine.session.generate import decode_one_token, prefill
+from engine.loading.backends import Backend, choose_backend
 from engine.model.families import config_from_gguf, config_from_hf, planned_tensors
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
+from engine.session.generate import decode_one_token, prefill
 from native_kernels.backend import PackedMatrix
 from native_kernels.reference import ReferenceOperators
 

@@ -19,15 +19,15 @@ from family_models import (
     make_reference,
 )
 
-from engine.loading.backends import choose_backend
 from engine.config import BackendName, ModelConfig
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
-from engine.session.generate import decode_one_token, prefill
+from engine.loading.backends import choose_backend
 from engine.model.families import config_from_gguf, config_from_hf
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
+from engine.session.generate import decode_one_token, prefill
 
 CLOSE = 2e-4
 BORDERS = {"phi3-longrope": LONGROPE_BORDER, "llama-dynamic": 48}

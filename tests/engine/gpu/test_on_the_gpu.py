@@ -13,13 +13,10 @@ from samples.placements import a_placement
 from samples.tiny_model import make_tiny_model
 from support.gpu_neighbours import Holder, OtherEngine
 
-from engine.session import loaded_model
 from engine.assets import starter_model
-from engine.session.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import Cancelled
-from engine.session.generate import decode_one_token, prefill
 from engine.gpu import vram_policy as sharing
 from engine.gpu.placed_model import PlacedModel
 from engine.gpu.prefill import prompts
@@ -28,12 +25,15 @@ from engine.gpu.token.decode_program import GpuDecodeProgram
 from engine.gpu.trial import budget
 from engine.gpu.weights.loading import load_onto_gpu
 from engine.job import Job
-from engine.session.loaded_model import LoadedModel
 from engine.machine.hardware import choose_gpu, probe
 from engine.measure.evaluate import last_logits
 from engine.model.model_files import open_model
 from engine.model.weights import load_weights
 from engine.placement import memory_plan
+from engine.session import loaded_model
+from engine.session.chat_session import ChatSession
+from engine.session.generate import decode_one_token, prefill
+from engine.session.loaded_model import LoadedModel
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.gpu import Gpu
 

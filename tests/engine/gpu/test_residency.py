@@ -18,8 +18,6 @@ from fakes.prefill import HostDevice
 from samples.placements import a_placement
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.session import loaded_model as loading
-from engine.session.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import DeviceFailedError, DeviceMemoryError, DeviceUnavailableError
@@ -28,12 +26,14 @@ from engine.gpu.placed_model import PlacedModel
 from engine.gpu.prefill import pinned_weights
 from engine.gpu.prefill.pinned_weights import PinnedWeights
 from engine.gpu.trial import budget, choice, self_test
-from engine.session.loaded_model import LoadedModel
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
 from engine.model.weights import load_weights
 from engine.placement import solving
+from engine.session import loaded_model as loading
+from engine.session.chat_session import ChatSession
+from engine.session.loaded_model import LoadedModel
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
 from native_kernels.cuda.runtime.modules import NoMachineCodeError
 

@@ -10,15 +10,15 @@ import pytest
 from fakes.gpu_machine import GIB, FakeGpuMachine
 from samples.tiny_model import make_tiny_model
 
-from engine.session.chat_session import ChatSession
 from engine.config import SamplingConfig
 from engine.errors import DeviceFailedError
 from engine.gpu import vram_policy
 from engine.gpu.trial import budget
 from engine.gpu.vram_policy import FLOOR_BYTES, LEAST_GAIN_BYTES, LOOK_EVERY_S, TAKE_BACK_EVERY_S, VramPolicy
-from engine.session.loaded_model import LoadedModel
 from engine.service import protocol
 from engine.service.host import EngineHost
+from engine.session.chat_session import ChatSession
+from engine.session.loaded_model import LoadedModel
 from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError
 
 MIB = 1 << 20

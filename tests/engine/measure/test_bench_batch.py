@@ -10,8 +10,8 @@ from samples.tiny_model import make_tiny_model
 
 from engine.config import EngineConfig
 from engine.errors import InvalidRequestError
-from engine.session.loaded_model import LoadedModel
 from engine.measure.bench_batch import run_batch, whole_slots
+from engine.session.loaded_model import LoadedModel
 
 
 def test_the_cpu_decodes_a_batch(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from engine.assets import asset_root
 from engine.errors import InvalidRequestError, ModelNotFoundError
-from engine.session.generate import decode_one_token
-from engine.session.loaded_model import LoadedModel
 from engine.measure import evaluate
 from engine.model.transformer import Transformer
+from engine.session.generate import decode_one_token
+from engine.session.loaded_model import LoadedModel
 from engine.session.sampling import BrokenLogitsError
 from engine.text.tokenizer import Tokenizer
 

@@ -14,7 +14,6 @@ from samples.raw_gguf import write_gguf
 from samples.recoded_gguf import recode
 
 from engine.bundle.bundle import BundleSource
-from engine.session.chat_session import ChatSession
 from engine.commands import cli
 from engine.config import EngineConfig, ModelConfig, SamplingConfig
 from engine.conversion.convert import convert
@@ -24,13 +23,14 @@ from engine.executor.exact import ExactExecutor
 from engine.executor.ffn_bytes import ffn_bytes
 from engine.executor.sparse import SparseExecutor
 from engine.formats.gguf import open_gguf
-from engine.session.loaded_model import LoadedModel
 from engine.model.expert_stack import ExpertStack
 from engine.model.families import config_from_gguf, config_from_hf
 from engine.model.kv_cache import KVCache
 from engine.model.router import route
 from engine.model.transformer import Transformer
 from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
+from engine.session.chat_session import ChatSession
+from engine.session.loaded_model import LoadedModel
 from native_kernels.backend import PackedMatrix
 from native_kernels.reference import ReferenceOperators
 

@@ -12,10 +12,10 @@ from samples.tiny_model import make_tiny_gguf
 from engine.config import KV_CODECS, EngineConfig, KvCodec
 from engine.errors import InvalidRequestError
 from engine.executor.dense import DenseExecutor
-from engine.session.loaded_model import LoadedModel
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
+from engine.session.loaded_model import LoadedModel
 from native_kernels.backend import Operators
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.runtime.pool import Pool

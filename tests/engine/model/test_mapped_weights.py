@@ -16,19 +16,19 @@ from samples.raw_gguf import make_tiny_powerinfer
 from samples.recoded_gguf import recode
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.session.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import HostMemoryError, InvalidRequestError, ModelFormatError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
-from engine.session.loaded_model import LoadedModel
 from engine.model import mapped_weights
 from engine.model import weights as weights_module
 from engine.model.kv_cache import KVCache
 from engine.model.mapped_weights import turned_bytes
 from engine.model.transformer import Transformer
 from engine.model.weights import ModelWeights, OpenedModel, load_weights, open_model
+from engine.session.chat_session import ChatSession
+from engine.session.loaded_model import LoadedModel
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS
 from native_kernels.reference import ReferenceOperators

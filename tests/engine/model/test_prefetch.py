@@ -14,15 +14,15 @@ from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_model
 
 from engine.assets import starter_model
-from engine.session.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
-from engine.session.loaded_model import LoadedModel
 from engine.model import prefetch
 from engine.model.model_files import open_model
 from engine.model.pages import mapping_of
 from engine.model.prefetch import CHUNK_BYTES, Prefetch, Span, parts_of, resident_bytes, spans_of
 from engine.model.weights import load_weights
+from engine.session.chat_session import ChatSession
+from engine.session.loaded_model import LoadedModel
 from native_kernels.backend import PackedMatrix
 
 PAGE = mmap.PAGESIZE

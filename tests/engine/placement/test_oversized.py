@@ -16,7 +16,6 @@ from support.shown_text import numbers_in
 
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import HostMemoryError
-from engine.session.loaded_model import LoadedModel
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.hardware import HardwareProfile
 from engine.placement import memory_plan
@@ -27,6 +26,7 @@ from engine.placement.model_bytes import ModelBytes
 from engine.placement.oversized import Alternative, Case, MemoryLimits, alternatives, fitting_context
 from engine.placement.placement_problem import build_problem
 from engine.placement.solver import solve
+from engine.session.loaded_model import LoadedModel
 from native_kernels.codecs import CODECS
 
 # (layers, width, neurons, heads, key-value heads, vocabulary, gated, context): of 7 to 175 billion parameters.

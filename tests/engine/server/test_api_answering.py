@@ -11,14 +11,14 @@ import pytest
 from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_model
 
-from engine.session.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
-from engine.session.loaded_model import LoadedModel
 from engine.server import answering
 from engine.server.answering import ApiAnswers
 from engine.server.api_request import ApiRequest
 from engine.server.failures import ApiError
 from engine.server.turns import End, Line, Piece, Turn, TurnEvent
+from engine.session.chat_session import ChatSession
+from engine.session.loaded_model import LoadedModel
 
 PROMPT, OTHER = [1, 5, 9, 40, 7], [1, 8, 30, 12, 11, 10]
 N_TOKENS = 6

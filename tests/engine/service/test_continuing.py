@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from engine.session.chat_session import ChatSession
 from engine.config import SamplingConfig
+from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
 from engine.text.chat_template import ChatTemplate
 from engine.text.context_fit import ChatMessage

@@ -12,14 +12,14 @@ import pytest
 from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.executor.adaptation import Adaptation
-from engine.session.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
-from engine.session.loaded_model import LoadedModel
+from engine.executor.adaptation import Adaptation
 from engine.service import protocol
 from engine.service.host import EngineHost
 from engine.service.live import EVERY_S, FIRST_S, LiveFeed
 from engine.service.neuron_sample import GROUPS, SAMPLED, NeuronSample, is_counted, sample_of
+from engine.session.chat_session import ChatSession
+from engine.session.loaded_model import LoadedModel
 
 STORY = [{"role": "user", "content": "Tell me a long story about a shy robot called Bolt."}]
 PROMPT = [1, 5, 9, 40, 7]

@@ -12,9 +12,9 @@ from support.shown_text import numbers_in
 
 from engine.config import EngineConfig
 from engine.errors import ArtifactMismatchError
-from engine.session.loaded_model import LoadedModel
 from engine.placement import solving
 from engine.service.placement_words import about, gib, memory_of, placement_of
+from engine.session.loaded_model import LoadedModel
 
 KEYS = {
     "line", "where", "why", "gpu", "gpu_neuron_load", "hot_share", "vram_bytes", "vram_total_bytes",

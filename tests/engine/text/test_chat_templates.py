@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from samples.tiny_model import make_tiny_model
 from starter_vocabulary import as_files, metadata
 
-from engine.session.chat_session import ChatSession
 from engine.commands import cli
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import InvalidRequestError
+from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
 from engine.text.chat_templates import BUILT_IN, TEMPLATE_NAMES, choose_template, kind_of
 from engine.text.gguf_vocabulary import read_gguf

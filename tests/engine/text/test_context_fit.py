@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from engine.session.chat_session import ChatSession, shared_prefix
 from engine.errors import ContextOverflowError, InvalidRequestError
-from engine.session.loaded_model import LoadedModel
 from engine.service import protocol
 from engine.service.host import EngineHost
+from engine.session.chat_session import ChatSession, shared_prefix
+from engine.session.loaded_model import LoadedModel
 from engine.text.attached_texts import AttachedTexts
 from engine.text.context_fit import ChatMessage, ChatRoom, checked_overflow
 

@@ -19,8 +19,8 @@ from test_splitting import document
 
 from engine.conversion.convert import convert
 from engine.errors import ModelFormatError, TokenizerMismatchError, UnsupportedModelError
-from engine.model.weights import open_model
 from engine.loading.opening import read_tokenizer
+from engine.model.weights import open_model
 from engine.text.sentencepiece_model import parse_sentencepiece
 from engine.text.tokenizer import Tokenizer
 

@@ -17,8 +17,8 @@ from nasty_texts import NASTY, SENTENCES, texts
 from samples.tiny_model import make_tiny_model
 
 from engine.errors import ModelFormatError, UnsupportedModelError
-from engine.model.weights import open_model
 from engine.loading.opening import read_tokenizer
+from engine.model.weights import open_model
 from engine.text.splitting import _CASED, _NAMED
 from engine.text.tokenizer import Tokenizer
 

@@ -11,8 +11,8 @@ from support.walked_sequences import sequences_of
 
 from engine.config import EngineConfig
 from engine.errors import DeviceMemoryError, DeviceUnavailableError
-from engine.session.loaded_model import LoadedModel
 from engine.model.weights import load_weights, open_model
+from engine.session.loaded_model import LoadedModel
 from engine.training import device_products
 from engine.training.device_products import DeviceProducts, fits, offline_device, on_device
 from engine.training.layer_walk import LayerBatch, ModelParts, walk_layers

@@ -11,13 +11,13 @@ import pytest
 from samples.tiny_model import make_tiny_model
 from support.walked_sequences import BATCH, CLOSE, OPS, by_sequence, check_batches, sequences_of
 
-from engine.loading.backends import choose_backend
 from engine.errors import Cancelled, ContextOverflowError, DiskSpaceError, InvalidRequestError, TokenizerMismatchError
 from engine.executor.dense import DenseExecutor
 from engine.executor.sparse import SparseExecutor
 from engine.job import Job
-from engine.session.loaded_model import LoadedModel
+from engine.loading.backends import choose_backend
 from engine.model.weights import load_weights, open_model
+from engine.session.loaded_model import LoadedModel
 from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from engine.training import layer_walk, residual_stream
 from engine.training.layer_walk import LayerBatch, ModelParts, walk_layers

@@ -25,8 +25,8 @@ from engine.errors import (
     UnsupportedModelError,
 )
 from engine.job import Job
-from engine.session.loaded_model import LoadedModel
 from engine.model.model_artefacts import read_stats
+from engine.session.loaded_model import LoadedModel
 from engine.sparsity.stats import NeuronStats
 from engine.training import calibration, profiler
 from engine.training.calibration import calibration_texts

@@ -25,8 +25,8 @@ from engine.errors import (
     UnsupportedModelError,
 )
 from engine.job import Job
-from engine.session.loaded_model import LoadedModel
 from engine.measure.evaluate import perplexity
+from engine.session.loaded_model import LoadedModel
 from engine.training import training
 from engine.training.low_rank import LowRankFitter, Recipe
 from engine.training.training import TrainingOptions, ranks_for, train

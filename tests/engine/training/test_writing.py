@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from samples.tiny_model import make_tiny_model
 
-from engine.session.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled, ContextOverflowError, TokenizerMismatchError
 from engine.job import Job
+from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
 from engine.training import writing
 from engine.training.layer_walk import ModelParts

@@ -12,14 +12,14 @@ from fakes.batch_operators import FakeBatchOps
 from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_model
 
-from engine.session.batch import open_batch
 from engine.errors import ContextOverflowError
-from engine.session.generate import decode_batch, decode_one_token
 from engine.gpu import placed_model
 from engine.measure.bench_batch import run_batch
 from engine.placement import memory_plan
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.solving import Solved, solve_model
+from engine.session.batch import open_batch
+from engine.session.generate import decode_batch, decode_one_token
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from support.gpu_tokens import CONTEXT, recoded, some_hot
 
 from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryError, InvalidRequestError
-from engine.session.generate import decode_batch
 from engine.model.weights import ModelWeights, load_weights, open_model
 from engine.placement import memory_plan
+from engine.session.generate import decode_batch
 from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.cuda.layouts import plane_row_bytes
 

@@ -15,9 +15,7 @@ from fakes.gpu_machine import GIB, FakeGpuMachine
 from samples.raw_gguf import make_tiny_powerinfer
 from samples.tiny_model import make_tiny_model
 
-from engine.session import loaded_model
 from engine.bundle.artefacts import save_stats
-from engine.session.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled, DeviceFailedError
 from engine.gpu import placed_model, vram_policy
@@ -25,7 +23,6 @@ from engine.gpu.token import balance
 from engine.gpu.token.cpu_calls import COLD, LISTING
 from engine.gpu.token.decode_program import GpuDecodeProgram
 from engine.job import Job
-from engine.session.loaded_model import LoadedModel
 from engine.machine.hardware import HardwareProfile, choose_gpu, probe
 from engine.machine.measured_hardware import recall_expected, remember
 from engine.machine.read_rates import ReadRates
@@ -35,6 +32,9 @@ from engine.placement.concurrent_reads import ReadTimes
 from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.solving import Solved, solve_model
+from engine.session import loaded_model
+from engine.session.chat_session import ChatSession
+from engine.session.loaded_model import LoadedModel
 from engine.sparsity.stats import NeuronStats
 from native_kernels.cuda.gpu import Gpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError

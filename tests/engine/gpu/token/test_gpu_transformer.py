@@ -14,12 +14,12 @@ from support.gpu_tokens import CONTEXT, OnGpu, put_on_gpu, some_hot
 from engine.config import SamplingConfig
 from engine.errors import Cancelled, DeviceFailedError
 from engine.executor.sparse import SparseExecutor
-from engine.session.generate import decode_one_token, generate, prefill
 from engine.gpu.token.transformer import GpuTransformer
 from engine.gpu.weights.cache import GpuCache
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
+from engine.session.generate import decode_one_token, generate, prefill
 from engine.session.sampling import make_sampler
 from native_kernels.backend import F32, I64
 from native_kernels.cuda.gpu import Gpu

@@ -23,10 +23,10 @@ from engine.executor.hot_blocks import HotBlocks
 from engine.gpu.weights.landing import Landing, Numbers, Rows
 from engine.gpu.weights.loading import LoadedGpu, load_onto_gpu
 from engine.job import Job
+from engine.loading.modes import read_predictors
 from engine.model.model_files import OpenedModel, open_model
 from engine.model.pages import ask_for, let_go
 from engine.model.weights import Hold, ModelWeights, load_weights
-from engine.loading.modes import read_predictors
 from engine.placement.gpu_bytes import kv_layer_bytes
 from engine.placement.model_bytes import ModelBytes, PredictorBytes
 from engine.sparsity.placement import Placement

@@ -40,8 +40,8 @@ from engine.library.prepare import preparing
 from engine.library.prepare.prepare_gains import Gains
 from engine.library.prepare.prepare_state import PrepareState, forget_state, keep_state, only_one, read_pace, read_state
 from engine.library.records import InstalledModel, PreparePlan
-from engine.session.loaded_model import LoadedModel
 from engine.model.model_files import open_model
+from engine.session.loaded_model import LoadedModel
 from engine.sparsity.predictor import GateCopy, LayerPredictor, Predictor
 from engine.training import profiler, training
 from native_kernels.copies import pack_copy

@@ -13,7 +13,6 @@ import pytest
 from samples.tiny_model import make_tiny_model
 
 from engine.assets import starter_model
-from engine.session.chat_session import ChatSession, shared_prefix
 from engine.config import KV_CODECS, EngineConfig, SamplingConfig
 from engine.errors import (
     Cancelled,
@@ -23,13 +22,14 @@ from engine.errors import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
-from engine.session.generate import TokenEvent
 from engine.job import Job
-from engine.session.loaded_model import LoadedModel
-from engine.model.kv_cache import KVCache
-from engine.model.weights import open_model
 from engine.loading.modes import choose_mode
 from engine.loading.opening import choose_context
+from engine.model.kv_cache import KVCache
+from engine.model.weights import open_model
+from engine.session.chat_session import ChatSession, shared_prefix
+from engine.session.generate import TokenEvent
+from engine.session.loaded_model import LoadedModel
 from engine.text.context_fit import KEPT_SHARE_AFTER_DROP, SMALLEST_ANSWER_TOKENS, ChatMessage
 from engine.text.tokenizer import Tokenizer
 

@@ -19,20 +19,20 @@ from samples.tiny_model import make_tiny_model
 from support.shown_text import numbers_in
 
 from engine.bundle import artefacts
-from engine.session.chat_session import ChatSession
 from engine.commands import cli
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import ArtifactMismatchError, ModelFormatError, UnsupportedModelError
-from engine.session.generate import decode_one_token
-from engine.session.loaded_model import LoadedModel
+from engine.loading.modes import SparseCost, choose_mode, measure_sparse_cost, read_predictors
 from engine.measure import bench
 from engine.measure.evaluate import last_logits, perplexity
 from engine.model.kv_cache import KVCache
 from engine.model.model_files import open_model
-from engine.loading.modes import SparseCost, choose_mode, measure_sparse_cost, read_predictors
 from engine.service import protocol
 from engine.service.host import EngineHost
+from engine.session.chat_session import ChatSession
+from engine.session.generate import decode_one_token
+from engine.session.loaded_model import LoadedModel
 from engine.sparsity.predictor import Budget, MeasuredText
 
 TOKENS = np.random.default_rng(0).integers(6, 256, 40).tolist()
@@ -326,7 +326,7 @@ def test_auto_is_only_measured_where_it_depends_on_it(model: LoadedModel) -> Non
 
 # ------------------------------------------------------------------ a model of PowerInfer's own proportions
 
-GENERATOR = Path(__file__).resolve().parents[3] / "shared" / "tools" / "make_synthetic_gguf.py"
+GENERATOR = Path(__file__).resolve().parents[4] / "shared" / "tools" / "make_synthetic_gguf.py"
 
 
 @pytest.mark.skipif(not GENERATOR.is_file(), reason="the generator of synthetic models is not beside the repository")

@@ -12,6 +12,10 @@ import pytest
 from fakes.hot_store import FakeHotStore
 from samples.tiny_model import make_tiny_model
 
+from engine.bundle.artefacts import save_stats
+from engine.config import EngineConfig, SamplingConfig
+from engine.conversion.convert import convert
+from engine.errors import DiskSpaceError, InvalidRequestError
 from engine.executor import adaptation as module
 from engine.executor.adaptation import (
     BLOCK_NEURONS,
@@ -24,18 +28,14 @@ from engine.executor.adaptation import (
     read_activity,
     worst_for_best,
 )
-from engine.bundle.artefacts import save_stats
-from engine.session.chat_session import ChatSession
-from engine.config import EngineConfig, SamplingConfig
-from engine.conversion.convert import convert
-from engine.errors import DiskSpaceError, InvalidRequestError
 from engine.executor.hot_blocks import HotBlocks
 from engine.executor.slots import SlotTable
-from engine.session.loaded_model import LoadedModel
 from engine.model.counters import FfnCounters
 from engine.placement.solving import solve_model
 from engine.service import protocol
 from engine.service.host import EngineHost
+from engine.session.chat_session import ChatSession
+from engine.session.loaded_model import LoadedModel
 from engine.sparsity.activity import NeuronActivity
 from engine.sparsity.stats import NeuronStats
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from engine.session import sampling
 from engine.config import SamplingConfig
+from engine.session import sampling
 from engine.session.sampling import BrokenLogitsError, _draw, _draw_from_all, _keep, _largest, make_sampler
 
 GREEDY = SamplingConfig(temperature=0)

@@ -12,15 +12,15 @@ import pytest
 from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_model
 
-from engine.session import loaded_model
 from engine.config import EngineConfig
 from engine.errors import Cancelled
 from engine.gpu.trial import self_test
 from engine.job import Job, run_cancellable
-from engine.session.loaded_model import LoadedModel
 from engine.placement import solving
 from engine.service import protocol
 from engine.service.host import EngineHost
+from engine.session import loaded_model
+from engine.session.loaded_model import LoadedModel
 from native_kernels.cuda.runtime import modules
 
 PATIENCE_S = 20.0  # less than what is waited for takes

@@ -32,5 +32,5 @@ print(late)
 def test_nothing_is_compiled_for_the_first_prompt(mode: str, tmp_path: Path) -> None:
     path = make_tiny_model(tmp_path / "m")
     command = [sys.executable, "-c", ANSWER, str(path), mode]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
     assert done.stdout.strip() == "[]", done.stdout + done.stderr

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.job import Job
 from engine.session import generate as main_path
 from engine.session.generate import StopScanner, TokenEvent, generate, prefill
-from engine.job import Job
 
 V = 64
 
