@@ -10,14 +10,14 @@ import pytest
 from fakes.gpu_machine import GIB, FakeGpuMachine
 from samples.experts_gguf import N_EXPERTS, make_tiny_mixtral
 
-from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import Cancelled
 from engine.gpu.weights import expert_slots
 from engine.gpu.weights.expert_slots import ExpertSlots
-from engine.loaded_model import LoadedModel
 from engine.placement import memory_plan
+from engine.session.chat_session import ChatSession
+from engine.session.loaded_model import LoadedModel
 
 GREEDY = SamplingConfig().changed({"temperature": 0, "max_tokens": 24})
 PROMPT = [1, 5, 9, 40, 7]
