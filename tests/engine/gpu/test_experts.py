@@ -52,7 +52,7 @@ def by_cpu(path: Path) -> list[int]:
 
 def slots_of(model: LoadedModel) -> ExpertSlots:
     assert model.gpu is not None
-    loaded = model.gpu._now  # noqa: SLF001 - what lies in the slots is nobody else's business
+    loaded = model.gpu._now
     assert loaded.expert_slots is not None
     return loaded.expert_slots
 
