@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from fakes.gpu import FakeGpu
 from samples.predictors import predictor_of
+from samples.recoded_gguf import recode
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 from support.gpu_tokens import CONTEXT, by_cpu, logits_of, put_on_gpu, recoded, some_hot
 
@@ -124,6 +125,15 @@ def test_codecs_neuron_by_neuron(any_gpu: Gpu, tiny: Loaded, codec: str) -> None
     again = recoded(weights, codec.partition(".")[0], codec)
     for mode in ("exact", "dense"):
         check(any_gpu, (config, again), mode, some_hot(config, "random"), close)
+
+
+@pytest.mark.parametrize("codec", ["mxfp4", "q5_k", "q5_1", "iq4_xs", "q3_k"])
+def test_files_in_other_codecs(any_gpu: Gpu, tmp_path: Path, codec: str) -> None:
+    wide = make_tiny_gguf(tmp_path / "m.gguf", d_model=256, d_ff=256, n_heads=4, n_kv_heads=2, n_layers=1)
+    opened = open_model(recode(wide, tmp_path / f"{codec}.gguf", codec))
+    config, weights = opened.config, load_weights(opened, hold="mapped")
+    assert weights.layers[0].ffns[0].up.codec == codec
+    check(any_gpu, (config, weights), "dense", [np.arange(config.d_ff, dtype=np.int32)], 0.05)
 
 
 @pytest.mark.parametrize("mode", ["dense", "exact", "sparse"])
