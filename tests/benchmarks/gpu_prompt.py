@@ -43,7 +43,7 @@ from native_kernels.codecs import ROW_CODECS  # noqa: E402
 from native_kernels.cuda.cublas_products import LibraryProducts  # noqa: E402
 from native_kernels.cuda.cublas_trial import use_library  # noqa: E402
 from native_kernels.cuda.gpu import GpuMatrix, GpuNorm  # noqa: E402
-from native_kernels.cuda.layouts import plane_row_bytes  # noqa: E402
+from native_kernels.cuda.layouts import PLANE_FIELDS, plane_row_bytes  # noqa: E402
 from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, StoredMatrix, Tile  # noqa: E402
 from native_kernels.cuda.runtime import cublas  # noqa: E402
 from native_kernels.cuda.runtime.cublas import LibraryFile, LibraryUnavailableError  # noqa: E402
@@ -273,7 +273,7 @@ def rows(n_tokens: int = 512, n: int = 8192, n_neurons: int = 2048) -> list[dict
         ),
         "round_rows": (lambda: ops.round(wide, n_tokens, n, RoundedRows(halves, n, factors), norm), 6 * n_tokens * n),
     }
-    for codec in ("q8_0", "q4_0", "q4_k", "q6_k", "q4_0.lanes"):
+    for codec in (*PLANE_FIELDS, "q4_0.lanes"):
         row_bytes = ROW_CODECS[codec].n_bytes(n)
         stored = StoredMatrix(n_neurons, n, codec, at, -(-row_bytes // 16) * 16)
         size = n_neurons * (row_bytes + 2.0 * n)

@@ -1,8 +1,9 @@
 // Rows of a weight matrix in the GPU's layout (layouts.py): how a lane reads a unit of one, multiplies it by the same
 // columns of a vector, or gets it as floats. One struct per codec; launches nothing.
 //
-// A unit is what one lane takes at a time: 16 bytes of a row's first plane, and the corresponding bytes of the others.
-// A warp takes 32 adjacent units, so that it reads whole lines. Every struct has:
+// A unit is what one lane takes at a time: 16 bytes of a row's first plane, which two units share where numbers have two
+// bits there, and the corresponding bytes of the others. A warp takes 32 adjacent units, so that it reads whole lines.
+// Every struct has:
 //
 //   COLUMNS                      columns of a unit
 //   units(n_cols)                units of a row
