@@ -1,0 +1,186 @@
+"""Experts in slots: moved there in every codec, chosen as the router says, multiplied as NumPy has it, exchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from samples.random_blocks import weights as random_weights
+
+from engine.gpu.weights.landing import Landing, Numbers
+from engine.gpu.weights.layout import Region, slots_of
+from engine.model.router import route
+from engine.model.weights import FfnWeights
+from native_kernels.backend import F32, PackedMatrix
+from native_kernels.cpu.runtime.pool import Pool
+from native_kernels.cuda.gpu import Gpu, GpuChoice, GpuExperts, GpuVector, Memory
+from native_kernels.cuda.layouts import UNIT_COLUMNS
+from native_kernels.reference import ReferenceOperators
+from tests.engine.placement.test_activity import a_config
+
+OPS = ReferenceOperators()
+D, F, RESIDENT, CHOSEN = 512, 256, (4, 1, 2), (1, 0, 4)
+WEIGHTS = np.array([0.5, 0.25, 0.75, 0.6], np.float32)
+
+
+class OnGpu:
+    """Arrays on a GPU, given back at the end."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu, self.pool, self._held = gpu, Pool(1), list[Memory]()
+
+    def room(self, n_bytes: int) -> int:
+        self._held.append(self.gpu.allocate(n_bytes))
+        self.gpu.fill(self._held[-1].address, 0xFF, n_bytes)
+        return self._held[-1].address
+
+    def put(self, values: np.ndarray) -> int:
+        at = self.room(max(4, values.nbytes))
+        with Landing(self.gpu, self.pool, 1 << 20) as landing:
+            landing.run([Numbers(values, at)])
+        return at
+
+    def get(self, at: int, *shape: int) -> F32:
+        out = np.empty(shape, np.float32)
+        self.gpu.download(out.ctypes.data, at, out.nbytes)
+        self.gpu.synchronize()
+        return out
+
+    def vector(self, values: F32) -> GpuVector:
+        found = GpuVector(len(values), self.put(values), self.room(len(values)), self.room(8 * len(values) // 32))
+        self.gpu.quantise(found)
+        return found
+
+    def experts(self, blocks: list[FfnWeights]) -> GpuExperts:
+        sizes = Region(0)
+        sizes.experts(blocks)
+        region = Region(self.room(sizes.n_bytes))
+        found = region.experts(blocks)
+        assert found is not None
+        with Landing(self.gpu, self.pool, 1 << 18) as landing:
+            landing.run(region.jobs)
+        return found
+
+    def choice(self, slots: tuple[int, ...]) -> GpuChoice:
+        words = self.room(4 * 10)
+        self.gpu.synchronize()
+        chosen = GpuChoice(3, words, words + 12, words + 28)
+        whole = np.concatenate([np.array(CHOSEN, np.int32).view(np.float32), WEIGHTS,
+                                np.array(slots, np.int32).view(np.float32)])  # fmt: skip
+        with Landing(self.gpu, self.pool, 1 << 18) as landing:
+            landing.run([Numbers(whole, words)])
+        return chosen
+
+    def close(self) -> None:
+        for memory in self._held:
+            memory.free()
+        self.pool.close()
+
+
+@pytest.fixture
+def on_gpu(any_gpu: Gpu) -> Iterator[OnGpu]:
+    found = OnGpu(any_gpu)
+    yield found
+    found.close()
+
+
+def expert(codec: str, seed: int, by_neuron: bool, gated: bool = True) -> FfnWeights:
+    rng = np.random.default_rng(seed)
+
+    def matrix(n_rows: int, n_cols: int, place: int) -> PackedMatrix:
+        if codec in ("f32", "f16", "bf16"):
+            return PackedMatrix.pack(rng.standard_normal((n_rows, n_cols)).astype(np.float32), codec)
+        data = random_weights(codec, n_rows, n_cols, 10 * seed + place)
+        return PackedMatrix.view(data.reshape(-1), n_rows, n_cols, codec)
+
+    down: dict[str, Any] = {"down_t": matrix(F, D, 3)} if by_neuron else {"down": matrix(D, F, 3)}
+    biases = {name: rng.standard_normal(n).astype(np.float32)
+              for name, n in (("gate_bias", F), ("up_bias", F), ("down_bias", D)) if gated or name != "gate_bias"}  # fmt: skip
+    return FfnWeights(up=matrix(F, D, 1), gate=matrix(F, D, 2) if gated else None, **down, **biases)
+
+
+def values_of(matrix: PackedMatrix | None) -> F32:
+    assert matrix is not None
+    return OPS.rows(matrix, np.arange(matrix.n_rows))
+
+
+def near(found: F32, wanted: F32, terms: F32) -> bool:
+    """terms: the largest sum of magnitudes that was added up."""
+    return bool(np.abs(found - wanted).max() <= 2e-5 * terms.max())
+
+
+@pytest.mark.parametrize("by_neuron", [False, True])
+@pytest.mark.parametrize("codec", list(UNIT_COLUMNS))
+def test_chosen_experts_as_numpy_has_them(on_gpu: OnGpu, codec: str, by_neuron: bool) -> None:
+    gpu, rng = on_gpu.gpu, np.random.default_rng(1)
+    blocks = [expert(codec, seed, by_neuron) for seed in range(5)]
+    experts = on_gpu.experts([blocks[i] for i in RESIDENT])
+    slots = tuple(int(slots_of(np.array(RESIDENT, np.int32), 5)[i]) for i in CHOSEN)
+    assert slots == (1, -1, 0)
+    choice, x = on_gpu.choice(slots), on_gpu.vector(rng.standard_normal(D).astype(np.float32))
+    first, up = on_gpu.room(4 * 3 * F), on_gpu.room(4 * 3 * F)
+    gpu.expert_products(experts, x, choice, first, up)
+    read = x if experts.up.reads_bytes else None
+    inputs = rounded(on_gpu, x) if read else on_gpu.get(x.values, D)
+    for at, name in ((first, "gate"), (up, "up")):
+        found = on_gpu.get(at, 3, F)
+        assert not found[1].any()
+        for row, i in ((0, 1), (2, 4)):
+            matrix = values_of(getattr(blocks[i], name))
+            wanted = matrix @ inputs + getattr(blocks[i], f"{name}_bias")
+            assert near(found[row], wanted, np.abs(matrix) @ np.abs(inputs))
+    h = on_gpu.vector(rng.standard_normal(3 * F).astype(np.float32) * (rng.random(3 * F) < 0.5))
+    n = gpu.expert_parts(experts, 3)
+    parts = on_gpu.room(4 * n * D)
+    gpu.expert_down(experts, h, choice, parts)
+    found = on_gpu.get(parts, n, D).sum(axis=0)
+    hidden = rounded(on_gpu, h) if experts.down.reads_bytes and not by_neuron else on_gpu.get(h.values, 3 * F)
+    wanted, terms = np.zeros(D, np.float32), np.zeros(D, np.float32)
+    for row, i in ((0, 1), (2, 4)):
+        block = blocks[i]
+        matrix = values_of(block.down_t).T if by_neuron else values_of(block.down)
+        assert block.down_bias is not None
+        wanted += WEIGHTS[row] * (matrix @ hidden[F * row : F * row + F] + block.down_bias)
+        terms += np.abs(matrix) @ np.abs(hidden[F * row : F * row + F])
+    assert near(found, wanted, terms)
+
+
+def rounded(on_gpu: OnGpu, x: GpuVector) -> F32:
+    n = x.n // 32
+    scales = on_gpu.get(x.scales, n, 2)[:, :1]
+    held = on_gpu.get(x.bytes, x.n // 4).view(np.int8).reshape(n, 32)
+    return (held * scales).reshape(-1).astype(np.float32)
+
+
+@pytest.mark.parametrize(("n_experts", "n_used"), [(4, 2), (128, 8), (512, 10), (1000, 32)])
+@pytest.mark.parametrize(("router", "normed"), [("softmax", True), ("softmax", False), ("sigmoid", True)])
+def test_the_choice_is_the_router_s(on_gpu: OnGpu, n_experts: int, n_used: int, router: Any, normed: bool) -> None:
+    gpu, rng = on_gpu.gpu, np.random.default_rng(n_experts)
+    slot_of = rng.permutation(n_experts).astype(np.int32) - n_experts // 2
+    config = a_config(n_experts=n_experts, n_experts_used=n_used, d_ff=8, router=router, normed_routing=normed)
+    matrix = PackedMatrix.pack(np.eye(n_experts, dtype=np.float32), "f32")
+    rows = [rng.standard_normal(n_experts), np.round(rng.standard_normal(n_experts)), np.zeros(n_experts)]
+    words = on_gpu.room(4 * (3 * n_used + 1))
+    choice = GpuChoice(n_used, words, words + 4 * n_used, words + 4 * (2 * n_used + 1))
+    for values in rows:
+        scores = values.astype(np.float32)
+        gpu.choose(on_gpu.put(scores), n_experts, on_gpu.put(slot_of), choice, router, normed,
+                   on_gpu.put(np.ones(1, np.float32)))  # fmt: skip
+        wanted = route(config, matrix, scores[None], OPS)
+        ids = on_gpu.get(choice.ids, n_used).view(np.int32)
+        np.testing.assert_array_equal(ids, wanted.experts[0])
+        np.testing.assert_array_equal(on_gpu.get(choice.slots, n_used).view(np.int32), slot_of[ids])
+        np.testing.assert_allclose(on_gpu.get(choice.weights, n_used), wanted.weights[0], rtol=2e-5)
+        assert on_gpu.get(choice.weights + 4 * n_used, 1)[0] == pytest.approx(1 / (1 + np.exp(-1)), rel=1e-5)
+
+
+def test_scores_that_are_no_numbers_are_chosen_last(on_gpu: OnGpu) -> None:
+    gpu = on_gpu.gpu
+    words = on_gpu.room(40)
+    choice = GpuChoice(3, words, words + 12, words + 28)
+    slots = on_gpu.put(np.arange(5, dtype=np.int32))
+    for scores, wanted in (([np.nan, 1, np.nan, 2, np.nan], [3, 1, 0]), ([np.nan] * 5, [0, 1, 2])):
+        gpu.choose(on_gpu.put(np.array(scores, np.float32)), 5, slots, choice, "softmax", True)
+        assert on_gpu.get(choice.ids, 3).view(np.int32).tolist() == wanted
