@@ -1,1 +1,1 @@
-"""Models to be had, fetched, owned and prepared: what lies between a hub and `LoadedModel.load`."""
+"""Models to download, install and prepare: everything between a hub and `LoadedModel.load`."""

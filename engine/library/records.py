@@ -1,7 +1,7 @@
-"""What is said about models that can be had, are fetched, or are owned: frozen plain data, as JSON holds it.
+"""Records of models that can be downloaded, are in download, or are installed: frozen plain data, as JSON holds it.
 
-Made by the other files of this folder, read by the window and the command line. It does nothing and reads nothing.
-Units: sizes in bytes, rates in bytes/s or tokens/s, times in seconds; shares between 0 and 1.
+The other files of this folder create them; the window and the command line read them. Units: sizes in bytes, rates in
+bytes/s or tokens/s, times in seconds; shares between 0 and 1.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Record = TypeVar("Record")
 
 
 def to_json(record: Any) -> dict[str, Any]:
-    """A record as a JSON object; its tuples become lists where it is written."""
+    """Return a record as a JSON object; its tuples become lists when it is written."""
     return asdict(record)
 
 
 def from_json(kind: type[Record], values: object, where: str) -> Record:
-    """The record again. Fields that a newer Hearth wrote are passed over.
+    """Return the record of a JSON object. Ignores fields from newer versions of Hearth.
 
-    Raises: ModelFormatError, naming the place, for a missing field or one of another type.
+    Raises: ModelFormatError, with the place, for a missing field or a wrong type.
     """
     record: Record = from_plain(kind, values, where)
     return record
@@ -38,7 +38,7 @@ def from_json(kind: type[Record], values: object, where: str) -> Record:
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What of a model decides its bytes and its speed: fields of engine.config.ModelConfig."""
+    """The properties of a model that determine its bytes and its speed: fields of engine.config.ModelConfig."""
 
     family: str
     activation: str
@@ -57,9 +57,12 @@ class ModelShape:
 
 @dataclass(frozen=True)
 class Sparsity:
-    """How often neurons fire. active_share: share of the neurons that fire for a token (predictors expect some more),
-    None for a dense model. coverage: 20 shares, of a layer's neurons that are needed, hottest first, for 5 %, 10 %,
-    ... 100 % of its activations. predictor_share: bytes of the predictors, as a share of the model's; 0 without."""
+    """How often neurons are active.
+
+    active_share: share of the neurons active for a token (predictors expect some more), None for a dense model.
+    coverage: 20 shares of a layer's neurons, hottest first, that account for 5 %, 10 %, ... 100 % of its activity.
+    predictor_share: bytes of the predictors as a share of the model's; 0 without.
+    """
 
     active_share: float | None = None
     coverage: tuple[float, ...] = ()
@@ -70,23 +73,24 @@ class Sparsity:
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """A model that the catalogue knows. files: names or patterns (fnmatch) of the repository's files that are needed.
-    predictor_repo: where its predictors lie, if in a repository of their own."""
+    """A model in the catalogue. files: names or patterns (fnmatch) of the repository's files that it needs.
+    predictor_repo: the repository of its predictors, if a different one.
+    """
 
     id: str  # "bamboo-dpo-7b": lower case, unique, never changed
     name: str  # "Bamboo DPO 7B"
     maker: str
     family: str  # what GPUs are filtered by: "Bamboo", "ReluLLaMA", "OPT", ...
     kind: ModelKind
-    summary: str  # one sentence for a person who chooses
+    summary: str  # one sentence that helps the user choose
     repo: str
     files: tuple[str, ...]
     format: ModelFormat
     codec: str  # of most of its weights: f16, q4_0, ...
     parameters: int
-    n_bytes: int  # of the download; what the hub says counts as soon as it is asked
+    n_bytes: int  # of the download, until the hub states it
     n_bytes_source: Source  # published, or reckoned from the shape
-    licence: str  # as a person reads it: "Apache 2.0", "Llama 2 licence"
+    licence: str  # as shown to the user: "Apache 2.0", "Llama 2 licence"
     shape: ModelShape
     sparsity: Sparsity
     template: str = ""  # chat template, where the files bring none; empty: their own
@@ -95,16 +99,16 @@ class CatalogueEntry:
     revision: str = "main"
     gated: bool = False
     rank: int = 100  # lower is recommended earlier, among those that fit
-    research: bool = False  # made for measuring, not for chatting: shown under a filter of its own
+    research: bool = False  # made for measurements, not for chats; shown with a filter
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """How a model would lie on a machine and how fast it would be, by the placement solver.
+    """The placement and the speed of a model on a machine, estimated by the placement solver.
 
-    vram_bytes, ram_bytes: what it takes with this placement (of a model that does not fit: what it would take).
-    short_bytes: how much is missing for one that does not fit. low_tok_s, high_tok_s: the range of an estimate; equal
-    to predicted_tok_s where statistics of this very model were there.
+    vram_bytes, ram_bytes: its memory with this placement, also if it does not fit. short_bytes: missing memory if it
+    does not fit. low_tok_s, high_tok_s: the range of an estimate, equal to predicted_tok_s if the model's own
+    statistics are known.
     """
 
     fits: Fits
@@ -119,7 +123,7 @@ class Estimate:
     gpu_neuron_load: float | None  # share of the active neurons that the GPU computes; None without one
     context: int
     short_bytes: int = 0
-    hot_share: float | None = None  # share of all neurons that lie on the GPU
+    hot_share: float | None = None  # share of all neurons on the GPU
     notes: tuple[str, ...] = ()
     once_prepared: bool = (
         False  # it holds for the model that preparing makes of the files, not for the files as they are
@@ -128,8 +132,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class MachineLine:
-    """This PC in the words of the Models page. key: names what placements depend on; what is remembered per machine
-    goes by it. gpu: the GPU that would be used, empty without one; gpu_reason: why that one, or why none."""
+    """This PC as described on the Models page.
+
+    key: identifies what placements depend on; settings per machine are stored under it. gpu: the GPU that would be
+    used, empty without one; gpu_reason: why that one, or why none.
+    """
 
     key: str
     gpu: str
@@ -149,7 +156,7 @@ class MachineLine:
 
 @dataclass(frozen=True)
 class HubFile:
-    """A file of a repository. sha256: empty where the hub states none (small files; their git_oid is checked)."""
+    """A file of a repository. sha256: empty if the hub states none (small files; their git_oid is checked)."""
 
     name: str
     n_bytes: int
@@ -159,7 +166,7 @@ class HubFile:
 
 @dataclass(frozen=True)
 class HubModel:
-    """A hit of a search, or the head of a repository that was named."""
+    """A search result, or the head of a repository."""
 
     repo: str
     downloads: int = 0
@@ -172,19 +179,19 @@ class HubModel:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to fetch a repository: files that make up one model. codec: as the name says, else empty."""
+    """One way to download a repository: the files of one model. codec: according to the name, else empty."""
 
     name: str  # "q4_0", "safetensors", or the file's name
     format: ModelFormat
     codec: str
     files: tuple[HubFile, ...]
     n_bytes: int
-    refused: str = ""  # why Hearth does not read it ("Only pickled weights"), empty where it does
+    refused: str = ""  # why Hearth cannot read it ("Only pickled weights"), else empty
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What a repository offers. revision: the commit that `main` (or what was asked for) meant just now."""
+    """What a repository offers. revision: the current commit of `main`, or of the requested revision."""
 
     model: HubModel
     revision: str
@@ -196,12 +203,13 @@ DownloadState = Literal["queued", "downloading", "paused", "waiting", "checking"
 
 @dataclass(frozen=True)
 class Download:
-    """A download in the queue. waiting: for the network, it goes on by itself. error: class, message and hint of what
-    ended it; empty otherwise."""
+    """A download in the queue. waiting: for the network, and continues by itself. error: class, message and hint of the
+    failure; else empty.
+    """
 
     id: str
     model: str  # id under which it will be installed, "owner/name"
-    name: str  # as a person knows it
+    name: str  # as the user knows it
     repo: str
     state: DownloadState
     done_bytes: int
@@ -235,12 +243,12 @@ class InstalledFile:
 
 @dataclass(frozen=True)
 class InstalledModel:
-    """A model that can be loaded by its id. owned: whether the files are Hearth's, which alone may be deleted.
+    """A model that can be loaded by its id. owned: whether the files belong to Hearth; only those may be deleted.
 
-    path: what is opened, a file or a folder. prepared: the bundle that preparing made of it, which is loaded instead.
+    path: the file or folder to open. prepared: the bundle that preparing created, which is loaded instead.
     """
 
-    id: str  # "owner/name"; "local/name" for what was imported
+    id: str  # "owner/name"; "local/name" for imported models
     name: str
     folder: str
     path: str
@@ -269,7 +277,7 @@ PrepareStage = Literal["convert", "profile", "train", "solve"]
 
 @dataclass(frozen=True)
 class PrepareStep:
-    """A stage of preparing that is still to be done, and why. eta_s: as machines like this one take."""
+    """A remaining stage of preparing, with its reason. eta_s: duration on similar machines."""
 
     stage: PrepareStage
     why: str
@@ -278,7 +286,7 @@ class PrepareStep:
 
 @dataclass(frozen=True)
 class PreparePlan:
-    """What preparing a model for this PC would do and gain. Rates by the solver; None where nothing can be said."""
+    """What preparing a model for this PC would do and gain. Rates from the solver; None if unknown."""
 
     model: str
     steps: tuple[PrepareStep, ...]

@@ -1,1 +1,1 @@
-"""Finds models on the hub and downloads them."""
+"""Search the hub for models and download them."""

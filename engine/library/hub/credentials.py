@@ -1,7 +1,7 @@
-"""The access token for a hub: from the environment, the system's keyring, memory, or a file that a person agreed to.
+"""The access token for a hub, from the environment, the system's keyring, memory, or a file that the user agreed to.
 
-A token is never logged, never part of an error's words and never of a repr. Nothing is read before it is needed: a
-keyring may ask the person to unlock it.
+Tokens never appear in logs, error messages or reprs. Nothing is read before it is needed, because a keyring may ask the
+user to unlock it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ MAX_TOKEN_CHARACTERS = 4096
 
 
 class Credentials:
-    """The token of one process; may be asked from any thread. file: where a token lies that no keyring can hold."""
+    """The token of one process. Thread-safe.
+
+    file: stores the token if no keyring can.
+    """
 
     def __init__(self, file: Path | None = None) -> None:
         config = platformdirs.user_config_dir("Hearth", appauthor=False)
@@ -37,20 +40,20 @@ class Credentials:
         return "Credentials(...)"
 
     def token(self) -> str | None:
-        """The token that goes with requests to the hub, None without one."""
+        """Return the token for requests to the hub, or None."""
         return self._found()[0] or None
 
     def state(self) -> dict[str, Any]:
-        """{"has_token", "where": environment, memory, keyring, file or "", "note": one sentence or ""}."""
+        """Return {"has_token", "where": environment, memory, keyring, file or "", "note": one sentence or ""}."""
         token, where, note = self._found()
         return {"has_token": bool(token), "where": where, "note": note}
 
     def set(self, token: str, allow_file: bool = False) -> dict[str, Any]:
-        """Keeps a token in the keyring; "" takes it away everywhere. The state after that.
+        """Store a token in the keyring, or remove it everywhere if it is empty; return the new state.
 
-        Without a keyring it is kept in a file that only this person may read where allow_file says that they agreed,
-        else in memory until Hearth ends.
-        Raises: InvalidRequestError for what is no token, LibraryError where the file cannot be written.
+        Without a keyring, `allow_file` means that the user agreed to a file that only they can read; otherwise the
+        token stays in memory until Hearth ends. Raises: InvalidRequestError if it is not a token, LibraryError if the
+        file cannot be written.
         """
         token = token.strip()
         if len(token) > MAX_TOKEN_CHARACTERS or any(not 33 <= ord(letter) < 127 for letter in token):
@@ -69,7 +72,7 @@ class Credentials:
     # -------------------------------------------------------------- places
 
     def _found(self) -> tuple[str, str, str]:
-        """(token, where, note)."""
+        """Return (token, where, note)."""
         for variable in ENVIRONMENT:
             if token := os.environ.get(variable, "").strip():
                 return token, "environment", f"The environment sets {variable}, which goes before any other."
@@ -90,7 +93,7 @@ class Credentials:
             return "", "", f"Access token can't be stored: {self._keyring.note}. {_REMEDY}"
 
     def _because(self, what: str) -> str:
-        """A sentence on the token, after the reason why no keyring holds it."""
+        """Return a sentence about the token, preceded by the reason why no keyring holds it."""
         why = self._keyring.note
         return f"{why[:1].upper()}{why[1:]}. {what}" if why else what
 
@@ -130,7 +133,7 @@ def _read_token(path: Path) -> str:
 
 
 def _client_token_file() -> Path:
-    """Where the hub's own client keeps a login, as the environment says."""
+    """Return the file in which the hub's own client keeps a login, according to the environment."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     home = os.environ.get("HF_HOME") or os.path.join(cache, "huggingface")
     return Path(os.path.expanduser(os.path.expandvars(os.environ.get("HF_TOKEN_PATH") or os.path.join(home, "token"))))

@@ -1,7 +1,7 @@
-"""Fetches one file of a hub into a part file until it is whole and proven, whatever the network does meanwhile.
+"""Download one file of a hub into a part file until it is complete and verified, through all network failures.
 
-It goes on where the part ends, tries again with growing pauses, and compares the hash of what lies on the disk with
-the hub's. What belongs together, and where it goes, is known to engine/library/hub/download_job.py.
+It resumes at the end of the part, retries with growing pauses, and compares the hash of the bytes on the disk with the
+hub's. engine/library/hub/download_job.py knows which files belong together and where they go.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from engine.library.owned import disk_space
 
 Value = TypeVar("Value")
 
-READ_BYTES = 4 << 20  # at once, of what is hashed from the disk
-_ROOM_EVERY_BYTES = 64 << 20  # between two looks at what is free on the disk
+READ_BYTES = 4 << 20  # bytes hashed from the disk at once
+_ROOM_EVERY_BYTES = 64 << 20  # between two checks of the free disk space
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file to be fetched. place: its name below the model's folder. revision: a commit."""
+    """A file to download. place: its name below the model's folder. revision: a commit."""
 
     repo: str
     revision: str
@@ -41,16 +41,16 @@ class RemoteFile:
 
     @property
     def key(self) -> str:
-        """Names its content and its place: a part with this name never holds bytes of another file."""
+        """Return a name for its content and place. A part with this name never holds bytes of another file."""
         content = self.sha256 or self.git_oid or f"{self.revision}/{self.name}"
         return hashlib.sha256(f"{content} {self.n_bytes} {self.place}".encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How failures that may pass are met. Times in seconds; each wait is twice the last one, up to the longest.
+    """Retries after failures that may pass. Times in seconds; each wait is twice the last one, up to the longest.
 
-    tries: without a byte between them, of an answer that says failure; silence and lost networks are waited out.
+    tries: attempts without a new byte, if the server reports a failure. Silence and lost networks are waited out.
     """
 
     first_wait_s: float = 1.0
@@ -65,7 +65,7 @@ class Patience:
 
 
 class Stop:
-    """A wish to stop, which also ends a wait or a read that is going on. Any thread may make it."""
+    """A request to stop, from any thread. It also ends a wait or a read in progress."""
 
     def __init__(self) -> None:
         self._wish = threading.Event()
@@ -83,7 +83,7 @@ class Stop:
         return self._wish.is_set()
 
     def check(self) -> None:
-        """Raises Cancelled once it is wished."""
+        """Raise Cancelled if a stop was requested."""
         if self._wish.is_set():
             raise Cancelled
 
@@ -93,7 +93,7 @@ class Stop:
 
     @contextmanager
     def holding(self, answer: Answer) -> Iterator[None]:
-        """Ends this answer too, should the wish come while it is read."""
+        """Abort this answer too if a stop is requested while it is read."""
         with self._lock:
             self.check()
             self._answer = answer
@@ -106,8 +106,9 @@ class Stop:
 
 @dataclass(frozen=True)
 class Telling:
-    """What is told meanwhile. bytes: how many came; at: that so many of the file count now; waiting: why nothing comes,
-    None once it goes on; checking: that the file's hash is being compared."""
+    """Callbacks of a download. bytes: the number of bytes received; at: the file's bytes that count now; waiting: why
+    nothing arrives, None once it continues; checking: the file's hash is being compared.
+    """
 
     bytes: Callable[[int], None] = lambda n: None
     at: Callable[[int], None] = lambda n: None
@@ -116,7 +117,9 @@ class Telling:
 
 
 def retrying(work: Callable[[], Value], patience: Patience, stop: Stop, telling: Telling) -> Value:
-    """What `work` returns, tried again as long as its failures may pass. Raises: what does not pass, Cancelled."""
+    """Return the result of `work`, retried as long as its failures may pass. Raises: failures that cannot pass,
+    Cancelled.
+    """
     failures = 0
     while True:
         stop.check()
@@ -128,10 +131,10 @@ def retrying(work: Callable[[], Value], patience: Patience, stop: Stop, telling:
 
 
 def fetch(hub: Hub, file: RemoteFile, part_path: Path, patience: Patience, stop: Stop, telling: Telling) -> None:
-    """Makes the part at `part_path` whole and proves it, fetching it anew once where its bytes are wrong.
+    """Complete and verify the part at `part_path`. Download it again once if its bytes are wrong.
 
-    Raises: DownloadDamagedError for wrong bytes time and again, DiskSpaceError, HubError for what does not pass,
-    OSError, Cancelled; all but the first leave what was fetched.
+    Raises: DownloadDamagedError for repeatedly wrong bytes, DiskSpaceError, HubError if it cannot pass, OSError,
+    Cancelled. All but the first keep what was downloaded.
     """
     for attempt in range(2):
         try:
@@ -144,7 +147,7 @@ def fetch(hub: Hub, file: RemoteFile, part_path: Path, patience: Patience, stop:
 
 
 def prove(file: RemoteFile, path: Path, stop: Stop) -> bool:
-    """Whether the file at `path` is the hub's, by size and hash. Cost: reads it all."""
+    """Return whether the file at `path` has the hub's size and hash. Cost: reads all of it."""
     try:
         if path.stat().st_size != file.n_bytes:
             return False
@@ -189,7 +192,7 @@ def _fetch_once(hub: Hub, file: RemoteFile, path: Path, patience: Patience, stop
 def _receive(
     answer: Answer, file: RemoteFile, part: PartFile, tag: str, proof: _Proof, stop: Stop, telling: Telling
 ) -> None:
-    """Appends what comes to the part. Raises: HubError, which may pass, where the answer ends too early."""
+    """Append the received bytes to the part. Raises: HubError, which may pass, if the answer ends early."""
     if answer.total is not None and answer.total != file.n_bytes:
         raise DownloadDamagedError(f"The hub sends {file.name} with {answer.total} bytes, and lists {file.n_bytes}.")
     if answer.start not in (0, part.length):
@@ -222,7 +225,7 @@ def _receive(
 
 
 def _wait_out(error: HubError, failures: int, patience: Patience, stop: Stop, telling: Telling) -> None:
-    """Waits until it is time to try again. Raises the error where that makes no sense any more."""
+    """Wait until the next attempt. Raises the error if another attempt is pointless."""
     stop.check()  # the wish to stop ends the connection, too
     may_pass = passing(error)
     if may_pass is None or (not may_pass.is_network and failures >= patience.tries):
@@ -232,7 +235,7 @@ def _wait_out(error: HubError, failures: int, patience: Patience, stop: Stop, te
 
 
 class _Proof:
-    """The hash of a file, of bytes as they come and of those that lay on the disk before."""
+    """The hash of a file, from bytes as they arrive and bytes that were on the disk before."""
 
     def __init__(self, file: RemoteFile) -> None:
         self._file = file
@@ -246,13 +249,13 @@ class _Proof:
             self._hash.update(b"blob %d\0" % self._file.n_bytes)  # as git hashes files
 
     def add(self, data: bytes, end: int) -> None:
-        """Bytes that end there; passed over where some before them are missing, which `read_up` makes good."""
+        """Hash bytes that end at `end`. Skips them if earlier bytes are missing; `read_up` hashes those later."""
         if end - len(data) == self._position:
             self._hash.update(data)
             self._position = end
 
     def read_up(self, path: Path, stop: Stop) -> None:
-        """Hashes the rest from the disk."""
+        """Hash the rest from the disk."""
         if self._position == self._file.n_bytes:
             return
         with open(path, "rb") as file:

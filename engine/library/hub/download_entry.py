@@ -1,4 +1,4 @@
-"""A download of the queue as it stands: what is kept of it, what runs, how fast it is. The queue is downloads.py's."""
+"""The state of a queued download: what is stored, the current run, its speed. downloads.py has the queue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACTIVE: tuple[DownloadState, ...] = ("downloading", "waiting", "checking")
 
 @dataclass
 class Entry:
-    """A download as it stands. stop: of the run that is going on; what an earlier run says is not heard any more."""
+    """The state of a download. stop: ends the current run; messages from earlier runs are ignored."""
 
     kept: Kept
     stop: Stop | None = None
@@ -28,7 +28,7 @@ class Entry:
     began: float = 0.0
 
     def rate(self) -> float | None:
-        """Bytes/s of late; None while that would be a guess."""
+        """Return the recent bytes/s; None while it would be a guess."""
         now = time.monotonic()
         while self.came and now - self.came[0][0] > RATE_OVER_S:
             self.came.popleft()

@@ -1,8 +1,8 @@
-"""Fetches one model: asks once what there is, looks for room, fetches and proves every file, puts them in their place
-and lists the model. What is finished stays finished, however often it is interrupted.
+"""Download one model: list its files, check the disk space, download and verify every file, move them and register the
+model.
 
-Files come into a folder of their own and move to the model's folder only when all of them are proven. The queue and
-what is told of it are engine/library/hub/downloads.py's.
+Finished files stay finished, however often it is interrupted. Files are written to a staging folder and move to the
+model's folder once all of them are verified. engine/library/hub/downloads.py has the queue and reports progress.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LOOK_FIRST_BYTES = 256 << 20  # a smaller model is fetched as soon as its head 
 
 @dataclass(frozen=True)
 class Resolved:
-    """What is fetched for it: every file at one commit, once and for all."""
+    """The files of a download, all at one commit, resolved once."""
 
     revision: str
     licence: str
@@ -61,8 +61,9 @@ class Resolved:
 
 @dataclass(frozen=True)
 class JobTelling:
-    """What is told meanwhile: file and what is done with it, bytes of the model that count, bytes that came, why
-    nothing comes (None: it goes on), a file that is proven to be the hub's."""
+    """Callbacks of a job: the file and its activity, the model's bytes that count, bytes received, why nothing arrives
+    (None: it continues), a verified file.
+    """
 
     doing: Callable[[str, str], None]  # "downloading" or "checking", file
     done: Callable[[int], None]
@@ -72,7 +73,7 @@ class JobTelling:
 
 
 def resolve(hub: Hub, wanted: DownloadRequest) -> Resolved:
-    """The files that make up the model now. Raises: HubError and its kinds, UnsupportedModelError."""
+    """Return the model's files as they are now. Raises: HubError and its kinds, UnsupportedModelError."""
     head, commit, there = hub.files(wanted.repo, wanted.revision)
     files = [_remote(wanted.repo, commit, file, file.name) for file in _chosen(wanted, there)]
     if wanted.predictor_repo:
@@ -93,28 +94,28 @@ def resolve(hub: Hub, wanted: DownloadRequest) -> Resolved:
 
 
 def staging_folder(models: Path, wanted: DownloadRequest) -> Path:
-    """Where the model's files come to lie until they are proven; the same one each time it is asked for."""
+    """Return the folder for the model's files until they are verified; always the same one for a model."""
     name = hashlib.sha256(f"{wanted.repo} {wanted.model}".encode()).hexdigest()[:24]
     return spelled(models / disk_space.DOWNLOADS / name)
 
 
 class DownloadJob:
-    """One model on its way. run() may be called again after any failure, by another process too."""
+    """The download of one model. run() can be repeated after any failure, also by another process."""
 
     def __init__(self, wanted: DownloadRequest, resolved: Resolved | None, hub: Hub, store: ModelStore, staging: Path,
                  patience: Patience, stop: Stop, telling: JobTelling,
                  others: Callable[[], int] = lambda: 0) -> None:  # fmt: skip
-        """others: bytes that other downloads are still to write to the same disk."""
+        """others: bytes that other downloads have yet to write to the same disk."""
         self.wanted, self.resolved = wanted, resolved
         self._hub, self._store, self._staging = hub, store, staging
         self._patience, self._stop, self._telling, self._others = patience, stop, telling, others
         self._counts: dict[str, int] = {}  # key -> bytes that count
-        self._proven: dict[str, Path] = {}  # key -> where it lies
+        self._proven: dict[str, Path] = {}  # key -> path
 
     def run(self, on_resolved: Callable[[Resolved], None]) -> InstalledModel:
-        """on_resolved: called once it is settled what is fetched.
+        """Download the model. on_resolved: called with the resolved files.
 
-        Raises: EngineError, Cancelled; DiskSpaceError where there is no room.
+        Raises: EngineError, Cancelled; DiskSpaceError if the disk is too small.
         """
         try:
             self._staging.parent.mkdir(parents=True, exist_ok=True)
@@ -157,7 +158,7 @@ class DownloadJob:
         return spelled(self._store.folder_for(self.wanted.model).joinpath(*file.place.split("/")))
 
     def _look_around(self, resolved: Resolved) -> None:
-        """What is here already counts: finished files, parts, and files in their place that are still right."""
+        """Count what exists: finished files, parts, and files in their place that are still correct."""
         wanted = {file.key for file in resolved.files}
         for left in self._staging.iterdir():  # of another commit of the same model
             if left.name.partition(".")[0] not in wanted and left.suffix in (".part", ".log", ".whole"):
@@ -177,7 +178,7 @@ class DownloadJob:
                 self._count(file, safe_length(self._part(file)))
 
     def _check_readable(self, resolved: Resolved) -> None:
-        """Look into a large model's head before it is fetched. Raises: as check_readable, Cancelled."""
+        """Read the header of a large model before downloading it. Raises: as check_readable, Cancelled."""
         if self._sum() or resolved.n_bytes < _LOOK_FIRST_BYTES:
             return
         mine = [file for file in resolved.files if file.repo == self.wanted.repo]
@@ -216,7 +217,7 @@ class DownloadJob:
         self._telling.proven(file)
 
     def _put(self, resolved: Resolved) -> InstalledModel:
-        """Moves the proven files to the model's folder and lists the model; back again where it cannot be listed."""
+        """Move the verified files to the model's folder and register the model. Moves them back if that fails."""
         self._stop.check()
         self._telling.doing("checking", "")
         installed = []
@@ -249,7 +250,7 @@ class DownloadJob:
             raise
 
     def _take_back(self, resolved: Resolved) -> None:
-        """So that files that no list names lie where cancelling deletes them."""
+        """Move unregistered files back to where cancelling deletes them."""
         folder = self._store.folder_for(self.wanted.model)
         for file in resolved.files:
             goal = self._goal(file)
@@ -270,7 +271,7 @@ class DownloadJob:
 
 
 def fetched_bytes(staging: Path, resolved: Resolved) -> int:
-    """How many bytes of the model count by the look of its folder, unproven."""
+    """Return the model's bytes in its folder, unverified."""
     found = 0
     for file in resolved.files:
         whole = staging / f"{file.key}.whole"
@@ -279,7 +280,7 @@ def fetched_bytes(staging: Path, resolved: Resolved) -> int:
 
 
 def delete_parts(staging: Path) -> None:
-    """Throws away what was fetched of a model that is not wanted any more, unless another Hearth fetches it."""
+    """Delete the parts of a cancelled download, unless another Hearth process is downloading it."""
     if not staging.is_dir():
         return
     lock = filelock.FileLock(staging.with_name(staging.name + ".lock"))
@@ -291,7 +292,7 @@ def delete_parts(staging: Path) -> None:
 
 
 class _locked:  # noqa: N801 - reads as what it does
-    """One download at a time into a folder, across threads and processes; waits for the other one to end."""
+    """Lock a folder for one download, across threads and processes. Waits for the other one to end."""
 
     def __init__(self, staging: Path, stop: Stop, telling: JobTelling) -> None:
         self._lock = filelock.FileLock(staging.with_name(staging.name + ".lock"))
@@ -315,13 +316,13 @@ class _locked:  # noqa: N801 - reads as what it does
 
 def _chosen(wanted: DownloadRequest, there: tuple[HubFile, ...]) -> tuple[HubFile, ...]:
     if wanted.patterns:
-        first = matching(there, wanted.patterns[:1])  # the others are taken where they are there
+        first = matching(there, wanted.patterns[:1])  # the others are optional
         if not first:
             raise RepositoryNotFoundError(
                 f"{wanted.repo} has no file {wanted.patterns[0]} any more.", "Choose another model."
             )
         found = matching(there, wanted.patterns)
-        # pickles that a pattern happens to fit are left; those that the model consists of are refused with a reason
+        # ignore pickles that match a pattern by chance; refuse those that the model consists of, with a reason
         return tuple(file for file in found if file in first or not is_pickled(file.name))
     offered = variants_of(there)
     if wanted.variant:
@@ -360,7 +361,7 @@ def _sha256(path: Path) -> str:
 
 
 def _move(source: Path, goal: Path, sha256: str) -> None:
-    """To its place; across disks by a copy that is proven before the source goes."""
+    """Move the file. Across disks, it is copied and verified before the source is deleted."""
     try:
         os.replace(source, goal)
         return

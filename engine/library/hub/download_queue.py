@@ -1,4 +1,4 @@
-"""The queue of downloads as it is kept on the disk: one JSON file, always whole."""
+"""The download queue on the disk: one JSON file, never partly written."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Kept:
-    """A download as it is kept. id: the name of its staging folder. resolved: what is fetched, once that is settled.
-    cancelled: it is only waited for that its parts are deleted."""
+    """A stored download. id: the name of its staging folder. resolved: its files, once they are known. cancelled: only
+    its parts remain to be deleted.
+    """
 
     id: str
     wanted: DownloadRequest
@@ -37,14 +38,14 @@ class Kept:
     cancelled: bool = False
 
     def now(self, state: DownloadState, error: EngineError | None = None) -> Kept:
-        """The same download in another state."""
+        """Return the same download in another state."""
         if error is None:
             return replace(self, state=state, error="", message="", hint="")
         return replace(self, state=state, error=type(error).__name__, message=error.message, hint=error.hint)
 
 
 def read_queue(path: Path) -> list[Kept]:
-    """The downloads in their order; none where there is no queue. A damaged one is kept aside."""
+    """Return the downloads in order; empty without a queue file. A damaged file is renamed and kept."""
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise ModelFormatError("It is too long.")
@@ -66,7 +67,7 @@ def read_queue(path: Path) -> list[Kept]:
 
 
 def write_queue(path: Path, downloads: Sequence[Kept]) -> None:
-    """Raises: OSError; the queue that was there is whole then."""
+    """Write the queue. Raises: OSError, after which the old file is still complete."""
     fresh = path.with_name(path.name + ".new")
     with open(fresh, "w", encoding="utf-8") as file:
         json.dump({"schema": SCHEMA, "downloads": [asdict(kept) for kept in downloads]}, file)

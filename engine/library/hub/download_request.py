@@ -1,5 +1,7 @@
-"""What a person asks to be fetched, as a download understands it: an entry of the catalogue, a variant of a repository,
-what is damaged of an installed model. It asks nobody and writes nothing."""
+"""A request for a download: a catalogue entry, a variant of a repository, or damaged files of an installed model.
+
+It makes no requests and writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from engine.library.records import CatalogueEntry, InstalledFile, InstalledModel
 
 
 class ModelStore(Protocol):
-    """Where models are put and listed: what a download asks of engine/library/owned/installed.py's Library."""
+    """Where downloads store and register models: the interface of Library in engine/library/owned/installed.py."""
 
     @property
     def folder(self) -> Path: ...
@@ -29,9 +31,9 @@ class ModelStore(Protocol):
 
 @dataclass(frozen=True)
 class DownloadRequest:
-    """A model as it was asked for. patterns: names or patterns of its files, of which the first must be
-    there; else variant: one that the repository
-    offers, empty for its only one. trusted: names of files that were just proven where they lie."""
+    """A requested model. patterns: names or patterns of its files, of which the first must match; without patterns,
+    variant: one that the repository offers, empty for its only one. trusted: names of files just verified in place.
+    """
 
     model: str
     name: str
@@ -50,7 +52,7 @@ class DownloadRequest:
 
 
 def of_entry(entry: CatalogueEntry, store: ModelStore) -> DownloadRequest:
-    """A model of the catalogue."""
+    """Return the request for a catalogue entry."""
     variant = entry.codec if entry.format in ("gguf", "powerinfer-gguf") else ""
     return DownloadRequest(
         store.id_for(entry.repo, variant), entry.name, entry.repo, entry.revision, entry.files,
@@ -60,9 +62,10 @@ def of_entry(entry: CatalogueEntry, store: ModelStore) -> DownloadRequest:
 
 
 def of_variant(repo: str, variant: str, store: ModelStore, endpoint: str) -> DownloadRequest:
-    """A variant of a repository, by the names of engine/library/hub/variants.py or of its file; empty: its only one.
+    """Return the request for a variant of a repository, named as in engine/library/hub/variants.py or by its file;
+    empty: its only one.
 
-    repo: its id, or the address of its page. Raises: InvalidRequestError for what is no repository.
+    repo: its id, or the address of its page. Raises: InvalidRequestError if it is not a repository.
     """
     repo, revision = parse_repository(repo, endpoint)
     called = variant.rsplit("/", 1)[-1].removesuffix(".gguf")
@@ -74,10 +77,10 @@ def of_variant(repo: str, variant: str, store: ModelStore, endpoint: str) -> Dow
 def of_repair(
     model: InstalledModel, damaged: Sequence[str] = (), entry: CatalogueEntry | None = None
 ) -> DownloadRequest:
-    """What of an installed model is not as the hub has it. damaged: names of the files that are; empty: all are looked
-    at. entry: the catalogue's, where it has one.
+    """Return the request for the files of an installed model that differ from the hub's.
 
-    Raises: InvalidRequestError for a model that came from no hub.
+    damaged: their names; empty: check all files. entry: the model's catalogue entry, if any. Raises:
+    InvalidRequestError for a model that did not come from a hub.
     """
     if not model.repo or not model.owned:
         raise InvalidRequestError(f"{model.name} was not downloaded by Hearth.", "Import or download it again.")
@@ -92,5 +95,5 @@ def of_repair(
 
 
 def _escaped(name: str) -> str:
-    """A file's name as a pattern that fits nothing else."""
+    """Return a pattern that matches only this file name."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)

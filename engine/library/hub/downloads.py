@@ -1,6 +1,6 @@
-"""The queue of downloads: two at once, the others in their order; paused, resumed, cancelled, and kept over a restart.
+"""The download queue: two at once, the others in order; paused, resumed, cancelled, and kept across restarts.
 
-How a model is fetched is download_job.py's. Downloads run on threads of their own; any thread may call.
+download_job.py downloads a model. Downloads run in their own threads; all methods are thread-safe.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ LOCK_WAIT_S = 3.0  # for another process of Hearth that is ending
 
 
 class Downloads:
-    """All downloads of this person. close() it at the end; those that ran go on at the next start.
+    """All downloads of this user. Call close() at the end; running downloads continue at the next start.
 
-    on_change: gets the whole list, from a thread of its own and at most five times a second. on_done: gets a model
-    once it is listed. home: where the queue is kept; None: with this person's data.
-    Raises: LibraryError where another process of Hearth has them.
+    on_change: receives the whole list, in a separate thread and at most five times a second. on_done: receives each
+    registered model. home: the folder of the queue; None: the user's data folder. Raises: LibraryError if another
+    Hearth process has the queue.
     """
 
     def __init__(
@@ -89,15 +89,15 @@ class Downloads:
     # -------------------------------------------------------------- what is asked for
 
     def add(self, entry: CatalogueEntry) -> Download:
-        """Queues a model of the catalogue; one that is in the queue already goes on."""
+        """Queue a catalogue model. If it is in the queue already, it continues."""
         return self._queue(download_request.of_entry(entry, self._library))
 
     def add_variant(
         self, repo: str, variant: str = "", revision: str = "", name: str = "", n_bytes: int = 0
     ) -> Download:
-        """Queues a variant of a repository, by the names of engine/library/hub/variants.py, or its only one.
+        """Queue a variant of a repository, named as in engine/library/hub/variants.py, or its only one.
 
-        Raises: InvalidRequestError for what is no repository.
+        Raises: InvalidRequestError if it is not a repository.
         """
         wanted = download_request.of_variant(repo, variant, self._library, self._hub.endpoint)
         return self._queue(
@@ -107,26 +107,28 @@ class Downloads:
     def repair(
         self, model: InstalledModel, damaged: Sequence[str] = (), entry: CatalogueEntry | None = None
     ) -> Download:
-        """Fetches again what of an installed model is not as the hub has it. damaged: names of the files that are;
-        empty: all are looked at. entry: the catalogue's, where it has one.
+        """Download the files of an installed model that differ from the hub's.
 
-        Raises: InvalidRequestError for a model that came from no hub.
+        damaged: their names; empty: check all files. entry: the model's catalogue entry, if any. Raises:
+        InvalidRequestError for a model that did not come from a hub.
         """
         return self._queue(download_request.of_repair(model, damaged, entry), anew=True)
 
     def list(self) -> list[Download]:
-        """All of them, in their order."""
+        """Return all downloads in order."""
         with self._lock:
             return [record_of(entry) for entry in self._entries.values() if not entry.kept.cancelled]
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is being fetched, or waits its turn."""
+        """Return whether a download is running or queued."""
         with self._lock:
             return any(entry.kept.state in ("queued", *ACTIVE) for entry in self._entries.values())
 
     def pause(self, id: str) -> None:
-        """Stops it; what came is kept. Nothing where it does not run. Raises: InvalidRequestError for an unknown id."""
+        """Stop a download and keep its bytes. Does nothing if it is not running. Raises: InvalidRequestError for an
+        unknown id.
+        """
         with self._lock:
             entry = self._entry(id)
             if entry.kept.state in ("queued", *ACTIVE):
@@ -135,7 +137,7 @@ class Downloads:
             self._pump()
 
     def resume(self, id: str) -> None:
-        """Queues it again, after a pause or a failure."""
+        """Queue a download again, after a pause or a failure."""
         with self._lock:
             entry = self._entry(id)
             if entry.kept.state in ("paused", "failed"):
@@ -143,7 +145,7 @@ class Downloads:
             self._pump()
 
     def cancel(self, id: str) -> None:
-        """Stops it, takes it off the list and throws away what came."""
+        """Stop a download, remove it from the list and delete its bytes."""
         with self._lock:
             entry = self._entry(id)
             self._stop(entry)
@@ -153,7 +155,7 @@ class Downloads:
             self._pump()
 
     def forget(self, id: str) -> None:
-        """Takes one that is done off the list; the model stays. One that is not done is cancelled."""
+        """Remove a finished download from the list; the model stays. Cancels one that is not finished."""
         with self._lock:
             if self._entry(id).kept.state != "done":
                 self.cancel(id)
@@ -162,7 +164,7 @@ class Downloads:
             self._changed()
 
     def close(self) -> None:
-        """Ends all threads within a second. Those that ran are queued at the next start."""
+        """End all threads within a second. Running downloads are queued at the next start."""
         with self._lock:
             if self._closing.is_set():
                 return
@@ -181,7 +183,7 @@ class Downloads:
     # -------------------------------------------------------------- the queue
 
     def _queue(self, wanted: DownloadRequest, anew: bool = False) -> Download:
-        """anew: what it was settled to before is asked again."""
+        """anew: resolve its files again."""
         staging = staging_folder(self._library.folder, wanted)
         with self._lock:
             entry = self._entries.get(staging.name)
@@ -198,7 +200,7 @@ class Downloads:
             return record_of(entry)
 
     def _restore(self) -> None:
-        """Takes up what an earlier process left: those that ran are queued, cancelled ones are cleared away."""
+        """Restore an earlier process's queue: queue downloads that were running, clean up cancelled ones."""
         with self._lock:
             for entry in list(self._entries.values()):
                 if entry.kept.cancelled:
@@ -212,7 +214,7 @@ class Downloads:
                 self._changed()
 
     def _pump(self) -> None:
-        """Starts what is next, as far as there is room for one more."""
+        """Start the next downloads, up to the limit."""
         if self._closing.is_set():
             return
         running = sum(entry.kept.state in ACTIVE for entry in self._entries.values())
@@ -231,7 +233,7 @@ class Downloads:
                 entry.thread.start()
 
     def _work(self, entry: Entry, stop: Stop, before: threading.Thread | None) -> None:
-        """One run of a download. before: the thread of the run before, which may still be ending."""
+        """Run a download. before: the thread of the previous run, which may still be ending."""
         job = DownloadJob(
             entry.kept.wanted, entry.kept.resolved, self._hub, self._library, Path(entry.kept.staging),
             self._patience, stop, self._telling(entry, stop), lambda: self._to_write(entry),
@@ -300,7 +302,7 @@ class Downloads:
         return JobTelling(doing, done, came, waiting)
 
     def _show(self, entry: Entry, state: DownloadState, error: EngineError | None = None) -> None:
-        """A state between beginning and end: told, and not worth a write to the disk."""
+        """Report an intermediate state, which is not worth writing to the disk."""
         message = error.message if error is not None else ""
         if (entry.kept.state, entry.kept.message) != (state, message):
             entry.kept = entry.kept.now(state, error)
@@ -319,14 +321,14 @@ class Downloads:
             entry.stop = None
 
     def _clear_away(self, entry: Entry) -> None:
-        """Deletes the parts of a cancelled download once its thread has ended."""
+        """Delete the parts of a cancelled download once its thread has ended."""
         id, staging, before = entry.kept.id, Path(entry.kept.staging), entry.thread
 
         def clear() -> None:
             if before is not None:
                 before.join()
             with self._lock:
-                if self._entries.get(id) is not entry:  # asked for again meanwhile: what came is welcome
+                if self._entries.get(id) is not entry:  # requested again meanwhile: keep the bytes
                     return
             delete_parts(staging)
             with self._lock:
@@ -343,7 +345,7 @@ class Downloads:
             entry.done_bytes = whole if done else fetched_bytes(Path(entry.kept.staging), entry.kept.resolved)
 
     def _to_write(self, mine: Entry) -> int:
-        """Bytes that the other running downloads are still to write."""
+        """Return the bytes that the other running downloads have yet to write."""
         with self._lock:
             others = [e for e in self._entries.values() if e is not mine and e.kept.state in ACTIVE]
             return sum(max(0, total_bytes(entry) - entry.done_bytes) for entry in others)
@@ -363,7 +365,7 @@ class Downloads:
     def _save(self) -> None:
         try:
             write_queue(self._path, [entry.kept for entry in self._entries.values()])
-        except OSError as error:  # a full disk: what runs goes on, or pauses by itself
+        except OSError as error:  # the disk is full: running downloads continue, or pause by themselves
             log.info("the queue of downloads cannot be written: %s", error)
 
     def _tell(self) -> None:
@@ -373,7 +375,7 @@ class Downloads:
             self._teller.start()
 
     def _tell_news(self) -> None:
-        """Says what changed, and, while something runs, each second how fast it is."""
+        """Report changes and, while a download runs, its speed each second."""
         assert self._on_change is not None
         while not self._closing.is_set():
             if self._news.wait(1.0 if self.is_busy else None) and self._closing.is_set():

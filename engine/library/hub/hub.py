@@ -1,9 +1,9 @@
-"""Asks a hub: searches it, lists a repository, opens its files by Range. It writes no files.
+"""Requests to a hub: search, list a repository, read files by Range. Writes no files.
 
-It goes over the HTTP session of the hub's own client, so that proxies and certificates are that one's, and has its
-classes read what comes. That client's own functions are not used: they try again for half a minute before they say
-that nobody answers, ask more than they are asked for, and do not take up a file where another process left it.
-A token goes to the hub's own host alone. Nothing is asked before a method is called.
+It uses the HTTP session and data classes of the hub's own client, for its proxies and certificates. It does not use
+that client's functions, because they retry for half a minute before reporting that a server is down, make extra
+requests, and cannot resume a file of another process. A token is sent only to the hub's own host. Nothing is requested
+before a method is called.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ MAX_ANSWER_CONTAINERS = 500_000  # lists and objects in it: each takes 64 bytes 
 MAX_ANSWER_S = 120.0  # for a whole page, however steadily it trickles
 MAX_COUNT = 2**63
 MAX_READ_BYTES = 64 << 20  # of a head that is read without keeping it
-# The client's own transfer engine cannot be stopped, its progress bars write to a terminal, its telemetry asks the
-# hub which program called. It reads these when it is imported.
+# The client reads these on import. Its transfer engine cannot be stopped, its progress bars write to a terminal, and
+# its telemetry names the calling program.
 _CLIENT_ENVIRONMENT = (
     "HF_HUB_DISABLE_XET", "HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_UPDATE_CHECK",
 )  # fmt: skip
@@ -61,7 +61,7 @@ _SORTS = {"downloads": "downloads", "likes": "likes", "updated": "lastModified"}
 
 
 class Answer:
-    """A file that is being sent. start: its first byte that comes; total: its length, None where it is not stated."""
+    """A file being received. start: its first byte in this answer; total: its length, None if unknown."""
 
     def __init__(self, response: httpx2.Response, what: str, start: int, total: int | None) -> None:
         self._response = response
@@ -72,12 +72,12 @@ class Answer:
         self.tag = tag if tag.startswith('"') else ""  # a weak one names no bytes
 
     def blocks(self) -> Iterator[bytes]:
-        """The bytes as they come. Raises: HubError, which may pass, where the connection is lost."""
+        """Yield the bytes as they arrive. Raises: HubError, which may pass, if the connection is lost."""
         with network_failures(self._what):
             yield from self._response.iter_raw()
 
     def abort(self) -> None:
-        """Ends it from another thread, which makes `blocks` raise at once."""
+        """Abort from another thread; `blocks` then raises at once."""
         stream = self._response.extensions.get("network_stream")
         connection = None if stream is None else stream.get_extra_info("socket")
         if isinstance(connection, socket.socket):
@@ -86,7 +86,7 @@ class Answer:
 
 
 class Hub:
-    """One hub, as a process asks it; any thread may. endpoint: its address, None for what the environment says."""
+    """One hub. Thread-safe. endpoint: its address; None: from the environment."""
 
     def __init__(
         self, credentials: Credentials | None = None, endpoint: str | None = None, stall_s: float = STALL_S
@@ -98,13 +98,15 @@ class Hub:
             raise InvalidRequestError(f"HF_ENDPOINT is {self.endpoint[:200]!r}, which is no web address.")
 
     def page_of(self, repo: str) -> str:
-        """The address of a model's page, for a browser."""
+        """Return the address of a model's page, for a browser."""
         return f"{self.endpoint}/{repo}"
 
     # -------------------------------------------------------------- metadata
 
     def search(self, query: str, sort: Sort = "downloads", limit: int = 30) -> list[HubModel]:
-        """Models whose name has these words. Raises: OfflineError, HubError, InvalidRequestError for the sort."""
+        """Return models whose name contains these words. Raises: OfflineError, HubError, InvalidRequestError for the
+        sort.
+        """
         if sort not in _SORTS:
             raise InvalidRequestError(f"The hub's models cannot be sorted by {sort!r}; known are {', '.join(_SORTS)}.")
         wanted = [("expand", field) for field in ("downloads", "likes", "gated", "lastModified", "tags")]
@@ -115,7 +117,7 @@ class Hub:
             return [_model(read(**values)) for values in found[:limit] if is_model_id(values["id"])]
 
     def listing(self, repo: str, revision: str = "") -> Listing:
-        """What a repository offers, by its id or the address of its page; its revision pinned to a commit.
+        """Return what a repository offers, by its id or the address of its page, with its revision pinned to a commit.
 
         Raises: RepositoryNotFoundError, GatedModelError, OfflineError, HubError, InvalidRequestError.
         """
@@ -124,7 +126,7 @@ class Hub:
         return Listing(model, commit, variants_of(files))
 
     def files(self, repo: str, revision: str = "main") -> tuple[HubModel, str, tuple[HubFile, ...]]:
-        """(the repository's head, the commit that the revision means now, all its files)."""
+        """Return (the repository's head, the revision's current commit, all its files)."""
         client = _client()
         at = f"/api/models/{quote(repo)}"
         values, _ = self._ask(f"{at}/revision/{quote(revision, safe='')}", repo, repo)
@@ -146,7 +148,7 @@ class Hub:
         return model, commit, tuple(files)
 
     def _ask(self, place: str, what: str, repo: str) -> tuple[Any, str]:
-        """(what the hub says at a place of its own, the place where it goes on or "")."""
+        """Return (the hub's answer, the address of the next page or "")."""
         with self._network(what):
             headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
             response = self._follow(self.endpoint + place, headers, what)
@@ -170,10 +172,10 @@ class Hub:
     @contextmanager
     def open(self, repo: str, revision: str, name: str, start: int = 0, end: int | None = None,
              tag: str = "") -> Iterator[Answer]:  # fmt: skip
-        """A file from byte `start` on (before `end`), as it is sent. tag: of the bytes that one has already.
+        """Receive a file from byte `start` on, up to `end`. tag: the entity tag of the bytes on the disk.
 
-        The answer may begin at 0 all the same: of a server that knows no ranges, or whose file has another tag now.
-        Raises: RepositoryNotFoundError, GatedModelError, OfflineError, HubError; `passing` says which may pass.
+        The answer may begin at 0 instead, if the server does not support ranges or the file's tag has changed. Raises:
+        RepositoryNotFoundError, GatedModelError, OfflineError, HubError; `passing` tells which may pass.
         """
         what = f"{name} of {repo}"
         headers = {"Accept-Encoding": "identity"}
@@ -192,7 +194,7 @@ class Hub:
             response.close()
 
     def read(self, repo: str, revision: str, name: str, start: int, n_bytes: int) -> bytes:
-        """Some bytes of a file, fewer at its end: for heads and configurations. At most 64 MiB."""
+        """Return some bytes of a file, fewer at its end: for headers and configurations. At most 64 MiB."""
         if not 0 < n_bytes <= MAX_READ_BYTES:
             raise InvalidRequestError(f"{n_bytes} bytes of a file cannot be read without keeping it.")
         got = bytearray()
@@ -208,7 +210,7 @@ class Hub:
         return bytes(got[:n_bytes])
 
     def _follow(self, url: str, headers: dict[str, str], what: str) -> httpx2.Response:
-        """The answer behind the redirects, its body unread. The token goes to the hub's host alone."""
+        """Return the answer after redirects, its body unread. The token is sent only to the hub's host."""
         import httpx2
 
         session = _session()
@@ -239,7 +241,7 @@ class Hub:
 
     @contextmanager
     def _strange_answers(self) -> Iterator[None]:
-        """Whatever is no answer of a hub, such as the login page of a hotel's network."""
+        """Handle answers that are not a hub's, such as the login page of a hotel's network."""
         try:
             yield
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError) as error:
@@ -259,7 +261,7 @@ class Hub:
             yield
 
     def _refusal(self, response: Any, what: str, repo: str, at_hub: bool) -> EngineError:
-        """The failure that a status of 400 and more means; its cause says whether it may pass."""
+        """Return the error for a status of 400 or more. Its cause tells whether it may pass."""
         status, headers = response.status_code, response.headers
         code, said = headers.get("x-error-code", ""), printable(headers.get("x-error-message", ""))
         page = self.page_of(repo)

@@ -1,6 +1,6 @@
-"""Names that come from a hub or from a person: repositories, and files that are to be written below a folder.
+"""Check names that come from a hub or a user: repositories, and files to write below a folder.
 
-What the network says is not trusted: a name that could leave its folder, or means a device, is refused.
+The network is not trusted: names that could leave their folder or mean a device are refused.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 _REPOSITORY = re.compile(rf"({_PART})/({_PART})")
 _DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$)(\..*)?", re.IGNORECASE)
 _FORBIDDEN = re.compile(r'[<>:"|?*\\]')
-# Control characters, which a terminal would obey; marks that turn the reading order; halves of characters.
+# Control characters, which terminals obey; marks that change the reading direction; unpaired surrogates.
 _UNREADABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-MAX_NAME_BYTES = 255  # of one part of a path, as most file systems have it
+MAX_NAME_BYTES = 255  # of one path component, the limit of most file systems
 MAX_PATH_CHARACTERS = 1000
 
 
 def parse_repository(text: str, endpoint: str = "") -> tuple[str, str]:
-    """("owner/name", revision or "") that a repository's id or the address of its page means.
+    """Return ("owner/name", revision or "") for a repository's id or the address of its page.
 
-    endpoint: the hub that is asked; pages of it are understood beside those of the public hub.
-    Raises: InvalidRequestError for anything else.
+    endpoint: the hub in use; its pages are understood as well as those of the public hub. Raises: InvalidRequestError
+    for anything else.
     """
     wanted = text.strip()
     revision = ""
@@ -50,24 +50,24 @@ def parse_repository(text: str, endpoint: str = "") -> tuple[str, str]:
 
 
 def is_repository(text: str) -> bool:
-    """Whether it is an "owner/name" that a hub could have, and that can be a folder's name on every system."""
+    """Return whether this is a possible "owner/name" of a hub, and a valid folder name on every system."""
     found = _REPOSITORY.fullmatch(text)
     return found is not None and ".." not in text and not any(_is_bad_part(part) for part in found.groups())
 
 
 def is_model_id(text: object) -> bool:
-    """Whether it is an id that a hub gives: "owner/name", or the name alone of one of its oldest."""
+    """Return whether this is a possible id of a hub: "owner/name", or the bare name of one of its oldest models."""
     return isinstance(text, str) and (is_repository(text) or is_repository(f"hub/{text}"))
 
 
 def check_readable_name(name: str) -> None:
-    """Raises HubError for a file's name that must not even be shown."""
+    """Raise HubError for a file name that is unsafe even to show."""
     if len(name) > MAX_PATH_CHARACTERS or _UNREADABLE.search(name):
         raise _bad_name(name)
 
 
 def check_file_name(name: str) -> str:
-    """The name, where it can be written below a folder on every system and stays there; "/" parts its folders.
+    """Return the name if it is valid on every system and stays below its folder; "/" separates folders.
 
     Raises: HubError.
     """
@@ -85,8 +85,9 @@ def _bad_name(name: str) -> HubError:
 
 
 def check_file_names(names: Iterable[str]) -> None:
-    """Raises HubError for a name that cannot be written, and for two that some systems take for one: by case, or by
-    how a letter with an accent is written."""
+    """Raise HubError for a name that cannot be written, and for two names that some systems consider equal: by case, or
+    by the encoding of an accented letter.
+    """
     seen: set[str] = set()
     for name in names:
         check_file_name(name)

@@ -1,8 +1,7 @@
-"""A file that is not whole yet, and how many of its bytes are safely on the disk: kept so that the process may be
-killed and the power may fail at any moment. It knows nothing of networks or hashes.
+"""An incomplete file and its number of bytes safely on the disk, through killed processes and power failures.
 
-Beside the part lies its log: a line for each time that the part was synced, with the bytes that were safe then. What
-lies behind the last line is not trusted: after a power loss a file can be longer than what was written to the disk.
+It does not know networks or hashes. A log beside the part has one line per sync, with the bytes that were safe then.
+Bytes after the last line are not trusted: after a power failure, a file can be longer than what was written.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-# At most so many bytes are lost when the process is killed: those that are not synced yet, and as many that are while
-# it happens, stay below the 8 MiB that are allowed.
+# The most bytes lost when the process is killed: unsynced ones, and as many again during a sync, stay below the allowed
+# 8 MiB.
 SYNC_BYTES = 4 << 20
 _LINE = "{:016x} {:08x}\n"
 _LINE_BYTES = 26
 
 
 class PartFile:
-    """Opened for appending. length: bytes that lie in it; safe: of those, what a power loss leaves.
+    """A part opened for appending. length: its bytes; safe: those that survive a power failure.
 
-    Raises: OSError, of the disk. After one of a full disk it can be written to again.
+    Raises: OSError of the disk. After a full disk it can be written to again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,7 +53,7 @@ class PartFile:
             self.close()
 
     def write(self, data: bytes) -> None:
-        """Appends all of it, or nothing that counts."""
+        """Append all of the data, or nothing that counts."""
         view = memoryview(data)
         try:
             while view:
@@ -68,7 +67,7 @@ class PartFile:
             self.sync()
 
     def sync(self) -> None:
-        """From now on all that was written is safe."""
+        """Make all written bytes safe."""
         if self.length == self.safe:
             return
         os.fsync(self._file.fileno())
@@ -78,7 +77,7 @@ class PartFile:
         self.safe = self.length
 
     def restart(self) -> None:
-        """Throws away what there is."""
+        """Discard all bytes."""
         self._log.seek(0)
         self._log.truncate()
         os.fsync(self._log.fileno())
@@ -91,14 +90,14 @@ class PartFile:
         self._log.close()
 
     def delete(self) -> None:
-        """Closes and deletes both files."""
+        """Close and delete both files."""
         self.close()
         self._log_path.unlink(missing_ok=True)  # first: a part without a log counts as empty
         self.path.unlink(missing_ok=True)
 
 
 def safe_length(path: Path) -> int:
-    """How many bytes of the part at `path` count, without opening it for writing; 0 where there is none."""
+    """Return the bytes of the part at `path` that count, without opening it for writing; 0 without a part."""
     try:
         with open(path.with_name(path.name + ".log"), "rb") as log:
             return min(_last_line(log), path.stat().st_size)
@@ -107,7 +106,7 @@ def safe_length(path: Path) -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes renames in a folder outlast a power loss, on systems that let one ask for it."""
+    """Make renames in a folder survive a power failure, on systems that support it."""
     if os.name == "nt":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -123,7 +122,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 def _last_line(log: BinaryIO) -> int:
-    """The length in the last whole line of a log, 0 without one. A torn line at the end is passed over."""
+    """Return the length in the last complete line of a log, 0 without one. Ignores an incomplete last line."""
     end = log.seek(0, os.SEEK_END) // _LINE_BYTES
     for number in range(end, max(0, end - 16), -1):
         log.seek((number - 1) * _LINE_BYTES)

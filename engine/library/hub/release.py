@@ -1,6 +1,6 @@
-"""Looks for a newer version of Hearth where this build says that versions are announced. It runs when it is asked to.
+"""Look for a newer version of Hearth at the address that this build was given, when called.
 
-The question holds nothing of the person, and a build that names no place, as a checkout does, asks nobody.
+The request contains nothing about the user. A build without an address, such as a checkout, makes no request.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _PAGE = re.compile(r"https://[!-~]{1,300}")
 
 @dataclass(frozen=True)
 class Release:
-    """A version to be had. page: where, empty where that was not said."""
+    """An available version. page: its web page, empty if unknown."""
 
     version: str
     page: str
 
 
 def feed() -> str:
-    """The address that the build was given; empty where it was given none."""
+    """Return the address that the build was given, or ""."""
     try:
         address = json.loads((asset_root() / "release.json").read_text(encoding="utf-8"))["feed"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -40,7 +40,7 @@ def feed() -> str:
 
 
 def newer_release(own: str = __version__) -> Release | None:
-    """A version newer than our own; None where there is none, or where nobody can be asked."""
+    """Return a version newer than ours; None if there is none or no address answers."""
     address = feed()
     if not address:
         return None
@@ -77,6 +77,6 @@ def _newer(said: Any, own: str) -> Release | None:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """1.2 and 1.2.0 are the same."""
+    """Return the version as numbers; 1.2 equals 1.2.0."""
     numbers = [int(number) for number in re.findall(r"\d+", version)]
     return tuple(numbers + [0] * (4 - len(numbers)))

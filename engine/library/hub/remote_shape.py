@@ -1,6 +1,6 @@
-"""What a model is that lies on a hub, from the first bytes of one of its files: nothing is kept on the disk.
+"""Determine the shape of a model on a hub from the first bytes of one of its files. Stores nothing on the disk.
 
-Of a repository in Hugging Face's form config.json is read whole; of a GGUF file as much of its head as is needed.
+Reads all of config.json of a repository in Hugging Face's format, or as much of a GGUF file's header as needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_CONFIG_BYTES = 4 << 20
 
 
 class Reader(Protocol):
-    """What of a hub is needed: engine/library/hub/hub.py has it."""
+    """The part of a hub that is needed, as in engine/library/hub/hub.py."""
 
     def read(self, repo: str, revision: str, name: str, start: int, n_bytes: int) -> bytes: ...
 
@@ -45,10 +45,10 @@ class RemoteName(Protocol):
 
 
 def check_readable(hub: Reader, files: Sequence[RemoteName], cancelled: Callable[[], bool] = never) -> None:
-    """Look into the head of a model that is about to be fetched; of one that says nothing beforehand, into none.
+    """Check the header of a model before it is downloaded, if its format has one.
 
-    Cost: reads up to 20 MiB of a GGUF file, config.json of others.
-    Raises: UnsupportedModelError and ModelFormatError for what Hearth does not read, and what `hub.read` raises.
+    Cost: reads up to 20 MiB of a GGUF file, config.json of others. Raises: UnsupportedModelError and ModelFormatError
+    if Hearth cannot read it, and the errors of `hub.read`.
     """
     from engine.formats.gguf import tensor_table
     from engine.model.families import config_from_gguf
@@ -75,9 +75,9 @@ def check_readable(hub: Reader, files: Sequence[RemoteName], cancelled: Callable
 
 
 def shape_on_hub(hub: Reader, listing: Listing, variant: Variant, cancelled: Callable[[], bool] = never) -> ModelShape:
-    """What the variant's own files say of its shape.
+    """Return the shape according to the variant's own files.
 
-    Raises: UnsupportedModelError and ModelFormatError for what Hearth does not read, and what `hub.read` raises.
+    Raises: UnsupportedModelError and ModelFormatError if Hearth cannot read it, and the errors of `hub.read`.
     """
     repo, revision = listing.model.repo, listing.revision
     if variant.format in ("gguf", "powerinfer-gguf"):
@@ -123,7 +123,7 @@ def _of_gguf(
 def _head_of_gguf(
     read: Callable[[int, int], bytes], name: str, file_bytes: int, cancelled: Callable[[], bool]
 ) -> Header:
-    """From ever more of the file's beginning, until its head is complete."""
+    """Read more and more of the file's beginning until its header is complete."""
     from engine.formats.gguf_header import Budget, read_header
 
     data = b""

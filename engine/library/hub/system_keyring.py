@@ -1,6 +1,6 @@
-"""The system's keyring: secrets under a name, asked with patience and never waited for without an end.
+"""The system's keyring: secrets by name, with a time limit on every call.
 
-It says why it cannot be used and keeps nothing itself. What is kept there is never logged.
+It reports why it cannot be used and stores nothing itself. Its secrets are never logged.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ log = logging.getLogger(__name__)
 
 SERVICE = "Hearth"
 NO_KEYRING = "this system has no keyring"
-WAIT_S = 20.0  # a person may have to unlock it; a broken one may never answer
+WAIT_S = 20.0  # the user may have to unlock it; a broken keyring may never answer
 
 Value = TypeVar("Value")
 
 
 class SystemKeyring:
-    """note: why the last asking failed, as the end of a sentence without its period, or ""."""
+    """note: why the last call failed, as the end of a sentence without its period, or ""."""
 
     def __init__(self) -> None:
         self.note = ""
 
     def get(self, name: str) -> str:
-        """The secret of that name; "" where there is none."""
+        """Return the secret with that name, or ""."""
         return self._ask(lambda keyring: keyring.get_password(SERVICE, name)) or ""
 
     def keep(self, name: str, secret: str) -> bool:
-        """Whether it is kept there now."""
+        """Store a secret; return whether the keyring holds it now."""
         return bool(self._ask(lambda keyring: (keyring.set_password(SERVICE, name, secret), True)[1]))
 
     def forget(self, name: str) -> bool:
-        """Delete a secret; return whether the keyring holds none of that name now. `note` says why it may."""
+        """Delete a secret; return whether it is gone. If not, `note` says why."""
         if self._ask(lambda keyring: (keyring.delete_password(SERVICE, name), True)[1], quiet=True):
             return True
-        # A keyring raises for what it does not hold, too.
+        # Keyrings also raise for secrets that they do not hold.
         return not self.get(name) and self.note in ("", NO_KEYRING)
 
     def _ask(self, ask: Callable[[Any], Value], quiet: bool = False) -> Value | None:
-        """What the keyring answers, None where there is none, it refuses, or does not answer in time."""
+        """Return the keyring's answer; None if it has none, refuses, or times out."""
         answers: list[Value] = []
         failures: list[str] = []
 
@@ -51,7 +51,7 @@ class SystemKeyring:
 
                 answers.append(ask(keyring))
             except Exception as error:  # noqa: BLE001 - backends raise what their systems raise
-                name = type(error).__name__  # its words may hold what was to be kept
+                name = type(error).__name__  # its message may contain the secret
                 log.info("the system's keyring cannot be used: %s", name)
                 failures.append(NO_KEYRING if name == "NoKeyringError" else "this system's keyring refused")
 

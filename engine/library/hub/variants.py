@@ -1,4 +1,4 @@
-"""The ways to fetch a repository: which of its files make up a model that Hearth reads. It asks nobody."""
+"""The variants of a repository: which of its files form a model that Hearth reads. Makes no requests."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _BESIDE_WEIGHTS = (
 _PAPERS = ("LICENSE", "LICENSE.*", "NOTICE", "NOTICE.*", "USE_POLICY.md")
 _NOT_MODELS = re.compile(r"(^|/)(mmproj|imatrix)|[-._]imatrix|gpuidx", re.IGNORECASE)
 _PICKLED = (".bin", ".ckpt", ".pt", ".pth", ".pkl", ".pickle", ".h5", ".msgpack")
-# Published with PowerInfer's models, plain tensors, and read by a reader that runs no code: engine/sparsity.
+# Published with PowerInfer's models: plain tensors, read without running code by engine/sparsity.
 _PLAIN_TENSORS = re.compile(r"(activation|model)_\d{1,4}\.pt")
 
 
 def is_pickled(name: str) -> bool:
-    """Whether a file is of a kind that can hold code, and none of those that Hearth reads without running any."""
+    """Return whether a file can contain code that its reader would run. Hearth reads some pickles without running any."""
     last = name.rsplit("/", 1)[-1].lower()
     return last.endswith(_PICKLED) and not _PLAIN_TENSORS.fullmatch(last)
 
 
 def codec_of(name: str) -> str:
-    """ "q4_0", "f16", ... as a file's name says, else empty."""
+    """Return the codec according to the file's name, such as "q4_0" or "f16"; empty if unknown."""
     found = _CODEC.findall(name.rsplit("/", 1)[-1].removesuffix(".gguf"))
     codec = found[-1].lower().replace("fp", "f") if found else ""
     return "q4_0" if codec == "q4" else codec  # as PowerInfer's files are called
 
 
 def variants_of(files: Sequence[HubFile]) -> tuple[Variant, ...]:
-    """What a repository with these files offers, smallest first; what Hearth does not read is told with the reason."""
+    """Return the variants of these files, smallest first; those that Hearth cannot read with the reason."""
     found = [*_gguf_variants(files), *_safetensors_variants(files)]
     if not found:
         pickles = tuple(file for file in files if is_pickled(file.name) or file.name.endswith(".pt"))
@@ -55,7 +55,7 @@ def variants_of(files: Sequence[HubFile]) -> tuple[Variant, ...]:
 
 
 def matching(files: Iterable[HubFile], patterns: Sequence[str]) -> tuple[HubFile, ...]:
-    """Those whose name one of the patterns fits, each once; a star stands for no slash."""
+    """Return the files that match a pattern, each once. A star does not match a slash."""
     return tuple(file for file in files if any(_fits(file.name, pattern) for pattern in patterns))
 
 

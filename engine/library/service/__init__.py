@@ -1,1 +1,1 @@
-"""The library as a process: the jobs that the window asks of it, and what they share."""
+"""The library as a process: its jobs, and what they share."""

@@ -1,7 +1,7 @@
-"""The library behind the protocol: takes jobs, runs them side by side, tells what changes by itself.
+"""The library behind the protocol: accepts jobs, runs them in parallel, and reports changes.
 
-The window's second process (`engine host --library`), or the same within its worker thread. It holds no model and
-computes no answers; what the jobs are is library_jobs.py's.
+It runs as the window's second process (`engine host --library`), or in its worker thread. It holds no model and
+computes no answers. library_jobs.py has the jobs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 NEWS_EVERY_S = 0.2
 NICENESS = 10  # chatting goes first
-# Threads of each queue. Nothing that waits for a network may hold up what needs none.
+# Threads per queue. A job that waits for a network must not delay one that needs none.
 QUEUES: dict[QueueName, int] = {"quick": 2, "hub": 3, "files": 2, "servers": 3, "prepare": 1}
 WORKING_STATES = ("queued", "downloading", "waiting", "checking")  # of downloads that go on by themselves
 
@@ -35,8 +35,9 @@ Values = dict[str, Any]
 
 
 class LibraryHost:
-    """All methods may be called from any thread. A request whose id is being worked on is passed over: who asks again
-    after a restart may do so too often."""
+    """All methods are thread-safe. A request whose id is in progress is ignored, because a client may repeat requests
+    after a restart.
+    """
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class LibraryHost:
         jobs: Mapping[str, LibraryJob] | None = None,
         services: Callable[[Callable[[str], None]], Services] | None = None,
     ) -> None:
-        """home: the folder of library.json. jobs, services: others than the real ones."""
+        """home: the folder of library.json. jobs, services: fakes in place of the real ones."""
         self._emit = emit
         self._jobs = JOBS if jobs is None else jobs
         self._services = (services or (lambda changed: Services(home, changed)))(self._changed)
@@ -67,7 +68,7 @@ class LibraryHost:
     # -------------------------------------------------------------- what is asked
 
     def submit(self, request: protocol.Request) -> None:
-        """Take a request; comes back at once."""
+        """Accept a request and return at once."""
         match request:
             case protocol.Cancel():
                 with self._lock:
@@ -95,14 +96,14 @@ class LibraryHost:
         self._queues[kind.queue_name].put(request)
 
     def run_pending(self, block: bool = False) -> None:
-        """With `block`: wait for `close`, and for the end of what runs by itself. The work has threads of its own."""
+        """With `block`, wait until `close` is called and background work has ended. The work has its own threads."""
         if block:
             self._waits = True
             self._closed.wait()
             self._services.close()
 
     def close(self) -> None:
-        """Stop what runs and forget what waits; `run_pending` then returns."""
+        """Stop running jobs and discard queued ones; `run_pending` then returns."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -149,7 +150,7 @@ class LibraryHost:
         self._emit(event)
 
     def _open(self) -> None:
-        """What an earlier process left: what was removed long ago goes for good, downloads go on."""
+        """Resume an earlier process's work: delete what was removed long ago, continue downloads."""
         try:
             self._services.library.purge(UNDO_S)
         except (EngineError, OSError) as error:
@@ -182,7 +183,7 @@ class LibraryHost:
             for topic in sorted(topics - {"work"}):
                 self._tell(topic)
             self._tell_work()
-            time.sleep(NEWS_EVERY_S)  # what changes meanwhile is told together
+            time.sleep(NEWS_EVERY_S)  # report changes of this interval together
 
     def _tell(self, topic: str) -> None:
         try:
@@ -195,7 +196,7 @@ class LibraryHost:
         self._emit(protocol.News(topic, values))
 
     def _tell_work(self) -> None:
-        """Whether there is work that nobody waits for: the process is not ended then."""
+        """Report whether background work is running, so that the process is not ended."""
         training = self._services.training.running
         busy = self._downloading or bool(training)
         if busy != self._busy or training:
@@ -204,7 +205,7 @@ class LibraryHost:
 
 
 def _teller(emit: Emit, request_id: str) -> Callable[[str, int, int, float | None], None]:
-    """Like `progress_of`, for who knows by himself how many seconds are left."""
+    """Return a progress callback like `progress_of`, for jobs that know the seconds left."""
     last, last_stage = 0.0, ""
 
     def tell(stage: str, done: int, total: int, eta_s: float | None) -> None:
@@ -219,14 +220,14 @@ def _teller(emit: Emit, request_id: str) -> Callable[[str, int, int, float | Non
 
 
 def _plain(value: Any) -> Any:
-    """As JSON holds it, also where no pipe lies between: tuples are lists."""
+    """Return the value as JSON holds it, also without a pipe: tuples become lists."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def serve() -> int:
-    """The library as a process over stdin and stdout. Returns the exit code."""
+    """Run the library over stdin and stdout. Returns the exit code."""
     from engine.service.stdio import serve_stdio
 
     with contextlib.suppress(OSError):

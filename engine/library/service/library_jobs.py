@@ -1,7 +1,7 @@
-"""What the library's process can be asked for, as a table: name, arguments, where it runs, what runs.
+"""The library's jobs as a table: name, arguments, queue, function.
 
-Arguments and results are JSON values; the records in them are those of engine/library/records.py. How jobs get their
-threads is host.py's; the work itself is done in the other files of this folder.
+Arguments and results are JSON values; their records are in engine/library/records.py. host.py assigns threads; the
+other files of this folder do the work.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from engine.library.records import Estimate, Listing, Variant
 
 Values = dict[str, Any]
-# quick: nothing to wait for; hub: may wait for a network, or for a person who unlocks a keyring; files: reads and
-# writes whole models; servers: asks servers elsewhere, for as long as they answer; prepare: one at a time.
+# quick: waits for nothing; hub: may wait for a network, or for a user to unlock a keyring; files: reads and writes
+# whole models; servers: requests to servers, however long they take; prepare: one at a time.
 QueueName = Literal["quick", "hub", "files", "servers", "prepare"]
 
 
 @dataclass(frozen=True)
 class LibraryContext(StagedJob):
-    """What a library job reports through. report: stage, done, total, seconds left. say: text of an answer so far, and
-    the number of chunks that it came in."""
+    """The callbacks of a job. report: stage, done, total, seconds left. say: text of an answer so far, and its number
+    of chunks.
+    """
 
     report: Callable[[str, int, int, float | None], None] = lambda stage, done, total, eta_s: None
     say: Callable[[str, int], None] = lambda text, chunks: None
@@ -38,7 +39,7 @@ class LibraryContext(StagedJob):
 
 @dataclass(frozen=True)
 class LibraryJob:
-    """needs, takes: the arguments that must and may be there, each with its type."""
+    """needs, takes: required and optional arguments with their types."""
 
     queue_name: QueueName
     run: Callable[[Services, Values, LibraryContext], Values]
@@ -93,8 +94,9 @@ def _look(services: Services, given: Values, job: LibraryContext) -> Values:
 
 
 def _estimates_of(services: Services, listing: Listing, cancelled: Callable[[], bool]) -> dict[str, Estimate]:
-    """Of every variant that Hearth reads; one that cannot be reckoned is left out. The variants are one model in
-    several codecs, so that the smallest one's head says the shape of all."""
+    """Return the estimate of every variant that Hearth reads, except those that cannot be estimated. The variants are
+    one model in several codecs, so the smallest one's header has the shape of all.
+    """
     from engine.errors import DeviceMemoryError, ModelFormatError, UnsupportedModelError
     from engine.library.estimate.estimates import estimate_shape
     from engine.library.hub.remote_shape import shape_on_hub
@@ -225,7 +227,7 @@ def _measured(services: Services, given: Values, job: LibraryContext) -> Values:
 
 
 def _newer_release(services: Services, given: Values, job: LibraryContext) -> Values:
-    """{"version", "page"}; nothing where there is no newer one."""
+    """Return {"version", "page"}; empty without a newer version."""
     from engine.library.hub.release import newer_release
 
     found = newer_release()
@@ -259,11 +261,11 @@ def _prepare(services: Services, given: Values, job: LibraryContext) -> Values:
 
 
 def _idle(services: Services, given: Values, job: LibraryContext) -> Values:
-    """Whether the person leaves this PC in peace: what was put off may be trained meanwhile."""
+    """Note whether the user is away, so that postponed training may run."""
     return {"pending": services.training.allow(given["on"])}
 
 
-# What the loaded model holds makes room for the next one. engine_pid: of the process that has it.
+# The loaded model's memory becomes available to the next one. engine_pid: the process that holds it.
 _OWN: dict[str, type] = {"own_vram_bytes": int, "engine_pid": int}
 _BUDGET: dict[str, type] = {"vram_budget_gib": float, "context": int}
 _MODEL: dict[str, type] = {"model": str}

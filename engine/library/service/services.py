@@ -1,6 +1,6 @@
-"""Everything that the library's jobs work with, each made when it is first asked for: shelf, catalogue, hub, queue.
+"""Everything that the library's jobs share, created on first use: library, catalogue, hub, queue.
 
-One of each for a process, shared by the threads of its jobs. What the jobs do with them is in library_jobs.py.
+One of each per process, shared by all job threads. library_jobs.py uses them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ log = logging.getLogger(__name__)
 Made = TypeVar("Made")
 
 MACHINE_HOLDS_S = 10.0  # a slider that is dragged asks ten times a second, and asking the machine takes 0.1 s
-UNDO_S = 600.0  # what was removed can be brought back for so long
+UNDO_S = 600.0  # seconds during which a removal can be undone
 
 
 class Services:
-    """home: the folder of library.json; None: this person's.
+    """home: the folder of library.json; None: the user's.
 
-    changed: is told "library", "downloads" or "work", from any thread, and has to come back at once.
+    changed: called with "library", "downloads" or "work", from any thread; must return at once.
     """
 
     def __init__(self, home: Path | None = None, changed: Callable[[str], None] = lambda topic: None) -> None:
@@ -49,7 +49,7 @@ class Services:
         self._closed = False
 
     def tell(self, topic: str) -> None:
-        """Something of that topic is not as it was."""
+        """Report a change of the topic."""
         self._changed(topic)
 
     @property
@@ -117,7 +117,7 @@ class Services:
         self.prepared(self.library.get(model))
 
     def prepared(self, model: InstalledModel) -> None:
-        """A model was prepared: what was known of its place holds no longer."""
+        """Forget what was known of a model's placement, because it was prepared."""
         previews: Previews | None = self._made.get("previews")
         if previews is not None:
             previews.forget(model.path)
@@ -126,13 +126,13 @@ class Services:
         self.tell("library")
 
     def sparsity_of(self, model: str) -> Sparsity | None:
-        """What the catalogue knows of how often an installed model's neurons fire."""
+        """Return the catalogue's statistics of how often an installed model's neurons are active."""
         entry = self.catalogue.find(self.library.get(model).catalogue_id)
         return None if entry is None else entry.sparsity
 
     @property
     def downloads(self) -> Downloads:
-        """The queue; downloads that ran when the process ended go on as soon as it is asked for."""
+        """Return the queue. The first call resumes downloads that ran when the process ended."""
         with self._lock:
             if self._downloads is None:
                 from engine.errors import Cancelled
@@ -149,8 +149,11 @@ class Services:
             return self._downloads
 
     def machine(self, own_vram_bytes: int = 0, engine_pid: int = 0) -> KnownMachine:
-        """This machine as it was MACHINE_HOLDS_S ago at most. What the model that is loaded holds counts as free:
-        own_vram_bytes on the GPU, and whatever the process engine_pid has in the RAM for itself alone."""
+        """Return this machine, at most MACHINE_HOLDS_S old.
+
+        The loaded model's memory counts as free: own_vram_bytes on the GPU, and the private RAM of the process
+        engine_pid.
+        """
         from engine.library.estimate.machines import known_machine
 
         own = (own_vram_bytes, engine_pid)
@@ -162,7 +165,7 @@ class Services:
             return kept[2]
 
     def close(self) -> None:
-        """End what runs by itself. Cost: a second."""
+        """Stop background work. Cost: up to a second."""
         with self._lock:
             self._closed = True
             downloads, self._downloads = self._downloads, None
@@ -175,7 +178,7 @@ class Services:
     # -------------------------------------------------------------- the state that is told
 
     def news(self, topic: str) -> dict[str, Any]:
-        """The whole state of a topic, as JSON holds it."""
+        """Return the whole state of a topic as JSON."""
         from engine.library.records import to_json
 
         if topic == "downloads":
@@ -184,8 +187,9 @@ class Services:
 
 
 def _private_bytes(pid: int) -> int:
-    """RAM that a process has for itself: what it maps of files is the system's to take back, and counts as free
-    already. 0 where nobody can tell."""
+    """Return a process's private RAM; 0 if unknown. Mapped files are not counted, because the system can reclaim them
+    and already counts them as free.
+    """
     import psutil
 
     if pid <= 0:
