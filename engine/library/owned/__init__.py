@@ -1,1 +1,1 @@
-"""The models on this PC: where they are, what their headers say, importing, moving and removing them."""
+"""The models on this PC: find, read headers, import, move and remove them."""

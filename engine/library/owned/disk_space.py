@@ -1,4 +1,4 @@
-"""Whether there is room on a disk for what is to be written. It writes nothing."""
+"""Check whether a disk has enough free space. Writes nothing."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 from engine.errors import DiskSpaceError
 
-DOWNLOADS = ".downloads"  # in a models folder: what is not whole yet
+DOWNLOADS = ".downloads"  # unfinished downloads, in a models folder
 SPARE_BYTES = 2_000_000_000  # that a download leaves free
 LEAST_FREE_BYTES = 200_000_000  # below this a running one stops: the rest of the system needs it
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def free_bytes(folder: Path) -> int:
-    """What is free on the disk of a folder, which need not exist yet."""
+    """Return the free bytes on the disk of a folder, which need not exist yet."""
     for place in (folder, *folder.parents):
         try:
             return shutil.disk_usage(place).free
@@ -25,9 +25,9 @@ def free_bytes(folder: Path) -> int:
 
 
 def check_free_space(folder: Path, n_bytes: int, others: int = 0, doing: str = "fetched") -> None:
-    """Raises DiskSpaceError unless so many bytes, those that other downloads are to write, and 2 GB more are free.
+    """Raise DiskSpaceError unless the disk has `n_bytes`, the bytes of other downloads, and 2 GB more.
 
-    doing: what is done with them, in a word.
+    doing: a verb for the error message.
     """
     if n_bytes <= 0:
         return
@@ -43,14 +43,14 @@ def check_free_space(folder: Path, n_bytes: int, others: int = 0, doing: str = "
 
 
 def check_not_full(folder: Path) -> None:
-    """Raises DiskSpaceError when next to nothing is free any more."""
+    """Raise DiskSpaceError if almost nothing is free."""
     free = free_bytes(folder)
     if free < LEAST_FREE_BYTES:
         raise full_disk(folder)
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the disk, or what this person may have of it, is full."""
+    """Return whether the disk, or the user's quota on it, is full."""
     return error.errno in _FULL or getattr(error, "winerror", None) in (39, 112)
 
 
@@ -60,7 +60,7 @@ def full_disk(folder: Path) -> DiskSpaceError:
 
 
 def _shown(folder: Path) -> Path:
-    """The folder that a person knows: the models folder, of the one for downloads in it."""
+    """Return the folder that the user knows: the models folder instead of its folder for downloads."""
     return next((place.parent for place in (folder, *folder.parents) if place.name == DOWNLOADS), folder)
 
 

@@ -1,6 +1,6 @@
-"""Delete every model that is Hearth's, and the lists of models. Models used in place stay as they are.
+"""Delete all models that belong to Hearth, and the lists of models. Models used in place stay as they are.
 
-The window calls this after its processes have ended. Nothing can be brought back afterwards.
+The window calls this after its processes have ended. It cannot be undone.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Cancelling = Callable[[], bool]
 
 
 def model_bytes(library: Library) -> int:
-    """Return the size of the models that are Hearth's, of removed ones and of the lists."""
+    """Return the bytes of Hearth's models, of removed ones and of the lists."""
     owned = sum(model.n_bytes for model in library.models() if model.owned and model.id != STARTER_ID)
     return owned + _size(library.folder / TRASH) + sum(_length(file) for file in _lists(library))
 
 
 def prepared_bytes(library: Library) -> int:
-    """Return the size of the bundles that preparing made."""
+    """Return the bytes of the bundles that preparing created."""
     return _size(library.folder / PREPARED)
 
 
 def unfinished_files(library: Library) -> list[Path]:
-    """Return the files of downloads and copies that are not finished."""
+    """Return the files of unfinished downloads and copies."""
     folder = library.folder
     parts = [file for file in (folder / DOWNLOADS).glob("*/*") if file.suffix in _PARTS]
     locks = [*(folder / DOWNLOADS).glob("*.lock"), *(folder / INCOMING).glob("*.lock")]
@@ -44,9 +44,9 @@ def unfinished_files(library: Library) -> list[Path]:
 
 
 def erase_models(library: Library, freed: Freed, cancelled: Cancelling) -> list[Path]:
-    """Delete the models that are Hearth's with their prepared bundles, and the lists; return the files that stay.
+    """Delete Hearth's models with their prepared bundles, and the lists; return the files that stay.
 
-    After `cancelled`, whole models are left and still listed. freed: is told bytes after each model.
+    After `cancelled`, the remaining models are complete and still listed. freed: called with bytes after each model.
     Raises: LibraryError.
     """
     for model in library.models():
@@ -69,7 +69,7 @@ def erase_models(library: Library, freed: Freed, cancelled: Cancelling) -> list[
 
 
 def erase_prepared(library: Library, freed: Freed, cancelled: Cancelling) -> list[Path]:
-    """Delete the bundles that preparing made; their models are loaded from their own files again.
+    """Delete the bundles that preparing created; their models are loaded from their original files again.
 
     Raises: LibraryError.
     """
@@ -90,7 +90,7 @@ def erase_prepared(library: Library, freed: Freed, cancelled: Cancelling) -> lis
 
 
 def drop_empty_below(folder: Path) -> None:
-    """Remove a folder and those in it, as far as they are empty. Links are not followed."""
+    """Remove empty folders in a folder, and the folder itself if it is empty. Does not follow links."""
     if folder.is_symlink() or not folder.is_dir():
         return
     for one in sorted(_folders(folder), key=lambda place: -len(place.parts)):

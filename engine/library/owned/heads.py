@@ -1,4 +1,4 @@
-"""What a model's head says, remembered for as long as its files stay the same: reading it costs up to a second."""
+"""Cache facts from the headers of models until their files change. Reading a header takes up to a second."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ _MAX_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Head:
-    """reason: why Hearth does not read the model; empty where it does. parted: its neurons can be computed one by one
-    to a gain, since some do not fire. predicted: it brings predictors along. fingerprint: where artefacts made of it
-    lie; empty where none are looked for. kind: whether it was trained to chat; empty: unknown."""
+    """reason: why Hearth cannot read the model, else empty. parted: computing its neurons separately pays off, because
+    some are inactive. predicted: it includes predictors. fingerprint: identifies the folder of its artefacts; empty if
+    it has none. kind: whether it was trained to chat; empty: unknown.
+    """
 
     reason: str
     name: str = ""
@@ -43,7 +44,7 @@ class Head:
 
 
 class Heads:
-    """Heads that were read, kept in a file. May be used from any thread; a damaged file costs time and no more."""
+    """Cached headers, stored in a file. Thread-safe. A damaged file costs only time."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -52,9 +53,9 @@ class Heads:
         self._changed = False
 
     def get(self, path: Path, activation: str, files: tuple[Path, ...]) -> Head:
-        """The head of the model at `path`, which consists of these files.
+        """Return the header of the model at `path`, which consists of these files.
 
-        Cost: their sizes and times; where they changed, opening the model.
+        Cost: reads their sizes and times; opens the model if they changed.
         """
         key = _key(path, activation, files)
         with self._lock:
@@ -69,7 +70,7 @@ class Heads:
         return found
 
     def keep(self, limit: int = 2000) -> None:
-        """Writes down what was read since; the newest so many."""
+        """Write the newest `limit` headers to the file."""
         with self._lock:
             if not self._changed or self._heads is None:
                 return
@@ -94,7 +95,7 @@ class Heads:
 
 
 def read_head(path: Path, activation: str) -> Head:
-    """Opens the model. Cost: its metadata; 128 KiB a tensor of one that could be prepared."""
+    """Open the model and return its header. Cost: its metadata; 128 KiB per tensor if it could be prepared."""
     try:
         opened = open_model(path, activation or None)
         parted = opened.config.has_zeros and not opened.config.n_experts
@@ -114,7 +115,7 @@ def read_head(path: Path, activation: str) -> Head:
 
 
 def _kind(opened: OpenedModel) -> ModelKind | Literal[""]:
-    """Return whether the model was trained to chat. Cost: building its vocabulary, where the head has no template."""
+    """Return whether the model was trained to chat. Cost: builds its vocabulary if the header has no template."""
     if opened.metadata.get("tokenizer.chat_template"):
         return "chat"
     try:

@@ -1,4 +1,4 @@
-"""The models in the hub's own cache on this PC, used where they lie. Nothing in it is ever changed."""
+"""Models in the hub client's own cache on this PC, used in place. Changes nothing in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PART = re.compile(r"-\d{5}-of-\d{5}$")
 
 
 def cache_folder() -> Path:
-    """Where the environment says that the cache is, as the hub's own client reads it. It may not exist."""
+    """Return the cache folder according to the environment, as the hub's own client does. It may not exist."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if given := os.environ.get(variable):
             return _expanded(given)
@@ -28,7 +28,7 @@ def cache_folder() -> Path:
 
 
 def cached_models(root: Path) -> Iterator[FoundModel]:
-    """What lies complete in the cache and looks like a model. Cost: lists folders; reads indexes of safetensors."""
+    """Yield the complete models in the cache. Cost: lists folders; reads indexes of safetensors."""
     for folder in _folders(root)[:_MAX_REPOSITORIES]:
         kind, *names = folder.name.split("--")
         if kind != "models" or len(names) < 2:
@@ -41,7 +41,7 @@ def cached_models(root: Path) -> Iterator[FoundModel]:
 def _models_in(repo: str, snapshot: Path) -> Iterator[FoundModel]:
     try:
         files = {path.name: path for path in sorted(snapshot.iterdir()) if path.is_file()}
-        # a repository may keep each of its quantisations in a folder of its own
+        # a repository may have a folder for each quantisation
         deeper = [path for folder in _folders(snapshot) for path in sorted(folder.glob("*.gguf")) if path.is_file()]
     except OSError:
         return
@@ -60,7 +60,7 @@ def _models_in(repo: str, snapshot: Path) -> Iterator[FoundModel]:
 
 
 def _found(repo: str, variant: str, snapshot: Path, path: str, names: tuple[str, ...]) -> FoundModel:
-    """variant: which of several GGUF files of the repository; empty for a folder of safetensors."""
+    """variant: one of several GGUF files of the repository; empty for a folder of safetensors."""
     part = as_part(variant, "") if variant else ""
     id, name = f"{repo}-{part}" if part else repo, variant or repo.rpartition("/")[2]
     return FoundModel("hub cache", id, name, snapshot, path, names, repo, snapshot.name)
@@ -78,7 +78,7 @@ def _weights(files: dict[str, Path]) -> list[str]:
 
 
 def _snapshot(folder: Path) -> Path | None:
-    """The snapshot that the branch main means, else the newest."""
+    """Return the snapshot of the branch main, else the newest."""
     try:
         with (folder / "refs" / "main").open("rb") as file:
             revision = file.read(100).decode("ascii", "replace").strip()

@@ -1,4 +1,4 @@
-"""What a model on this PC consists of, and checked copies. What is done with them is installed.py's."""
+"""Determine the files of a model on this PC, and copy files with verification. installed.py uses both."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PIECE_BYTES = 8 << 20
 _FLUSHED_PIECES = (
     32  # as many are on their way to the disk at most: a wish to stop is heard soon, and memory stays free
 )
-# Beside configuration and weights: what tokenizers are read from, and what the terms of use ask to be passed on.
+# Besides configuration and weights: files that tokenizers need, and licences that must be passed on.
 _BESIDE = (
     "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "merges.txt",
     "added_tokens.json", "special_tokens_map.json", "chat_template.jinja", "LICENSE", "LICENSE.md", "LICENSE.txt",
@@ -40,9 +40,9 @@ _BESIDE = (
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """A model that Hearth reads. path: what is opened, a name below the folder; empty: the folder itself.
+    """A model that Hearth can read. path: the file to open, below the folder; empty: the folder itself.
 
-    hashes: SHA-256 by name, where a bundle states it.
+    hashes: SHA-256 by name, if a bundle states it.
     """
 
     opened: OpenedModel
@@ -61,10 +61,10 @@ class Survey:
 
 
 def survey(path: Path, activation: str = "") -> Survey:
-    """Opens the head of a model, its tokenizer too, and lists its files.
+    """Open the header and tokenizer of a model, and list its files.
 
-    Raises: ModelNotFoundError, ModelFormatError, UnsupportedModelError for what Hearth does not read; LibraryError
-    where a file cannot be looked at.
+    Raises: ModelNotFoundError, ModelFormatError, UnsupportedModelError if Hearth cannot read it; LibraryError if a file
+    is inaccessible.
     """
     opened = open_model(spelled(path), activation or None)
     read_tokenizer(opened)
@@ -80,12 +80,12 @@ def survey(path: Path, activation: str = "") -> Survey:
 
 
 def is_fixed(name: str) -> bool:
-    """Whether a bundle's file stays what it is: preparing writes artefacts, and lists them in the manifest."""
+    """Return whether a bundle's file never changes. Preparing adds artefacts and lists them in the manifest."""
     return name != MANIFEST and not name.startswith(f"{ARTEFACT_FOLDER}/")
 
 
 def _listed(opened: OpenedModel) -> tuple[Path, str, list[str]]:
-    """The model's folder, what is opened in it, and the names of its files."""
+    """Return the model's folder, what to open in it, and the names of its files."""
     files, source = opened.files, opened.source
     if isinstance(source, BundleSource):
         return source.path, "", [MANIFEST, *source.manifest.files]
@@ -102,7 +102,7 @@ def _listed(opened: OpenedModel) -> tuple[Path, str, list[str]]:
 
 
 def _companions(opened: OpenedModel) -> Iterator[Path]:
-    """Predictors, statistics and artefacts that lie beside the weights."""
+    """Yield predictors, statistics and artefacts next to the weights."""
     files = opened.files
     if files.predictors is not None:
         yield from predictor_files(files.predictors).values()
@@ -126,10 +126,10 @@ def copy_checked(
     checked: Callable[[int], None],
     cancelled: Callable[[], bool],
 ) -> str:
-    """Copies a file so that the target is whole or absent, reads it back, and compares; its SHA-256.
+    """Copy a file so that the target is complete or absent, read it back and compare; return its SHA-256.
 
-    Units: copied and checked report bytes of this file.
-    Raises: LibraryError where the copy differs or a file cannot be read or written, DiskSpaceError, Cancelled.
+    copied, checked: called with bytes of this file. Raises: LibraryError if the copy differs or a file cannot be read
+    or written, DiskSpaceError, Cancelled.
     """
     part = target.with_name(target.name + ".part")
     try:
@@ -152,13 +152,13 @@ def copy_checked(
 
 
 def file_hash(path: Path, progress: Callable[[int], None], cancelled: Callable[[], bool]) -> str:
-    """The SHA-256 of a file. Raises: OSError, Cancelled."""
+    """Return the SHA-256 of a file. Raises: OSError, Cancelled."""
     with path.open("rb") as reading:
         return _pump(reading.read, lambda piece: None, progress, cancelled)
 
 
 def disk_refused(error: OSError, path: Path) -> DiskSpaceError | LibraryError:
-    """What the disk refused, in words."""
+    """Return the error for a failure of the disk."""
     if error.errno in NO_ROOM:
         return DiskSpaceError(f"The disk took no more while {path} was written: {error.strerror}.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -167,7 +167,7 @@ def disk_refused(error: OSError, path: Path) -> DiskSpaceError | LibraryError:
 
 
 class _Flushing:
-    """Writes a file, and to the disk now and then."""
+    """Write a file with periodic syncs to the disk."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._pieces = file, 0
@@ -180,7 +180,7 @@ class _Flushing:
 
 
 def _flush(file: IO[bytes]) -> None:
-    """To the disk, and out of the memory, so that the disk is what is read back."""
+    """Sync the file and drop it from the page cache, so that reading it back reads the disk."""
     file.flush()
     os.fsync(file.fileno())
     if sys.platform == "linux":

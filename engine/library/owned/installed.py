@@ -1,8 +1,8 @@
-"""The models that lie on this PC: lists them, finds one by its name, takes them in, gives them up, moves them.
+"""The models on this PC: list, find, import, remove and move them.
 
-What is written where is library_file.py's; what a model's files are is imports.py's. It
-downloads nothing and loads no weights. Every call reads the list anew where it changed, so that the window and the
-command line see each other's work; all may be called from any thread.
+library_file.py writes the list; imports.py determines a model's files. This module downloads nothing and loads no
+weights. Every call reads the list again if it changed, so that the window and the command line see each other's
+changes. Thread-safe.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a name of an installed model means. path: what is opened, the prepared bundle where there is one.
+    """The meaning of an installed model's name. path: what to open, the prepared bundle if there is one.
 
-    activation, template: fields of EngineConfig, where the model's own files do not say them; else empty.
+    activation, template: fields of EngineConfig that the model's own files lack; else empty.
     """
 
     id: str
@@ -48,7 +48,7 @@ class Resolved:
 
 
 class Library:
-    """The installed models. home: the folder of library.json; None: this person's."""
+    """The installed models. home: the folder of library.json; None: the user's."""
 
     def __init__(self, home: Path | None = None) -> None:
         home = _own_home() if home is None else Path(os.path.abspath(home))
@@ -59,26 +59,26 @@ class Library:
 
     @property
     def home(self) -> Path:
-        """The folder of library.json: it stays where it is when models are moved."""
+        """Return the folder of library.json, which does not move with the models."""
         return self._file.home
 
     @property
     def folder(self) -> Path:
-        """Where new models go. It may not exist yet."""
+        """Return the folder for new models. It may not exist yet."""
         return self._file.read().folder
 
     def folder_for(self, id: str) -> Path:
-        """Where the files of a model of that id belong: `<folder>/<owner>/<name>`. It may not exist yet.
+        """Return the folder for a model's files: `<folder>/<owner>/<name>`. It may not exist yet.
 
-        Raises: LibraryError for an id that is no "owner/name".
+        Raises: LibraryError if the id is not "owner/name".
         """
         owner, _, name = checked_id(id).partition("/")
         return spelled(self.folder / owner / name)
 
     def prepared_folder(self, id: str) -> Path:
-        """Where the bundle belongs that preparing makes of a model. Its parent exists; it itself may not exist yet.
+        """Return the folder for a model's prepared bundle. Its parent exists; it may not exist itself.
 
-        Raises: LibraryError where it cannot be made.
+        Raises: LibraryError if the parent cannot be created.
         """
         owner, _, name = checked_id(id).partition("/")
         folder = spelled(self.folder / PREPARED / owner / name)
@@ -89,9 +89,9 @@ class Library:
         return folder
 
     def id_for(self, repo: str, variant: str = "") -> str:
-        """The id under which a variant of a hub's repository is installed: "owner/name", or "owner/name-variant".
+        """Return the id of an installed variant of a repository: "owner/name", or "owner/name-variant".
 
-        Raises: LibraryError for what is no repository's id.
+        Raises: LibraryError if it is not a repository's id.
         """
         owner, slash, name = repo.partition("/")
         if not slash:  # the hub's oldest repositories have no owner
@@ -102,16 +102,15 @@ class Library:
     # ------------------------------------------------------------------ what is there
 
     def models(self) -> list[InstalledModel]:
-        """All models with their state: the one that ships first, then by name. Those of the hub's cache and of other
-        programs are among them.
+        """Return all models with their state: the bundled one first, then by name.
 
-        Cost: sizes of files, and the heads of those that changed since the last call.
-        Raises: LibraryError for a list that a newer Hearth wrote.
+        Includes those in the hub's cache and of other programs. Cost: reads sizes of files, and headers of those that
+        changed since the last call. Raises: LibraryError for a list from a newer version of Hearth.
         """
         with self._reading() as contents:
             others = [installed(model, self._heads) for model in contents.models.values()]
         shipped = starter(contents, self._heads)
-        # other programs keep much that Hearth does not run: only what it can run is listed
+        # other programs keep many models that Hearth cannot run; list only those it can
         found = [installed(model, self._heads) for model in elsewhere(contents)]
         others += [model for model in found if model.state != "broken"]
         self._heads.keep()
@@ -119,14 +118,14 @@ class Library:
         return first + sorted(others, key=lambda model: (model.name.casefold(), model.id))
 
     def get(self, id: str) -> InstalledModel:
-        """The model of that id. Raises: ModelNotFoundError."""
+        """Return the model with this id. Raises: ModelNotFoundError."""
         with self._reading() as contents:
             return installed(stored(contents, self._heads, id), self._heads)
 
     def resolve(self, name: str) -> Resolved:
-        """What an id, a name or a catalogue id means, whatever its case.
+        """Return the model that an id, a name or a catalogue id means, ignoring case.
 
-        Raises: ModelNotFoundError where there is none, where two go by the name, and for one that is broken.
+        Raises: ModelNotFoundError if none or two match, or if it is broken.
         """
         found = self.find(name)
         if found is None:
@@ -134,16 +133,16 @@ class Library:
         return found
 
     def look_up(self, name: str) -> InstalledModel | None:
-        """The model that goes by the id, name or catalogue id, in whatever state; None where there is none.
+        """Return the model with this id, name or catalogue id, in any state; None without one.
 
-        Raises: ModelNotFoundError where two go by the name.
+        Raises: ModelNotFoundError if two match.
         """
         with self._reading() as contents:
             meant = named(contents, self._heads, name)
             return None if meant is None else installed(meant, self._heads)
 
     def find(self, name: str) -> Resolved | None:
-        """As `resolve`, but None where nothing goes by the name."""
+        """Like `resolve`, but return None if nothing matches."""
         model = self.look_up(name)
         if model is None:
             return None
@@ -155,7 +154,7 @@ class Library:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Contents]:
-        """The list, with each model where it says: while models are moved, they hold still for the block."""
+        """Yield the list with correct paths: no model moves during the block."""
         contents = self._file.read()
         if not contents.moving_to:
             yield contents
@@ -184,12 +183,11 @@ class Library:
         licence: str = "",
         kind: ModelKind | str = "",
     ) -> InstalledModel:
-        """Lists a model whose files lie in `folder`, in place of one of the same id.
+        """Add a model whose files are in `folder` to the list; it replaces one with the same id.
 
-        path: what is opened, a name below the folder; empty: the folder itself. owned: the files are Hearth's from now
-        on, and are deleted with the model; the folder is `<owner>/<name>` of a models folder then.
-        Raises: LibraryError where a file is missing or has another size, ModelFormatError and UnsupportedModelError for
-        what Hearth does not read.
+        path: the file to open, below the folder; empty: the folder itself. owned: the files now belong to Hearth and
+        are deleted with the model; the folder is then `<owner>/<name>` of a models folder. Raises: LibraryError if a
+        file is missing or has another size, ModelFormatError and UnsupportedModelError if Hearth cannot read it.
         """
         folder = spelled(Path(os.path.abspath(folder)))
         model = StoredModel(
@@ -228,11 +226,10 @@ class Library:
         name: str = "",
         job: StagedJob = StagedJob(),
     ) -> InstalledModel:
-        """Takes in a GGUF file (any part of a split one), a Hugging Face folder or a bundle: in place, or copied.
+        """Import a GGUF file (any part of a split one), a Hugging Face folder or a bundle: in place, or copied.
 
-        The job has the stages "copying" and "checking", in bytes.
-        Raises: ModelNotFoundError, ModelFormatError, UnsupportedModelError for what Hearth does not read,
-        DiskSpaceError, LibraryError, Cancelled.
+        The job has the stages "copying" and "checking", in bytes. Raises: ModelNotFoundError, ModelFormatError,
+        UnsupportedModelError if Hearth cannot read it, DiskSpaceError, LibraryError, Cancelled.
         """
         found = survey(Path(os.path.abspath(os.path.expanduser(path))))
         name = as_line(name) or as_line(found.opened.name) or "Model"
@@ -265,7 +262,7 @@ class Library:
                 copy = file_below(shop.folder, file.name)
                 files.append(InstalledFile(file.name, copy.stat().st_size, sha256))
                 done += file.n_bytes
-            survey(file_below(shop.folder, found.path) if found.path else shop.folder)  # the copy is what is listed
+            survey(file_below(shop.folder, found.path) if found.path else shop.folder)  # the list describes the copy
             with self._file.changing() as contents:
                 id = free_id(contents, name, root)
                 folder = file_below(root, id)
@@ -280,10 +277,11 @@ class Library:
     # ------------------------------------------------------------------ giving up
 
     def remove(self, id: str) -> str:
-        """Takes a model off the list, and what is Hearth's of it into the trash; the token that brings it back.
+        """Remove a model from the list and move its files to the trash if they belong to Hearth; return a token for
+        `restore`.
 
-        Files in place, of the hub's cache and of other programs are left as they are.
-        Raises: ModelNotFoundError, LibraryError for the model that ships with the program.
+        Files used in place, of the hub's cache and of other programs stay. Raises: ModelNotFoundError, LibraryError for
+        the bundled model.
         """
         if id == STARTER_ID:
             raise LibraryError("The starter model comes with Hearth and stays.", "Remove another model.")
@@ -297,15 +295,15 @@ class Library:
         return token
 
     def restore(self, undo: str) -> InstalledModel:
-        """Brings back what `remove` took. Raises: LibraryError where it is gone for good, or its id taken again."""
+        """Restore a removed model. Raises: LibraryError if it was purged or its id is in use."""
         with self._file.changing() as contents:
             id = trash.bring_back(contents, undo).id
         return self.get(id)
 
     def purge(self, older_than_s: float = 0.0) -> int:
-        """Deletes for good what was removed so long ago, and clears up after what was interrupted; the bytes freed.
+        """Delete models removed at least this long ago, and clean up after interruptions; return the bytes freed.
 
-        Models that an interruption kept from being listed are listed.
+        Also lists models that an interruption left unlisted.
         """
         contents = self._file.read()
         freed = 0
@@ -325,25 +323,25 @@ class Library:
         return freed
 
     def undeleted(self) -> list[Path]:
-        """Return the files of removed models that are still there."""
+        """Return the files of removed models that still exist."""
         return trash.left(self._file.read())
 
     # ------------------------------------------------------------------ moving and checking
 
     def relocate(self, folder: Path, job: Job = Job()) -> Path:
-        """Moves all models that are Hearth's, and where new ones go; the folder. In bytes.
+        """Move all of Hearth's models, and set the folder for new ones; return it. Progress in bytes.
 
-        Whatever interrupts it, each model is whole where the list says; the same call goes on where it was.
-        Raises: LibraryError, DiskSpaceError, Cancelled.
+        After any interruption, every model is complete where the list says, and the same call continues. Raises:
+        LibraryError, DiskSpaceError, Cancelled.
         """
         target = spelled(Path(os.path.abspath(os.path.expanduser(folder))))
         moving.move_all(self._file, target, job)
         return target
 
     def verify(self, id: str, job: Job = Job()) -> list[str]:
-        """The names of files that are missing or not what they were when they were taken in. In bytes.
+        """Return the names of files that are missing or changed since the import. Progress in bytes.
 
-        Of files whose SHA-256 was never taken only the size is looked at. Raises: ModelNotFoundError, Cancelled.
+        Files without a known SHA-256 are compared by size only. Raises: ModelNotFoundError, Cancelled.
         """
         with self._reading() as contents:
             model = stored(contents, self._heads, id)
@@ -367,15 +365,18 @@ class Library:
     # ------------------------------------------------------------------ remarks
 
     def set_prepared(self, id: str, bundle: Path | None = None, still_needed: str = "") -> InstalledModel:
-        """Remembers that a model was prepared. bundle: what is loaded instead from now on, if any; one that lies in
-        `prepared_folder` goes with the model. still_needed: what preparing would bring all the same, in one sentence;
-        the model's state stays "needs preparing" then. Raises: ModelNotFoundError."""
+        """Record that a model was prepared.
+
+        bundle: what to load instead, if any; one in `prepared_folder` moves with the model. still_needed: what
+        preparing would still improve, in one sentence; the model's state then stays "needs preparing". Raises:
+        ModelNotFoundError.
+        """
         prepared = "" if bundle is None else str(spelled(Path(os.path.abspath(bundle))))
         self._remark(id, prepared=prepared, still_needed=still_needed)
         return self.get(id)
 
     def set_measured(self, id: str, tok_s: float) -> None:
-        """Remembers the decode rate that was measured here. Raises: ModelNotFoundError."""
+        """Record the decode rate measured on this PC. Raises: ModelNotFoundError."""
         self._remark(id, measured_tok_s=float(tok_s))
 
     def _remark(self, id: str, **found: object) -> None:

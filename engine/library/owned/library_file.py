@@ -1,6 +1,6 @@
-"""library.json: which models are installed. Reads and writes it, one writer at a time, and gets over its damage.
+"""library.json, the list of installed models: read and write it, one writer at a time, and recover it if damaged.
 
-What the fields of a model may be is engine/library/owned/stored_models.py's. It moves and deletes no file of a model.
+engine/library/owned/stored_models.py validates the fields of a model. This module moves and deletes no model files.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MAX_RECEIPT_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class Removed:
-    """What a removal took. trash: the folder that holds the files; at: seconds since 1970."""
+    """A removed model. trash: the folder with its files; at: seconds since 1970."""
 
     model: StoredModel
     trash: str
@@ -50,7 +50,7 @@ class Removed:
 
 @dataclass(frozen=True)
 class Leftover:
-    """Files that are listed nowhere any more and are still to be deleted, below a folder."""
+    """Files below a folder that are no longer listed and must be deleted."""
 
     folder: str
     names: tuple[str, ...]
@@ -58,8 +58,11 @@ class Leftover:
 
 @dataclass
 class Contents:
-    """What library.json says. folder: where new models go; paths are absolute. remarks: what was found out about models
-    that are listed elsewhere, by id. moving_to: the folder to which models were being moved; empty: none."""
+    """The contents of library.json.
+
+    folder: for new models; paths are absolute. remarks: facts about models that are not listed themselves, by id.
+    moving_to: the target of an unfinished move; empty: none.
+    """
 
     folder: Path
     models: dict[str, StoredModel] = field(default_factory=dict)
@@ -86,19 +89,19 @@ class Contents:
 
 
 class LibraryFile:
-    """The list in a folder. May be used from any thread, by any number of processes."""
+    """The list in a folder. Safe for any number of threads and processes."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.path = home / LIST
         self._thread_lock = threading.RLock()
         self._held = self._is_changing = False  # by the thread that holds the lock above
-        self._kept: tuple[tuple[int, int, int], str] | None = None  # what the file looked like, and what it said
+        self._kept: tuple[tuple[int, int, int], str] | None = None  # the file's stamp and text
 
     def read(self) -> Contents:
-        """What the list says; an empty one where there is none yet. A damaged one is put aside and made anew.
+        """Return the contents; empty without a file. A damaged file is renamed and rebuilt.
 
-        Raises: LibraryError for one of a newer Hearth, and where it may not be read.
+        Raises: LibraryError for a list from a newer version of Hearth, or if it cannot be read.
         """
         with self._thread_lock:
             state = self._state()
@@ -117,9 +120,9 @@ class LibraryFile:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[Contents]:
-        """The list to be changed, by this thread of this process alone; it is written when the block ends well.
+        """Yield the contents for changes by this thread alone; write them if the block succeeds.
 
-        Raises: LibraryError where another holds it too long, or where it cannot be written; DiskSpaceError.
+        Raises: LibraryError if another process holds the lock too long or the file cannot be written; DiskSpaceError.
         """
         with self.locked():
             assert not self._is_changing, "the inner change would be lost"
@@ -133,7 +136,7 @@ class LibraryFile:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else changes the list meanwhile. The same thread may ask for it again."""
+        """Prevent changes by others during the block. Reentrant within a thread."""
         from filelock import FileLock, Timeout
 
         with self._thread_lock:
@@ -204,7 +207,7 @@ class LibraryFile:
         for model in contents.models.values():
             model.check()
         values = contents.to_json(self.home)
-        # ASCII: a name that is no Unicode, as Linux allows, comes back as it was
+        # ASCII: a name that is not Unicode, as Linux allows, survives the round trip
         text = json.dumps(values, allow_nan=False, indent=1)
         if self._kept is not None and self._kept[0] == self._state() and json.loads(self._kept[1]) == json.loads(text):
             return
@@ -218,7 +221,7 @@ class LibraryFile:
     # ------------------------------------------------------------------ damage
 
     def _made_anew(self, error: EngineError) -> Contents:
-        """Keeps the damaged list aside and makes one of what there is."""
+        """Keep the damaged list under another name and rebuild it."""
         with self.locked():
             with contextlib.suppress(ModelFormatError, ModelNotFoundError):
                 return self._read(self.path)[1]  # another process was faster
@@ -235,7 +238,7 @@ class LibraryFile:
             return contents
 
     def _found_again(self) -> Contents:
-        """The list before the last change, and the models that receipts in the models folder tell of."""
+        """Return the list before the last change, with the models that receipts in the models folder describe."""
         contents = Contents(self.home)
         with contextlib.suppress(ModelFormatError, ModelNotFoundError):
             contents = self._read(self.home / BEFORE)[1]
@@ -250,10 +253,9 @@ class LibraryFile:
 
 
 def write_receipt(model: StoredModel, into: Path | None = None) -> None:
-    """Leaves in the folder of a model what it is and which of its files are Hearth's: without it none is deleted.
+    """Write into a model's folder what it is and which files belong to Hearth. Without this receipt none is deleted.
 
-    into: the folder that is going to become the model's.
-    Raises: LibraryError, DiskSpaceError.
+    into: the folder that will become the model's. Raises: LibraryError, DiskSpaceError.
     """
     folder = Path(model.folder)
     values = {"schema_version": SCHEMA_VERSION, **to_plain(model, folder.parents[1])}
@@ -262,7 +264,7 @@ def write_receipt(model: StoredModel, into: Path | None = None) -> None:
 
 
 def read_receipt(folder: Path) -> StoredModel | None:
-    """The model that Hearth put into the folder; None where there is no sound receipt of one."""
+    """Return the model that Hearth put into the folder; None without a valid receipt."""
     try:
         values = read_object(
             folder / RECEIPT, max_bytes=_MAX_RECEIPT_BYTES, max_values=_MAX_VALUES, finite=True
@@ -272,12 +274,12 @@ def read_receipt(folder: Path) -> StoredModel | None:
         model = from_plain_model(values, folder.parents[1], RECEIPT)
     except EngineError:
         return None
-    # wherever the folder was carried since
+    # wherever the folder has been moved
     return replace(model, folder=str(folder)) if model.id == f"{folder.parent.name}/{folder.name}" else None
 
 
 def models_with_receipt(root: Path) -> list[StoredModel]:
-    """The models below a models folder, as their receipts say."""
+    """Return the models below a models folder according to their receipts."""
     found = []
     with contextlib.suppress(OSError):
         for receipt in sorted(root.glob(f"*/*/{RECEIPT}")):
@@ -288,7 +290,7 @@ def models_with_receipt(root: Path) -> list[StoredModel]:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Replaces the file: it holds the old bytes or the new ones, also after a power cut."""
+    """Replace the file atomically, also across a power failure."""
     writing = path.with_name(f"{path.name}.{os.getpid()}.writing")
     try:
         with writing.open("wb") as file:
@@ -304,7 +306,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Makes renames in the folder survive a power cut, where the system can."""
+    """Make renames in the folder survive a power failure, if the system supports it."""
     if os.name == "posix":
         with contextlib.suppress(OSError):  # some file systems refuse it
             handle = os.open(folder, os.O_RDONLY)
@@ -319,7 +321,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _replace(source: Path, target: Path) -> None:
-    """On Windows a reader that has the file open for a moment stands in the way of it."""
+    """On Windows, a reader that briefly has the file open blocks the rename, so retry."""
     for wait_s in (0.01, 0.05, 0.2, 0.5, None):
         try:
             os.replace(source, target)
@@ -378,7 +380,7 @@ def _check_names(folder: str, names: tuple[str, ...]) -> None:
 
 @contextlib.contextmanager
 def _words(path: Path) -> Iterator[None]:
-    """What the disk refuses, in words."""
+    """Translate failures of the disk into errors of the engine."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""All models on this PC, and the one that a name means: listed, shipped, in the hub's cache, of other programs."""
+"""Find all models on this PC, or one by name: listed, bundled, in the hub's cache, of other programs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from engine.library.owned.other_programs import models_of_other_programs
 from engine.library.owned.states import STARTER_ID, from_elsewhere, starter
 from engine.library.owned.stored_models import StoredModel, as_part, file_below, is_id
 
-IMPORTED = "local"  # the owner of what was imported
+IMPORTED = "local"  # the owner of imported models
 
 
 def elsewhere(contents: Contents) -> Iterator[StoredModel]:
-    """Yield the models of the hub's cache and of other programs that are not listed otherwise.
+    """Yield the models in the hub's cache and of other programs that are not listed.
 
-    A file that is listed already, in place, is not yielded again. Whether Hearth can run a model, its head says.
+    A file that is listed in place is not repeated. The header of a model tells whether Hearth can run it.
     """
     taken = {id.casefold() for id in (*contents.models, *contents.hidden)}
     files = {os.path.join(model.folder, model.path) for model in contents.models.values() if not model.owned}
@@ -38,7 +38,7 @@ def elsewhere(contents: Contents) -> Iterator[StoredModel]:
 
 
 def stored(contents: Contents, heads: Heads, id: str) -> StoredModel:
-    """The model of that id. Raises: ModelNotFoundError."""
+    """Return the model with this id. Raises: ModelNotFoundError."""
     if id in contents.models:
         return contents.models[id]
     shipped = starter(contents, heads) if id == STARTER_ID else None
@@ -51,9 +51,9 @@ def stored(contents: Contents, heads: Heads, id: str) -> StoredModel:
 
 
 def named(contents: Contents, heads: Heads, name: str) -> StoredModel | None:
-    """The model that goes by the id, the name or the catalogue id, whatever its case; None where there is none.
+    """Return the model with this id, name or catalogue id, ignoring case; None without one.
 
-    Raises: ModelNotFoundError where several do.
+    Raises: ModelNotFoundError if several match.
     """
     wanted = name.casefold()
     shipped = starter(contents, heads)
@@ -69,7 +69,7 @@ def named(contents: Contents, heads: Heads, name: str) -> StoredModel | None:
 
 
 def free_id(contents: Contents, name: str, root: Path | None = None) -> str:
-    """An id for what is imported under that name; with `root`, one whose folder there is free too."""
+    """Return a free id for an import with this name; with `root`, its folder there is free too."""
     taken = {id.casefold() for id in contents.models} | {gone.model.id.casefold() for gone in contents.removed.values()}
     part, number = as_part(name, "model"), 1
     while True:
@@ -80,7 +80,7 @@ def free_id(contents: Contents, name: str, root: Path | None = None) -> str:
 
 
 def unlisted(contents: Contents) -> Iterator[StoredModel]:
-    """Models of Hearth's in the models folder that an interruption kept from being listed."""
+    """Yield Hearth's models in the models folder that an interruption left unlisted."""
     taken = {id.casefold() for id in contents.models}
     thrown = {gone.model.folder for gone in contents.removed.values()}
     for model in models_with_receipt(contents.folder):

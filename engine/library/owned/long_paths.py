@@ -1,4 +1,4 @@
-r"""Paths as the system takes them, however long: on Windows those over 259 characters need the prefix \\?\."""
+r"""Spell paths for the system: on Windows, those over 259 characters need the prefix \\?\."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ _PREFIX = "\\\\?\\"
 
 
 def spelled(path: Path) -> Path:
-    """The absolute path, in the form that the system opens. The same path where it is short, or no Windows'."""
+    """Return the absolute path in the form that the system opens. Short and non-Windows paths stay the same."""
     absolute = path if path.is_absolute() else Path.cwd() / path
     return Path(windows_spelling(str(absolute))) if sys.platform == "win32" else absolute
 
 
 def windows_spelling(path: str) -> str:
-    """An absolute Windows path with the prefix where it is long. "." and ".." are no names behind the prefix, and "/"
-    no separator: they are resolved."""
+    """Return an absolute Windows path, with the prefix if it is long. The prefix disables "." and ".." and "/", so they
+    are resolved.
+    """
     if len(path) <= _WINDOWS_LIMIT or path.startswith((_PREFIX, "\\\\.\\")):
         return path
     pure = PureWindowsPath(path)

@@ -1,7 +1,7 @@
-"""Moves Hearth's models to another folder, so that the list is true at every moment and nothing is ever half.
+"""Move Hearth's models to another folder, with a correct list and complete models at every moment.
 
-On the same disk files are renamed. From disk to disk each model is copied into a hidden folder of the new place, read
-back and compared, put into its place at once, listed there, and only then deleted in the old place.
+On the same disk, files are renamed. Across disks, each model is copied into a hidden folder at the target, read back
+and compared, renamed into place, listed there, and only then deleted at the source.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class Item:
 
 
 def move_all(file: LibraryFile, target: Path, job: Job) -> None:
-    """Moves every model of Hearth's and says in the list where new ones go. In bytes.
+    """Move all of Hearth's models and set the folder for new ones. Progress in bytes.
 
-    Raises: LibraryError where another move is under way or something is in the way, DiskSpaceError, Cancelled.
+    Raises: LibraryError if another move is running or the target is occupied, DiskSpaceError, Cancelled.
     """
     with held(file.home) as is_free:
         if not is_free:
@@ -103,7 +103,7 @@ def move_all(file: LibraryFile, target: Path, job: Job) -> None:
 
 @contextlib.contextmanager
 def held(home: Path) -> Iterator[bool]:
-    """Whether this process may move now; nobody else does until the block ends."""
+    """Yield whether this process may move models now; it excludes others until the block ends."""
     from filelock import FileLock, Timeout
 
     try:
@@ -122,13 +122,13 @@ def held(home: Path) -> Iterator[bool]:
 
 
 def settle(file: LibraryFile) -> None:
-    """Finishes what an interrupted move left between two places. Only while `held`."""
+    """Finish an interrupted move. Only while `held`."""
     if file.read().moving_to:
         with file.changing() as contents:
             target, is_done = Path(contents.moving_to), True
             for item in _items(contents, target):
                 if not _has_arrived(item):
-                    continue  # it is whole where it was
+                    continue  # it is complete at the source
                 for folder in (_copies(item, target), item.source):
                     missing = [name for name in item.sizes if not file_below(item.target, name).exists()]
                     with contextlib.suppress(OSError):
@@ -143,14 +143,14 @@ def settle(file: LibraryFile) -> None:
 
 
 def settle_if_free(file: LibraryFile) -> None:
-    """The same, unless a move is under way."""
+    """Finish an interrupted move, unless one is running."""
     with held(file.home) as is_free:
         if is_free:
             settle(file)
 
 
 def drop_copies(target: Path) -> None:
-    """Removes what an interrupted move has copied and not put into its place. Only while `held`."""
+    """Delete unfinished copies of an interrupted move. Only while `held`."""
     shutil.rmtree(target / INCOMING / COPIES, ignore_errors=True)
     drop_empty(target / INCOMING, (), above=0)
 
@@ -187,14 +187,14 @@ def _move_each(file: LibraryFile, target: Path, job: Job) -> None:
 
 
 def _copied(item: Item, target: Path, progress: Callable[[int], None], cancelled: Callable[[], bool]) -> Path:
-    """A copy of the item's files in a hidden folder; what an interrupted call finished of it is taken up again."""
+    """Copy the item's files to a hidden folder and return it. Reuses what an interrupted call finished."""
     folder, done = _copies(item, target), 0
     if folder.is_dir() and not only_holds(folder, [*item.sizes, *(f"{name}.part" for name in item.sizes)]):
         shutil.rmtree(folder)  # of a model that was another one then
     for name, size in item.sizes.items():
         original, copy = file_below(item.source, name), file_below(folder, name)
         if not _is_copied(original, copy):
-            # half of the work is reading it back
+            # reading back is half of the work
             copy_checked(
                 original, copy,
                 lambda read, before=done: progress(before + read // 2),  # type: ignore[misc]
@@ -212,7 +212,7 @@ def _copies(item: Item, target: Path) -> Path:
 
 
 def _is_copied(original: Path, copy: Path) -> bool:
-    """Whether an interrupted call finished it: a copy gets its name when it was written, read back and compared."""
+    """Return whether an interrupted call finished the copy. A copy gets its name after it was read back and compared."""
     try:
         made, of = copy.stat(), original.stat()
     except OSError:
@@ -221,7 +221,7 @@ def _is_copied(original: Path, copy: Path) -> bool:
 
 
 def _put(item: Item, source: Path) -> None:
-    """The files into their new place, by renaming: all at once, or the receipt first, which says whose they are."""
+    """Rename the files into their new place: all at once, or the receipt first, which says whose they are."""
     item.target.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(OSError):
         item.target.rmdir()  # if it is there and empty
@@ -238,7 +238,7 @@ def _put(item: Item, source: Path) -> None:
 
 
 def _list_at(contents: Contents, item: Item) -> None:
-    """Says in the list where the files are now, and that those in the old place are to go."""
+    """Set the new location in the list, and mark the old files for deletion."""
     old, new = str(item.source), str(item.target)
     model = contents.models.get(item.model)
     if model is not None:
@@ -256,7 +256,7 @@ def _list_at(contents: Contents, item: Item) -> None:
 
 
 def _items(contents: Contents, target: Path) -> list[Item]:
-    """What is to be moved: what is Hearth's and not there yet."""
+    """Return what to move: Hearth's files that are not at the target yet."""
     found = []
     for model in contents.models.values():
         folder = Path(model.folder)
@@ -290,7 +290,7 @@ def _is_listed(contents: Contents, item: Item) -> bool:
 
 
 def _has_arrived(item: Item) -> bool:
-    """Whether the interrupted move had begun to put it into the new place."""
+    """Return whether the interrupted move had begun to put it into the target."""
     if is_prepared_folder(item.target):
         return item.target.is_dir()
     receipt = read_receipt(item.target)
@@ -313,7 +313,7 @@ def _delete_leftovers(file: LibraryFile) -> None:
 
 
 def _drop_empty_folders(old: Path, home: Path) -> None:
-    """Removes what an interruption may have left of Hearth's own folder of bundles, and the former models folder."""
+    """Remove Hearth's own bundle folder and the old models folder if an interruption left them empty."""
     with contextlib.suppress(OSError):
         for owner in list((old / PREPARED).iterdir()):
             drop_empty(owner, (), above=0)
@@ -323,7 +323,7 @@ def _drop_empty_folders(old: Path, home: Path) -> None:
 
 
 def _check_target(contents: Contents, target: Path) -> None:
-    """Raises LibraryError where models cannot be put."""
+    """Raise LibraryError if the folder is not a valid target."""
     for model in contents.models.values():
         own = [model.folder] if model.owned else []
         for inner in (*own, model.prepared):

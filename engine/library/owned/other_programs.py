@@ -1,7 +1,7 @@
-"""The models that other programs keep on this PC: LM Studio, Ollama, Jan and GPT4All.
+"""Models of other programs on this PC: LM Studio, Ollama, Jan and GPT4All.
 
-Models are used in place. Nothing is copied, written or deleted in these folders. Whether Hearth can run a model, the
-head of its file says; the caller asks.
+Models are used in place. Nothing is copied, written or deleted in these folders. The header of a file tells whether
+Hearth can run it; the caller checks.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from engine.formats.shards import first_shards, shard_paths
 from engine.library.owned.stored_models import FoundModel
 from engine.library.records import Origin
 
-_MOST_FILES = 2000  # of a program; more is somebody's archive, and reading all heads would take minutes
+_MOST_FILES = 2000  # per program; more is an archive, and reading all headers would take minutes
 _DEEPEST = 4  # folders below a models folder: publisher, repository, quantisation, parts
 _MANIFEST_BYTES = 1 << 20
 _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 _OLLAMA_MODEL = "application/vnd.ollama.image.model"
 _OLLAMA_ADAPTER = "application/vnd.ollama.image.adapter"
-_OLLAMA_HUB = "registry.ollama.ai"  # the folder of its own registry, which names leave out, as they do "library"
+_OLLAMA_HUB = "registry.ollama.ai"  # the folder of its own registry; model names omit it and "library"
 _PART = re.compile(r"-\d{5}-of-\d{5}$")
 
 
 def models_of_other_programs() -> Iterator[FoundModel]:
-    """Yield every model file of the programs that are found here, by program and name.
+    """Yield every model file of the programs found, by program and name.
 
-    Cost: lists folders, reads the small manifests of Ollama. Raises nothing: what can't be read is left out.
+    Cost: lists folders, reads the small manifests of Ollama. Raises nothing: unreadable files are skipped.
     """
     for root in _lm_studio_folders():
         yield from _in_folder(root, "LM Studio")
@@ -49,8 +49,11 @@ def models_of_other_programs() -> Iterator[FoundModel]:
 
 
 def _in_folder(root: Path, program: Origin) -> Iterator[FoundModel]:
-    """The GGUF models below a folder. owner and name come from the path: publisher/repository/file.gguf in LM Studio,
-    model/model.gguf in Jan, file.gguf in GPT4All."""
+    """Yield the GGUF models below a folder.
+
+    The path gives owner and name: publisher/repository/file.gguf in LM Studio, model/model.gguf in Jan, file.gguf in
+    GPT4All.
+    """
     for first in first_shards(_ggufs(root)):
         try:
             shards = shard_paths(first)
@@ -68,7 +71,7 @@ def _in_folder(root: Path, program: Origin) -> Iterator[FoundModel]:
 
 
 def _ggufs(root: Path) -> list[Path]:
-    """The model files below a folder, sorted. Files of pictures' encoders (mmproj) are no models."""
+    """Return the model files below a folder, sorted. Image encoders (mmproj) are not models."""
     found: list[Path] = []
     for folder, folders, names in os.walk(root, onerror=None, followlinks=False):
         here = Path(folder)
@@ -89,7 +92,7 @@ def _ggufs(root: Path) -> list[Path]:
 
 
 def _in_ollama(root: Path) -> Iterator[FoundModel]:
-    """The models whose manifests lie below `root`, which holds manifests/ and blobs/."""
+    """Yield the models whose manifests are below `root`, which holds manifests/ and blobs/."""
     manifests, number = root / "manifests", 0
     for folder, folders, names in os.walk(manifests, onerror=None, followlinks=False):
         folders.sort()
@@ -108,8 +111,9 @@ def _in_ollama(root: Path) -> Iterator[FoundModel]:
 
 
 def _model_blob(manifest: Path) -> str | None:
-    """The name of the weights' file that a manifest lists; None where it lists none, or an adapter beside it, without
-    which the model would answer differently."""
+    """Return the name of the weights' file in a manifest; None without one, or with an adapter, without which the model
+    would answer differently.
+    """
     try:
         layers: Any = read_object(manifest, max_bytes=_MANIFEST_BYTES, max_values=1 << 12).get("layers")
     except EngineError:
@@ -144,7 +148,7 @@ def _lm_studio_folders() -> list[Path]:
 def _ollama_folders() -> list[Path]:
     given = os.environ.get("OLLAMA_MODELS", "")
     folders = [_home() / ".ollama" / "models"]
-    if sys.platform == "linux":  # as its service keeps them, under a user of its own
+    if sys.platform == "linux":  # its service runs as a separate user
         folders += [Path("/usr/share/ollama/.ollama/models"), Path("/var/lib/ollama/.ollama/models")]
     return _existing([Path(given)] if os.path.isabs(given) else [], folders)
 
@@ -165,7 +169,7 @@ def _gpt4all_folders() -> list[Path]:
 
 
 def _existing(chosen: list[Path], usual: list[Path]) -> list[Path]:
-    """The folders that are there, each once."""
+    """Return the existing folders, each once."""
     found = [folder for folder in (*chosen, *usual) if folder.is_dir()]
     return list({os.path.realpath(folder): folder for folder in reversed(found)}.values())[::-1]
 
@@ -175,19 +179,19 @@ def _home() -> Path:
 
 
 def _roaming() -> Path:
-    """Where programs keep settings: APPDATA on Windows, XDG_CONFIG_HOME elsewhere."""
+    """Return the folder for settings of programs: APPDATA on Windows, XDG_CONFIG_HOME elsewhere."""
     given = os.environ.get("APPDATA" if os.name == "nt" else "XDG_CONFIG_HOME", "")
     return Path(given) if given else _home() / ".config"
 
 
 def _data() -> Path:
-    """Where programs keep data: LOCALAPPDATA on Windows, XDG_DATA_HOME elsewhere."""
+    """Return the folder for data of programs: LOCALAPPDATA on Windows, XDG_DATA_HOME elsewhere."""
     given = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_DATA_HOME", "")
     return Path(given) if given else _home() / ".local" / "share"
 
 
 def _text(path: Path) -> str:
-    """The beginning of a small text file; empty where there is none."""
+    """Return the beginning of a small text file; empty without one."""
     try:
         if not path.is_file():
             return ""

@@ -1,6 +1,6 @@
-"""Which files of a model are Hearth's, and how just these are moved and deleted.
+"""Determine which files of a model belong to Hearth; move and delete only those.
 
-Nothing that is not listed is touched: not what a person put beside a model, nor what a link leads to.
+Unlisted files are never touched, such as files that the user added, or targets of links.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ PREPARED = ".prepared"  # in a models folder: <owner>/<name>, the bundles that p
 
 
 def owned_names(model: StoredModel) -> list[str]:
-    """The names of the model's files that may be moved and deleted; none where the folder's receipt does not say so.
+    """Return the model's files that may be moved and deleted; none if the folder's receipt does not list them.
 
-    A bundle's own manifest counts too: preparing adds to it.
+    A bundle's manifest counts too, because preparing adds to it.
     """
     folder = Path(model.folder)
     receipt = read_receipt(folder) if model.owned else None
@@ -37,9 +37,9 @@ def owned_names(model: StoredModel) -> list[str]:
 
 
 def permitted(folder: Path, names: Iterable[str]) -> list[str]:
-    """Those of the names that are Hearth's: what the folder's receipt or bundle lists, the receipt last.
+    """Return those of the names that belong to Hearth according to the folder's receipt or bundle, the receipt last.
 
-    A list that says more than they do was not written by Hearth.
+    A list with more names was not written by Hearth.
     """
     if is_prepared_folder(folder):
         return list(names)
@@ -51,18 +51,18 @@ def permitted(folder: Path, names: Iterable[str]) -> list[str]:
 
 
 def drop_stale(before: StoredModel, after: StoredModel) -> None:
-    """Deletes what an earlier version of a model had in its folder and the new one has no more."""
+    """Delete the files of an earlier version of a model that the new one lacks."""
     folder, kept = Path(before.folder), {file.name.casefold() for file in after.files} | {RECEIPT.casefold()}
     delete_files(folder, [name for name in owned_names(before) if name.casefold() not in kept])
 
 
 def is_prepared_folder(folder: Path) -> bool:
-    """Whether it is one of the folders in which preparing makes bundles."""
+    """Return whether preparing creates bundles in this folder."""
     return len(folder.parts) > 3 and folder.parents[1].name == PREPARED
 
 
 def bundle_names(folder: Path) -> list[str]:
-    """The names of a bundle's files, as its manifest says; none of what is no bundle."""
+    """Return a bundle's files according to its manifest; empty if it is not a bundle."""
     try:
         if not is_bundle(folder):
             return []
@@ -73,7 +73,7 @@ def bundle_names(folder: Path) -> list[str]:
 
 
 def move_files(source: Path, target: Path, names: Iterable[str]) -> None:
-    """Renames the files into the other folder of the same disk, as far as they are still here; a second call goes on.
+    """Rename the files into another folder on the same disk. Skips missing files, so a second call continues.
 
     Raises: OSError.
     """
@@ -88,7 +88,7 @@ def move_files(source: Path, target: Path, names: Iterable[str]) -> None:
 
 
 def delete_files(folder: Path, names: Iterable[str]) -> list[str]:
-    """Deletes the files, and the folders that are empty then; the names of those that could not be."""
+    """Delete the files and then empty folders; return the names of those that remain."""
     stuck: list[str] = []
     for name in names:
         file = file_below(folder, name)
@@ -107,7 +107,7 @@ def delete_files(folder: Path, names: Iterable[str]) -> list[str]:
 
 
 def drop_empty(folder: Path, names: Iterable[str], above: int | None = None) -> None:
-    """Removes the folders that the names lead through, the folder itself and so many above it, if they are empty.
+    """Remove the folders of the names, the folder itself and `above` levels over it, if they are empty.
 
     above: None: up to the models folder.
     """
@@ -119,7 +119,7 @@ def drop_empty(folder: Path, names: Iterable[str], above: int | None = None) -> 
 
 
 def sizes(folder: Path, names: Iterable[str]) -> dict[str, int]:
-    """The sizes of those of the files that are there."""
+    """Return the sizes of the existing files."""
     found = {}
     for name in names:
         try:
@@ -130,7 +130,7 @@ def sizes(folder: Path, names: Iterable[str]) -> dict[str, int]:
 
 
 def only_holds(folder: Path, names: Iterable[str]) -> bool:
-    """Whether there is nothing in the folder but these files."""
+    """Return whether the folder contains nothing but these files."""
     listed = set(names)
     for at, folders, files in os.walk(folder):
         if any(os.path.islink(os.path.join(at, name)) for name in folders):
@@ -141,7 +141,7 @@ def only_holds(folder: Path, names: Iterable[str]) -> bool:
 
 
 def _is_inside(folder: Path, file: Path) -> bool:
-    """Whether the file's own place is below the folder, links followed on the way but not the file's own."""
+    """Return whether the file's own location is below the folder. Follows links on the way, but not the file itself."""
     try:
         return file.parent.resolve().is_relative_to(folder.resolve())
     except OSError:

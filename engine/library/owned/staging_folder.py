@@ -1,4 +1,4 @@
-"""A hidden folder in which a model is put together before it is listed; gone with the process that works in it."""
+"""A hidden folder in which a model is assembled before it is listed. It is removed after its process ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INCOMING = ".incoming"
 
 @dataclass(frozen=True)
 class Workshop:
-    """root: the models folder. folder: where files are written; it is renamed or removed in the end."""
+    """root: the models folder. folder: for the files; it is renamed or removed in the end."""
 
     root: Path
     folder: Path
@@ -26,7 +26,7 @@ class Workshop:
     @classmethod
     @contextlib.contextmanager
     def open(cls, root: Path) -> Iterator[Workshop]:
-        """A new one, locked for as long as the block runs and this process lives. Raises: LibraryError."""
+        """Yield a new folder, locked during the block and the life of this process. Raises: LibraryError."""
         from filelock import FileLock
 
         incoming = root / INCOMING
@@ -45,7 +45,7 @@ class Workshop:
             _give_up(incoming, name, lock)
 
     def deliver(self, folder: Path) -> None:
-        """What was made becomes this folder, at once. Raises: LibraryError."""
+        """Rename the result to this folder atomically. Raises: LibraryError."""
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             flush_folder(self.folder)
@@ -56,7 +56,7 @@ class Workshop:
 
 
 def sweep(root: Path) -> int:
-    """Removes the workshops of processes that died; the bytes freed."""
+    """Remove the folders of processes that died; return the bytes freed."""
     from filelock import FileLock, Timeout
 
     incoming, freed = root / INCOMING, 0
@@ -67,7 +67,7 @@ def sweep(root: Path) -> int:
         try:
             lock.acquire(timeout=0)
         except (Timeout, OSError):
-            continue  # somebody works there
+            continue  # in use
         folder = marker.with_suffix("")
         freed += _size(folder)
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""In what state an installed model is: ready, in need of preparing, or broken and why. By sizes and heads alone."""
+"""The state of an installed model: ready, needs preparing, or broken and why. Uses only sizes and headers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_PREPARED = "Preparing it for this PC finds out which neurons fire, so that t
 
 
 def installed(model: StoredModel, heads: Heads) -> InstalledModel:
-    """The model as it is now. Cost: as `Heads.get`."""
+    """Return the model as it is now. Cost: as `Heads.get`."""
     folder = spelled(Path(model.folder))
     prepared = str(spelled(Path(model.prepared))) if model.prepared else ""
     prepared = prepared if prepared and is_bundle(Path(prepared)) else ""
@@ -56,7 +56,7 @@ def installed(model: StoredModel, heads: Heads) -> InstalledModel:
 
 
 def starter(contents: Contents, heads: Heads) -> StoredModel | None:
-    """The model that ships with the program; None where it is not there."""
+    """Return the bundled model; None if it is missing."""
     try:
         folder = starter_model()
     except ModelNotFoundError:
@@ -70,7 +70,7 @@ def starter(contents: Contents, heads: Heads) -> StoredModel | None:
 
 
 def from_elsewhere(found: FoundModel, id: str, contents: Contents) -> StoredModel | None:
-    """A model of the hub's cache or of another program; None where a file of it vanishes meanwhile."""
+    """Return a model of the hub's cache or of another program; None if a file vanishes meanwhile."""
     try:
         files = [InstalledFile(name, file_below(found.folder, name).stat().st_size, "") for name in found.names]
     except OSError:
@@ -83,7 +83,7 @@ def from_elsewhere(found: FoundModel, id: str, contents: Contents) -> StoredMode
 
 
 def file_problem(model: StoredModel, folder: Path) -> str:
-    """What is wrong with the model's files, as far as names and sizes tell; empty: nothing."""
+    """Return the problem with the model's files, according to names and sizes; empty: none."""
     if not os.path.isdir(folder):
         return f"Its folder {folder} is not there. If it is on another disk, connect that."
     of_bundle = not model.path and any(file.name == MANIFEST for file in model.files)
@@ -107,7 +107,7 @@ def _state(
     needs = model.still_needed or ""
     reason = file_problem(model, folder)
     if reason:
-        # what is loaded is the bundle, and that is there
+        # the bundle is loaded instead, and it exists
         return ("ready", "", "") if prepared and not needs else ("broken", reason, "")
     files = tuple(file_below(folder, file.name) for file in model.files)
     head = heads.get(path, model.activation, files)

@@ -1,4 +1,4 @@
-"""What library.json and the receipt in a model's folder say of a model, and whether it can be. It touches no files."""
+"""Records of models in library.json and in receipts, with validation. Touches no files."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _MAX_NAME_BYTES = 255
 
 @dataclass(frozen=True)
 class Remarks:
-    """What Hearth found out about a model that is on no list of its own; fields of StoredModel."""
+    """Facts about a model that is not listed itself; fields of StoredModel."""
 
     prepared: str = ""
     measured_tok_s: float | None = None
     still_needed: str | None = None
 
     def check(self, id: str) -> None:
-        """Raises ModelFormatError for what is never found out."""
+        """Raise ModelFormatError for invalid values."""
         _check_path(id, "prepared", self.prepared)
         _check_rate(id, self.measured_tok_s)
 
 
 @dataclass(frozen=True)
 class FoundModel:
-    """A model in a folder of another program, or in the hub's cache, which may be one that Hearth runs.
+    """A possible model in the folder of another program, or in the hub's cache.
 
-    id: "owner/name", not cleaned yet. name: as a person knows it. path: the file to open, below the folder; empty: the
-    folder itself. names: all its files, below the folder.
+    id: "owner/name", not cleaned yet. name: for the user. path: the file to open, below the folder; empty: the folder
+    itself. names: all its files, below the folder.
     """
 
     origin: Origin
@@ -55,10 +55,11 @@ class FoundModel:
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A model as it is listed. folder, prepared: absolute here; in the file, relative to the models folder where they
-    lie in it. path: what is opened, a name below the folder; empty: the folder itself.
+    """A listed model.
 
-    still_needed: what preparing would bring, as the last preparing said; empty: nothing; None: it was never prepared.
+    folder, prepared: absolute here; in the file, relative to the models folder if they are in it. path: the file to
+    open, below the folder; empty: the folder itself. still_needed: what preparing would improve, according to the last
+    run; empty: nothing; None: never prepared.
     """
 
     id: str
@@ -85,7 +86,7 @@ class StoredModel:
         return sum(file.n_bytes for file in self.files)
 
     def check(self) -> None:
-        """Raises ModelFormatError, naming the field, for what no list of Hearth's says."""
+        """Raise ModelFormatError with the field's name for invalid values."""
         if not is_id(self.id):
             raise ModelFormatError(f"{self.id[:80]!r} is no id of a model.")
         _check_path(self.id, "folder", self.folder)
@@ -108,12 +109,12 @@ class StoredModel:
 
 
 def to_plain(model: StoredModel, root: Path) -> dict[str, Any]:
-    """As written to a file, paths below `root` relative to it."""
+    """Return the model as stored, with paths below `root` relative to it."""
     return {**asdict(model), "folder": _shortened(model.folder, root), "prepared": _shortened(model.prepared, root)}
 
 
 def from_plain_model(values: object, root: Path, where: str) -> StoredModel:
-    """The model again. Raises: ModelFormatError for anything that cannot be."""
+    """Return the model of stored values. Raises: ModelFormatError for invalid ones."""
     model: StoredModel = from_plain(StoredModel, values, where)
     model = replace(model, folder=_lengthened(model.folder, root), prepared=_lengthened(model.prepared, root))
     model.check()
@@ -121,8 +122,7 @@ def from_plain_model(values: object, root: Path, where: str) -> StoredModel:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether it names a file below a folder: no way out, no drive. Files in place are called whatever a person likes,
-    so nothing more is asked."""
+    """Return whether it names a file below a folder: no way out, no drive. Files in place may have any other name."""
     parts = name.split("/")
     if len(name) > 4096 or "\0" in name or any(part in ("", ".", "..") for part in parts):
         return False
@@ -130,27 +130,27 @@ def is_file_name(name: str) -> bool:
 
 
 def is_part(part: str) -> bool:
-    """Whether a file or a folder can be called so on every system."""
+    """Return whether every system allows this name for a file or a folder."""
     if not part or part in (".", "..") or part != part.rstrip(". ") or _NO_NAME.search(part) or _DEVICE.fullmatch(part):
         return False
     return len(os.fsencode(part)) <= _MAX_NAME_BYTES if _encodable(part) else False
 
 
 def is_id(id: str) -> bool:
-    """Whether it is "owner/name" with names that folders can have; those with a dot before them are Hearth's own."""
+    """Return whether it is "owner/name" with valid folder names. Names with a leading dot are reserved."""
     parts = id.split("/")
     return len(parts) == 2 and len(id) <= 400 and all(is_part(part) and not part.startswith(".") for part in parts)
 
 
 def checked_id(id: str) -> str:
-    """The id. Raises: LibraryError where it is none."""
+    """Return the id. Raises: LibraryError if it is invalid."""
     if not isinstance(id, str) or not is_id(id):
         raise LibraryError(f"{str(id)[:80]!r} is no id of a model.", "Ids are written as owner/name.")
     return id
 
 
 def as_part(text: str, fallback: str) -> str:
-    """A name for a folder that a person recognises in the text: its letters and digits in lower case, joined by "-"."""
+    """Return a recognisable folder name for the text: its letters and digits in lower case, joined by "-"."""
     words = "".join(letter if letter.isalnum() or letter in "._" else " " for letter in text.lower()).split()
     part = "-".join(words).strip("._-")
     while len(part.encode("utf-8", "replace")) > 96:
@@ -159,18 +159,18 @@ def as_part(text: str, fallback: str) -> str:
 
 
 def as_line(text: str) -> str:
-    """A name as one line that can be shown anywhere: what is no letter, or steers a terminal, is left out."""
+    """Return a name as one line that is safe to show, without control characters."""
     shown = "".join(letter if letter.isprintable() else " " for letter in text[:1000])
     return " ".join(shown.split())[:200]
 
 
 def file_below(folder: Path, name: str) -> Path:
-    """The path of a listed file."""
+    """Return the path of a listed file."""
     return folder.joinpath(*PurePosixPath(name).parts)
 
 
 def with_remarks(model: StoredModel, remarks: Remarks | None) -> StoredModel:
-    """The model with what was found out about it."""
+    """Return the model with the facts applied."""
     return model if remarks is None else replace(model, **asdict(remarks))
 
 

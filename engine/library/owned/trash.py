@@ -1,7 +1,7 @@
-"""Removed models: out of the list at once, out of the way in the trash, back by a token, and gone for good later.
+"""Removed models: unlisted at once, moved to the trash, restored by a token, and deleted later.
 
-The list says first what is removed, and only then files move: whatever interrupts it, either `bring_back` or `empty`
-finds each of them, in the model's folder or in the trash.
+The list records a removal before files move. After any interruption, `bring_back` or `empty` finds each file, in the
+model's folder or in the trash.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TOKEN = re.compile(r"[0-9a-f]{16}")
 
 
 def throw_away(contents: Contents, model: StoredModel) -> str:
-    """Takes the model off the list; the token. `carry_out` moves its files, as soon as the list is written."""
+    """Remove the model from the list; return the token. Call `carry_out` to move its files once the list is written."""
     token = secrets.token_hex(8)
     names, prepared = tuple(owned_names(model)), Path(model.prepared)
     bundle = tuple(bundle_names(prepared)) if is_prepared_folder(prepared) else ()
@@ -43,7 +43,7 @@ def throw_away(contents: Contents, model: StoredModel) -> str:
 
 
 def carry_out(gone: Removed) -> None:
-    """Moves the files into the trash. What cannot be moved, since it is in use, stays and is deleted later."""
+    """Move the files to the trash. Files in use stay and are deleted later."""
     trash = Path(gone.trash)
     for folder, part, names in _places(gone):
         stuck = False
@@ -58,9 +58,9 @@ def carry_out(gone: Removed) -> None:
 
 
 def bring_back(contents: Contents, token: str) -> StoredModel:
-    """Puts the files back and the model onto the list.
+    """Restore the files and the list's entry.
 
-    Raises: LibraryError where it is gone for good, or something else is in its place.
+    Raises: LibraryError if it was purged, or something else is in its place.
     """
     gone = contents.removed.get(token) if _TOKEN.fullmatch(token) else None
     if gone is None:
@@ -87,7 +87,7 @@ def bring_back(contents: Contents, token: str) -> StoredModel:
 
 
 def empty(contents: Contents, older_than_s: float) -> int:
-    """Deletes what was removed so long ago; the bytes freed. What cannot be deleted yet stays for the next time."""
+    """Delete what was removed at least this long ago; return the bytes freed. Files in use stay for the next time."""
     freed = 0
     in_use = {model.folder for model in contents.models.values()}
     for token, gone in list(contents.removed.items()):
@@ -112,7 +112,7 @@ def empty(contents: Contents, older_than_s: float) -> int:
 
 
 def left(contents: Contents) -> list[Path]:
-    """Return the files of removed models that are still there."""
+    """Return the files of removed models that still exist."""
     found = []
     for gone in contents.removed.values():
         for folder, part, names in _places(gone):
@@ -123,7 +123,7 @@ def left(contents: Contents) -> list[Path]:
 
 
 def _places(gone: Removed) -> list[tuple[Path, str, tuple[str, ...]]]:
-    """(a folder of the model, the trash's part for it, names)."""
+    """Return (a folder of the model, its folder in the trash, names)."""
     places = [(Path(gone.model.folder), "model", gone.names)] if gone.names else []
     if gone.bundle:
         places.append((Path(gone.model.prepared), "prepared", gone.bundle))
