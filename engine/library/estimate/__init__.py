@@ -1,1 +1,1 @@
-"""Foretells whether a model fits this machine and how fast it runs, before it is downloaded."""
+"""Estimate whether a model fits this machine and how fast it runs, before it is downloaded."""

@@ -1,6 +1,6 @@
-"""The models that Hearth knows and can foretell: read from assets/catalogue.json, estimated for a machine.
+"""The catalogue of models, from assets/catalogue.json, with estimates for a machine.
 
-It fetches nothing, and what is installed it does not know. docs/catalogue.md says where the figures are from.
+It downloads nothing and does not know what is installed. docs/catalogue.md states the sources of the figures.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from engine.plain_config import from_plain
 from engine.text.chat_templates import TEMPLATE_NAMES
 
 SCHEMA_VERSION = 1
-READING_TOK_S = 8.0  # people read some five words a second
+READING_TOK_S = 8.0  # people read about five words a second
 SPARE_DISK_BYTES = 2_000_000_000  # that no download takes
 _ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
-# A codec as GGUF files carry it in their names: "Q4_K_M" in "Qwen3-8B-Q4_K_M.gguf".
+# The codec in names of GGUF files: "Q4_K_M" in "Qwen3-8B-Q4_K_M.gguf".
 _CODEC_IN_NAME = re.compile(r"[-._]((?:q[2-8]_(?:k(?:_(?:xs|s|m|l|xl))?|[01])|iq4_(?:xs|nl)|mxfp4|bf16|f16|f32))\b")
-# What the engine reads of a repository, whatever else lies there.
+# Files of a repository that the engine reads.
 _READ = ("*.gguf", "*.safetensors", "*.json", "*.model", "merges.txt", "activation/*.pt", "*.jinja")
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The entries, those recommended first."""
+    """The entries, recommended ones first."""
 
     entries: tuple[CatalogueEntry, ...]
 
     def get(self, entry_id: str) -> CatalogueEntry:
-        """The entry of that id. Raises: ModelNotFoundError."""
+        """Return the entry with this id. Raises: ModelNotFoundError."""
         found = self.find(entry_id)
         if found is None:
             raise ModelNotFoundError(
@@ -53,28 +53,30 @@ class Catalogue:
         return found
 
     def find(self, entry_id: str) -> CatalogueEntry | None:
-        """The entry of that id, None where there is none."""
+        """Return the entry with this id, or None."""
         return next((entry for entry in self.entries if entry.id == entry_id), None)
 
     def of_repository(self, repo: str, variant: str = "") -> CatalogueEntry | None:
-        """The entry that a repository's variant is, for the catalogue knows more of it than its files say; None where
-        there is none, or no telling which."""
+        """Return the entry of a repository's variant, which has more information than the files; None if none or
+        several match.
+        """
         same = [entry for entry in self.entries if entry.repo.lower() == repo.lower()]
         if variant:
             same = [entry for entry in same if variant == entry.codec or any(variant in name for name in entry.files)]
         return same[0] if len(same) == 1 else None
 
     def matching(self, query: str) -> tuple[CatalogueEntry, ...]:
-        """The entries in which every word of the query is found: in their name, maker, family, kind, repository or
-        licence."""
+        """Return the entries in which every word of the query occurs: in name, maker, family, kind, repository or
+        licence.
+        """
         words = query.lower().split()
         return tuple(entry for entry in self.entries if all(word in _words(entry) for word in words))
 
 
 def load_catalogue(file: Path | None = None) -> Catalogue:
-    """The catalogue that ships with Hearth, or another file of that form; every field checked.
+    """Return the catalogue that ships with Hearth, or that of another file; all fields are checked.
 
-    Raises: ModelFormatError naming the entry, ModelNotFoundError where the file is missing.
+    Raises: ModelFormatError with the entry, ModelNotFoundError if the file is missing.
     """
     return _load(asset_root() / "catalogue.json" if file is None else file)
 
@@ -98,7 +100,7 @@ def _load(file: Path) -> Catalogue:
 
 
 def _entry(value: object, curves: dict[str, object], where: str) -> CatalogueEntry:
-    """curves: 20 points by name; an entry's coverage may be the name of one."""
+    """curves: 20 points by name; an entry's coverage may name one."""
     if isinstance(value, dict):
         where = f"{where} ({str(value.get('id', ''))[:60]})"
         sparsity = value.get("sparsity")
@@ -119,9 +121,9 @@ def _entry(value: object, curves: dict[str, object], where: str) -> CatalogueEnt
 
 
 def _derived(value: dict[str, object], where: str) -> dict[str, object]:
-    """The fields that an entry may leave out: those of a dense chat model in one GGUF file.
+    """Return defaults for omitted fields: a dense chat model in one GGUF file.
 
-    The codec follows from the name of its file, the number of parameters from its shape.
+    The codec follows from the file's name, the number of parameters from the shape.
     """
     files = value.get("files")
     first = str(files[0]).lower() if isinstance(files, list) and files else ""
@@ -139,7 +141,7 @@ def _derived(value: dict[str, object], where: str) -> dict[str, object]:
 
 
 def _check(entry: CatalogueEntry, where: str) -> None:
-    """Raises: ModelFormatError, or another EngineError that says what is wrong."""
+    """Check an entry. Raises: ModelFormatError or another EngineError with the problem."""
 
     def require(sound: bool, what: str) -> None:
         if not sound:
@@ -187,10 +189,7 @@ class Estimated:
 
 
 class Estimates:
-    """The catalogue's estimates, made once for every state of the machine, budget and context.
-
-    Any thread may ask; the work is done in the thread that asks first.
-    """
+    """Cached estimates of the catalogue, by state of the machine, budget and context. Thread-safe."""
 
     _MOST_STATES = 64
 
@@ -205,14 +204,14 @@ class Estimates:
         vram_budget_gib: float | None = None,
         context: int | None = None,
     ) -> Estimate:
-        """The estimate of an entry. Raises: as `foretell` does."""
+        """Return the estimate of an entry. Raises: as `estimate`."""
         key = (machine.state, vram_budget_gib, context)
         of_state = self._kept.get(key)
         if of_state is None:
             if len(self._kept) >= self._MOST_STATES:
                 self._kept = {}
             of_state = self._kept.setdefault(key, {})
-        # A model may be there in several forms that are the same once they are prepared.
+        # Several forms of a model are the same once they are prepared.
         of_model = (entry.shape, *as_prepared(entry.shape, entry.codec, entry.format), entry.sparsity)
         found = of_state.get(of_model)
         if found is None:
@@ -223,15 +222,18 @@ class Estimates:
     def all(
         self, machine: KnownMachine, vram_budget_gib: float | None = None, context: int | None = None
     ) -> tuple[Estimated, ...]:
-        """Every entry with its estimate, in the catalogue's order. Raises: as `foretell` does."""
+        """Return every entry with its estimate, in the catalogue's order. Raises: as `estimate`."""
         return tuple(
             Estimated(entry, self.one(entry, machine, vram_budget_gib, context)) for entry in self.catalogue.entries
         )
 
 
 def recommended(estimated: Sequence[Estimated], disk_free_bytes: int | None = None) -> Estimated | None:
-    """The chat model that a first launch offers: the best one that fits and answers at a pace that one can read along;
-    else the fastest that fits. disk_free_bytes: where models go; None: as much as it takes."""
+    """Return the chat model to offer at the first launch: the best that fits and answers at reading speed; else the
+    fastest that fits.
+
+    disk_free_bytes: of the disk for models; None: unlimited.
+    """
     room = None if disk_free_bytes is None else disk_free_bytes - SPARE_DISK_BYTES
     chat = [one for one in estimated if one.entry.kind == "chat" and not one.entry.gated]
     chat = [one for one in chat if one.estimate.fits != "no" and (room is None or one.entry.n_bytes <= room)]
@@ -244,8 +246,9 @@ def recommended(estimated: Sequence[Estimated], disk_free_bytes: int | None = No
 def what_would_fit(
     estimated: Sequence[Estimated], entry: CatalogueEntry | None = None, limit: int = 3
 ) -> tuple[Estimated, ...]:
-    """Models that fit in place of one that does not: of its kind, if there are any the same family first, the largest
-    first among those that answer at a readable pace."""
+    """Return models that fit instead of one that does not: of its kind, the same family first if possible, the largest
+    first among those that answer at reading speed.
+    """
     kind = entry.kind if entry is not None else "chat"
     fitting = [one for one in estimated if one.estimate.fits != "no" and (entry is None or one.entry.id != entry.id)]
 

@@ -1,6 +1,7 @@
-"""How unevenly the neurons of a model fire, from 20 published or usual points of a curve. It counts nothing itself.
+"""How unevenly a model's neurons are active, from 20 published or usual points of a curve. Counts nothing itself.
 
-A curve says, for 5 %, 10 %, ... 100 % of a layer's activations, which share of its neurons, hottest first, is needed.
+A curve gives, for 5 %, 10 %, ... 100 % of a layer's activity, the share of its neurons, hottest first, that accounts
+for it.
 """
 
 from __future__ import annotations
@@ -23,18 +24,21 @@ _TOKENS = 1 << 20  # over which shares become counts, finely enough for any of t
 
 @dataclass(frozen=True)
 class Usual:
-    """What is published of models with one activation. active: the least, the middle and the most of the shares of
-    neurons that fire; covered: shares of a layer's neurons that carry 80 %, the most uneven one first."""
+    """Published figures of models with one activation.
+
+    active: the least, middle and highest share of active neurons. covered: shares of a layer's neurons with 80 % of its
+    activity, the most uneven first.
+    """
 
     active: tuple[float, float, float]
     covered: tuple[float, float, float]
 
 
-# Active: OPT and ReluFalcon 0.05 by the PowerInfer paper, OPT 6.7B 0.03 and others up to 0.1 by "LLM in a flash";
+# Active: OPT and ReluFalcon 0.05 in the PowerInfer paper, OPT 6.7B 0.03 and others up to 0.1 in "LLM in a flash";
 # ReluLLaMA 7B and 13B 0.33 and 0.28; ProSparse 7B, 13B and MiniCPM-1B 0.107, 0.112 and 0.121; Bamboo 0.15 and
-# TurboSparse 0.10. Of the gated ones few are known: their least and most are a sixth beyond these. Covered: 26 %
-# (OPT-30B, a sixth less at best) and 43 % (LLaMA-70B) in the PowerInfer paper's figure 5; 57 % and 63 % in PowerInfer's
-# activation files of ReluLLaMA.
+# TurboSparse 0.10. Few gated ones are known, so their range is extended by a sixth. Covered: 26 % (OPT-30B, at best a
+# sixth less) and 43 % (LLaMA-70B) in figure 5 of the PowerInfer paper; 57 % and 63 % in PowerInfer's activation files
+# of ReluLLaMA.
 USUAL = {
     "relu": Usual((0.03, 0.05, 0.10), (0.217, 0.26, 0.43)),
     "relu-glu": Usual((0.233, 0.30, 0.385), (0.43, 0.57, 0.63)),
@@ -44,7 +48,7 @@ USUAL = {
 
 
 def check_coverage(coverage: tuple[float, ...], where: str) -> None:
-    """Raises ModelFormatError unless it is a curve: 20 shares that rise to 1, ever faster."""
+    """Raise ModelFormatError unless it is a curve: 20 shares that rise to 1, ever faster."""
     if len(coverage) != POINTS:
         raise ModelFormatError(f"{where} has {len(coverage)} points; a curve has {POINTS}.")
     steps = np.diff([0.0, *coverage])
@@ -55,10 +59,11 @@ def check_coverage(coverage: tuple[float, ...], where: str) -> None:
 
 
 def curve_through(*points: tuple[float, float]) -> tuple[float, ...]:
-    """The curve through (share of the activations, share of the neurons), of which the first decides its beginning.
+    """Return the curve through (share of the activity, share of the neurons) points; the first determines its
+    beginning.
 
-    Up to the first point the share f of the neurons carries 1 - (1 - f)^a of the activations, as PowerInfer's files
-    follow; between the points and up to (1, 1) it is straight.
+    Up to the first point the share f of the neurons has 1 - (1 - f)^a of the activity, as in PowerInfer's files;
+    between the points and up to (1, 1) it is straight.
     """
     carried, needed = points[0]
     exponent = np.log(1 - carried) / np.log(1 - needed)
@@ -72,14 +77,16 @@ def curve_through(*points: tuple[float, float]) -> tuple[float, ...]:
 
 @lru_cache(maxsize=256)
 def shares(coverage: tuple[float, ...], active_share: float, neurons: int) -> NDArray[np.float32]:
-    """f32 [F], hottest first: how likely each neuron fires, with that mean and that curve."""
+    """Return f32 [F], hottest first: the probability that each neuron is active, with this mean and curve."""
     ends = np.concatenate([[0.0], np.asarray(coverage)])
     carried = np.interp(np.arange(neurons + 1) / neurons, ends, np.arange(POINTS + 1) / POINTS)
     return scaled_to(np.diff(carried).astype(np.float32), active_share)
 
 
 def stats_of(config: ModelConfig, sparsity: Sparsity) -> NeuronStats | None:
-    """Statistics such as counting would give, the same for every layer; None for a model whose neurons all count."""
+    """Return the statistics that counting would give, the same for every layer; None if all neurons are always
+    computed.
+    """
     if not config.has_zeros or config.n_experts:
         return None
     known = filled(config.activation, sparsity)
@@ -91,7 +98,7 @@ def stats_of(config: ModelConfig, sparsity: Sparsity) -> NeuronStats | None:
 
 
 def filled(activation: str, sparsity: Sparsity) -> Sparsity:
-    """With what is usual for the activation where the catalogue does not say it."""
+    """Return the sparsity with the usual values of the activation in place of missing ones."""
     usual = USUAL[activation]
     return replace(
         sparsity,
@@ -101,7 +108,7 @@ def filled(activation: str, sparsity: Sparsity) -> Sparsity:
 
 
 def variants_of(shape: ModelShape, sparsity: Sparsity) -> tuple[Sparsity, Sparsity]:
-    """The least and the most that could be true of a model whose figures are those of its kind."""
+    """Return the lowest and the highest plausible sparsity of a model whose figures are only known for its kind."""
     usual = USUAL[shape.activation.partition(":")[0]]
     known = filled(shape.activation.partition(":")[0], sparsity)
     middle = known.active_share or usual.active[1]

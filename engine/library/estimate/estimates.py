@@ -1,7 +1,7 @@
-"""How a model would lie on a machine and how fast it would be, by the same solver that places it when it is loaded.
+"""Estimate the placement and speed of a model with the solver that places it when it is loaded.
 
-`estimate_of` puts any placement into words; `estimate` foretells that of a model of which only the shape and how often
-its neurons fire are known. Layers of such a model are alike, so that they are reckoned once. It reads no model.
+`estimate_of` describes any placement; `estimate` needs only a shape and the sparsity. Layers of such a model are alike,
+so each kind is computed once. Reads no model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from engine.placement.placement_problem import Choice, Problem, build_problem
 from engine.placement.solver import solve
 
 KV_CODEC: KvCodec = "f16"  # as models are loaded
-# Where in a conversation the predicted token stands, at most: as engine/placement/solving.py has it.
+# The latest position of the predicted token in a conversation, as in engine/placement/solving.py.
 TYPICAL_POSITION = 512
 
 
@@ -47,8 +47,10 @@ def estimate_of(
     has_gpu: bool = True,
     notes: tuple[str, ...] = (),
 ) -> Estimate:
-    """A placement in the words of a GPU. choice: None where none fits. range_s: seconds of a token at best and at
-    worst, where they are not known; None: as predicted."""
+    """Return the estimate of a placement.
+
+    choice: None if none fits. range_s: seconds per token at best and at worst, if uncertain; None: as predicted.
+    """
     if choice is None:
         return _does_not_fit(problem, budgets, context, predicted_from, notes)
     ways = list(choice.ways)
@@ -77,7 +79,7 @@ def estimate_of(
 
 
 def _has_room_for_all(problem: Problem, vram_budget: int) -> bool:
-    """Whether the GPU could hold every layer and the head; a faster placement may leave some to the CPU."""
+    """Return whether the GPU can hold all layers and the head. A faster placement may leave some to the CPU."""
     can = problem.possible[:, problem.attention_on_gpu].any(axis=1).all() and np.isfinite(problem.head_seconds[1])
     return bool(can) and problem.most_vram <= vram_budget
 
@@ -89,7 +91,7 @@ def _does_not_fit(
     predicted_from: Source | Literal["measured"],
     notes: tuple[str, ...],
 ) -> Estimate:
-    """With as much on the GPU as goes there, and the rest in the RAM."""
+    """Return the estimate of a model that does not fit: as much as possible on the GPU, the rest in RAM."""
     vram = min(budgets.vram_bytes, problem.most_vram)
     ram = problem.cpu_alone.ram(problem) - max(0, vram - problem.fixed_vram)
     return Estimate(
@@ -114,7 +116,7 @@ def _does_not_fit(
 
 @dataclass(frozen=True)
 class Foretold:
-    """An estimate with what it was made from, for those who want to look into it."""
+    """An estimate with its inputs, for inspection."""
 
     estimate: Estimate
     problem: Problem
@@ -131,10 +133,9 @@ def estimate(
     *,
     exact: bool = False,
 ) -> Estimate:
-    """How an entry of the catalogue would run on the machine, once it is prepared for it. exact: solved to the end, not
-    by the fast path.
+    """Estimate a catalogue entry on the machine, once it is prepared. exact: solve to the end instead of greedily.
 
-    Cost: by the fast path under 0.1 s. Raises: DeviceMemoryError for a budget beyond the GPU, and as `bytes_of` does.
+    Cost: under 0.1 s if greedy. Raises: DeviceMemoryError for a budget beyond the GPU, and as `bytes_of`.
     """
     found = foretell(
         entry.shape, entry.codec, entry.format, entry.sparsity, machine, vram_budget_gib, context, exact=exact
@@ -151,9 +152,9 @@ def estimate_shape(
     context: int | None = None,
     n_bytes: int | None = None,
 ) -> Estimate:
-    """The same of a model that the catalogue does not know: how often its neurons fire is taken from its kind.
+    """Estimate a model that the catalogue does not have, with the usual sparsity of its kind.
 
-    n_bytes: of its files, where they are known.
+    n_bytes: of its files, if known.
     """
     unknown = Sparsity(source="family")
     found = foretell(shape, codec, layout, unknown, machine, vram_budget_gib, context, n_bytes=n_bytes)
@@ -172,9 +173,9 @@ def foretell(
     n_bytes: int | None = None,
     exact: bool = False,
 ) -> Foretold:
-    """What `estimate` says, with the placement behind it.
+    """Return what `estimate` returns, with the placement.
 
-    Raises: InvalidRequestError for a budget or a context that nothing can have, and as `estimate`.
+    Raises: InvalidRequestError for an impossible budget or context, and as `estimate`.
     """
     config = config_of(shape)
     if vram_budget_gib is not None and not 0 <= vram_budget_gib < math.inf:
@@ -219,8 +220,9 @@ def foretell(
 
 
 def as_prepared(shape: ModelShape, codec: str, layout: ModelFormat) -> tuple[str, ModelFormat]:
-    """The codec and the layout that the model has once it is prepared: a ReLU model of safetensors or an ordinary GGUF
-    becomes a bundle, which has down neuron by neuron and no 32-bit numbers."""
+    """Return the codec and layout after preparing. A ReLU model of safetensors or an ordinary GGUF becomes a bundle,
+    which stores down by neuron and has no 32-bit numbers.
+    """
     config = config_of(shape)
     plain = codec.lower()
     if layout in ("bundle", "powerinfer-gguf") or not config.has_zeros or config.n_experts:
@@ -232,7 +234,7 @@ def as_prepared(shape: ModelShape, codec: str, layout: ModelFormat) -> tuple[str
 
 
 def noted(found: Estimate, shape: ModelShape, codec: str, layout: ModelFormat) -> Estimate:
-    """The estimate with a note where preparing makes the model another than its files have it."""
+    """Return the estimate with a note if preparing changes the model's layout."""
     if as_prepared(shape, codec, layout) == (codec.lower(), layout):
         return found
     words = "Estimated for the model as prepared for this PC."
@@ -271,14 +273,14 @@ class _Case:
 
     @property
     def all_in_ram(self) -> int:
-        """What the model takes with nothing on the GPU."""
+        """Return the RAM of the model with nothing on the GPU."""
         model = self.sizes.model
         kv = model.kv_of_layer(self.context, KV_CODEC) + self.predictor_layer_bytes
         return self.fixed_ram + model.total + model.n_layers * kv
 
     @property
     def ram_budget(self) -> int | None:
-        """None where there is enough for everything."""
+        """Return the RAM budget; None if there is enough for everything."""
         return self.budgets.ram_bytes if self.all_in_ram > self.budgets.ram_bytes else None
 
     @property
@@ -288,7 +290,7 @@ class _Case:
         return ["exact", "sparse"] if self.sparsity.predictor_share else ["exact"]
 
     def placed(self, exact: bool) -> tuple[Mode, Problem, Choice | None]:
-        """The fastest placement over the modes, and its mode."""
+        """Return the fastest placement of all modes, and its mode."""
         found: list[tuple[float, Mode, Problem, Choice | None]] = []
         for mode in self.modes:
             few = self._few(mode, self.sparsity)
@@ -304,25 +306,25 @@ class _Case:
         return mode, problem, choice
 
     def _fast(self, problem: Problem, few: Problem) -> Choice | None:
-        """Greedily. few: the same with one layer of every kind."""
+        """Return a greedy placement. few: the same problem with one layer of each kind."""
         if self.machine.gpu is None:
             return problem.cpu_alone if self.ram_budget is None else None
         steps = _steps_of_all(steps_of(few), self.sizes.kinds)
         return place_greedily(problem, self.budgets.vram_bytes, self.ram_budget, steps)
 
     def _might_fit(self, problem: Problem) -> bool:
-        """Whether a better search could find room for what the greedy one found none for."""
+        """Return whether a better search could fit what the greedy one did not."""
         if self.machine.gpu is None:
             return False
         on_gpu = max(0, min(self.budgets.vram_bytes, problem.most_vram) - problem.fixed_vram)
         return problem.cpu_alone.ram(problem) - on_gpu <= self.budgets.ram_bytes
 
     def problem(self, mode: Mode, sparsity: Sparsity) -> Problem:
-        """The ways to place it."""
+        """Return the placement problem."""
         return self._all_layers(self._few(mode, sparsity))
 
     def _few(self, mode: Mode, sparsity: Sparsity) -> Problem:
-        """The ways to place one layer of every kind."""
+        """Return the placement problem of one layer of each kind."""
         few, model = one_layer_of_each(self.sizes), self.sizes.model
         predictors = self._predictors(few.first_codecs) if mode == "sparse" else None
         activity = activity_of(few.config, mode, stats_of(few.config, sparsity), predictors)
@@ -341,7 +343,7 @@ class _Case:
             predictors,
             fixed_vram=self.fixed_vram,
             fixed_ram=self.fixed_ram,
-            # of all layers, of which those here are some
+            # of all layers; these are some of them
             pinned_bytes=pinned * int(few.gpu_bytes.neuron.sum()) // max(1, gpu_neurons),
         )
 
@@ -364,7 +366,7 @@ class _Case:
 
 
 def _steps_of_all(few: Steps, kinds: I64) -> Steps:
-    """The steps of all layers from those of one layer of every kind, in the order that `steps_of` gives them."""
+    """Return the steps of all layers from those of one layer of each kind, in the order of `steps_of`."""
     members = [np.flatnonzero(kinds == kind) for kind in range(int(kinds.max()) + 1)]
     layer = np.concatenate([members[kind] for kind in few.layer.tolist()] or [np.zeros(0, np.int64)])
     step = np.repeat(np.arange(len(few.layer)), [len(members[kind]) for kind in few.layer.tolist()])

@@ -1,7 +1,6 @@
-"""The machine that models are estimated for: what it is, which GPU would be used, how fast its memories are read.
+"""The machine that models are estimated for: its GPU and its memory rates.
 
-Nothing is measured here: rates are those that were measured earlier, else what such machines usually reach
-(assets/typical_rates.json), and it says which.
+Measures nothing: rates are those measured earlier, else typical ones (assets/typical_rates.json), and it states which.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from engine.machine.hardware import HardwareProfile, choose_gpu, default_threads
 from engine.machine.measured_hardware import recall
 from engine.placement import memory_plan
 
-# Sizes of a working set under which a reading of the RAM may be kept, those first that no cache holds.
+# Working-set sizes under which a RAM rate may be stored, those beyond any cache first.
 _WORKING_SETS = tuple(1 << bits for bits in (30, 29, 28))
 
 
 @dataclass(frozen=True, eq=False)
 class KnownMachine:
-    """A machine with a rate for everything. gpu: the GPU that would be used, None without one.
+    """A machine with all rates. gpu: the GPU that would be used, None without one.
 
-    measured: whether its rates were measured, all that count.
+    measured: whether all relevant rates were measured.
     """
 
     profile: HardwareProfile
@@ -41,7 +40,7 @@ class KnownMachine:
 
     @cached_property
     def key(self) -> str:
-        """Names what placements depend on, not what is free at the moment."""
+        """Return a key of what placements depend on, without the current free memory."""
         cpu, gpu = self.profile.cpu, self.gpu
         facts: list[Any] = [cpu.name, cpu.cores, cpu.threads, self.profile.ram.total_bytes]
         if gpu is not None:
@@ -50,7 +49,7 @@ class KnownMachine:
 
     @cached_property
     def state(self) -> str:
-        """Names the machine as it is now: estimates made for one state are good as long as it is the same."""
+        """Return a key of the machine's current state; estimates stay valid while it is the same."""
         budgets = memory_plan.budgets_of(self.profile, self.gpu, None)
         gpu = self.gpu
         facts: list[Any] = [self.key, budgets.vram_bytes, budgets.ram_bytes, self.threads, self.profile.sync_s,
@@ -60,7 +59,7 @@ class KnownMachine:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
     def line(self, models_folder: Path, vram_budget_gib: float | None = None) -> MachineLine:
-        """The machine in the words of the Models page. models_folder: where models go; it need not exist yet.
+        """Return the machine's description for the Models page. models_folder: for new models; it need not exist yet.
 
         Raises: DeviceMemoryError for a budget beyond the GPU.
         """
@@ -83,10 +82,10 @@ class KnownMachine:
 def known_machine(
     profile: HardwareProfile | None = None, own_vram_bytes: int = 0, own_ram_bytes: int = 0
 ) -> KnownMachine:
-    """This machine, or the one of a profile, with what was measured of it and what is usual for the rest.
+    """Return this machine or that of a profile, with measured rates and typical ones for the rest.
 
-    own_vram_bytes, own_ram_bytes: held by the model that Hearth has loaded, which makes room for the next one.
-    Cost: without a profile 0.1 s, for asking the machine.
+    own_vram_bytes, own_ram_bytes: of the loaded model, which the next one replaces. Cost: 0.1 s without a profile, to
+    query the machine.
     """
     here = _without_ours(probe() if profile is None else profile, own_vram_bytes, own_ram_bytes)
     threads = default_threads(here)
@@ -103,7 +102,7 @@ def known_machine(
 
 
 def with_usual_rates(profile: HardwareProfile, threads: int) -> HardwareProfile:
-    """The profile with what such machines reach in place of what nobody measured."""
+    """Return the profile with typical rates in place of unmeasured ones."""
     usual = _usual()
     cpu = profile.cpu
     if not cpu.bytes_per_s:
@@ -116,7 +115,7 @@ def with_usual_rates(profile: HardwareProfile, threads: int) -> HardwareProfile:
 
 
 def free_disk_bytes(folder: Path) -> int:
-    """What is free where the folder is, or will be; 0 where nobody can tell."""
+    """Return the free bytes on the disk of the folder, which need not exist yet; 0 if unknown."""
     for place in (folder, *folder.parents):
         try:
             return shutil.disk_usage(place).free
@@ -126,7 +125,7 @@ def free_disk_bytes(folder: Path) -> int:
 
 
 def _without_ours(profile: HardwareProfile, vram_bytes: int, ram_bytes: int) -> HardwareProfile:
-    """The profile with what Hearth itself holds counted as free."""
+    """Return the profile with Hearth's own memory counted as free."""
     ram = profile.ram
     ram = replace(ram, free_bytes=min(ram.total_bytes, ram.free_bytes + max(0, ram_bytes)))
     gpu, _ = choose_gpu(profile)

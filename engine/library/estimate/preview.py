@@ -1,7 +1,7 @@
-"""How an installed model would lie on this machine and how fast it would be, for any budget that a person slides to.
+"""Placement and speed of an installed model on this machine, for any budget on the slider.
 
-What it is reckoned from (bytes, statistics, predictors) is read once a model and kept as numbers; no file stays open.
-The placement is the fast one of engine/placement/greedy.py, over the same figures as at loading.
+A model's bytes, statistics and predictors are read once and kept as numbers; no file stays open. The placement is the
+greedy one of engine/placement/greedy.py, with the figures used when loading.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ from engine.placement.solving import TYPICAL_POSITION
 from engine.sparsity.stats import NeuronStats
 
 _KEPT_MODELS, _KEPT_PROBLEMS = 3, 6
-# Predictors that would have to be copied into the RAM to be looked at: their size alone is taken then.
+# Predictors that would have to be copied to RAM for inspection: only their size is used.
 _MOST_COPIED = 256 << 20
 
 
 @dataclass(eq=False)
 class _Known:
-    """What of a model decides its place. stamp: of its files, as they were when it was read. hottest: by mode, and by
-    how often neurons fire: as counted or taken, the least, the most that could be."""
+    """What determines a model's placement. stamp: of its files when they were read. hottest: by mode and by activity:
+    as counted or typical, the lowest, the highest.
+    """
 
     stamp: tuple[object, ...]
     config: ModelConfig
@@ -59,14 +60,14 @@ class _Known:
 
     @property
     def modes(self) -> list[Mode]:
-        """Between which loading chooses."""
+        """The modes that a load chooses from."""
         if not self.config.has_zeros:
             return ["dense"]
         return ["exact"] if self.predictors is None else ["exact", "sparse"]
 
 
 class Previews:
-    """The models that were asked about of late. Any thread."""
+    """Cached models of recent previews. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -83,20 +84,18 @@ class Previews:
         activation: str | None = None,
         kv_codec: KvCodec | None = None,
     ) -> Estimate:
-        """How the model would lie there and run. activation, kv_codec: as EngineConfig has them.
+        """Estimate the model's placement and speed. activation, kv_codec: as in EngineConfig.
 
-        A budget beyond the GPU is taken as all of the GPU, and a context beyond the model's as the model's: a slider
-        may stand anywhere.
-        Cost: the first time the heads of the files, statistics and predictors are read, up to 2 s for the largest
-        models; then some 50 ms.
-        Raises: what opening a model and reading its artefacts raises, InvalidRequestError for a senseless value.
+        Budget and context are limited to the GPU's and the model's, so that any position of a slider works. Cost: the
+        first time, reads headers, statistics and predictors, up to 2 s for the largest models; then about 50 ms.
+        Raises: as opening a model and reading its artefacts, InvalidRequestError for invalid values.
         """
-        EngineConfig(vram_budget_gib=vram_budget_gib, context=context)  # refuses what is senseless
+        EngineConfig(vram_budget_gib=vram_budget_gib, context=context)  # raises for invalid values
         with self._lock:
             return self._preview(Path(path), machine, vram_budget_gib, context, activation or "", kv_codec or "f16")
 
     def forget(self, path: str | Path) -> None:
-        """It has changed: statistics were counted, predictors were trained."""
+        """Forget a model that changed: statistics were counted, predictors were trained."""
         with self._lock:
             for name in [one for one in self._known if one.startswith(f"{Path(path)}\0")]:
                 self._forget(name)
@@ -163,7 +162,7 @@ class Previews:
     def _problem(
         self, name: str, case: _Case, mode: Mode, end: str, read_rates: ReadRates | None = None
     ) -> tuple[Problem, Steps]:  # fmt: skip
-        """With the steps over it, which are the same for every budget."""
+        """Return the problem and its steps, which are the same for every budget."""
         key = (name, case.machine.state, case.machine.gpu is None, case.context, case.kv_codec, mode, end, read_rates)
         if key not in self._problems:
             problem = case.problem(mode, end, read_rates)
@@ -177,7 +176,7 @@ class Previews:
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """One question."""
+    """The arguments of one preview."""
 
     known: _Known
     machine: KnownMachine
@@ -187,7 +186,7 @@ class _Case:
 
     @property
     def fixed_vram(self) -> int:
-        """Taken as soon as the GPU is used; the only part of a problem that goes by the budget."""
+        """The bytes taken as soon as the GPU is used; the only part of a problem that depends on the budget."""
         if self.machine.gpu is None:
             return 0
         gpu = self.machine.gpu
@@ -200,24 +199,24 @@ class _Case:
 
     @property
     def all_in_ram(self) -> int:
-        """What the model takes with nothing on the GPU."""
+        """The RAM of the model with nothing on the GPU."""
         sizes, predictors = self.known.sizes, self.known.predictors
         kv = sizes.n_layers * sizes.kv_of_layer(self.context, self.kv_codec)
         return self.fixed_ram + sizes.total + kv + (0 if predictors is None else int(predictors.held.sum()))
 
     @property
     def ram_budget(self) -> int | None:
-        """None where there is enough for everything."""
+        """The RAM budget; None if there is enough for everything."""
         return self.budgets.ram_bytes if self.all_in_ram > self.budgets.ram_bytes else None
 
     @property
     def read_rates(self) -> dict[Mode, ReadRates]:
-        """What is remembered of the model's rows on this machine."""
+        """The remembered rates of the model's rows on this machine."""
         machine = self.machine
         return known_read_rates(machine.profile, machine.gpu, machine.threads, self.known.sizes, self.known.modes)
 
     def problem(self, mode: Mode, end: str, read_rates: ReadRates | None = None) -> Problem:
-        """The ways to place it. end: how often neurons are taken to fire. read_rates: as Machine has them."""
+        """Return the placement problem. end: which activity to assume. read_rates: as in Machine."""
         known, machine = self.known, self.machine
         predictors = known.predictors if mode == "sparse" else None
         if (mode, end) not in known.hottest:
@@ -267,7 +266,7 @@ def _known_of(path: Path, activation: str) -> _Known:
 
 
 def _predictor_bytes(opened: OpenedModel, sizes: ModelBytes) -> PredictorBytes | None:
-    """None where they did not hold their error budget, so that loading does without them."""
+    """Return None if they missed their error budget, so that a load does without them."""
     found = predictor_sizes(opened)
     if found.copied > _MOST_COPIED:
         of_layer = np.full(sizes.n_layers, found.held_bytes // sizes.n_layers, np.int64)
@@ -280,13 +279,13 @@ def _predictor_bytes(opened: OpenedModel, sizes: ModelBytes) -> PredictorBytes |
 
 
 def _beside(path: Path) -> tuple[str, ...]:
-    """Folders of a model in which its artefacts may appear."""
+    """Return the folders in which artefacts of a model may appear."""
     folder = path if path.is_dir() else path.parent
     return tuple(str(folder / name) for name in ("artefacts", "activation"))
 
 
 def _stamp(path: Path, places: object) -> tuple[object, ...]:
-    """Changes with the model's files and with what was made for it."""
+    """Return a value that changes with the model's files and artefacts."""
     assert isinstance(places, tuple)
     return (*(_times(Path(one)) for one in (path, *places)), places)
 
@@ -306,5 +305,5 @@ _shared = Previews()
 def preview(
     path: str | Path, machine: KnownMachine, vram_budget_gib: float | None = None, context: int | None = None
 ) -> Estimate:
-    """As Previews.preview, of one collection for the whole process."""
+    """Like Previews.preview, with one instance for the process."""
     return _shared.preview(path, machine, vram_budget_gib, context)

@@ -1,6 +1,6 @@
-"""What a model of a known shape takes in bytes, before any file of it is there: per layer, per neuron, on a GPU.
+"""The bytes of a model of a known shape before it is downloaded: per layer, per neuron, on a GPU.
 
-The counterpart of `ModelBytes.of` and `GpuBytes.of`, which count from files. It reads nothing.
+The counterpart of `ModelBytes.of` and `GpuBytes.of`, which count from files. Reads nothing.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from engine.placement.model_bytes import I64, ModelBytes, part_of
 from native_kernels.codecs import CODECS
 from native_kernels.cuda.layouts import GPU_CODECS, plane_row_bytes
 
-# Mixtures of llama.cpp by the names that files go by, and the codec of most of their weights.
+# llama.cpp's codec mixtures by their names in file names, with the codec of most of their weights.
 _MIXTURE = re.compile(r"(q[2-6]_k)_(xs|s|m|l|xl)")
-# What llama.cpp takes for a row that is no whole number of 256 columns.
+# What llama.cpp uses for a row that is not a multiple of 256 columns.
 _NARROWER = {
     "q2_k": "q4_0", "q3_k": "q4_0", "iq4_xs": "iq4_nl", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0",
 }  # fmt: skip
 _OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out")
 _OF_NEURONS = ("gate", "up", "down", "down_t", "gate_bias", "up_bias")
-_SLOT_BYTES = 8  # as engine/placement/gpu_bytes.py has it
+_SLOT_BYTES = 8  # as in engine/placement/gpu_bytes.py
 _LLAMA_70B_LAYERS = 80
 
 
 @dataclass(frozen=True)
 class ShapeBytes:
-    """Bytes of a model by its parts, and which of its layers are alike.
+    """Bytes of a model, and which of its layers are alike.
 
-    kinds: i64 [L], the number of each layer's kind; first: i64 [K], the first layer of every kind.
+    kinds: i64 [L], the number of each layer's kind; first: i64 [K], the first layer of each kind.
     """
 
     model: ModelBytes
@@ -47,10 +47,9 @@ class ShapeBytes:
 
 
 def config_of(shape: ModelShape) -> ModelConfig:
-    """The shape with what its family is known to have: biases, norms, positions. Good for counting, not for running.
+    """Return a configuration with the family's usual biases, norms and positions: for counting, not for running.
 
-    Raises: UnsupportedModelError for a family or an activation that Hearth does not have, ModelFormatError for sizes
-    that no model has.
+    Raises: UnsupportedModelError for an unknown family or activation, ModelFormatError for impossible sizes.
     """
     family = next((one for one in FAMILIES if one.name == shape.family), None)
     if family is None:
@@ -76,7 +75,7 @@ def config_of(shape: ModelShape) -> ModelConfig:
 
 
 def shape_of(config: ModelConfig) -> ModelShape:
-    """What of a configuration decides bytes and speed."""
+    """Return the fields of a configuration that determine bytes and speed."""
     return ModelShape(
         family=config.family, activation=config.activation_text, n_layers=config.n_layers, d_model=config.d_model,
         d_ff=config.d_ff, n_heads=config.n_heads, n_kv_heads=config.n_kv_heads, head_dim=config.head_dim,
@@ -86,9 +85,9 @@ def shape_of(config: ModelConfig) -> ModelShape:
 
 
 def main_codec(name: str) -> str:
-    """The codec that holds most weights of what a file calls Q4_K_M, Q8_0 and the like.
+    """Return the codec of most weights of a file named Q4_K_M, Q8_0 and the like.
 
-    Raises: UnsupportedModelError for one that Hearth does not read.
+    Raises: UnsupportedModelError if Hearth cannot read it.
     """
     plain = name.lower()
     if found := _MIXTURE.fullmatch(plain):
@@ -100,8 +99,8 @@ def main_codec(name: str) -> str:
 
 @lru_cache(maxsize=256)
 def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
-    """The bytes of a model of that shape whose matrices are stored so. layout: safetensors and gguf have down row by
-    row, powerinfer-gguf and bundle neuron by neuron.
+    """Return the bytes of a model of that shape with matrices in this codec. layout: safetensors and gguf store down by
+    row, powerinfer-gguf and bundle by neuron.
 
     Cost: some ms. Raises: as `config_of` and `main_codec`.
     """
@@ -146,7 +145,7 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
             neuron_on_gpu[index] += 4
         elif name == "down_t" and row_wise:
             neuron_on_gpu[index] += -(-rows * sum(plane_row_bytes(stored, cols)) // config.d_ff)
-        else:  # its row on the GPU has d_model columns, however the file has it
+        else:  # its row on the GPU has d_model columns in any layout
             neuron_on_gpu[index] += sum(plane_row_bytes(stored, config.d_model))
     if config.tied_embeddings:
         ends["head"] += embedding
@@ -174,7 +173,7 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
 
 
 def one_layer_of_each(sizes: ShapeBytes) -> ModelBytes:
-    """A model with one layer of every kind, for what is the same of all layers of a kind."""
+    """Return a model with one layer of each kind."""
     model, first = sizes.model, sizes.first
     gpu = model.gpu_bytes
     few = GpuBytes(
@@ -194,20 +193,20 @@ def one_layer_of_each(sizes: ShapeBytes) -> ModelBytes:
 
 
 def parameters_of(shape: ModelShape) -> int:
-    """How many numbers the weights are."""
+    """Return the number of weights."""
     config = config_of(shape)
     return sum(tensor.n_elements for tensor in planned_tensors(config, _kind(config, "bundle")))
 
 
 def file_bytes(shape: ModelShape, codec: str, layout: ModelFormat) -> int:
-    """What the weights take in their files: reckoned, where nobody published a size."""
+    """Return the bytes of the weights in their files, estimated if no size is published."""
     return bytes_of(shape, codec, layout).model.total
 
 
 def scaled(sizes: ShapeBytes, n_bytes: int) -> ShapeBytes:
-    """The same model where its files are known to be larger or smaller than is reckoned.
+    """Return the same model scaled to the known size of its files.
 
-    Only what is plausible is believed: between half and twice of it.
+    Only plausible sizes count: between half and twice the estimate.
     """
     factor = n_bytes / max(1, sizes.model.total)
     if not 0.5 < factor < 2 or math.isclose(factor, 1, rel_tol=0.03):
@@ -235,7 +234,7 @@ def _kind(config: ModelConfig, layout: ModelFormat) -> Kind:
 
 
 def _is_turned(config: ModelConfig, plan: list[PlannedTensor], codec: str) -> bool:
-    """Whether loading turns down neuron by neuron, as `mapped_weights.turned_bytes` decides it."""
+    """Return whether loading transposes down, as in `mapped_weights.transposed_bytes`."""
     downs = [tensor for tensor in plan if tensor.treatment == "transposed"]
     if not config.has_zeros or config.n_experts or codec not in ("f32", "f16", "bf16"):
         return False
@@ -243,7 +242,7 @@ def _is_turned(config: ModelConfig, plan: list[PlannedTensor], codec: str) -> bo
 
 
 def _stored(tensor: PlannedTensor) -> tuple[int, int]:
-    """Rows and columns of what becomes ours, as the file has them."""
+    """Return the rows and columns of a tensor in the file."""
     if tensor.is_vector:
         return 1, tensor.n_elements
     cols = tensor.matrix_shape[1]
@@ -251,7 +250,7 @@ def _stored(tensor: PlannedTensor) -> tuple[int, int]:
 
 
 def _codec_of(tensor: PlannedTensor, codec: str, config: ModelConfig, llama_cpp: bool) -> str:
-    """The codec of one matrix. Mixtures are llama.cpp's: more bits for the head, for some downs and values."""
+    """Return the codec of one matrix. llama.cpp's mixtures use more bits for the head, some downs and values."""
     name, plain = tensor.name, codec.lower()
     if plain in ("f32", "f16", "bf16"):
         return plain
@@ -281,7 +280,7 @@ def _codec_of(tensor: PlannedTensor, codec: str, config: ModelConfig, llama_cpp:
 
 
 def _fitting(codec: str, cols: int) -> str:
-    """The codec, or the one that serves where a row is no whole number of its blocks."""
+    """Return the codec, or a replacement if a row is not a multiple of its block."""
     if cols % CODECS[codec].block_size == 0:
         return codec
     narrower = _NARROWER.get(codec, "f16")
@@ -293,7 +292,7 @@ def _gpu_bytes(codec: str, n_rows: int, n_cols: int) -> int:
 
 
 def _kinds_of(model: ModelBytes) -> tuple[I64, I64]:
-    """Number of each layer's kind [L], first layer of every kind [K]."""
+    """Return the number of each layer's kind [L] and the first layer of each kind [K]."""
     gpu = model.gpu_bytes
     found: dict[tuple[object, ...], int] = {}
     kinds = np.zeros(model.n_layers, np.int64)

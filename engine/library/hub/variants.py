@@ -28,7 +28,7 @@ _PLAIN_TENSORS = re.compile(r"(activation|model)_\d{1,4}\.pt")
 
 
 def is_pickled(name: str) -> bool:
-    """Return whether a file can contain code that its reader would run. Hearth reads some pickles without running any."""
+    """Return whether reading a file might run code in it. Hearth reads some pickles without running any."""
     last = name.rsplit("/", 1)[-1].lower()
     return last.endswith(_PICKLED) and not _PLAIN_TENSORS.fullmatch(last)
 

@@ -212,7 +212,7 @@ def _copies(item: Item, target: Path) -> Path:
 
 
 def _is_copied(original: Path, copy: Path) -> bool:
-    """Return whether an interrupted call finished the copy. A copy gets its name after it was read back and compared."""
+    """Return whether an interrupted call finished the copy. A copy gets its name after it was verified."""
     try:
         made, of = copy.stat(), original.stat()
     except OSError:

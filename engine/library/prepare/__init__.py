@@ -1,1 +1,1 @@
-"""Prepares a model for this machine: plans the stages and runs them in a process of their own."""
+"""Prepare a model for this machine: plan the stages and run them in a separate process."""

@@ -1,6 +1,7 @@
-"""Trains predictors while nobody waits for anything: of models whose owner chose those that need no training, for now.
+"""Train predictors while the machine is idle, for models whose user chose predictors without training for now.
 
-Who uses the library says when that is (`allow`). It is stopped within a second and goes on where it was the next time.
+The owner of the library tells when the machine is idle (`allow`). Training stops within a second and continues the next
+time.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ STOPS_WITHIN_S = 3.0
 
 
 class IdleTraining:
-    """pending: ids of the models that are to be trained. train: trains one, until it is done or told to stop.
+    """pending: ids of models to train. train: trains one, until it is done or stopped.
 
-    changed: called when `running` is another one, from the thread that trains. All methods may be called from any
-    thread.
+    changed: called when `running` changes, from the training thread. Thread-safe.
     """
 
     def __init__(self, pending: Pending, train: Train, changed: Callable[[], None]) -> None:
@@ -32,14 +32,14 @@ class IdleTraining:
         self._changed = changed
         self._lock = threading.Lock()
         self._allowed = False
-        self._held = 0  # by preparing that somebody asked for, which goes first
+        self._held = 0  # by preparing that the user requested, which has priority
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         self._failed: set[str] = set()  # not tried again by this process
         self.running = ""  # id of the model that is trained just now
 
     def allow(self, on: bool) -> list[str]:
-        """Nobody waits for anything from now on, or somebody does; the ids of models that are still to be trained."""
+        """Set whether the machine is idle; return the ids of models still to train."""
         with self._lock:
             self._allowed = on
         waiting = list(self._pending())
@@ -50,7 +50,7 @@ class IdleTraining:
         return waiting
 
     def hold(self) -> None:
-        """Something else prepares a model: stop until `release`. Cost: at most STOPS_WITHIN_S."""
+        """Stop until `release`, because something else prepares a model. Cost: at most STOPS_WITHIN_S."""
         with self._lock:
             self._held += 1
             thread = self._thread
@@ -64,7 +64,7 @@ class IdleTraining:
         self._begin()
 
     def close(self) -> None:
-        """Stop for good; comes back at once."""
+        """Stop for good; returns at once."""
         with self._lock:
             self._allowed = False
         self._stop.set()
@@ -101,7 +101,7 @@ class IdleTraining:
             self._train(model, stop.is_set)
         except Cancelled:
             return
-        except Exception:  # nobody asked for this, and it is no reason to end anything
+        except Exception:  # background work must not end anything else
             log.exception("%s is not trained in idle time", model)
             self._failed.add(model)
         else:

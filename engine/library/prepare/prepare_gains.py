@@ -1,7 +1,7 @@
-"""What preparing a model would gain on this machine, by the placement solver: before anything is converted or counted.
+"""The gain of preparing a model on this machine, from the placement solver, before anything is converted or counted.
 
-Each combination of "as a bundle", "with counts" and "with predictors" is a problem of its own; what is not there yet
-is stood in for by what such models usually have. Nothing is written, no weight is read.
+Each combination of "as a bundle", "with counts" and "with predictors" is a placement problem. Missing data is replaced
+by what is usual for such models. Writes nothing and reads no weights.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from native_kernels.codecs import ROW_CODECS
 
 F64 = NDArray[np.float64]
 
-# A step must make a token so much faster; conversion takes as much disk as the model, so it must bring more.
+# Least gain in speed of a step. Conversion needs as much disk space as the model, so it must gain more.
 LEAST_GAIN = {"convert": 1.1, "train": 1.05, "profile": 1.05}
-# Of a GPU while a model is loaded there: what it will have free when this one takes that one's place.
+# Free memory of a GPU while a model is loaded there: what it will have once this model replaces that one.
 GPU_SHARE = 0.9
-# Predictors that training usually chooses (the starter model's, all layers): copies of two bits, which expect so many
-# times the neurons whose gate opens.
+# Predictors that training usually chooses (the starter model's, all layers): 2-bit copies, which expect this multiple
+# of the neurons whose gate is active.
 TRAINED_CODEC, TRAINED_TO_OPENED = "copy2", 1.4
-# Share of a layer's neurons that carries 80 % of its activations: PowerInfer's figure 5, with and without a gate.
+# Share of a layer's neurons with 80 % of its activity: figure 5 of PowerInfer, with and without a gate.
 _COVERED = {True: 0.43, False: 0.26}
 _TOKENS = 1 << 15  # of the counts that stand in for real ones
 
 
 @dataclass(frozen=True)
 class Ways:
-    """A combination of what preparing can do."""
+    """A combination of preparing steps."""
 
     convert: bool = False
     profile: bool = False
@@ -53,9 +53,10 @@ class Ways:
 
 
 class Gains:
-    """Predicted rates of one model on this machine, for every combination. Cost: some 0.3 s each, for 80 layers.
+    """Predicted rates of a model on this machine, for every combination of steps. Cost: about 0.3 s each, for 80
+    layers.
 
-    missing: of the three steps, those that have not been done and can be.
+    missing: those of the three steps that are possible and not done yet.
     """
 
     def __init__(
@@ -68,14 +69,14 @@ class Gains:
 
     @cached_property
     def codec(self) -> BundleCodec | None:
-        """What a bundle of it would be stored in without loss worth the name; None where none would help."""
+        """Return the codec of a bundle with negligible loss; None if a bundle would not help."""
         return (
             None if self._opened.format == "bundle" or not self._opened.config.has_zeros else kept_codec(self._opened)
         )
 
     @cached_property
     def layout(self) -> Layout | None:
-        """How it would lie in that bundle."""
+        """Return the model's layout in that bundle."""
         return None if self.codec is None else plan_layout(self._opened, self.codec)
 
     @property
@@ -89,26 +90,26 @@ class Gains:
 
     @property
     def reads_all_of_down(self) -> bool:
-        """Whether a token reads down whole, whatever fires, because the file keeps no neuron's weights together."""
+        """Return whether a token reads all of down, because the file does not store it by neuron."""
         return self._setting.model.down_is_row_wise
 
     @property
     def has_gpu(self) -> bool:
-        """Whether a GPU takes part."""
+        """Return whether a GPU is used."""
         return self._setting.gpu is not None
 
     def needed_vram(self, share: float) -> float:
-        """The budget that holds such a share of the weights beside what a GPU needs anyway. GiB."""
+        """Return the VRAM budget in GiB that holds this share of the weights, besides what a GPU always needs."""
         return (self._setting.fixed_vram + share * self._setting.model.total) / (1 << 30)
 
     def tok_s(self, ways: Ways) -> float | None:
-        """Predicted tokens/s; None where it does not fit."""
+        """Return the predicted tokens/s; None if the model does not fit."""
         if ways not in self._known:
             self._known[ways] = _rate(self._prepared(ways))
         return self._known[ways]
 
     def worthwhile(self) -> Ways:
-        """The steps that pay: of all that are missing, those without which a token would take longer."""
+        """Return the missing steps that make a token faster."""
         ways = self.missing
         for step in ("convert", "train", "profile"):
             without = replace(ways, **{step: False})
@@ -117,7 +118,7 @@ class Gains:
         return ways
 
     def gain(self, ways: Ways, step: str) -> float | None:
-        """How many times as fast a step makes it, the others done."""
+        """Return the factor that a step gains, with the others done."""
         fast, slow = self.tok_s(ways), self.tok_s(replace(ways, **{step: False}))
         return None if fast is None or slow is None else fast / slow
 
@@ -136,7 +137,7 @@ class Gains:
         return setting
 
     def _counts(self, even: bool) -> NeuronStats:
-        """As often as such neurons fire; even: as a placement without counts takes it, every neuron alike."""
+        """Return typical statistics. even: all neurons alike, as in a placement without counts."""
         config = self._opened.config
         fired = activity_of(config, "exact").fired
         share = float(fired.mean())
@@ -147,7 +148,7 @@ class Gains:
         return NeuronStats(np.tile(counts, (config.n_layers, 1)), _TOKENS, "measured", "usual")
 
     def _curve(self) -> tuple[F64, F64]:
-        """(share of a layer's neurons, the hottest; share of its activations that they carry), both from 0 to 1."""
+        """Return (share of a layer's neurons, hottest first; their share of its activity), both from 0 to 1."""
         if self._sparsity is not None and self._sparsity.coverage:
             needed = np.array([0.0, *self._sparsity.coverage])
             return needed, np.linspace(0, 1, len(needed))
@@ -155,7 +156,7 @@ class Gains:
 
 
 def kept_codec(opened: OpenedModel) -> BundleCodec:
-    """The codec of a bundle that keeps what the model's own codec holds."""
+    """Return the codec of a bundle that keeps the precision of the model's own codec."""
     main = max(opened.codecs, key=lambda codec: (opened.codecs[codec], codec))
     if main in ("f32", "f16", "bf16"):
         return "f16"
@@ -163,7 +164,7 @@ def kept_codec(opened: OpenedModel) -> BundleCodec:
 
 
 def as_bundle(opened: OpenedModel, codec: BundleCodec, layout: Layout) -> OpenedModel:
-    """The model as it would be opened from its bundle, of which no file is there: for counting bytes alone."""
+    """Return the model as if opened from its bundle, without files: only for counting bytes."""
     entries = {
         tensor.name: entry for part in layout.parts for region in part.regions for tensor, entry in region.tensors
     }
@@ -173,12 +174,12 @@ def as_bundle(opened: OpenedModel, codec: BundleCodec, layout: Layout) -> Opened
 
 
 def has_lasting_predictors(opened: OpenedModel) -> bool:
-    """Whether it has predictors other than those of signs, which serve until others are trained."""
+    """Return whether it has predictors other than sign copies, which serve until others are trained."""
     return opened.has_predictors and not has_sign_predictors(opened)
 
 
 def has_sign_predictors(opened: OpenedModel) -> bool:
-    """Whether its predictors are those that need no training. Ones that cannot be read count as none."""
+    """Return whether its predictors need no training. Unreadable ones count as none."""
     from engine.model.model_artefacts import predictor_kinds
 
     if not opened.has_predictors:
@@ -190,7 +191,7 @@ def has_sign_predictors(opened: OpenedModel) -> bool:
 
 
 def _setting(opened: OpenedModel, engine: EngineConfig) -> Setting:
-    """What there is to solve from, with a GPU as it is when no other model of ours lies on it."""
+    """Return the solver's input, with the GPU as if none of our models were on it."""
     setting = read_setting(opened, engine)
     gpu = setting.gpu
     if gpu is None or engine.vram_budget_gib is not None:
@@ -202,7 +203,7 @@ def _setting(opened: OpenedModel, engine: EngineConfig) -> Setting:
 
 
 def _rate(setting: Setting) -> float | None:
-    """Tokens/s of the fastest greedy placement."""
+    """Return the tokens/s of the fastest greedy placement."""
     ram = setting.budgets.ram_bytes if setting.all_in_ram > setting.budgets.ram_bytes else None
     found = []
     for mode in _modes(setting):
@@ -223,14 +224,14 @@ def _modes(setting: Setting) -> Iterator[Mode]:
 
 
 def _pays(fast: float | None, slow: float | None, least: float) -> bool:
-    """A model that fits only with the step is worth it; where it does not fit at all nothing is."""
+    """Return whether a step pays. It does if the model fits only with it; nothing pays if the model never fits."""
     if fast is None:
         return False
     return slow is None or fast >= least * slow
 
 
 def _trained(setting: Setting) -> PredictorBytes:
-    """Those that training would make."""
+    """Return the bytes of the predictors that training would create."""
     config = setting.opened.config
     n_bytes = config.d_ff * ROW_CODECS[TRAINED_CODEC].n_bytes(config.d_model) + 4 * config.d_ff
     opens = activity_of(config, "exact", setting.stats).opened.mean(axis=1)
@@ -247,7 +248,7 @@ def _trained(setting: Setting) -> PredictorBytes:
 
 
 def _uneven(n_neurons: int, share: float, needed: F64, carried: F64) -> F64:
-    """[F], falling: how likely each neuron fires, so that the curve holds and the mean is `share`."""
+    """Return [F], descending: the probability that each neuron is active, matching the curve, with mean `share`."""
     edges = np.linspace(0, 1, n_neurons + 1)
     weights = np.diff(np.interp(edges, np.maximum.accumulate(needed), carried))
     return np.asarray(scaled_to(weights.astype(np.float32), share), np.float64)

@@ -1,6 +1,6 @@
-"""What preparing a model for this PC would do, why, how long it takes and what it gains: said before it starts.
+"""Plan the preparing of a model for this PC: its stages, reasons, duration and gain, before it starts.
 
-The gains are prepare_gains.py's, the work is preparing.py's. It writes nothing.
+prepare_gains.py computes the gain, preparing.py does the work. Writes nothing.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from engine.training.low_rank import Recipe
 log = logging.getLogger(__name__)
 
 STAGES: tuple[PrepareStage, ...] = ("convert", "profile", "train", "solve")
-# More are counted over only where that is soon done: of the hottest neurons, 8,192 positions tell nearly as much as
-# 32,768 (docs/calibration.md).
+# Count over more positions only if it is quick: for the hottest neurons, 8,192 tell nearly as much as 32,768
+# (docs/calibration.md).
 LONGEST_PROFILE_S = 1200.0
 SIGN_TOKENS = calibration.PORTION_TOKENS
-# Until a stage has run here: starter model, one core of an EPYC. Products a second (counting 2.8e10, training 3.6e10),
-# bytes a second.
+# Paces until a stage has run on this machine: starter model, one core of an EPYC. Multiply-adds per second (counting
+# 2.8e10, training 3.6e10), bytes per second.
 USUAL_PRODUCTS_PER_S, USUAL_CONVERT_BYTES_PER_S, USUAL_SOLVE_S = 2.8e10, 1.5e8, 4.0
 LEAST_FREE_VRAM_SHARE = 0.5
-# Masked passes over the text held out, some 20 % of all, that finding a level of recall takes.
+# Masked passes over held-out text, about 20 % of all, to find a level of recall.
 _PASSES = 8 * 0.2
 
 
 @dataclass(frozen=True)
 class Amounts:
-    """Positions of text. None: as this machine gets through in good time, or as training usually takes."""
+    """Positions of text. None: what this machine processes in reasonable time, or the usual amount for training."""
 
     profile_tokens: int | None = None
     train_tokens: int = training.DEFAULT_TOKENS
@@ -52,8 +52,9 @@ class Amounts:
 
 
 def openable(model: InstalledModel) -> tuple[Path, str | None]:
-    """What of an installed model is loaded, and with which activation: its bundle says that itself. A bundle that is
-    gone or damaged gives way to the model's own files, of which it can be made again."""
+    """Return what to load of an installed model, and its activation, which a bundle states itself. A missing or damaged
+    bundle gives way to the model's own files, from which it can be created again.
+    """
     if model.prepared:
         try:
             return open_bundle(Path(model.prepared)).path, None
@@ -63,9 +64,9 @@ def openable(model: InstalledModel) -> tuple[Path, str | None]:
 
 
 def what_is_missing(opened: OpenedModel) -> str:
-    """What preparing would bring, in a sentence; "" where nothing is missing. Cost: reads heads.
+    """Return what preparing would improve, in a sentence; "" if nothing. Cost: reads headers.
 
-    Whether it pays on this machine, the plan says.
+    The plan tells whether it pays on this machine.
     """
     config = opened.config
     if not config.has_zeros:
@@ -85,7 +86,7 @@ def what_is_missing(opened: OpenedModel) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """A plan with what it was made from. opened: as it is loaded now."""
+    """A plan and its inputs. opened: the model as it is loaded now."""
 
     model: InstalledModel
     opened: OpenedModel
@@ -97,15 +98,15 @@ class Outlook:
     device: Device  # where neurons are counted and predictors trained; auto: on a GPU, where torch finds one
 
     def pace_name(self, stage: PrepareStage) -> str:
-        """What a pace holds for: another device and another kind of predictor have their own."""
+        """Return the key of a stored pace: it depends on the device and the kind of predictor."""
         name = "sign" if stage == "train" and self.predictors == "sign" else stage
         return name if stage in ("convert", "solve") else f"{name}.{self.device}"
 
     @cached_property
     def stages(self) -> tuple[PrepareStage, ...]:
-        """What is to be done, in order."""
+        """Return the stages to run, in order."""
         state, ways = self.state, self.gains.worthwhile()
-        if state is not None and state.interrupted:  # what was begun is ended, whatever the machine says today
+        if state is not None and state.interrupted:  # finish what was begun, whatever pays today
             begun = STAGES.index(state.stage) if state.stage else 0
             missing = self.gains.missing
             ways = replace(
@@ -121,7 +122,7 @@ class Outlook:
 
     @cached_property
     def profile_tokens(self) -> int:
-        """Positions to count over."""
+        """Return the positions to count over."""
         if self.state is not None and self.state.profile_tokens:
             return self.state.profile_tokens
         if self.amounts.profile_tokens is not None:
@@ -132,7 +133,7 @@ class Outlook:
         return calibration.PORTION_TOKENS * max(1, min(most, portions))
 
     def work(self, stage: PrepareStage) -> float:
-        """How much there is to do: bytes to convert, products of numbers to count and train, models to solve."""
+        """Return the stage's amount of work: bytes to convert, multiply-adds to count and train, models to solve."""
         parameters, config = self.opened.parameters, self.opened.config
         match stage:
             case "convert":
@@ -155,7 +156,7 @@ class Outlook:
         return text + copies + fitted
 
     def pace(self, stage: PrepareStage) -> float:
-        """Work a second, as it was here the last time, or as such machines have."""
+        """Return the work per second: the last one on this machine, or the usual one."""
         known = read_pace(self.machine, self.pace_name(stage))
         if known is not None:
             return known
@@ -164,12 +165,12 @@ class Outlook:
         return 1 / USUAL_SOLVE_S if stage == "solve" else USUAL_PRODUCTS_PER_S * default_threads(probe())
 
     def eta_s(self, stage: PrepareStage) -> float:
-        """Seconds that the stage is expected to take."""
+        """Return the expected seconds of the stage."""
         return self.work(stage) / self.pace(stage)
 
     @cached_property
     def plan(self) -> PreparePlan:
-        """As the window shows it."""
+        """Return the plan for the window."""
         stages = self.stages
         steps = tuple(PrepareStep(stage, self._why(stage), self.eta_s(stage)) for stage in stages)
         done = replace(self.gains.missing, **{stage: stage in stages for stage in STAGES if stage != "solve"})
@@ -188,7 +189,7 @@ class Outlook:
 
     @property
     def disk_bytes(self) -> int:
-        """What a bundle takes."""
+        """Return the bytes of a bundle."""
         return 0 if self.gains.layout is None else self.gains.layout.n_bytes
 
     def _why(self, stage: PrepareStage) -> str:
@@ -216,11 +217,11 @@ def outlook(
     sparsity: Sparsity | None = None,
     amounts: Amounts | None = None,
 ) -> Outlook:
-    """What there is to do for an installed model.
+    """Plan the preparing of an installed model.
 
-    state: what an earlier try left. engine: how the model is to be run. sparsity: what is published of it.
-    Cost: reads heads and counts; the first time on a machine some seconds, in which it is measured.
-    Raises: what opening the model raises, and what reading its statistics raises.
+    state: of an interrupted run. engine: how the model will be run. sparsity: published statistics. Cost: reads headers
+    and counts; the first time on a machine, some seconds to measure it. Raises: as opening the model and reading its
+    statistics.
     """
     path, activation = openable(model)
     opened = open_model(path, activation)
@@ -232,7 +233,7 @@ def outlook(
 
 
 def offline_device(profile: HardwareProfile, engine: EngineConfig) -> Device:
-    """auto where a GPU has room beside what runs on it: a chat that is placed there comes first."""
+    """Return auto if a GPU has memory left besides its current programs; a chat's model on it has priority."""
     gpu, _ = choose_gpu(profile)
     if engine.device == "cpu" or gpu is None or not gpu.total_bytes:
         return "cpu"
@@ -240,6 +241,6 @@ def offline_device(profile: HardwareProfile, engine: EngineConfig) -> Device:
 
 
 def machine_name(profile: HardwareProfile) -> str:
-    """Names the machine that a pace was measured on."""
+    """Return the name under which paces of this machine are stored."""
     facts = (profile.cpu.name, profile.cpu.cores, profile.cpu.threads, [gpu.name for gpu in profile.gpus])
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]

@@ -1,7 +1,7 @@
-"""What preparing keeps between two runs: how far a model is, who prepares at the moment, how fast this machine does it.
+"""State of preparing between runs: the stage of each model, the running one, and this machine's paces.
 
-Small JSON files in the data folder, each replaced whole; one that cannot be read counts as none. The work itself goes
-on from what it finished: this says only what was wanted.
+Small JSON files in the data folder, each replaced atomically; unreadable ones count as missing. The jobs themselves
+keep their finished work; these files store only the request.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class PrepareState:
-    """How far the preparing of one model is.
+    """The state of preparing one model.
 
-    stage: what ran last, "" once all is done. predictors: the person's choice. later: whether predictors are still to
-    be trained while nobody waits. profile_tokens: positions that are counted over, 0 where they are not; the same after
-    an interruption, so that what was counted holds.
+    stage: the last one that ran, "" once all are done. predictors: the user's choice. later: whether predictors are yet
+    to be trained while idle. profile_tokens: positions to count over, 0 if none; the same after an interruption, so
+    that counts remain valid.
     """
 
     model: str
@@ -49,12 +49,12 @@ class PrepareState:
 
     @property
     def interrupted(self) -> bool:
-        """Whether an earlier try left work."""
+        """Return whether an earlier run left work."""
         return self.stage != ""
 
 
 def read_state(model: str) -> PrepareState | None:
-    """What is kept of the model; None where nothing is."""
+    """Return the stored state of the model, or None."""
     file = _file(model)
     try:
         values = read_object(file, max_bytes=_MAX_BYTES, max_values=1 << 10)
@@ -68,7 +68,7 @@ def read_state(model: str) -> PrepareState | None:
 
 
 def keep_state(state: PrepareState) -> None:
-    """Keeps it in place of the last one. Raises: LibraryError, DiskSpaceError where it cannot be written."""
+    """Replace the stored state. Raises: LibraryError, DiskSpaceError if it cannot be written."""
     file = _file(state.model)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -80,13 +80,13 @@ def keep_state(state: PrepareState) -> None:
 
 
 def forget_state(model: str) -> None:
-    """Nothing is left to be done for the model."""
+    """Delete the state, because the model is done."""
     with suppress(OSError):
         _file(model).unlink(missing_ok=True)
 
 
 def set_later(model: str, later: bool) -> None:
-    """All is done but training, or all is done."""
+    """Store that all but training is done, or all."""
     if later:
         keep_state(replace(read_state(model) or PrepareState(model), stage="", later=True, predictors="sign"))
     else:
@@ -95,9 +95,9 @@ def set_later(model: str, later: bool) -> None:
 
 @contextmanager
 def only_one(model: str) -> Iterator[None]:
-    """Holds the right to prepare, which one process at a time has; a death gives it back.
+    """Hold the lock for preparing, for one process at a time; the system releases it when the process dies.
 
-    Raises: LibraryError where another one has it, naming the model.
+    Raises: LibraryError with the model's name if another process has it.
     """
     from filelock import FileLock, Timeout
 
@@ -133,14 +133,14 @@ def _running(note: Path) -> str:
 
 
 def read_pace(machine: str, stage: str) -> float | None:
-    """Units of work a second that the stage last had on this machine; None where it never ran."""
+    """Return the stage's last work units per second on this machine; None if it never ran."""
     value = _paces().get(f"{machine}.{stage}")
     sound = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18
     return float(value) if sound else None  # type: ignore[arg-type]
 
 
 def keep_pace(machine: str, stage: str, units_per_s: float) -> None:
-    """Remembers it. Where nothing can be written, the next forecast is as good as the last."""
+    """Store the pace. Ignores errors: the next estimate is then as good as the last."""
     file = _folder() / "pace.json"
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)

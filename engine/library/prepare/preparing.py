@@ -1,7 +1,7 @@
-"""Prepares a model for this PC: converts it, counts which neurons fire, trains predictors, places it, where it pays.
+"""Prepare a model for this PC: convert it, count active neurons, train predictors, place it, as far as each pays.
 
-Each stage is a job that keeps what it has finished, so that a crash, a cancel or a loss of power costs little and
-preparing again goes on. One model at a time, over all processes of a person. What pays: prepare_plan.py.
+Each stage is a job that keeps its finished work, so that after a crash, a cancel or a power failure little is lost and
+preparing continues. One model at a time, across all processes of a user. prepare_plan.py decides what pays.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from engine.library.records import InstalledModel, PreparePlan, PrepareStage, Pr
 log = logging.getLogger(__name__)
 
 _BEGINNING = 0.02  # share of a stage that counts as none
-# What engine/service/jobs.py calls the work itself; what it says before that (loading, compiling) is no measure of it.
+# The name that engine/service/jobs.py gives to the main work; earlier stages (loading, compiling) do not indicate its
+# pace.
 _WORK: dict[PrepareStage, str] = {
     "convert": "converting",
     "profile": "profiling",
@@ -51,7 +52,7 @@ Report = Callable[[str, int, int, float | None], None]  # stage, done, total, se
 
 
 class ModelStore(Protocol):
-    """What of the library is needed: engine/library/owned/installed.py has it."""
+    """What is needed of the library in engine/library/owned/installed.py."""
 
     def models(self) -> list[InstalledModel]: ...
 
@@ -65,7 +66,7 @@ class ModelStore(Protocol):
 def plan(
     library: ModelStore, model: str, engine: EngineConfig | None = None, sparsity: Sparsity | None = None
 ) -> PreparePlan:
-    """What preparing would do and gain. Cost and errors: as `outlook`; LibraryError for a model that is not there."""
+    """Return what preparing would do and gain. Cost and errors: as `outlook`; LibraryError if the model is missing."""
     return outlook(library.get(model), "train", read_state(model), engine, sparsity).plan
 
 
@@ -81,13 +82,13 @@ def prepare(
     amounts: Amounts | None = None,
     jobs: Jobs | None = None,
 ) -> tuple[InstalledModel, PreparePlan]:
-    """Does what pays, and says what was done with the rates before and after.
+    """Prepare a model as far as it pays; return the steps with the rates before and after.
 
-    predictors: "train", or "sign" for those that serve at once, to be trained while nobody waits (`pending_training`).
-    engine: how the model is to be run. jobs: where the stages run; None: in a process of their own, ended afterwards.
-    Units: report gets the stage's own units and the seconds left of all stages.
-    Raises: LibraryError where another model is being prepared, or this one is not there or broken; what the jobs raise;
-    Cancelled, within a second where they run in a process of their own. The same call goes on after any of these.
+    predictors: "train", or "sign" for those that need no training, to be trained while idle (`pending_training`).
+    engine: how the model will be run. jobs: where the stages run; None: a separate process, ended afterwards. Units:
+    report receives the stage's own units, and the seconds left of all stages. Raises: LibraryError if another model is
+    being prepared, or this one is missing or broken; the jobs' errors; Cancelled, within a second in a separate
+    process. After any of these, the same call continues.
     """
     if predictors not in PREDICTORS:
         raise InvalidRequestError(f"predictors is {predictors!r}; known are {', '.join(PREDICTORS)}.")
@@ -112,8 +113,10 @@ def prepare(
 
 
 def pending_training(library: ModelStore) -> list[str]:
-    """The models whose predictors need no training and are to be followed by trained ones, when nobody waits: for each
-    of them `prepare(library, model, "train")`, which may be cancelled and goes on the next time."""
+    """Return the models whose predictors without training are to be replaced by trained ones while idle.
+
+    For each, `prepare(library, model, "train")` may be cancelled and continues the next time.
+    """
     found = []
     for model in library.models():
         state = read_state(model.id)
@@ -123,13 +126,13 @@ def pending_training(library: ModelStore) -> list[str]:
 
 
 def unfinished(library: ModelStore) -> list[str]:
-    """The models whose preparing was interrupted, by a crash or a cancel."""
+    """Return the models whose preparing was interrupted, by a crash or a cancel."""
     states = [read_state(model.id) for model in library.models()]
     return [state.model for state in states if state is not None and state.interrupted]
 
 
 def forget(library: ModelStore, model: str) -> None:
-    """Deletes what an unfinished preparing left of a model that is removed; its finished bundle is the library's.
+    """Delete what an unfinished preparing of a removed model left. The library deletes finished bundles.
 
     Does nothing while the model is being prepared.
     """
@@ -142,7 +145,7 @@ def forget(library: ModelStore, model: str) -> None:
 
 
 def _unfinished_bundle(destination: Path) -> Path:
-    """Where engine/conversion/convert.py works."""
+    """Return the folder in which engine/conversion/convert.py works."""
     return destination.with_name(destination.name + ".partial")
 
 
@@ -154,7 +157,7 @@ def _delete(folder: Path) -> None:
 
 
 class _Run:
-    """One preparing: the stages one after another. bundle: what the model is loaded from, None: its own files."""
+    """One run of all stages. bundle: what the model is loaded from, None: its own files."""
 
     def __init__(
         self,
@@ -184,7 +187,7 @@ class _Run:
         )
 
     def all_stages(self) -> tuple[PrepareStep, ...]:
-        """What was done, with the seconds that it took. Raises: what the jobs raise, Cancelled."""
+        """Run all stages; return them with their seconds. Raises: the jobs' errors, Cancelled."""
         steps = []
         for step in self._seen.plan.steps:
             if self._cancelled():
@@ -207,7 +210,7 @@ class _Run:
         return tuple(steps)
 
     def _convert(self) -> None:
-        """Into the models' folder; the library loads it from there on."""
+        """Convert into the models' folder, from which the library loads it from then on."""
         destination, codec = self._library.prepared_folder(self._model.id), self._seen.gains.codec
         assert codec is not None, "only what has one is converted"
         if not self._is_made(destination, codec):
@@ -218,7 +221,7 @@ class _Run:
         self.bundle, self._activation = destination, None
 
     def _is_made(self, destination: Path, codec: BundleCodec) -> bool:
-        """Whether an earlier try finished the bundle; what was made of other files or in another codec is deleted."""
+        """Return whether an earlier run finished the bundle. Deletes one made from other files or in another codec."""
         source = self._seen.opened.fingerprint
         if is_bundle(destination):
             try:
@@ -234,7 +237,7 @@ class _Run:
         return False
 
     def _on_model(self, device: Device | None = None) -> dict[str, Any]:
-        """The arguments of a job on the model as it is loaded from now on."""
+        """Return the arguments of a job on the model as it is loaded from now on."""
         path = self._model.path if self.bundle is None else str(self.bundle)
         engine = replace(
             self._engine,
@@ -245,7 +248,7 @@ class _Run:
         return {"model": path, "engine": {key: value for key, value in asdict(engine).items() if value is not None}}
 
     def _do(self, stage: PrepareStage, arguments: dict[str, Any]) -> None:
-        """One job, its pace remembered where it ran from beginning to end."""
+        """Run one job. Stores its pace if it ran from beginning to end."""
         pace = _Pace(self._left[stage], sum(self._left.values()) - self._left[stage])
 
         def hear(name: str, done: int, total: int) -> None:
@@ -261,7 +264,7 @@ class _Run:
 
 
 class _Pace:
-    """What is left of a stage and of those behind it, by how it went so far. Seconds."""
+    """Estimate the seconds left of a stage and the following ones, from the pace so far."""
 
     def __init__(self, expected_s: float, behind_s: float) -> None:
         self._expected_s = expected_s

@@ -1,7 +1,7 @@
-"""Runs the long jobs of preparing in a process of their own, which speaks the engine's protocol over its pipes.
+"""Run the long jobs of preparing in a separate process, with the engine's protocol over its pipes.
 
-So a stage can be stopped at once wherever it is, its memory is given back, and one that is killed for want of memory
-harms neither downloads nor chats. What it had finished by then is kept by the jobs themselves.
+A stage can be stopped at any point, its memory is returned, and if the system kills it for lack of memory, downloads
+and chats continue. The jobs themselves keep their finished work.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 
 Report = Callable[[str, int, int], None]  # stage of the job, done, total
 
-CANCEL_S = 0.5  # to end by itself; then it is killed
+CANCEL_S = 0.5  # to end by itself before it is killed
 _LOOK_S = 0.1
 _NICENESS = 10  # chatting goes first
 _HINT = "Try again: it goes on where it was. If memory is short, close other programs."
 
 
 class Jobs(Protocol):
-    """What runs a job of engine/service/jobs.py: here, or in a process of its own."""
+    """Runs jobs of engine/service/jobs.py, in this process or a separate one."""
 
     def run(
         self, job: str, arguments: Mapping[str, Any], report: Report, cancelled: Callable[[], bool]
@@ -46,12 +46,12 @@ class Jobs(Protocol):
 
 
 class JobsHere:
-    """Runs them in the caller's thread."""
+    """Runs jobs in the caller's thread."""
 
     def run(
         self, job: str, arguments: Mapping[str, Any], report: Report, cancelled: Callable[[], bool]
     ) -> dict[str, Any]:
-        """The job's result. Raises: what the job raises, Cancelled among it."""
+        """Return the job's result. Raises: the job's errors, including Cancelled."""
         from engine.service.jobs import run_job
 
         def stage(name: str) -> Progress:
@@ -60,11 +60,11 @@ class JobsHere:
         return run_job(job, arguments, StagedJob(cancelled, stage))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no process."""
 
 
 class StageProcess:
-    """One child process for one job after another, started with the first. Used by one thread."""
+    """One child process for a series of jobs, started with the first. Not thread-safe."""
 
     def __init__(self, command: Sequence[str] | None = None) -> None:
         self._command = list(command or default_command())
@@ -76,16 +76,16 @@ class StageProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the child; None where none runs."""
+        """The child's process id; None if none is running."""
         return None if self._child is None else self._child.pid
 
     def run(
         self, job: str, arguments: Mapping[str, Any], report: Report, cancelled: Callable[[], bool]
     ) -> dict[str, Any]:
-        """The job's result.
+        """Return the job's result.
 
-        Raises: what the job raises, as an EngineError of the same class; Cancelled, at most CANCEL_S after it was
-        wanted; EngineProcessError where the process dies.
+        Raises: the job's error, as an EngineError of the same class; Cancelled, at most CANCEL_S after the request;
+        EngineProcessError if the process dies.
         """
         if cancelled():
             raise Cancelled
@@ -119,7 +119,7 @@ class StageProcess:
                     raise _failure(message)
 
     def close(self) -> None:
-        """Ends the child; a second time does nothing."""
+        """End the child. A second call does nothing."""
         self._kill()
 
     def __enter__(self) -> StageProcess:
@@ -197,10 +197,10 @@ class StageProcess:
 
 
 def default_command() -> list[str]:
-    """How this very program starts its engine."""
+    """Return the command that starts this program's engine."""
     if getattr(sys, "frozen", False):
         return [sys.executable, "--engine-host"]
-    # -P: a file called json.py in the person's folder must not become part of the engine.
+    # -P: a file called json.py in the user's folder must not be imported by the engine.
     return [sys.executable, "-P", "-m", "engine", "host"]
 
 
@@ -215,7 +215,7 @@ def _environment() -> dict[str, str]:
 
 
 def _be_nice(pid: int) -> None:
-    """On Windows the flags of its start have done it."""
+    """Lower the priority; on Windows, the flags at the start did."""
     if sys.platform == "win32":
         return
     with suppress(OSError):
@@ -223,7 +223,7 @@ def _be_nice(pid: int) -> None:
 
 
 def _listen(pipe: IO[bytes], heard: queue.Queue[protocol.Message | None]) -> None:
-    """Every message of the child, and None when there are no more."""
+    """Queue every message of the child, and None at the end."""
     with suppress(OSError, ValueError):  # closed while it was read
         while line := pipe.readline(protocol.MAX_LINE_BYTES):
             try:
