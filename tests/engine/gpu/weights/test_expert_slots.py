@@ -86,7 +86,7 @@ def on_gpu(any_gpu: Gpu) -> Iterator[OnGpu]:
     found.close()
 
 
-def expert(codec: str, seed: int, by_neuron: bool, gated: bool = True) -> FfnWeights:
+def expert(codec: str, seed: int, by_neuron: bool) -> FfnWeights:
     rng = np.random.default_rng(seed)
 
     def matrix(n_rows: int, n_cols: int, place: int) -> PackedMatrix:
@@ -96,9 +96,9 @@ def expert(codec: str, seed: int, by_neuron: bool, gated: bool = True) -> FfnWei
         return PackedMatrix.view(data.reshape(-1), n_rows, n_cols, codec)
 
     down: dict[str, Any] = {"down_t": matrix(F, D, 3)} if by_neuron else {"down": matrix(D, F, 3)}
-    biases = {name: rng.standard_normal(n).astype(np.float32)
-              for name, n in (("gate_bias", F), ("up_bias", F), ("down_bias", D)) if gated or name != "gate_bias"}  # fmt: skip
-    return FfnWeights(up=matrix(F, D, 1), gate=matrix(F, D, 2) if gated else None, **down, **biases)
+    sizes = {"gate_bias": F, "up_bias": F, "down_bias": D}
+    biases = {name: rng.standard_normal(n).astype(np.float32) for name, n in sizes.items()}
+    return FfnWeights(up=matrix(F, D, 1), gate=matrix(F, D, 2), **down, **biases)
 
 
 def values_of(matrix: PackedMatrix | None) -> F32:
