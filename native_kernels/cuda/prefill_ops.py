@@ -26,6 +26,7 @@ from native_kernels.cuda.runtime.cublas import LEAST_POSITIONS, Cublas, LibraryE
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.modules import load
 from native_kernels.cuda.wgmma_products import CAPABILITY, Kind, Operand, Result, WgmmaProducts
+from native_kernels.kv_blocks import KvLayout
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ _KERNELS = {
     "flash_half": tuple(f"attend_half_{dim}" for dim in _HALF_DIMS),
     "finish": ("scale_rows",),
     "gather": ("gather_rows",),
+    "kv_blocks": ("blocks_to_rows", "rows_to_blocks"),
     "prefill": ("round_rows", "activate_rows", "tally", "place_heads"),
     "dequantise": (*(f"dequantise_{one}" for one in _DEQUANTISED), *(f"stored_{one}" for one in _STORED)),
 }
@@ -108,6 +110,14 @@ class _Source(ctypes.Structure):
     _fields_ = tuple((name, c_uint64) for name in ("rows", "stride", "row_bytes", "to", "step"))
 
 
+class _Layout(ctypes.Structure):
+    """As in kv_blocks.cu."""
+
+    _fields_ = tuple(
+        (name, c_int) for name in ("dim", "padded", "groups", "key_scales", "values", "value_scales", "block_bytes")
+    )
+
+
 @dataclass(frozen=True)
 class Tile:
     """GPU memory in which weights are converted to halves."""
@@ -169,8 +179,8 @@ class GpuPrefillOps:
     # ------------------------------------------------------------ weights on their way
 
     def gather(self, rows: Sequence[HostRows], ids: int, n: int) -> None:
-        """Copy row ids[i] (i32 [n] on the GPU) of up to MOST_GATHERED matrices in host memory to row i on the GPU, in
-        copy_stream.
+        """Copy row ids[i] (i32 [n] on the GPU; 0: row i) of up to MOST_GATHERED matrices in host memory to row i on the
+        GPU, in copy_stream.
 
         The space after a row, up to the next multiple of 16 bytes, becomes 0.
         """
@@ -410,6 +420,30 @@ class GpuPrefillOps:
             c_int(start), c_uint64(positions),
         )  # fmt: skip
 
+    def read_blocks(self, blocks: int, n_blocks: int, kv: GpuKv, head: int, first: int, end: int) -> None:
+        """Copy n_blocks blocks of a head, as native_kernels/kv_blocks.py lays them out, to kv.
+
+        The first one goes to positions from first * BLOCK on; positions from `end` on are left out.
+        """
+        self._convert_blocks("blocks_to_rows", blocks, (n_blocks, 1), kv, head, first, end)
+
+    def write_blocks(self, blocks: int, n_blocks: int, kv: GpuKv, first: int, end: int) -> None:
+        """Copy kv's positions from first * BLOCK up to `end` to blocks [H_kv, n_blocks], and zeros after them."""
+        self._convert_blocks("rows_to_blocks", blocks, (n_blocks, kv.n_kv_heads), kv, 0, first, end)
+
+    def _convert_blocks(
+        self, kernel: str, blocks: int, grid: tuple[int, int], kv: GpuKv, head: int, first: int, end: int
+    ) -> None:
+        of = KvLayout(kv.head_dim, kv.codec)
+        layout = _Layout(
+            of.head_dim, of.padded_dim, of.n_groups, of.key_scales, of.values, of.value_scales, of.block_bytes
+        )
+        self._functions[kernel].launch(
+            self.stream, grid, (256,), c_uint64(blocks), layout, c_uint64(kv.keys), c_uint64(kv.values),
+            c_uint64(kv.key_scales), c_uint64(kv.value_scales), c_int(of.value_bytes), c_int(head), c_int(first),
+            c_int(min(end, kv.capacity)), c_int(kv.capacity),
+        )  # fmt: skip
+
     def attend(
         self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, out: Rows, scale: float,
         softcap: float | None, window: int | None,
@@ -428,6 +462,11 @@ class GpuPrefillOps:
             c_int(n_heads // kv.n_kv_heads), c_int(kv.capacity), c_float(scale), c_float(softcap or 0.0),
             c_int(window or 0),
         )  # fmt: skip
+
+
+def is_streamed(codec: str) -> bool:
+    """Return whether products read matrices of this codec as they are stored (StoredMatrix)."""
+    return codec in _PLAIN or codec.replace(".", "_") in _STORED
 
 
 def _planes(w: Weights) -> list[tuple[int, int]]:

@@ -12,12 +12,14 @@ import numpy as np
 from fakes.rows import from_planes
 from numpy.typing import NDArray
 
+from native_kernels import kv_blocks
 from native_kernels.backend import Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import GpuKv, GpuNorm
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, StoredMatrix, Weights
 from native_kernels.cuda.runtime.driver import CudaError, Device, Driver, Stream
+from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
 
 _ALIGNED = 256
@@ -100,7 +102,7 @@ class NumpyPrefillOps(GpuPrefillOps):
     def gather(self, rows: Any, ids: int, n: int) -> None:
         if self.failing == "gather":
             raise CudaError("cuLaunchKernel", 700, "CUDA_ERROR_ILLEGAL_ADDRESS")
-        numbers = at(ids, np.int32, n).tolist()
+        numbers = at(ids, np.int32, n).tolist() if ids else range(n)
         for one in rows:
             for i, row in enumerate(numbers):
                 ctypes.memmove(one.to + i * one.step, one.address + row * one.stride, one.row_bytes)
@@ -228,6 +230,25 @@ class NumpyPrefillOps(GpuPrefillOps):
         for (numbers, scales), values in zip(self._kept(kv), (k, v), strict=True):
             assert scales is None, "keys and values of this fake are numbers"
             numbers[:, start : start + n_tokens] = values.swapaxes(0, 1)
+
+    def _rows_of(self, kv: GpuKv, first: int, end: int) -> list[NDArray[Any]]:
+        """Keys and values [H_kv, positions, head_dim] from block `first` on, to be written too."""
+        return [numbers[:, kv_blocks.BLOCK * first : end] for numbers, _ in self._kept(kv)]
+
+    def read_blocks(self, blocks: int, n_blocks: int, kv: GpuKv, head: int, first: int, end: int) -> None:
+        layout = KvLayout(kv.head_dim, kv.codec)
+        there = at(blocks, np.uint8, 1, n_blocks, layout.block_bytes)
+        end = min(end, kv_blocks.BLOCK * (first + n_blocks))
+        found = kv_blocks.read(there, layout, end - kv_blocks.BLOCK * first)
+        for rows, values in zip(self._rows_of(kv, first, end), found, strict=True):
+            rows[head] = values[:, 0]
+
+    def write_blocks(self, blocks: int, n_blocks: int, kv: GpuKv, first: int, end: int) -> None:
+        layout = KvLayout(kv.head_dim, kv.codec)
+        there = at(blocks, np.uint8, kv.n_kv_heads, n_blocks, layout.block_bytes)
+        there[:] = 0
+        keys, values = (rows.swapaxes(0, 1).astype(np.float32) for rows in self._rows_of(kv, first, end))
+        kv_blocks.write(there, layout, 0, keys, values)
 
     def attend(
         self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, out: Rows, scale: float,

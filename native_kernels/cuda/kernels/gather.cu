@@ -31,7 +31,7 @@ __device__ __forceinline__ uint4 joined(uint4 a, uint4 b, int skip) {
 // The lowest `n` bytes of four.
 __device__ __forceinline__ u32 lowest(u32 v, int n) { return n >= 4 ? v : n <= 0 ? 0u : v & ((1u << (8 * n)) - 1u); }
 
-// Copy row ids[i] of each of n_sources matrices to place i of n. A warp takes a row. It reads aligned 16-byte words
+// Copy row ids[i] (row i without ids) of each of n_sources matrices to place i of n. A warp takes a row. It reads aligned 16-byte words
 // (never one without a byte of the row), and combines two of them for each word of the target; the rest of the last one
 // becomes 0.
 KERNEL __launch_bounds__(1024) gather_rows(Source first, Source second, Source third, int n_sources, const int* ids,
@@ -40,7 +40,7 @@ KERNEL __launch_bounds__(1024) gather_rows(Source first, Source second, Source t
     for (int i = (threadIdx.x >> 5) * gridDim.x + blockIdx.x; i < n * n_sources; i += warps) {
         const int which = i / n, place = i - which * n;
         const Source from = which == 0 ? first : which == 1 ? second : third;
-        const u64 start = (u64)from.rows + (u64)ids[place] * from.stride;
+        const u64 start = (u64)from.rows + (u64)(ids ? ids[place] : place) * from.stride;
         const int skip = (int)(start & 15), row_bytes = (int)from.row_bytes;
         const uint4* pieces = (const uint4*)(start - skip);
         uint4* to = (uint4*)(from.to + (u64)place * from.step);

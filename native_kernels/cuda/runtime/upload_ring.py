@@ -65,7 +65,8 @@ class UploadRing:
         besides: queues, in the copy stream, work that fills the rest of the buffer on the GPU and may read those bytes.
         """
         buffer.used.hold(self._copy)
-        self._copy.upload(buffer.gpu.address + first, buffer.host.address + first, n_bytes - first)
+        if n_bytes > first:
+            self._copy.upload(buffer.gpu.address + first, buffer.host.address + first, n_bytes - first)
         if besides is not None:
             besides()
         buffer.copied.record(self._copy)

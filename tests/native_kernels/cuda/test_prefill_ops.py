@@ -20,6 +20,7 @@ from native_kernels.cuda.gpu import GpuKv, GpuNorm
 from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.cuda.prefill_ops import GpuPrefillOps, HostRows, RoundedRows, Rows, StoredMatrix, Tile
 from native_kernels.cuda.runtime.driver import Device, Stream
+from native_kernels.cuda.runtime.memory import PinnedMemory
 from native_kernels.cuda.runtime.registered import RegisteredMemory
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
@@ -138,6 +139,46 @@ def test_rows_of_the_host_are_gathered_in_place(
             assert np.array_equal(gpu.arrays.get(one.to, np.uint8, *out.shape), out)
     memory.free()
     memory.free()
+
+
+def test_rows_that_follow_each_other_are_gathered_without_numbers(gpu: Setting) -> None:
+    stored = rng.integers(1, 256, (40, 48), dtype=np.uint8)
+    memory = PinnedMemory(gpu.ops.device, stored.nbytes)
+    memory.as_array(np.uint8, stored.size)[:] = stored.reshape(-1)
+    to = gpu.arrays.space(40 * 32)
+    gpu.ops.gather([HostRows(memory.device_address + 16, 48, 32, to, 32)], 0, 40)
+    gpu.copy_stream.synchronize()
+    assert np.array_equal(gpu.arrays.get(to, np.uint8, 40, 32), stored[:, 16:])
+    memory.free()
+
+
+@pytest.mark.parametrize("codec", ["f32", "f16", "q8_0"])
+@pytest.mark.parametrize("dim", [128, 80, 8])
+def test_blocks_of_keys_and_values_keep_their_bits(gpu: Setting, codec: Any, dim: int) -> None:
+    """To the GPU's rows and back, from a block on and up to a position."""
+    layout, n_heads, capacity = KvLayout(dim, codec), 3, 150
+    blocks = kv_blocks.allocate(1, n_heads, capacity, layout)[0]
+    keys, values = rng.standard_normal((2, capacity, n_heads, dim)).astype(np.float32)
+    kv_blocks.write(blocks, layout, 0, keys, values)
+    numbers, scales = n_heads * capacity * dim * layout.value_bytes, 2 * n_heads * capacity * layout.n_groups
+    planes = [gpu.arrays.space(n_bytes) for n_bytes in (numbers, numbers, scales, scales)]
+    kv = GpuKv(codec, *planes, n_heads, dim, capacity)
+    for head in range(n_heads):
+        gpu.ops.read_blocks(gpu.arrays.put(blocks[head, :3]), 3, kv, head, 0, capacity)
+        gpu.ops.read_blocks(gpu.arrays.put(blocks[head, 3:]), 2, kv, head, 3, capacity)
+    stored = gpu.arrays.get(kv.keys, np.uint8, n_heads, capacity, dim * layout.value_bytes)
+    if codec != "q8_0":
+        dtype = np.float32 if codec == "f32" else np.float16
+        assert np.array_equal(stored.view(dtype), keys.astype(dtype).swapaxes(0, 1))
+    for first, end in ((0, 150), (1, 96), (2, 101)):
+        n = -(-end // 32) - first
+        to = gpu.arrays.space(n_heads * n * layout.block_bytes)
+        gpu.ops.write_blocks(to, n, kv, first, end)
+        found = gpu.arrays.get(to, np.uint8, n_heads, n, layout.block_bytes)
+        wanted = kv_blocks.read(blocks[:, first:], layout, end - 32 * first)
+        for some, others in zip(kv_blocks.read(found, layout, 32 * n), wanted, strict=True):
+            assert np.array_equal(some[: len(others)], others)
+            assert not some[len(others) :].any()
 
 
 def test_rows_on_the_gpu_begin_where_sixteen_bytes_do(gpu: Setting) -> None:
