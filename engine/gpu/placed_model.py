@@ -175,13 +175,16 @@ class PlacedModel:
         return Prefetch(spans_of(parts_of(weights, hot, placement.head == "gpu")), weights)
 
     def _pin(self, reading: Prefetch) -> None:
-        """Has the GPU read the cold neurons in place in prompts, where the RAM has room for that."""
+        """Has the GPU read cold neurons and streamed layers in place in prompts, where the RAM has room for that."""
         base, place = self._base, self._pinned_weights
         if place is None:
             return
         layers = zip(base.weights.layers, self._now.model.layers, strict=True)
         cold = [w.ffns[0] for w, layer in layers if layer is not None and (layer.has_cold or layer.reached is not None)]
-        spans = pinnable_spans(cold)
+        matrices = [one for w in cold for one in w.matrices]
+        if self._prompts is not None:
+            matrices += self._prompts.streamed_matrices
+        spans = pinnable_spans(matrices)
         place.begin(spans, base.weights, reading, ram_check(base.opened.files.path, bytes_of(spans, reading.spans)))
 
     def spare_ram(self) -> bool:
@@ -351,8 +354,8 @@ class PlacedModel:
         room = memory_plan.prefill_bytes(sizes, base.context, budget_bytes)
         self._pinned_weights = PinnedWeights(gpu.device)
         return Prompts(
-            gpu, config, base.weights, loaded.model, executor, base.backend.operators, pool, base.context, room,
-            self.streaming_speed, self._pinned_weights,
+            gpu, config, base.weights, loaded.model, executor, base.backend.operators, pool, base.context,
+            base.kv_codec, room, self.streaming_speed, self._pinned_weights,
             memory_plan.library_bytes(config, self.info, budget_bytes), self.info,
         )  # fmt: skip
 

@@ -54,6 +54,11 @@ class FfnWeights:
     up_bias: F32 | None = None  # [F]
     down_bias: F32 | None = None  # [D]
 
+    @property
+    def matrices(self) -> list[PackedMatrix]:
+        """The matrices that there are."""
+        return [one for one in (self.gate, self.up, self.down_t, self.down) if one is not None]
+
 
 @dataclass(frozen=True, eq=False)
 class LayerWeights:

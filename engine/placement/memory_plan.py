@@ -16,6 +16,7 @@ from engine.errors import DeviceMemoryError
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
+from engine.placement.gpu_bytes import kv_layer_bytes
 from engine.placement.model_bytes import ModelBytes, PredictorBytes
 from engine.placement.placement_problem import BOOL, Choice, Problem
 
@@ -165,12 +166,13 @@ def gpu_scratch_bytes(
 def _page_tables(model: ModelBytes, vram_budget: int) -> int:
     """Return the driver's page tables on the GPU for weights pinned in RAM, in place or copied.
 
-    0 if all neurons are on the GPU or none is pinned.
+    0 if all neurons are on the GPU or none is pinned. With a row-wise down only layers outside the GPU are pinned.
     """
     neurons = int((model.neurons * model.neuron).sum())
-    if neurons <= vram_budget or model.down_is_row_wise or model.unit or sys.platform == "win32":
+    if neurons <= vram_budget or model.unit or sys.platform == "win32":
         return 0
-    return neurons // _PINNED_BY_TABLES
+    # About half of a budget at most is not for weights.
+    return (neurons - vram_budget // 2 if model.down_is_row_wise else neurons) // _PINNED_BY_TABLES
 
 
 def prefill_bytes(model: ModelBytes, context: int, vram_budget: int) -> int:
@@ -184,6 +186,9 @@ def prefill_bytes(model: ModelBytes, context: int, vram_budget: int) -> int:
     buffer = min(GPU_LANDING_BYTES, config.d_ff * int(model.neuron.max()) + (1 << 16))
     full = positions * of_position + 5 * buffer + min(2 * GPU_LANDING_BYTES, 2 * widest * widest + 256 * widest)
     full += 4 * config.n_layers * config.d_ff
+    weights = model.gpu_bytes.attention + model.neurons * model.gpu_bytes.neuron
+    if int(weights.sum()) > vram_budget:  # prefill may stream layers of the CPU, one KV cache serves all of them
+        full += kv_layer_bytes(config, context, "f16") + 8 * kv_layer_bytes(config, positions, "f16")
     return int(min(full, max(LEAST_PREFILL_BYTES, vram_budget // 48)))
 
 

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
 from engine.gpu.prefill import cold_stream  # noqa: E402 - found by the line above
-from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream  # noqa: E402
+from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Neurons  # noqa: E402
 from engine.gpu.prefill.pinned_weights import PinnedWeights, pinnable_spans  # noqa: E402
 from engine.machine.hardware import default_threads, probe  # noqa: E402
 from engine.model.prefetch import Prefetch  # noqa: E402
@@ -39,6 +39,7 @@ from native_kernels.cuda.runtime.driver import Device, Stream  # noqa: E402
 from native_kernels.cuda.runtime.memory import DeviceMemory  # noqa: E402
 from native_kernels.cuda.runtime.upload_ring import UploadRing  # noqa: E402
 
+FFN = (0, "ffn")
 COLD = 0.6
 ROUNDS = 3
 
@@ -88,7 +89,7 @@ def main() -> int:
                 cold_stream.Gathering = made_by  # type: ignore[attr-defined]
                 ring = UploadRing(device, compute, copies, size << 20, number)
                 stream = ColdStream(ring, pool)
-                rates = [stream.measure([(0, w, ids)], n) for _ in range(ROUNDS)]
+                rates = [stream.measure([(FFN, Neurons(w, ids))], n) for _ in range(ROUNDS)]
                 through = min(both(stream, ring, w, ids) for _ in range(ROUNDS))
                 filling, bus = (max(getattr(one, what) for one in rates if one) for what in ("filling", "bus"))
                 words = (f"{what} {rate / 1e9:.1f}" for what, rate in
@@ -105,7 +106,7 @@ def compare(flags: argparse.Namespace, ops: GpuPrefillOps, pool: Pool, w: FfnWei
     device, n_bytes = ops.device, 3 * flags.row * len(ids)
     place = PinnedWeights(device)
     free, began = device.memory()[0], time.perf_counter()
-    place.begin(pinnable_spans([w]), w, Prefetch([], None), lambda is_pinned: True)
+    place.begin(pinnable_spans(w.matrices), w, Prefetch([], None), lambda is_pinned: True)
     place.wait()
     taken = time.perf_counter() - began
     print(f"{place.n_bytes / 1e9:.1f} GB registered in {taken:.2f} s, half of which it waits; "
@@ -163,8 +164,8 @@ def both(
 ) -> float:
     """Seconds until all of it has come; use: what is done with it."""
     began = time.perf_counter()
-    stream.begin([(0, w, ids)], 4096 if use else len(ids))
-    for piece in stream.pieces(0):
+    stream.begin([(FFN, Neurons(w, ids))], 4096 if use else len(ids))
+    for piece in stream.pieces(FFN):
         if use:
             use(piece)
     ring._copy.synchronize()

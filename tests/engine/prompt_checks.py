@@ -15,6 +15,7 @@ from engine.executor.dense import DenseExecutor
 from engine.gpu.prefill.pinned_weights import PinnedWeights, pinnable_spans
 from engine.gpu.prefill.prefill import GpuPrefill
 from engine.gpu.prefill.prefill_memory import Sizes, sizes_for
+from engine.gpu.prefill.streamed_layers import StreamedLayers, can_stream, matrices_of
 from engine.gpu.weights.layers import GpuModel
 from engine.model.kv_cache import KVCache
 from engine.model.prefetch import Prefetch
@@ -37,8 +38,8 @@ class Region:
 class Cache(KVCache):
     """A cache with blocks for the layers at home on the CPU only."""
 
-    def __init__(self, config: ModelConfig, model: GpuModel) -> None:
-        super().__init__(config, CAPACITY)
+    def __init__(self, config: ModelConfig, model: GpuModel, codec: Any) -> None:
+        super().__init__(config, CAPACITY, codec)
         places = iter(range(config.n_layers))
         self.region = Region(tuple(None if layer else next(places) for layer in model.layers))
 
@@ -49,10 +50,10 @@ class Setting:
     def __init__(
         self, config: ModelConfig, arrays: Any, ops: Any, *, codec: str = "f32", row_wise: bool = False,
         whole: bool = False, hot: Any = None, at_home: Any = lambda i: True, sizes: Sizes | None = None,
-        kv_codec: Any = "f32", weights: ModelWeights | None = None, in_place: bool = False,
+        kv_codec: Any = "f32", weights: ModelWeights | None = None, in_place: bool = False, streams: int | None = None,
     ) -> None:  # fmt: skip
         """weights: instead of random ones in RAM. in_place: whether the GPU reads them where they lie, in a file then:
-        small arrays share their pages with others."""
+        small arrays share their pages with others. streams: from so many tokens on the CPU's layers are streamed."""
         self.config = config
         self.weights = weights or random_weights(config, codec, row_wise)
         if in_place and weights is None:
@@ -70,12 +71,20 @@ class Setting:
         self.oracle = self._transformer()
         self.in_place = PinnedWeights(ops.device, lambda at, n_bytes: n_bytes)
         if in_place:
-            spans = pinnable_spans([w.ffns[0] for w in self.weights.layers])
+            spans = pinnable_spans(one for w in self.weights.layers for one in matrices_of(w))
             self.in_place.begin(spans, self.weights, Prefetch([], None), lambda is_pinned: True)
             assert self.in_place.wait(60)
-            assert self.in_place.is_all == (not row_wise)
-        self.prefill = GpuPrefill(self._transformer(), self.model, ops, self.pool, wanted, self.in_place)
-        self.cache, self.expected = Cache(config, self.model), KVCache(config, CAPACITY)
+            assert self.in_place.is_all
+        streamed = None
+        if streams is not None:
+            layers = zip(self.weights.layers, self.model.layers, strict=True)
+            of_cpu = [w if layer is None and can_stream(w) else None for w, layer in layers]
+            streamed = StreamedLayers(ops, config, of_cpu, CAPACITY, kv_codec, wanted.positions)
+        self.prefill = GpuPrefill(
+            self._transformer(), self.model, ops, self.pool, wanted, self.in_place, streamed,
+            lambda n_tokens: streams is not None and n_tokens >= streams,
+        )  # fmt: skip
+        self.cache, self.expected = Cache(config, self.model, kv_codec), KVCache(config, CAPACITY, kv_codec)
 
     def _transformer(self) -> Transformer:
         return Transformer(self.config, self.weights, DenseExecutor(self.config, self.weights, OPS), OPS)

@@ -87,9 +87,9 @@ def random_weights(config: ModelConfig, codec: str = "f32", row_wise: bool = Fal
 
 
 def in_a_file(weights: ModelWeights, path: Path, first: int = 0) -> ModelWeights:
-    """The same, whose feed-forward matrices are views of a file that was mapped to be read: one behind the other from
+    """The same, whose matrices of layers are views of a file that was mapped to be read: one behind the other from
     byte `first` on, so that they begin wherever they do."""
-    names = ("gate", "up", "down_t", "down")
+    names = ("q", "k", "v", "o", "gate", "up", "down_t", "down")
     found = [{name: one for name in names if (one := getattr(w, name)) is not None} for w in weights.layers]
     path.write_bytes(bytes(first) + b"".join(one.data.tobytes() for some in found for one in some.values()))
     mapped, at = np.asarray(np.memmap(path, np.uint8, mode="r")), first

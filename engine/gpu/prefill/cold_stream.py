@@ -1,9 +1,10 @@
 """Brings the neurons that are not on the GPU to it, piece by piece, while it computes; what it does with them it
 does not know.
 
-A piece is some neurons' rows of gate, up and down as the file or bundle stores them. Where the GPU reads the weights
-in place (pinned_weights.py) it gathers them itself, and nothing is copied in RAM. Elsewhere all threads gather
-them into a pinned buffer, which is sent; of a down that lies row-wise a piece is the neurons' columns.
+A piece is some neurons' rows of gate, up and down as the file or bundle stores them; of a down that lies row-wise it is
+the neurons' columns. Other matrices come in tiles of rows. Where the GPU reads the weights in place
+(pinned_weights.py) it gathers them itself, and nothing is copied in RAM. Elsewhere all threads gather them into a
+pinned buffer, which is sent.
 
 A thread of its own fills buffers and sends each on its way as soon as it is full. Between two of them the CPU's
 threads and the bus wait for Python: what copies a piece is laid out once for each buffer and only told what to copy.
@@ -14,10 +15,10 @@ from __future__ import annotations
 import ctypes
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -32,6 +33,27 @@ from native_kernels.cuda.runtime.upload_ring import Buffer, UploadRing
 
 _ALIGNMENT = 256
 _WHOLE_BLOCKS = 256  # columns: a part of a row-wise down is whole blocks of any codec
+_SIDE = 128  # rows: a tile of a matrix that is cut is whole blocks of a product
+_MOST_PARTS = 4  # copies of rows into one buffer
+
+
+@dataclass(frozen=True)
+class Neurons:
+    """Some neurons of an FFN to stream. ids ascend; where down lies row-wise they follow each other."""
+
+    w: FfnWeights
+    ids: I32
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """Whole matrices to stream, by name."""
+
+    named: tuple[tuple[str, PackedMatrix], ...]
+
+
+Wanted = Neurons | Matrices
+Key = tuple[int, str]  # a layer, and what of it
 
 
 @dataclass(frozen=True)
@@ -46,6 +68,15 @@ class ColdPiece:
     gate_bias: int
     up_bias: int
     ids: int
+
+
+@dataclass(frozen=True)
+class ColdRows:
+    """Rows of the matrix `name` on the GPU, from row `first` of it on."""
+
+    name: str
+    first: int
+    matrix: StoredMatrix
 
 
 def neuron_bytes(w: FfnWeights) -> int:
@@ -101,8 +132,8 @@ class ColdStream:
         self.gathered = self.filled = 0
         self._filler = ThreadPoolExecutor(1, "cold-neurons", ring.enter)
         self._loads: dict[int, _Load] = {}  # one for each buffer of the ring, which keeps them
-        self._planned: Iterator[tuple[int, _Source, I32]] = iter(())
-        self._ahead: deque[tuple[int, Future[_Load]]] = deque()
+        self._planned: Iterator[_Planned] = iter(())
+        self._ahead: deque[tuple[Key, Future[_Load]]] = deque()
 
     def piece_neurons(self, w: FfnWeights, most: int) -> int:
         """How many neurons of the layer a piece may have."""
@@ -113,22 +144,32 @@ class ColdStream:
             raise ValueError(f"a buffer of {self._ring.n_bytes} bytes is too small for neurons of {neuron_bytes(w)}")
         return n
 
-    def begin(self, layers: Sequence[tuple[int, FfnWeights, I32]], most: int) -> None:
-        """What is to come: (layer, its weights, ids) in the order in which `pieces` will ask for them, in pieces of up
-        to `most` neurons. ids ascend; where down lies row-wise they are all of the layer's."""
+    def begin(self, wanted: Sequence[tuple[Key, Wanted]], most: int) -> None:
+        """What is to come, in the order in which `pieces` and `rows` will ask for it; neurons in pieces of up to
+        `most`."""
         self.stop()
         self.gathered = self.filled = 0
-        self._planned = self._cut(layers, most, self._zero_copy)
+        self._planned = self._cut(wanted, most, self._zero_copy)
         for _ in range(self._ring.n_buffers):
             self._fill_next()
 
-    def pieces(self, layer: int) -> Iterator[ColdPiece]:
-        """The layer's neurons that `begin` was told of. What is asked of the GPU before the next piece is taken is the
-        last that may read this one. Raises: what went wrong in filling."""
-        while self._ahead and self._ahead[0][0] == layer:
+    def pieces(self, key: Key) -> Iterator[ColdPiece]:
+        """The neurons that `begin` was told of. What is asked of the GPU before the next piece is taken is the last
+        that may read this one. Raises: what went wrong in filling."""
+        for load in self._loads_of(key):
+            assert load.piece is not None, "these are neurons"
+            yield load.piece
+
+    def rows(self, key: Key) -> Iterator[ColdRows]:
+        """The rows of the matrices that `begin` was told of, as `pieces` has neurons."""
+        for load in self._loads_of(key):
+            yield from load.rows
+
+    def _loads_of(self, key: Key) -> Iterator[_Load]:
+        while self._ahead and self._ahead[0][0] == key:
             load = self._ahead.popleft()[1].result()
             self._ring.use(load.buffer)
-            yield load.piece
+            yield load
             self._ring.release(load.buffer)
             self._fill_next()
 
@@ -145,52 +186,51 @@ class ColdStream:
         self.stop()
         self._filler.shutdown()
 
-    def measure(self, layers: Sequence[tuple[int, FfnWeights, I32]], most: int, n_bytes: int = 4 << 30) -> Rates | None:
-        """How fast pieces of these layers, as `begin` has them, are filled and sent: each by itself, over the first
-        n_bytes, whether or not the GPU could gather them. None where there are none. The calling thread must have
-        entered the GPU."""
+    def measure(self, wanted: Sequence[tuple[Key, Wanted]], most: int, n_bytes: int = 4 << 30) -> Rates | None:
+        """How fast pieces of these, as `begin` has them, are filled and sent: each by itself, over the first n_bytes,
+        whether or not the GPU could gather them. None where there are none. The calling thread must have entered the
+        GPU."""
         self.stop()
-        pieces, wanted = [], 0
-        for _, source, ids in self._cut(layers, most):
-            pieces.append((source, ids))
-            wanted += len(ids) * neuron_bytes(source.w)
-            if wanted >= n_bytes:
-                break
-        if not pieces:
-            return None
         sent: list[tuple[_Load, int]] = []
-        began = time.perf_counter()
-        for source, ids in pieces:
+        copied, began = 0, time.perf_counter()
+        for _, source, tile in self._cut(wanted, most):
             load = self._load_of(self._ring.next())
-            load.set(source, ids)
+            source.set(load, tile)
             self._ring.wait_for(load.buffer)
             load.copy_numbers()
             self._pool.run(load.program)
             sent.append((load, load.used))
-        filling = wanted / (time.perf_counter() - began)
+            copied += load.used
+            if copied >= n_bytes:
+                break
+        if not sent:
+            return None
+        filling = copied / (time.perf_counter() - began)
         began = time.perf_counter()
         for load, used in sent:
             self._ring.send(load.buffer, used)
         for load, _ in sent[-self._ring.n_buffers :]:
             self._ring.wait_for(load.buffer)
-        return Rates(filling, wanted / (time.perf_counter() - began))
+        return Rates(filling, copied / (time.perf_counter() - began))
 
     def _cut(
-        self, layers: Sequence[tuple[int, FfnWeights, I32]], most: int, zero_copy: ZeroCopy | None = None
-    ) -> Iterator[tuple[int, _Source, I32]]:
-        """Pieces of every layer, as even as may be."""
-        for layer, w, ids in layers:
-            n, source, ids = self.piece_neurons(w, most), _Source(w, zero_copy), np.ascontiguousarray(ids, np.int32)
-            if w.down is None:
-                n = -(-len(ids) // -(-len(ids) // n))
-            for start in range(0, len(ids), n):
-                yield layer, source, ids[start : start + n]
+        self, wanted: Sequence[tuple[Key, Wanted]], most: int, zero_copy: ZeroCopy | None = None
+    ) -> Iterator[_Planned]:
+        for key, one in wanted:
+            if isinstance(one, Matrices):
+                rows = _Rows(one, zero_copy)
+                for parts in rows.cut(self._ring.n_bytes):
+                    yield key, rows, parts
+                continue
+            neurons = _Neurons(one.w, zero_copy)
+            for ids in neurons.cut(one.ids, self.piece_neurons(one.w, most)):
+                yield key, neurons, ids
 
     def _fill_next(self) -> None:
         """A buffer's turn comes again when it was released: with as many ahead as there are buffers never too early."""
-        for layer, source, ids in self._planned:
+        for key, source, tile in self._planned:
             load = self._load_of(self._ring.next())
-            self._ahead.append((layer, self._filler.submit(self._filled, load, source, ids)))
+            self._ahead.append((key, self._filler.submit(self._filled, load, source, tile)))
             return
 
     def _load_of(self, buffer: Buffer) -> _Load:
@@ -198,13 +238,18 @@ class ColdStream:
             self._loads[id(buffer)] = _Load(buffer)
         return self._loads[id(buffer)]
 
-    def _filled(self, load: _Load, source: _Source, ids: I32) -> _Load:
-        load.set(source, ids)
+    def _filled(self, load: _Load, source: _Neurons | _Rows, tile: Any) -> _Load:
+        source.set(load, tile)
         self._ring.wait_for(load.buffer)
         load.copy_numbers()
         if self._ops is not None and load.gathered:
-            ops, rows, piece = self._ops, load.gathered, load.piece
-            self._ring.send(load.buffer, load.used, load.numbers, lambda: ops.gather(rows, piece.ids, piece.n))
+            ops, gathered = self._ops, load.gathered
+
+            def gather() -> None:
+                for rows, ids, n in gathered:
+                    ops.gather(rows, ids, n)
+
+            self._ring.send(load.buffer, load.used, load.numbers, gather)
             self.gathered += 1
         else:
             self._pool.run(load.program)
@@ -213,85 +258,177 @@ class ColdStream:
         return load
 
 
-class _Source:
-    """A layer's feed-forward part, and where its matrices lie: name, matrix, address, bytes from row to row.
+class _Place:
+    """Where a matrix lies. stride: bytes from row to row; reached: the GPU's address of it, None where the GPU does not
+    read all of it in place."""
 
-    zero_copy: the GPU's names for those addresses where it reads all of the matrices in place, else none.
-    """
+    def __init__(self, matrix: PackedMatrix, zero_copy: ZeroCopy | None) -> None:
+        self.matrix, self.address = matrix, address(matrix.data)
+        self.stride = matrix.data.strides[0] if matrix.n_rows > 1 else matrix.row_bytes
+        n_bytes = self.stride * (matrix.n_rows - 1) + matrix.row_bytes
+        self.reached = None if zero_copy is None else zero_copy.find(self.address, n_bytes)
 
-    def __init__(self, w: FfnWeights, zero_copy: ZeroCopy | None = None) -> None:
+
+def _where_all_is_reached(places: Iterable[_Place]) -> None:
+    """One buffer is filled in one way."""
+    places = list(places)
+    if any(one.reached is None for one in places):
+        for one in places:
+            one.reached = None
+
+
+_ANY_ROWS = np.arange(1 << 17, dtype=np.int32)  # rows that follow each other
+
+
+class _Neurons:
+    """A layer's feed-forward part and where its matrices lie."""
+
+    def __init__(self, w: FfnWeights, zero_copy: ZeroCopy | None) -> None:
         self.w = w
-        self.matrices = [(name, matrix, *_place_of(matrix)) for name, matrix in _matrices(w)]
-        self.down = None if w.down is None else (w.down, *_place_of(w.down))
-        self.everything = np.arange(0 if w.down is None else w.down.n_rows, dtype=np.int32)
-        self.zero_copy: list[int] = []
-        if zero_copy is not None and w.down is None:
-            sizes = ((at, stride * (matrix.n_rows - 1) + matrix.row_bytes) for _, matrix, at, stride in self.matrices)
-            found = [zero_copy.find(at, n_bytes) for at, n_bytes in sizes]
-            self.zero_copy = [at for at in found if at is not None]
-            if len(self.zero_copy) < len(found):
-                self.zero_copy = []
+        self.places = {name: _Place(matrix, zero_copy) for name, matrix in _matrices(w)}
+        self.down = None if w.down is None else _Place(w.down, zero_copy)
+        _where_all_is_reached([*self.places.values(), *([] if self.down is None else [self.down])])
+
+    def cut(self, ids: I32, n: int) -> Iterator[I32]:
+        """Pieces of up to n, as even as may be."""
+        ids = np.ascontiguousarray(ids, np.int32)
+        if self.w.down is None and len(ids):
+            n = -(-len(ids) // -(-len(ids) // n))
+        for start in range(0, len(ids), n):
+            yield ids[start : start + n]
+
+    def set(self, load: _Load, ids: I32) -> None:
+        """Has the buffer take these neurons."""
+        load.clear(self)
+        n, w = len(ids), self.w
+        found = {name: load.take_rows(place, ids) for name, place in self.places.items()}
+        if self.down is not None:  # the neurons' part of every row; the ids follow each other
+            codec = ROW_CODECS[self.down.matrix.codec]
+            found["down"] = load.take_columns(self.down, codec.n_bytes(int(ids[0])), n, codec.n_bytes(n))
+        ids_at = load.take_numbers(ids)
+        gate_bias, up_bias = (0 if bias is None else load.take_numbers(bias[ids]) for bias in (w.gate_bias, w.up_bias))
+        load.gather(ids_at, n)
+        load.piece = ColdPiece(
+            n, found.get("gate"), found["up"], found.get("down_t"), found.get("down"), gate_bias, up_bias, ids_at
+        )
 
 
-_NAMES = ("gate", "up", "down_t", "down")
+class _Rows:
+    """Matrices of which all rows are streamed, and where they lie."""
+
+    def __init__(self, wanted: Matrices, zero_copy: ZeroCopy | None) -> None:
+        self.places = [(name, _Place(matrix, zero_copy)) for name, matrix in wanted.named]
+        _where_all_is_reached(place for _, place in self.places)
+
+    def cut(self, n_bytes: int) -> Iterator[list[tuple[str, _Place, int, int]]]:
+        """Rows that go into a buffer of so many bytes: of which matrix, from which row on, how many."""
+        parts: list[tuple[str, _Place, int, int]] = []
+        used = 0
+        for name, place in self.places:
+            step, first = _step(place.matrix), 0
+            while first < place.matrix.n_rows:
+                left = place.matrix.n_rows - first
+                n = min(left, (n_bytes - used) // step, len(_ANY_ROWS))
+                n = n if n == left else n // _SIDE * _SIDE or (0 if parts else n)
+                if n == 0 or len(parts) == _MOST_PARTS:
+                    if not parts:
+                        raise ValueError(f"a buffer of {n_bytes} bytes is too small for rows of {step}")
+                    yield parts
+                    parts, used = [], 0
+                    continue
+                parts.append((name, place, first, n))
+                used, first = _even(used + n * step, _ALIGNMENT), first + n
+        if parts:
+            yield parts
+
+    def set(self, load: _Load, parts: Sequence[tuple[str, _Place, int, int]]) -> None:
+        """Has the buffer take these rows."""
+        load.clear(self)
+        for name, place, first, n in parts:
+            load.rows.append(ColdRows(name, first, load.take_run(place, first, n)))
+        load.numbers = load.used
+
+
+_Planned = tuple[Key, _Neurons | _Rows, Any]
 
 
 class _Load:
-    """What goes into one buffer. program: fills it with the matrices' rows that `set` said; gathered: those instead
-    that the GPU is to gather. used: bytes of the buffer, of them from `numbers` on ids and biases. piece: where all
-    of it is once it was sent."""
+    """What goes into one buffer. program: fills it with the rows that were taken; gathered: of what the GPU gathers
+    instead the rows, the address of their numbers (0: from the first on) and how many. used: bytes of the buffer, of
+    them from `numbers` on ids and biases. piece, rows: where all of it is once it was sent."""
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer, self.used, self.numbers = buffer, 0, 0
-        self._parts = {name: Gathering() for name in _NAMES}
-        self.program = Program([part.call for part in self._parts.values()])
-        self.gathered: list[HostRows] = []
-        self._source: _Source | None = None  # what is copied stays alive
-        self._numbers: list[tuple[int, I32 | F32]] = []
-        self.piece: ColdPiece
+        self._copies = [Gathering() for _ in range(_MOST_PARTS)]
+        self.program = Program([copy.call for copy in self._copies])
+        self.piece: ColdPiece | None = None
+        self.rows: list[ColdRows] = []
+        self.clear(None)
 
-    def set(self, source: _Source, ids: I32) -> None:
-        """These neurons of the layer."""
-        self.used, self._source, self._numbers, self.gathered = 0, source, [], []
-        for part in self._parts.values():
-            part.clear()
-        n, w, ids_at = len(ids), source.w, address(ids)
-        found: dict[str, StoredMatrix] = {}
-        for i, (name, matrix, at, stride) in enumerate(source.matrices):
-            step = _step(matrix)
-            to = self._take(n * step)
-            if source.zero_copy:
-                self.gathered.append(HostRows(source.zero_copy[i], stride, matrix.row_bytes, self._gpu(to), step))
-            else:
-                self._parts[name].set(ids_at, n, at, matrix.row_bytes, stride, self._host(to), step)
-            found[name] = StoredMatrix(n, matrix.n_cols, matrix.codec, self._gpu(to), step)
-        if source.down is not None:  # the neurons' part of every row; the ids follow each other
-            matrix, at, stride = source.down
-            codec = ROW_CODECS[matrix.codec]
-            n_bytes = codec.n_bytes(n)
-            step = _even(n_bytes)
-            to = self._take(matrix.n_rows * step)
-            at += codec.n_bytes(int(ids[0]))
-            everything = address(source.everything)
-            self._parts["down"].set(everything, matrix.n_rows, at, n_bytes, stride, self._host(to), step)
-            found["down"] = StoredMatrix(matrix.n_rows, n, matrix.codec, self._gpu(to), step)
-        self.numbers = self.used
-        ids_on_gpu = self._number(ids)
-        gate_bias, up_bias = (0 if bias is None else self._number(bias[ids]) for bias in (w.gate_bias, w.up_bias))
-        self.piece = ColdPiece(
-            n, found.get("gate"), found["up"], found.get("down_t"), found.get("down"), gate_bias, up_bias, ids_on_gpu
-        )
+    def clear(self, source: _Neurons | _Rows | None) -> None:
+        """Nothing is taken. source: what is copied stays alive."""
+        self.used, self.numbers, self._source, self._n_copies = 0, 0, source, 0
+        self.gathered: list[tuple[list[HostRows], int, int]] = []
+        self._listed: list[HostRows] = []  # to be gathered by ids
+        self._numbers: list[tuple[int, I32 | F32]] = []
+        self.piece, self.rows = None, []
+        for copy in self._copies:
+            copy.clear()
+
+    def take_rows(self, place: _Place, ids: I32) -> StoredMatrix:
+        """Rows by their numbers; `gather` says where these are on the GPU."""
+        matrix, step = place.matrix, _step(place.matrix)
+        to = self._take(len(ids) * step)
+        if place.reached is not None:
+            self._listed.append(HostRows(place.reached, place.stride, matrix.row_bytes, self._gpu(to), step))
+        else:
+            self._copy(address(ids), len(ids), place.address, matrix.row_bytes, place.stride, to, step)
+        return StoredMatrix(len(ids), matrix.n_cols, matrix.codec, self._gpu(to), step)
+
+    def take_run(self, place: _Place, first: int, n: int) -> StoredMatrix:
+        """n rows from `first` on."""
+        matrix = place.matrix
+        to = self._take_all(place, first * place.stride, n, matrix.row_bytes)
+        return StoredMatrix(n, matrix.n_cols, matrix.codec, self._gpu(to), _step(matrix))
+
+    def take_columns(self, place: _Place, offset: int, n_cols: int, n_bytes: int) -> StoredMatrix:
+        """n_bytes of every row from a byte on, which are so many columns."""
+        matrix = place.matrix
+        to = self._take_all(place, offset, matrix.n_rows, n_bytes)
+        return StoredMatrix(matrix.n_rows, n_cols, matrix.codec, self._gpu(to), _even(n_bytes))
+
+    def take_numbers(self, values: I32 | F32) -> int:
+        """32 bits of each neuron; where they will be on the GPU. After all rows."""
+        if not self._numbers:
+            self.numbers = self.used
+        to = self._take(values.nbytes)
+        self._numbers.append((to, values))
+        return self._gpu(to)
+
+    def gather(self, ids: int, n: int) -> None:
+        """Rows that were taken by their numbers have these, which lie on the GPU."""
+        if self._listed:
+            self.gathered.insert(0, (self._listed, ids, n))
 
     def copy_numbers(self) -> None:
         """Ids and biases into the pinned buffer: a few bytes a neuron."""
         for to, values in self._numbers:
             ctypes.memmove(self._host(to), address(values), values.nbytes)
 
-    def _number(self, values: I32 | F32) -> int:
-        """Room for 32 bits of each neuron; where they will be on the GPU."""
-        to = self._take(values.nbytes)
-        self._numbers.append((to, values))
-        return self._gpu(to)
+    def _take_all(self, place: _Place, offset: int, n: int, row_bytes: int) -> int:
+        """n rows that follow each other, from so many bytes behind the matrix's first on."""
+        step = _even(row_bytes)
+        to = self._take(n * step)
+        if place.reached is not None:
+            rows = HostRows(place.reached + offset, place.stride, row_bytes, self._gpu(to), step)
+            self.gathered.append(([rows], 0, n))
+        else:
+            self._copy(address(_ANY_ROWS), n, place.address + offset, row_bytes, place.stride, to, step)
+        return to
+
+    def _copy(self, ids: int, n: int, rows: int, row_bytes: int, stride: int, to: int, step: int) -> None:
+        self._copies[self._n_copies].set(ids, n, rows, row_bytes, stride, self._host(to), step)
+        self._n_copies += 1
 
     def _take(self, n_bytes: int) -> int:
         """Where so many bytes go, from the beginning of the buffer on."""
@@ -304,11 +441,6 @@ class _Load:
 
     def _gpu(self, offset: int) -> int:
         return self.buffer.gpu.address + offset
-
-
-def _place_of(w: PackedMatrix) -> tuple[int, int]:
-    """Where a matrix lies, and the bytes from one row to the next."""
-    return address(w.data), w.data.strides[0] if w.n_rows > 1 else w.row_bytes
 
 
 def _matrices(w: FfnWeights) -> list[tuple[str, PackedMatrix]]:

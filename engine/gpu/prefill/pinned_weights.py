@@ -1,4 +1,5 @@
-"""Has the driver register the weights of cold neurons where they lie, so that the GPU reads them there in prompts.
+"""Has the driver register the weights of cold neurons and of streamed layers where they lie, so that the GPU reads them
+there in prompts.
 
 The mapping of the file, or the copy in RAM, is pinned as it is: nothing is copied, and the CPU reads it as
 before. It is done behind the load, piece by piece in a thread of low priority, only of pages that are in RAM, and not
@@ -23,8 +24,8 @@ from typing import Any, Protocol
 from engine.machine.cpu_and_ram import lies_in_ram, memory_limits, read_ram
 from engine.model.pages import mapping_of
 from engine.model.prefetch import Span, resident_bytes
-from engine.model.weights import FfnWeights
 from engine.placement import memory_plan
+from native_kernels.backend import PackedMatrix
 from native_kernels.cuda.runtime.driver import CudaError, Device
 from native_kernels.cuda.runtime.registered import RegisteredMemory
 
@@ -62,23 +63,20 @@ class HostSpan:
         return self.end - self.start
 
 
-def pinnable_spans(blocks: Iterable[FfnWeights]) -> list[HostSpan]:
-    """Where the matrices lie of which the GPU gathers rows: gate, up and down_t, as a whole, because hot neurons' rows
-    lie between cold ones'. No page is in two spans, and what follows each other is one. A down that lies row-wise stays
-    with the ring, and so does the rest of its layer; so does what shares its pages with others."""
+def pinnable_spans(matrices: Iterable[PackedMatrix]) -> list[HostSpan]:
+    """Where matrices lie of which the GPU gathers rows, as a whole, because hot neurons' rows lie between cold ones'.
+    No page is in two spans, and what follows each other is one. What shares its pages with others stays with the
+    ring."""
     page = mmap.PAGESIZE
     found: list[HostSpan] = []
-    for w in blocks:
-        if w.down is not None:
+    for matrix in matrices:
+        if not matrix.data.size:
             continue
-        for matrix in (w.gate, w.up, w.down_t):
-            if matrix is None or not matrix.data.size:
-                continue
-            at = matrix.data.ctypes.data
-            last = at + (matrix.n_rows - 1) * matrix.data.strides[0] + matrix.row_bytes
-            is_file = mapping_of(matrix) is not None
-            if is_file or last - at >= OWN_PAGES_BYTES:
-                found.append(HostSpan(at // page * page, -(-last // page) * page, is_file))
+        at = matrix.data.ctypes.data
+        last = at + (matrix.n_rows - 1) * matrix.data.strides[0] + matrix.row_bytes
+        is_file = mapping_of(matrix) is not None
+        if is_file or last - at >= OWN_PAGES_BYTES:
+            found.append(HostSpan(at // page * page, -(-last // page) * page, is_file))
     merged: list[HostSpan] = []
     for span in sorted(found, key=lambda one: (one.read_only, one.start)):  # no page is of both kinds
         before = merged[-1] if merged else None

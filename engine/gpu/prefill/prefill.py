@@ -2,27 +2,28 @@
 emitter of engine/model/graph.py.
 
 A layer at home on the GPU runs there altogether: attention, its hot neurons, then the cold ones piece by piece as they
-come through a ring of buffers, all added into the stream in this order. A layer at home on the CPU runs
-there. Every neuron is computed, whatever a predictor would say. It neither cuts prompts nor chooses tokens.
+come through a ring of buffers, all added into the stream in this order. All weights of a layer at home on the CPU come
+through the ring where the chunk is long enough for that (streamed_layers.py); otherwise the CPU computes the layer.
+Every neuron is computed, whatever a predictor would say. It neither cuts prompts nor chooses tokens.
 
 What a product makes is exact to about 2^-11 of its terms (native_kernels/cuda/prefill_ops.py says why).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Rates, ZeroCopy
+from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Key, Neurons, Rates, Wanted, ZeroCopy
 from engine.gpu.prefill.prefill_memory import PrefillMemory, Sizes, sizes_for
+from engine.gpu.prefill.streamed_layers import StreamedLayer, StreamedLayers
 from engine.gpu.weights.layers import GpuLayer, GpuModel, GpuRowWiseFfn
 from engine.model.counters import FfnCounters
 from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit
 from engine.model.transformer import Angles, Transformer
-from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, I32, I64, U8
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.gpu import GpuBlock, GpuNorm
@@ -55,23 +56,44 @@ class PromptCache(Protocol):
 @dataclass(frozen=True)
 class StreamingSpeed:
     """What decides whether a prompt is worth a pass of all cold neurons over the bus. cold_bytes: of a pass.
-    pcie_bytes_per_s: pinned memory to the GPU; fill_bytes_per_s: rows into pinned memory, all threads, where the GPU
-    does not gather them itself.
-    decode_token_s: one token by itself. fixed_s: what a pass takes beside its bytes."""
+    pcie_bytes_per_s: pinned memory to the GPU; fill_bytes_per_s: rows that the CPU reads in RAM, all threads, where the
+    GPU does not gather them itself.
+    decode_token_s: one token by itself. fixed_s: what a pass takes beside its bytes.
+
+    layer_bytes: of the CPU's layers that can be streamed. cpu_position_s: the CPU's time for one of many positions
+    through them."""
 
     cold_bytes: int
     pcie_bytes_per_s: float
     fill_bytes_per_s: float
     decode_token_s: float
     fixed_s: float = 0.01
+    layer_bytes: int = 0
+    cpu_position_s: float = 0.0
+
+    def streams_layers(self, n_tokens: int, in_place: bool = False) -> bool:
+        """Return whether the CPU's layers take less time streamed to the GPU than computed by the CPU."""
+        return 0 < self._bus_s(self.layer_bytes, in_place) <= self._cpu_s(n_tokens)
+
+    def pass_s(self, n_tokens: int, in_place: bool = False) -> float:
+        """Return the estimated seconds of a pass, without the GPU's products."""
+        layers = min(self._bus_s(self.layer_bytes, in_place), self._cpu_s(n_tokens))
+        return self.fixed_s + self._bus_s(self.cold_bytes, in_place) + layers
+
+    def _bus_s(self, n_bytes: int, in_place: bool) -> float:
+        slower = self.pcie_bytes_per_s if in_place else min(self.pcie_bytes_per_s, self.fill_bytes_per_s)
+        return n_bytes / slower if n_bytes else 0.0
+
+    def _cpu_s(self, n_tokens: int) -> float:
+        read = self.layer_bytes / self.fill_bytes_per_s if self.layer_bytes else 0.0
+        return max(read, n_tokens * self.cpu_position_s)
 
 
 def threshold(speed: StreamingSpeed, most: int = 512, in_place: bool = False) -> int:
     """From how many tokens on a pass takes less time than decoding them one by one: 2 up to `most` + 1 (never).
     in_place: the GPU gathers the cold neurons itself, so that the bus alone counts."""
-    slower = speed.pcie_bytes_per_s if in_place else min(speed.pcie_bytes_per_s, speed.fill_bytes_per_s)
-    pass_s = speed.fixed_s + (speed.cold_bytes / slower if speed.cold_bytes else 0.0)
-    return int(min(most + 1, max(2, np.ceil(pass_s / speed.decode_token_s))))
+    counts = range(2, most + 1)
+    return next((n for n in counts if speed.pass_s(n, in_place) <= n * speed.decode_token_s), most + 1)
 
 
 class GpuPrefill:
@@ -82,9 +104,12 @@ class GpuPrefill:
 
     def __init__(
         self, cpu: Transformer, model: GpuModel, ops: GpuPrefillOps, pool: Pool, sizes: Sizes,
-        zero_copy: ZeroCopy | None = None,
+        zero_copy: ZeroCopy | None = None, streamed: StreamedLayers | None = None,
+        streams: Callable[[int], bool] = lambda n_tokens: True,
     ) -> None:  # fmt: skip
         """cpu: the same model on the CPU. pool: its threads gather the cold neurons that the GPU does not reach.
+        streamed: of the CPU's layers those that are streamed in chunks of so many tokens as `streams` accepts; the
+        prefill owns them.
 
         Cost: the bytes of `sizes` on the GPU and pinned. Raises: CudaOutOfMemoryError, and nothing is kept.
         """
@@ -92,6 +117,7 @@ class GpuPrefill:
         self._config = cpu.config
         self._activation = cpu.config.kernel_activation
         self._memory = PrefillMemory(ops, sizes)
+        self._streamed, self._streams = streamed, streams
         self._cold = ColdStream(self._memory.ring, pool, ops, zero_copy)
         self._missing: list[I32] = []
 
@@ -107,11 +133,13 @@ class GpuPrefill:
     def measure(self) -> Rates | None:
         """How fast its cold neurons are gathered, and how fast they travel; None where there are none."""
         self._missing = self._cold_neurons()
-        return self._cold.measure(self._to_stream(), self._memory.sizes.neurons)
+        return self._cold.measure(self._to_stream(self._model.layers), self._memory.sizes.neurons)
 
     def close(self) -> None:
         """Gives the memory back."""
         self._cold.close()
+        if self._streamed is not None:
+            self._streamed.close()
         self._memory.close()
 
     def run(
@@ -143,6 +171,8 @@ class GpuPrefill:
         except BaseException:
             self._cold.stop()
             self._memory.settle()
+            if self._streamed is not None:
+                self._streamed.forget()
             raise
         return self._cpu.last_norm(np.concatenate(found) if len(found) != 1 else found[0])
 
@@ -153,33 +183,49 @@ class GpuPrefill:
         cache.tokens[start : start + len(tokens)] = tokens
         angles = self._cpu.angles(positions, length)
         memory.begin(angles, n_layers, self.counters.per_neuron is not None)
-        self._cold.begin(self._to_stream(), memory.sizes.neurons)
+        layers: Sequence[GpuLayer | StreamedLayer | None] = self._model.layers
+        if self._streamed is not None and self._streams(len(tokens)):
+            layers = [here or there for here, there in zip(layers, self._streamed.layers, strict=True)]
+        self._cold.begin(self._to_stream(layers, cache, start), memory.sizes.neurons)
         x, on_gpu = self._cpu.embed(tokens, positions), False
         for i in range(n_layers):
             if i:
                 look(i / n_layers)
-            layer = self._model.layers[i]
+            layer = layers[i]
             if layer is None:
                 x, on_gpu = self._on_cpu(i, memory.download(len(tokens)) if on_gpu else x, angles, cache, start)
                 continue
             if not on_gpu:
                 memory.upload(x)
             on_gpu = True
-            emit(i, self._cpu.graph.layers[i], LayerPass(self, layer, len(tokens), start))
+            emit(i, self._cpu.graph.layers[i], LayerPass(self, layer, len(tokens), start, cache))
         x = memory.download(len(tokens), unwanted) if on_gpu else x[unwanted:]
-        self._count(len(tokens))
+        if self._streamed is not None:
+            self._streamed.finish()
+        self._count(layers, len(tokens))
         return x
 
-    def _to_stream(self) -> list[tuple[int, FfnWeights, I32]]:
-        blocks = [layer.ffns[0] for layer in self._cpu.weights.layers]
-        return [(i, blocks[i], ids) for i, ids in enumerate(self._missing) if len(ids)]
+    def _to_stream(
+        self, layers: Sequence[GpuLayer | StreamedLayer | None], cache: PromptCache | None = None, start: int = 0
+    ) -> list[tuple[Key, Wanted]]:
+        """What comes to the GPU for these layers, in order of use. cache: of which the positions before `start` are
+        needed too."""
+        found: list[tuple[Key, Wanted]] = []
+        for i, layer in enumerate(layers):
+            if isinstance(layer, GpuLayer):
+                if len(self._missing[i]):
+                    found.append(((i, "ffn"), Neurons(self._cpu.weights.layers[i].ffns[0], self._missing[i])))
+            elif layer is not None:
+                assert self._streamed is not None, "the layer is streamed"
+                assert cache is not None, "its keys and values are somewhere"
+                found += self._streamed.wanted(i, blocks_of(cache, i), start)
+        return found
 
     def _on_cpu(self, i: int, x: F32, angles: tuple[Angles, ...], cache: PromptCache, start: int) -> tuple[F32, bool]:
-        row = cache.region.rows[i]
-        assert row is not None, "a layer at home on the CPU has blocks"
+        blocks = blocks_of(cache, i)
 
         def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
-            return self._cpu.attend(layer, q, k, v, cache.blocks[row], cache.layout, start)
+            return self._cpu.attend(layer, q, k, v, blocks, cache.layout, start)
 
         return self._cpu.layer(i, x, angles, attend), False
 
@@ -198,9 +244,9 @@ class GpuPrefill:
             found.append(np.flatnonzero(missing).astype(np.int32))
         return found
 
-    def _count(self, n_tokens: int) -> None:
+    def _count(self, layers: Sequence[GpuLayer | StreamedLayer | None], n_tokens: int) -> None:
         counts, fired = self._memory.counts(self._config.n_layers, n_tokens)
-        for i, layer in enumerate(self._model.layers):
+        for i, layer in enumerate(layers):
             if layer is None:
                 continue
             opened, passed = counts[i].sum(axis=0).tolist()
@@ -209,11 +255,22 @@ class GpuPrefill:
                 self.counters.per_neuron[i] += fired[i]
 
 
-class LayerPass:
-    """One piece of a prompt through one layer on the GPU."""
+def blocks_of(cache: PromptCache, layer: int) -> U8:
+    """Return the blocks of a layer whose home is the CPU, [H_kv, n_blocks, block_bytes]."""
+    row = cache.region.rows[layer]
+    assert row is not None, "a layer at home on the CPU has blocks"
+    blocks: U8 = cache.blocks[row]
+    return blocks
 
-    def __init__(self, owner: GpuPrefill, layer: GpuLayer, n_tokens: int, start: int) -> None:
+
+class LayerPass:
+    """One piece of a prompt through one layer on the GPU, whose weights are there or are streamed."""
+
+    def __init__(
+        self, owner: GpuPrefill, layer: GpuLayer | StreamedLayer, n_tokens: int, start: int, cache: PromptCache
+    ) -> None:
         self._owner, self._layer, self._n, self._start = owner, layer, n_tokens, start
+        self._cache, self._cold = cache, owner._cold
         self._ops, self._memory = owner._ops, owner._memory
         self._width = owner._config.d_model
         self._stream = Rows(self._memory.stream, self._width)
@@ -232,25 +289,45 @@ class LayerPass:
             self._round(x, None)
         kv, at, width = one.kv, memory.qkv, spec.q_width + 2 * spec.kv_width
         qkv, mixed = Rows(at, width), Rows(memory.mixed, spec.q_width)
-        ops.multiply(one.q, x, n, qkv, memory.tile, one.q_bias)
         keys = Rows(at + 4 * spec.q_width, width)
         values = Rows(keys.address + 4 * spec.kv_width, width)
-        ops.multiply_two((one.k, one.v), x, n, (keys, values), memory.tile, (one.k_bias, one.v_bias))
+        if isinstance(one, GpuLayer):
+            ops.multiply(one.q, x, n, qkv, memory.tile, one.q_bias)
+            ops.multiply_two((one.k, one.v), x, n, (keys, values), memory.tile, (one.k_bias, one.v_bias))
+        else:
+            assert self._owner._streamed is not None, "the layer is streamed"
+            self._owner._streamed.restore(self._cold.rows((layer, "kv")), self._start)
+            self._stream_products((layer, "qkv"), x, {"q": qkv, "k": keys, "v": values})
         cosines, sines = memory.angles[spec.angles]
         ops.place_heads(
             qkv, n, spec.n_heads, kv, self._start, cosines, sines, spec.rotated // 2, spec.rope_order, one.q_norm,
             one.k_norm,
         )  # fmt: skip
+        if self._owner._streamed is not None and not isinstance(one, GpuLayer):
+            self._owner._streamed.save(blocks_of(self._cache, layer), self._start, self._start + n)
         ops.attend(qkv, n, spec.n_heads, kv, self._start, mixed, spec.scale, spec.softcap, spec.window)
         ops.round(mixed, n, mixed.step, memory.mixed_in)
-        self._add(
-            step.after,
-            lambda out, adds: ops.multiply(one.o, memory.mixed_in, n, out, memory.tile, one.o_bias, adds),
-        )
+
+        def project(out: Rows, adds: bool) -> None:
+            if isinstance(one, GpuLayer):
+                ops.multiply(one.o, memory.mixed_in, n, out, memory.tile, one.o_bias, adds)
+            else:
+                self._stream_products((layer, "o"), memory.mixed_in, {"o": out}, adds)
+
+        self._add(step.after, project)
+
+    def _stream_products(self, key: Key, x: RoundedRows, outs: dict[str, Rows], adds: bool = False) -> None:
+        """x times every streamed matrix, by name, tile by tile."""
+        for rows in self._cold.rows(key):
+            out, bias, done = outs[rows.name], getattr(self._layer, f"{rows.name}_bias"), 4 * rows.first
+            self._ops.multiply(
+                rows.matrix, x, self._n, Rows(out.address + done, out.step), self._memory.tile, bias and bias + done,
+                adds,
+            )  # fmt: skip
 
     def ffn(self, layer: int, step: Ffn) -> None:
         x = self._rounded(step.reads)
-        self._add(step.after, lambda out, adds: FfnPass(self._owner, layer, self._n, x, out, adds).run())
+        self._add(step.after, lambda out, adds: FfnPass(self._owner, layer, self._layer, self._n, x, out, adds).run())
 
     def _rounded(self, value: Value) -> RoundedRows:
         """The value as products read it; what an FFN reads of the stream itself is in the place of its input."""
@@ -272,21 +349,29 @@ class LayerPass:
 class FfnPass:
     """The feed-forward part of one layer, for one piece of a prompt: hot neurons, then cold ones."""
 
-    def __init__(self, owner: GpuPrefill, i: int, n_tokens: int, x: RoundedRows, out: Rows, adds: bool) -> None:
+    def __init__(
+        self,
+        owner: GpuPrefill,
+        i: int,
+        layer: GpuLayer | StreamedLayer,
+        n_tokens: int,
+        x: RoundedRows,
+        out: Rows,
+        adds: bool,
+    ) -> None:
         self._owner, self._i, self._n, self._x, self._out, self._adds = owner, i, n_tokens, x, out, adds
-        layer = owner._model.layers[i]
-        assert layer is not None, "the layer is at home on the GPU"
-        self._layer: GpuLayer = layer
+        self._layer = layer
         self._ops, self._memory = owner._ops, owner._memory
         self._bias = layer.down_bias
 
     def run(self) -> None:
         """Every part adds to what is there; the first brings down's bias."""
-        if self._layer.whole is not None:
-            self._whole(self._layer.whole)
-        if self._layer.block is not None:
-            self._block(self._layer.block)
-        for piece in self._owner._cold.pieces(self._i):
+        if isinstance(self._layer, GpuLayer):
+            if self._layer.whole is not None:
+                self._whole(self._layer.whole)
+            if self._layer.block is not None:
+                self._block(self._layer.block)
+        for piece in self._owner._cold.pieces((self._i, "ffn")):
             self._cold(piece)
 
     def _whole(self, w: GpuRowWiseFfn) -> None:

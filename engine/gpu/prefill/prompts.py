@@ -5,38 +5,69 @@ The work is engine/gpu/prefill/prefill.py's; this decides from how many tokens o
 
 from __future__ import annotations
 
-from engine.config import ModelConfig
+import logging
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from engine.config import KvCodec, ModelConfig
 from engine.gpu.prefill.cold_stream import Rates
 from engine.gpu.prefill.pinned_weights import PinnedWeights
 from engine.gpu.prefill.prefill import GpuPrefill, Look, StreamingSpeed, sizes_for, threshold
+from engine.gpu.prefill.streamed_layers import StreamedLayers, can_stream, matrices_of
 from engine.gpu.weights.cache import GpuCache
 from engine.gpu.weights.layers import GpuModel
 from engine.machine.graphics import GpuInfo
 from engine.machine.measured_hardware import recall_library, remember_library
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import ModelWeights
-from native_kernels.backend import F32, I64, Operators
+from native_kernels.backend import F32, I64, Operators, PackedMatrix
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.cublas_trial import use_library
 from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.runtime.driver import Stream
 
+log = logging.getLogger(__name__)
+
+_TIMED_POSITIONS = 64
+
 
 class Prompts:
     """What prompts need of a GPU, until `close`. n_bytes: on the GPU. products: who multiplies and why, a sentence
-    where that was a question, else empty."""
+    where that was a question, else empty. streamed_matrices: of the CPU's layers that long chunks stream."""
 
     def __init__(
         self, gpu: CudaGpu, config: ModelConfig, weights: ModelWeights, model: GpuModel, executor: FfnExecutor,
-        operators: Operators, pool: Pool, context: int, room: int, speed: StreamingSpeed, in_place: PinnedWeights,
-        library_bytes: int = 0, info: GpuInfo | None = None,
+        operators: Operators, pool: Pool, context: int, kv_codec: KvCodec, room: int, speed: StreamingSpeed,
+        in_place: PinnedWeights, library_bytes: int = 0, info: GpuInfo | None = None,
     ) -> None:  # fmt: skip
-        """room: bytes on the GPU that it may take. in_place: what of the weights the GPU reads where they lie, which
-        may become more between prompts. library_bytes: beside the room, for NVIDIA's library of products; 0: it is not
-        used. info: the GPU, for which the faster way is remembered. Raises: CudaOutOfMemoryError, CudaError; nothing
-        is held then."""
-        sizes = sizes_for(config, [layer.ffns[0] for layer in weights.layers], context, room, config.has_zeros)
+        """context, kv_codec: of a sequence. room: bytes on the GPU that it may take. speed: without the CPU's layers.
+        in_place: what of the weights the GPU reads where they lie, which may become more between prompts.
+        library_bytes: beside the room, for NVIDIA's library of products; 0: it is not used. info: the GPU, for which
+        the faster way is remembered. Raises: CudaOutOfMemoryError, CudaError; nothing is held then."""
+        ffns, streamed_bytes = [layer.ffns[0] for layer in weights.layers], 0
+        streamed = [
+            w if layer is None and can_stream(w) else None
+            for w, layer in zip(weights.layers, model.layers, strict=True)
+        ]
+        sizes = sizes_for(config, ffns, context, room, config.has_zeros)
+        if any(streamed):
+            streamed_bytes = StreamedLayers.bytes_for(config, streamed, context, kv_codec, sizes.positions)
+            less = sizes_for(config, ffns, context, room - streamed_bytes, config.has_zeros)
+            if less.gpu_bytes + streamed_bytes > room or less.positions < sizes.positions:
+                log.info("Prompts have no memory for streaming the layers of the CPU")
+                streamed, streamed_bytes = [None] * len(streamed), 0
+            else:
+                sizes = less
+        layers = [w for w in streamed if w is not None]
+        self.streamed_matrices = [one for w in layers for one in matrices_of(w)]
+        if layers:
+            layer_bytes = sum(one.n_bytes for one in self.streamed_matrices)
+            position_s = _position_s(operators, layers[0].q) * layer_bytes / layers[0].q.n_bytes
+            speed = replace(speed, layer_bytes=layer_bytes, cpu_position_s=position_s)
+        self._speed = speed
         self._cpu = Transformer(config, weights, executor, operators)
         self._copies = Stream(gpu.device, urgent=True)  # the GPU gathers rows there, beside large products
         self._pinned_weights = in_place
@@ -47,12 +78,19 @@ class Prompts:
             self._ops = GpuPrefillOps(gpu.device, gpu.stream, self._copies)
             if library_bytes:
                 library_bytes *= self._use_library(self._ops, info)
-            self._prefill = GpuPrefill(self._cpu, model, self._ops, pool, sizes, in_place)
+            on_gpu = None
+            if layers:
+                on_gpu = StreamedLayers(self._ops, config, streamed, context, kv_codec, sizes.positions)
+            self._prefill = GpuPrefill(self._cpu, model, self._ops, pool, sizes, in_place, on_gpu, self._streams)
         except BaseException:
             self.close()
             raise
-        self.n_bytes = sizes.gpu_bytes + library_bytes
+        self.n_bytes = sizes.gpu_bytes + streamed_bytes + library_bytes
         self._least = {way: threshold(speed, in_place=way) for way in (False, True)}
+
+    def _streams(self, n_tokens: int) -> bool:
+        """Return whether a chunk of so many tokens streams the CPU's layers, as weights come now."""
+        return self._speed.streams_layers(n_tokens, self._pinned_weights.is_all)
 
     def _use_library(self, ops: GpuPrefillOps, info: GpuInfo | None) -> bool:
         """Whether it is used: always or never on a GPU, because sums may differ in their last bits."""
@@ -101,6 +139,16 @@ class Prompts:
         if ops is not None:
             ops.close()
         self._copies.close()
+
+
+def _position_s(operators: Operators, w: PackedMatrix) -> float:
+    """Return the CPU's seconds for one of many positions of a product with the matrix: the faster of two."""
+    x, found = np.ones((_TIMED_POSITIONS, w.n_cols), np.float32), []
+    for _ in range(2):  # the first may read the matrix from disk
+        began = time.perf_counter()
+        operators.matmul(x, w)
+        found.append(time.perf_counter() - began)
+    return min(found) / _TIMED_POSITIONS
 
 
 class PromptsOfMode:

@@ -23,8 +23,9 @@ from engine.gpu.prefill import pinned_weights, prompts
 from engine.gpu.prefill.pinned_weights import HostSpan, PinnedWeights, bytes_of, pinnable_spans
 from engine.gpu.prefill.prefill import StreamingSpeed
 from engine.gpu.prefill.prompts import Prompts, PromptsOfMode
+from engine.gpu.prefill.streamed_layers import matrices_of
 from engine.machine.measured_hardware import recall_library
-from engine.model.weights import FfnWeights
+from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import PackedMatrix
 from native_kernels.cuda.runtime.driver import CudaError
 from native_kernels.reference import ReferenceOperators
@@ -80,6 +81,10 @@ class Reads:
         return self._is_over()
 
 
+def all_of(weights: ModelWeights) -> list[PackedMatrix]:
+    return [one for w in weights.layers for one in matrices_of(w)]
+
+
 def begin(place: PinnedWeights, spans: list[HostSpan], **changes: Any) -> None:
     values: dict[str, Any] = {"keeps": None, "has_ram": lambda is_pinned: True, "reading": Reads(), **changes}
     place.begin(spans, **values)
@@ -102,7 +107,7 @@ def test_rows_of_neurons_that_are_neighbours_are_one_span(tmp_path: Path) -> Non
     (tmp_path / "rows").write_bytes(bytes(100 + 300 * 96))
     rows = np.asarray(np.memmap(tmp_path / "rows", np.uint8, mode="r"))[100:].reshape(300, 96)
     w = FfnWeights(up=matrix(rows[:, 32:64]), gate=matrix(rows[:, :32]), down_t=matrix(rows[:, 64:]))
-    (span,) = pinnable_spans([w])
+    (span,) = pinnable_spans(w.matrices)
     assert span.read_only
     assert span.start == rows.ctypes.data - 100
     assert span.end == span.start + -(-(100 + 300 * 96) // PAGE) * PAGE
@@ -116,26 +121,23 @@ def test_no_page_is_in_two_spans_and_gaps_stay_out(tmp_path: Path) -> None:
         return matrix(whole[first:last].reshape(-1, 2))
 
     first, last = part(0, 2 * PAGE - 2), part(5 * PAGE + 10, 7 * PAGE)
-    blocks = [
-        FfnWeights(up=part(3 * PAGE + 10, 5 * PAGE + 10), gate=first, down_t=last),
-        FfnWeights(up=part(12 * PAGE, 13 * PAGE), down_t=part(16 * PAGE + 2, 16 * PAGE + 4)),
-        FfnWeights(up=part(9 * PAGE, 10 * PAGE), down=part(10 * PAGE, 11 * PAGE)),
-    ]
+    matrices = [part(3 * PAGE + 10, 5 * PAGE + 10), first, last, part(12 * PAGE, 13 * PAGE),
+                part(16 * PAGE + 2, 16 * PAGE + 4)]  # fmt: skip
     start = whole.ctypes.data
-    found = [((one.start - start) // PAGE, (one.end - start) // PAGE) for one in pinnable_spans(blocks)]
+    found = [((one.start - start) // PAGE, (one.end - start) // PAGE) for one in pinnable_spans(matrices)]
     assert found == [(0, 2), (3, 7), (12, 13), (16, 17)]
-    assert all((one.start - start) % PAGE == (one.end - start) % PAGE == 0 for one in pinnable_spans(blocks))
+    assert all((one.start - start) % PAGE == (one.end - start) % PAGE == 0 for one in pinnable_spans(matrices))
 
 
 def test_memory_that_can_be_written_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     weights = random_weights(BASE)
-    assert not pinnable_spans([w.ffns[0] for w in weights.layers]), "small arrays share their pages with others"
+    assert not pinnable_spans(all_of(weights)), "small arrays share their pages with others"
     monkeypatch.setattr(pinned_weights, "OWN_PAGES_BYTES", 1)
-    found = pinnable_spans([w.ffns[0] for w in weights.layers])
+    found = pinnable_spans(all_of(weights))
     assert found
     assert not any(one.read_only for one in found)
     mapped = in_a_file(weights, tmp_path / "weights")
-    (span,) = pinnable_spans([w.ffns[0] for w in mapped.layers])
+    (span,) = pinnable_spans(all_of(mapped))
     assert span.read_only
 
 
@@ -334,8 +336,8 @@ def test_prompts_pay_sooner_once_the_gpu_gathers_itself(two_sides: Setting, monk
     gpu: Any = SimpleNamespace(device=ops.device, stream=ops.stream)
     place = PinnedWeights(ops.device, in_ram)
     made = Prompts(
-        gpu, config, weights, setting.model, executor, operators, setting.pool, CAPACITY, 1 << 30,
-        StreamingSpeed(20 << 30, 50e9, 20e9, 0.1), place,
+        gpu, config, weights, setting.model, executor, operators, setting.pool, CAPACITY, "f32",
+        1 << 30, StreamingSpeed(20 << 30, 50e9, 20e9, 0.1), place,
     )  # fmt: skip
     of_mode, tokens, cache = PromptsOfMode(made, executor), np.arange(12), setting.cache
 
@@ -345,7 +347,7 @@ def test_prompts_pay_sooner_once_the_gpu_gathers_itself(two_sides: Setting, monk
     assert (of_mode.least_tokens, made.way) == (11, "")
     wanted = run()
     assert made.way == "ring"
-    first = pinnable_spans([weights.layers[0].ffns[0]])
+    first = pinnable_spans(weights.layers[0].ffns[0].matrices)
     begin(place, first)
     assert place.wait(PATIENCE_S)
     assert of_mode.least_tokens == 5
@@ -357,6 +359,38 @@ def test_prompts_pay_sooner_once_the_gpu_gathers_itself(two_sides: Setting, monk
     assert np.array_equal(run(), wanted)
     assert made.way == "ring"
     made.close()
+
+
+@pytest.mark.parametrize(
+    ("room", "cpu_s", "least", "way"), [(1 << 30, 10.0, 31, "ring"), (1 << 30, 0.0, 11, ""), (0, 10.0, 2, "")]
+)
+def test_the_cpus_layers_are_streamed_where_that_pays_and_fits(
+    monkeypatch: pytest.MonkeyPatch, room: int, cpu_s: float, least: int, way: str
+) -> None:
+    """3 s over the bus, against 1 s in which the CPU reads them and cpu_s for each position."""
+    ops = NumpyPrefillOps()
+    arrays = GpuArrays(ops.device)
+    setting = Setting(BASE, arrays, ops, at_home=lambda i: False)
+    config, weights, operators = setting.config, setting.weights, ReferenceOperators()
+    executor = DenseExecutor(config, weights, operators)
+    monkeypatch.setattr(prompts, "GpuPrefillOps", lambda device, stream, copies: ops)
+    n_bytes = sum(one.n_bytes for one in all_of(weights))
+    monkeypatch.setattr(prompts, "_position_s", lambda operators, w: cpu_s * w.n_bytes / n_bytes)
+    gpu: Any = SimpleNamespace(device=ops.device, stream=ops.stream)
+    made = Prompts(
+        gpu, config, weights, setting.model, executor, operators, setting.pool, CAPACITY, "f32", room,
+        StreamingSpeed(0, n_bytes / 3, n_bytes, 0.1, fixed_s=0.1), PinnedWeights(ops.device, in_ram),
+    )  # fmt: skip
+    tokens, cache = np.arange(12), setting.cache
+    found = made.run(executor, tokens, cache, 12, lambda share: None)  # type: ignore[arg-type]
+    wanted = setting.oracle.forward(tokens, setting.expected)[-1:]
+    assert np.abs(found - wanted).max() < 4e-3 * np.abs(wanted).max()
+    assert (made.least_tokens, made.way) == (least, way)
+    assert bool(made.streamed_matrices) == (room > 0)
+    made.close()
+    setting.close()
+    arrays.close()
+    assert not ops.device.driver.memory  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("is_used", [True, False])
@@ -379,8 +413,8 @@ def test_prompts_ask_for_the_library_of_products(
     info, taken = a_profile().gpus[0], []
     for library_bytes in (0, 1000, 1000):
         made = Prompts(
-            gpu, setting.config, setting.weights, setting.model, executor, operators, setting.pool, CAPACITY, 1 << 30,
-            StreamingSpeed(20 << 30, 50e9, 20e9, 0.1), PinnedWeights(ops.device, in_ram), library_bytes, info,
+            gpu, setting.config, setting.weights, setting.model, executor, operators, setting.pool, CAPACITY, "f32",
+            1 << 30, StreamingSpeed(20 << 30, 50e9, 20e9, 0.1), PinnedWeights(ops.device, in_ram), library_bytes, info,
         )  # fmt: skip
         assert made.products == ("That is why." if library_bytes else "")
         taken.append(made.n_bytes)
