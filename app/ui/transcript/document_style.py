@@ -8,7 +8,7 @@ from app.text.markdown_blocks import MAX_DEPTH
 from app.ui.look import theme
 from app.ui.look.direction import is_right_to_left
 
-LIST_INDENT = 28
+LIST_INDENT, PARAGRAPH_GAP = 28, 10  # px
 
 
 def style_sheet() -> str:
@@ -26,7 +26,7 @@ def style_sheet() -> str:
     step = px(LIST_INDENT)
     indents = "".join(f".in{depth} {{ margin-left: {depth * step}px; }}" for depth in range(1, MAX_DEPTH + 1))
     return f"""
-    p, li {{ {lines("body")} margin: 0 0 {px(10)}px 0; }}
+    p, li {{ {lines("body")} margin: 0 0 {px(PARAGRAPH_GAP)}px 0; }}
     li {{ margin-bottom: {px(4)}px; }}
     ul, ol {{ margin: 0 0 {px(6)}px 0; }}
     .h1 {{ {lines("h1")} margin: {px(20)}px 0 {px(10)}px 0; }}

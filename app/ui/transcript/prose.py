@@ -27,7 +27,7 @@ from app.text.selected_text import FAR
 from app.ui.look import theme
 from app.ui.look.painting import block
 from app.ui.transcript import formulas
-from app.ui.transcript.document_style import LIST_INDENT, directed, style_sheet, table_sheet
+from app.ui.transcript.document_style import LIST_INDENT, PARAGRAPH_GAP, directed, style_sheet, table_sheet
 from app.ui.transcript.selection.copied_text import running_text, table_in, table_text
 from app.ui.transcript.text_view import TextView, scroll_sideways
 from app.ui.widgets.slices import soon
@@ -158,7 +158,7 @@ class Prose(TextView):
             self.document().markContentsDirty(0, self.document().characterCount())
 
     def _trim(self) -> None:
-        """Fix what a style sheet cannot express: no margin at both ends, and our own bullets."""
+        """Fix what a style sheet cannot express: margins at both ends and after lists, and our own bullets."""
         document = self.document()
         for end, edge in ((document.begin(), "setTopMargin"), (document.lastBlock(), "setBottomMargin")):
             cursor = QTextCursor(end)
@@ -168,8 +168,12 @@ class Prose(TextView):
                 cursor.setBlockFormat(shape)
         self._bullets = []
         line = document.begin()
-        while "<ul" in self._html and line.isValid():
+        while "<li" in self._html and line.isValid():
             points = line.textList()
+            if points is not None and line.next().isValid() and line.next().textList() is None:
+                shape = line.blockFormat()
+                shape.setBottomMargin(theme.px(PARAGRAPH_GAP))
+                QTextCursor(line).setBlockFormat(shape)
             if points is not None and points.format().style() in _BULLETED:
                 plain = points.format()
                 plain.setStyle(QTextListFormat.Style.ListStyleUndefined)

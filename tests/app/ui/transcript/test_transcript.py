@@ -638,6 +638,17 @@ STRANGE = st.text(max_size=120) | st.lists(
 ).map("".join)  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "text", ["a\n\n- b\n- c\n\nd", "a\n\n1. b\n2. c\n\nd", "a\n\n- b\n  - c\n\nd", "a\n\n- [ ] b\n\nd"]
+)
+def test_a_list_stands_as_far_from_the_text_below_it_as_from_that_above_it(transcript: Transcript, text: str) -> None:
+    transcript.show_messages([answer(text)])
+    document = transcript.views[-1].findChildren(Prose)[0].document()
+    boxes = [document.documentLayout().blockBoundingRect(document.findBlockByNumber(line))
+             for line in range(document.blockCount())]  # fmt: skip
+    assert boxes[-1].top() - boxes[-2].bottom() == pytest.approx(boxes[1].top() - boxes[0].bottom(), abs=1)
+
+
 def objects_in(document: QTextDocument) -> set[str]:
     """The names of what stands in a document where text could, as `\ufffc`; other objects have an empty name."""
     cursor, names = QTextCursor(document), set()
