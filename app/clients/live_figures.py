@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from app.clients.engine_status import NARROW, EngineStatus, Phase, rate, seconds, translated
 from app.translation import figure, noted, tr
 from engine.machine.monitor import GpuSample, MachineSample
-from engine.service.protocol import GenerationResult, Live
+from engine.service.protocol import FEWEST_READ, GenerationResult, Live
 
 UNKNOWN = "–"
 WINDOW_S = 60.0
@@ -183,6 +183,8 @@ class LiveFigures:
 
     def _facts(self, told: Live | GenerationResult | None) -> tuple[Fact, ...]:
         prefill = None if told is None else told.prefill_tok_s
+        if isinstance(told, GenerationResult) and told.prompt_tokens - told.reused_tokens < FEWEST_READ:
+            prefill = None
         active = tr("Of all neurons, those computed for a token.")
         if told is not None and told.fired_share is not None:
             active += " " + tr("Not zero: {share}.", share=share(told.fired_share))

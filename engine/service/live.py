@@ -165,7 +165,7 @@ class LiveFeed:
         config = model.opened.config
         if stats is None or since is None:
             return protocol.Live("", mode, has_zeros=config.has_zeros, is_counted=self._is_counted, on_gpu=on_gpu)
-        neurons = since.tokens * config.n_layers * config.n_neurons
+        neurons, read = since.tokens * config.n_layers * config.n_neurons, stats.prompt_tokens - stats.reused_tokens
         seen = None if sample is None or fired is None else sample.look(session.transformer) - fired
         return protocol.Live(
             self._id,
@@ -174,7 +174,7 @@ class LiveFeed:
             tok_s=since.steps / since.at,
             mean_tok_s=stats.decode_tok_s,
             ttft_s=stats.ttft_s,
-            prefill_tok_s=stats.prefill_tok_s,
+            prefill_tok_s=stats.prefill_tok_s if read >= protocol.FEWEST_READ else None,
             active_share=since.computed / neurons if neurons else None,
             fired_share=since.fired / neurons if neurons else None,
             gpu_neuron_load=None if since.on_gpu is None or not since.computed else since.on_gpu / since.computed,

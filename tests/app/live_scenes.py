@@ -50,7 +50,7 @@ def a_live(card: bool = True, layers: int = LAYERS, seed: int = 7) -> Live:
 
 def a_result() -> GenerationResult:
     return GenerationResult(
-        text="x", finish_reason="stop", context_full=False, prompt_tokens=10, reused_tokens=0, tokens=400,
+        text="x", finish_reason="stop", context_full=False, prompt_tokens=100, reused_tokens=0, tokens=400,
         dropped_messages=0, context_used=410, context_total=4096, total_s=10.0, ttft_s=0.34, prefill_tok_s=612.0,
         decode_tok_s=38.7, gpu_neuron_load=0.83, active_share=0.138, fired_share=0.11, vram_bytes=9 * GIB,
         ram_bytes=GIB, mode="sparse", model="Bamboo DPO 7B",

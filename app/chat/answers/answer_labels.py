@@ -8,6 +8,7 @@ from typing import Any
 from app.chat.conversation import MessageState
 from app.clients.engine_status import rate, seconds
 from app.translation import figure, noted, tr, tr_n
+from engine.service.protocol import FEWEST_READ
 
 MODES = {"exact": noted("Exact"), "sparse": noted("Sparse"), "dense": noted("Dense")}
 
@@ -50,9 +51,6 @@ def facts_of(stats: Mapping[str, Any]) -> list[str]:
     if stats.get("active_share") is not None:
         facts.append(tr("{share} of neurons", share=percent(float(stats["active_share"]))))
     return facts
-
-
-FEWEST_READ = 16  # tokens; reading fewer takes no longer than writing one, so their rate says nothing
 
 
 def figures_of(stats: Mapping[str, Any]) -> list[tuple[str, str]]:

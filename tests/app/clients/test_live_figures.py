@@ -9,9 +9,9 @@ from live_scenes import CARD, GIB, ON_CARD, ON_CPU, a_live, a_minute, a_result, 
 from support.shown_text import numbers_in
 
 from app.clients.engine_status import NARROW, EngineStatus, Phase
-from app.clients.live_figures import LiveFigures, milliseconds, share, size
+from app.clients.live_figures import UNKNOWN, LiveFigures, milliseconds, share, size
 from engine.machine.monitor import GpuSample, MachineSample
-from engine.service.protocol import Live
+from engine.service.protocol import FEWEST_READ, Live
 
 
 def test_nothing_is_known_at_first() -> None:
@@ -22,6 +22,13 @@ def test_nothing_is_known_at_first() -> None:
     assert figures.token_times().total is None
     assert [(graph.title, graph.value) for graph in figures.graphs(0.0)] == [("CPU", "–"), ("RAM", "–")]
     assert figures.neurons() == ""
+
+
+def test_reading_a_few_tokens_has_no_rate() -> None:
+    figures = LiveFigures()
+    for tokens, known in ((FEWEST_READ + 4, True), (FEWEST_READ + 3, False)):
+        figures.take_result(replace(a_result(), prompt_tokens=tokens, reused_tokens=4))
+        assert (figures.speed(0.0).facts[1].value != UNKNOWN) == known
 
 
 def test_the_rate_of_now_while_writing_and_the_last_answers_after_it() -> None:
