@@ -15,7 +15,7 @@ from engine.errors import EngineError, HubError
 
 if TYPE_CHECKING:
     from engine.library.hub.download import RemoteFile
-    from engine.library.hub.download_job import JobTelling
+    from engine.library.hub.download_job import JobCallbacks
     from engine.library.hub.download_request import DownloadRequest, ModelStore
     from engine.library.records import InstalledModel
 
@@ -23,7 +23,7 @@ TOLD_EVERY_S = 0.2
 
 
 def pull(arguments: argparse.Namespace) -> int:
-    from engine.library.hub.download import Patience, Stop
+    from engine.library.hub.download import RetryPolicy, Stop
     from engine.library.hub.download_job import DownloadJob, staging_folder
     from engine.library.hub.hub import Hub
     from engine.library.owned.installed import Library
@@ -34,7 +34,7 @@ def pull(arguments: argparse.Namespace) -> int:
             hub, library = Hub(), Library()
             wanted = _wanted(arguments.model, arguments.file, library, hub.endpoint)
             staging = Path(staging_folder(library.folder, wanted))
-            job = DownloadJob(wanted, None, hub, library, staging, Patience(), Stop(), teller.telling())
+            job = DownloadJob(wanted, None, hub, library, staging, RetryPolicy(), Stop(), teller.telling())
             model = job.run(lambda resolved: teller.settled(resolved.n_bytes))
         except EngineError as error:
             if arguments.json:
@@ -76,10 +76,10 @@ class _Teller:
         self._file, self._state, self._waiting = "", "downloading", ""
         self._told = 0.0
 
-    def telling(self) -> JobTelling:
-        from engine.library.hub.download_job import JobTelling
+    def telling(self) -> JobCallbacks:
+        from engine.library.hub.download_job import JobCallbacks
 
-        return JobTelling(self._doing, self._at, lambda n_bytes: None, self._wait, self._proven)
+        return JobCallbacks(self._doing, self._at, lambda n_bytes: None, self._wait, self._proven)
 
     def settled(self, n_bytes: int) -> None:
         self._total = n_bytes

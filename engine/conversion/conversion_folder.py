@@ -50,7 +50,7 @@ class ArtefactReceipt:
 
 
 @dataclass(frozen=True, eq=False)
-class Workshop:
+class ConversionFolder:
     """DST.partial: the files so far, and the receipts that tell a later run what is finished."""
 
     root: Path
@@ -65,7 +65,7 @@ class Workshop:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, destination: Path, opened: OpenedModel, codec: str, layout: Layout) -> Iterator[Workshop]:
+    def open(cls, destination: Path, opened: OpenedModel, codec: str, layout: Layout) -> Iterator[ConversionFolder]:
         """Create or resume the workshop of this conversion, locked against other processes."""
         workshop = cls(destination.with_name(destination.name + ".partial"))
         if destination.exists() and not (destination.is_dir() and not any(destination.iterdir())):

@@ -37,7 +37,7 @@ from engine.bundle.bundle_manifest import (
 )
 from engine.conversion.bundle_layout import Layout, Part, Region, plan_layout, tokenizer_files
 from engine.conversion.carried_artefacts import Carried, plan_carried, write_carried
-from engine.conversion.conversion_folder import ArtefactReceipt, Receipt, Workshop, disk_errors, flush_folder
+from engine.conversion.conversion_folder import ArtefactReceipt, ConversionFolder, Receipt, disk_errors, flush_folder
 from engine.errors import (
     ArtifactMismatchError,
     Cancelled,
@@ -103,7 +103,7 @@ def convert(
     layout, carried = plan_layout(opened, codec), plan_carried(opened)
     _check_growth(opened, codec, layout)
     destination = destination.expanduser().absolute()
-    with Workshop.open(destination, opened, codec, layout) as workshop:
+    with ConversionFolder.open(destination, opened, codec, layout) as workshop:
         claims = workshop.claimed(layout, carried)
         _check_disk(workshop.folder, layout, carried, claims, _side_bytes(opened))
         work = _Work(workshop, opened, claims, job)
@@ -183,7 +183,7 @@ class _Work:
 
     def __init__(
         self,
-        workshop: Workshop,
+        workshop: ConversionFolder,
         opened: OpenedModel,
         claims: dict[str, Receipt | ArtefactReceipt],
         job: Job,
@@ -259,7 +259,7 @@ class _Work:
 
 
 def _write_part(
-    workshop: Workshop, part: Part, progress: Callable[[int], None], cancelled: Callable[[], bool]
+    workshop: ConversionFolder, part: Part, progress: Callable[[int], None], cancelled: Callable[[], bool]
 ) -> Receipt:
     """Write one weight file: under a temporary name, flushed, renamed, with a receipt."""
     target = workshop.folder / part.file

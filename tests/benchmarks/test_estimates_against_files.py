@@ -18,7 +18,7 @@ from model_shapes import Shape
 from engine.bundle import artefacts
 from engine.config import EngineConfig
 from engine.library.estimate.coverage import curve_through, stats_of
-from engine.library.estimate.estimates import Foretold, foretell
+from engine.library.estimate.estimates import SolvedEstimate, solve_estimate
 from engine.library.estimate.machines import known_machine
 from engine.library.estimate.shapes import bytes_of, shape_of
 from engine.library.records import ModelShape, Sparsity
@@ -55,7 +55,9 @@ def test_an_estimate_is_what_the_engine_plans_for_such_a_model(
     budget = (440401920 + scratch) / GIB + room
     engine = EngineConfig(hardware_file="pc-low", vram_budget_gib=budget, context=1024)
     planned = solve_model(opened, engine).placement
-    found = foretell(shape, codec, "powerinfer-gguf", sparsity, known_machine(load_profile("pc-low")), budget, 1024)
+    found = solve_estimate(
+        shape, codec, "powerinfer-gguf", sparsity, known_machine(load_profile("pc-low")), budget, 1024
+    )
     assert found.mode == planned.mode
     assert found.estimate.predicted_tok_s == pytest.approx(planned.predicted_tok_s, rel=0.1)
     assert found.estimate.vram_bytes == pytest.approx(planned.vram_bytes, rel=0.1)
@@ -92,7 +94,7 @@ MEASURED = {
 }
 
 
-def beside_records(name: str) -> Iterator[tuple[dict[str, Any], Foretold]]:
+def beside_records(name: str) -> Iterator[tuple[dict[str, Any], SolvedEstimate]]:
     """(recorded run on the H200, estimate for the same machine and budget) of one model."""
     recorded = json.loads(max(RESULTS.glob(f"gpu-anchors-{name}-2*.json")).read_text(encoding="utf-8"))
     profile = HardwareProfile.from_json(recorded["hardware"])
@@ -103,7 +105,7 @@ def beside_records(name: str) -> Iterator[tuple[dict[str, Any], Foretold]]:
         share = row["predictor_bytes_per_token"] / total
         sparsity = Sparsity(0.15, curve_through((0.7, 0.25)), "published", "model_contents.py", share)
         budget = None if row["budget"] == "all" else float(row["budget"])
-        yield row, foretell(shape, codec, "powerinfer-gguf", sparsity, known_machine(profile), budget, 512)
+        yield row, solve_estimate(shape, codec, "powerinfer-gguf", sparsity, known_machine(profile), budget, 512)
 
 
 @pytest.mark.parametrize("name", MEASURED)

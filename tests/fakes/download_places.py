@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from engine.library.hub.download import Patience
+from engine.library.hub.download import RetryPolicy
 from engine.library.hub.downloads import Downloads
 from engine.library.hub.hub import Hub
 from engine.library.records import Download, InstalledFile, InstalledModel
@@ -26,7 +26,7 @@ DATA = random.Random(7).randbytes(40 << 20)
 SMALL = DATA[: 3 << 20]
 BLOCK = 8 << 20
 ROOT = Path(__file__).resolve().parents[2]
-QUICK = Patience(first_wait_s=0.02, longest_wait_s=0.1, tries=4)
+QUICK = RetryPolicy(first_wait_s=0.02, longest_wait_s=0.1, tries=4)
 
 
 class PlainShelf:
@@ -60,7 +60,7 @@ def downloads_in(folder: Path, **more: Any) -> tuple[Downloads, PlainShelf]:
     """A queue over `folder`, with a hub that gives up on silence after `stall_s`."""
     shelf = PlainShelf(folder / "models")
     hub = more.pop("hub", None) or Hub(stall_s=more.pop("stall_s", 30.0))
-    more.setdefault("patience", QUICK)
+    more.setdefault("retry_policy", QUICK)
     return Downloads(shelf, hub, home=folder / "queue", **more), shelf
 
 

@@ -18,7 +18,7 @@ from engine.config import parse_activation
 from engine.errors import EngineError, ModelFormatError, ModelNotFoundError
 from engine.formats.json_text import read_object
 from engine.library.estimate.coverage import check_coverage
-from engine.library.estimate.estimates import as_prepared, foretell, noted
+from engine.library.estimate.estimates import as_prepared, noted, solve_estimate
 from engine.library.estimate.machines import KnownMachine
 from engine.library.estimate.shapes import config_of, main_codec, parameters_of
 from engine.library.records import CatalogueEntry, Estimate, ModelShape
@@ -216,7 +216,7 @@ class Estimates:
         found = of_state.get(of_model)
         if found is None:
             case = (entry.shape, entry.codec, entry.format, entry.sparsity, machine, vram_budget_gib, context)
-            of_state[of_model] = found = foretell(*case).estimate
+            of_state[of_model] = found = solve_estimate(*case).estimate
         return noted(found, entry.shape, entry.codec, entry.format)
 
     def all(

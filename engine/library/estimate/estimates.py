@@ -115,7 +115,7 @@ def _does_not_fit(
 
 
 @dataclass(frozen=True)
-class Foretold:
+class SolvedEstimate:
     """An estimate with its inputs, for inspection."""
 
     estimate: Estimate
@@ -137,7 +137,7 @@ def estimate(
 
     Cost: under 0.1 s if greedy. Raises: DeviceMemoryError for a budget beyond the GPU, and as `bytes_of`.
     """
-    found = foretell(
+    found = solve_estimate(
         entry.shape, entry.codec, entry.format, entry.sparsity, machine, vram_budget_gib, context, exact=exact
     )
     return noted(found.estimate, entry.shape, entry.codec, entry.format)
@@ -157,11 +157,11 @@ def estimate_shape(
     n_bytes: of its files, if known.
     """
     unknown = Sparsity(source="family")
-    found = foretell(shape, codec, layout, unknown, machine, vram_budget_gib, context, n_bytes=n_bytes)
+    found = solve_estimate(shape, codec, layout, unknown, machine, vram_budget_gib, context, n_bytes=n_bytes)
     return noted(found.estimate, shape, codec, layout)
 
 
-def foretell(
+def solve_estimate(
     shape: ModelShape,
     codec: str,
     layout: ModelFormat,
@@ -172,7 +172,7 @@ def foretell(
     *,
     n_bytes: int | None = None,
     exact: bool = False,
-) -> Foretold:
+) -> SolvedEstimate:
     """Return what `estimate` returns, with the placement.
 
     Raises: InvalidRequestError for an impossible budget or context, and as `estimate`.
@@ -216,7 +216,7 @@ def foretell(
         has_gpu=gpu is not None,
         notes=tuple(notes),
     )
-    return Foretold(found, problem, choice, sizes, mode)
+    return SolvedEstimate(found, problem, choice, sizes, mode)
 
 
 def as_prepared(shape: ModelShape, codec: str, layout: ModelFormat) -> tuple[str, ModelFormat]:

@@ -47,7 +47,7 @@ class RemoteFile:
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """Retries after failures that may pass. Times in seconds; each wait is twice the last one, up to the longest.
 
     tries: attempts without a new byte, if the server reports a failure. Silence and lost networks are waited out.
@@ -105,7 +105,7 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Telling:
+class FetchCallbacks:
     """Callbacks of a download. bytes: the number of bytes received; at: the file's bytes that count now; waiting: why
     nothing arrives, None once it continues; checking: the file's hash is being compared.
     """
@@ -116,7 +116,7 @@ class Telling:
     checking: Callable[[], None] = lambda: None
 
 
-def retrying(work: Callable[[], Value], patience: Patience, stop: Stop, telling: Telling) -> Value:
+def retrying(work: Callable[[], Value], retry_policy: RetryPolicy, stop: Stop, telling: FetchCallbacks) -> Value:
     """Return the result of `work`, retried as long as its failures may pass. Raises: failures that cannot pass,
     Cancelled.
     """
@@ -127,10 +127,12 @@ def retrying(work: Callable[[], Value], patience: Patience, stop: Stop, telling:
             return work()
         except HubError as error:
             failures += 1
-            _wait_out(error, failures, patience, stop, telling)
+            _wait_out(error, failures, retry_policy, stop, telling)
 
 
-def fetch(hub: Hub, file: RemoteFile, part_path: Path, patience: Patience, stop: Stop, telling: Telling) -> None:
+def fetch(
+    hub: Hub, file: RemoteFile, part_path: Path, retry_policy: RetryPolicy, stop: Stop, telling: FetchCallbacks
+) -> None:
     """Complete and verify the part at `part_path`. Download it again once if its bytes are wrong.
 
     Raises: DownloadDamagedError for repeatedly wrong bytes, DiskSpaceError, HubError if it cannot pass, OSError,
@@ -138,7 +140,7 @@ def fetch(hub: Hub, file: RemoteFile, part_path: Path, patience: Patience, stop:
     """
     for attempt in range(2):
         try:
-            _fetch_once(hub, file, part_path, patience, stop, telling)
+            _fetch_once(hub, file, part_path, retry_policy, stop, telling)
             return
         except DownloadDamagedError:
             telling.at(0)
@@ -158,7 +160,9 @@ def prove(file: RemoteFile, path: Path, stop: Stop) -> bool:
     return proof.holds()
 
 
-def _fetch_once(hub: Hub, file: RemoteFile, path: Path, patience: Patience, stop: Stop, telling: Telling) -> None:
+def _fetch_once(
+    hub: Hub, file: RemoteFile, path: Path, retry_policy: RetryPolicy, stop: Stop, telling: FetchCallbacks
+) -> None:
     with PartFile(path) as part:
         if part.length > file.n_bytes:
             part.restart()
@@ -177,7 +181,7 @@ def _fetch_once(hub: Hub, file: RemoteFile, path: Path, patience: Patience, stop
             except HubError as error:
                 part.sync()
                 failures = failures + 1 if part.length == before else 1
-                _wait_out(error, failures, patience, stop, telling)
+                _wait_out(error, failures, retry_policy, stop, telling)
         part.sync()
         telling.checking()
         proof.read_up(path, stop)
@@ -190,7 +194,7 @@ def _fetch_once(hub: Hub, file: RemoteFile, path: Path, patience: Patience, stop
 
 
 def _receive(
-    answer: Answer, file: RemoteFile, part: PartFile, tag: str, proof: _Proof, stop: Stop, telling: Telling
+    answer: Answer, file: RemoteFile, part: PartFile, tag: str, proof: _Proof, stop: Stop, telling: FetchCallbacks
 ) -> None:
     """Append the received bytes to the part. Raises: HubError, which may pass, if the answer ends early."""
     if answer.total is not None and answer.total != file.n_bytes:
@@ -224,14 +228,14 @@ def _receive(
         raise OfflineError(f"The connection ended before {file.name} was whole.") from Passing(is_network=True)
 
 
-def _wait_out(error: HubError, failures: int, patience: Patience, stop: Stop, telling: Telling) -> None:
+def _wait_out(error: HubError, failures: int, retry_policy: RetryPolicy, stop: Stop, telling: FetchCallbacks) -> None:
     """Wait until the next attempt. Raises the error if another attempt is pointless."""
     stop.check()  # the wish to stop ends the connection, too
     may_pass = passing(error)
-    if may_pass is None or (not may_pass.is_network and failures >= patience.tries):
+    if may_pass is None or (not may_pass.is_network and failures >= retry_policy.tries):
         raise error
     telling.waiting(error)
-    stop.sleep(patience.wait_s(failures, may_pass.retry_after_s))
+    stop.sleep(retry_policy.wait_s(failures, may_pass.retry_after_s))
 
 
 class _Proof:

@@ -28,7 +28,16 @@ from engine.errors import (
     RepositoryNotFoundError,
     UnsupportedModelError,
 )
-from engine.library.hub.download import READ_BYTES, Patience, RemoteFile, Stop, Telling, fetch, prove, retrying
+from engine.library.hub.download import (
+    READ_BYTES,
+    FetchCallbacks,
+    RemoteFile,
+    RetryPolicy,
+    Stop,
+    fetch,
+    prove,
+    retrying,
+)
 from engine.library.hub.download_request import DownloadRequest, ModelStore
 from engine.library.hub.hub import Hub
 from engine.library.hub.hub_names import check_file_names
@@ -60,7 +69,7 @@ class Resolved:
 
 
 @dataclass(frozen=True)
-class JobTelling:
+class JobCallbacks:
     """Callbacks of a job: the file and its activity, the model's bytes that count, bytes received, why nothing arrives
     (None: it continues), a verified file.
     """
@@ -103,12 +112,12 @@ class DownloadJob:
     """The download of one model. run() can be repeated after any failure, also by another process."""
 
     def __init__(self, wanted: DownloadRequest, resolved: Resolved | None, hub: Hub, store: ModelStore, staging: Path,
-                 patience: Patience, stop: Stop, telling: JobTelling,
+                 retry_policy: RetryPolicy, stop: Stop, telling: JobCallbacks,
                  others: Callable[[], int] = lambda: 0) -> None:  # fmt: skip
         """others: bytes that other downloads have yet to write to the same disk."""
         self.wanted, self.resolved = wanted, resolved
         self._hub, self._store, self._staging = hub, store, staging
-        self._patience, self._stop, self._telling, self._others = patience, stop, telling, others
+        self._patience, self._stop, self._telling, self._others = retry_policy, stop, telling, others
         self._counts: dict[str, int] = {}  # key -> bytes that count
         self._proven: dict[str, Path] = {}  # key -> path
 
@@ -124,11 +133,11 @@ class DownloadJob:
                 if self.resolved is None:
                     self.resolved = retrying(
                         lambda: resolve(self._hub, self.wanted), self._patience, self._stop,
-                        Telling(waiting=lambda error: self._telling.waiting("", error)),
+                        FetchCallbacks(waiting=lambda error: self._telling.waiting("", error)),
                     )  # fmt: skip
                 on_resolved(self.resolved)
                 self._telling.doing("downloading", "")
-                self._look_around(self.resolved)
+                self._count_existing(self.resolved)
                 self._check_readable(self.resolved)
                 disk_space.check_free_space(self._staging, self.resolved.n_bytes - self._sum(), self._others())
                 if self._staging.parent.parent != spelled(self._store.folder):  # models have been moved since
@@ -157,7 +166,7 @@ class DownloadJob:
     def _goal(self, file: RemoteFile) -> Path:
         return spelled(self._store.folder_for(self.wanted.model).joinpath(*file.place.split("/")))
 
-    def _look_around(self, resolved: Resolved) -> None:
+    def _count_existing(self, resolved: Resolved) -> None:
         """Count what exists: finished files, parts, and files in their place that are still correct."""
         wanted = {file.key for file in resolved.files}
         for left in self._staging.iterdir():  # of another commit of the same model
@@ -182,7 +191,7 @@ class DownloadJob:
         if self._sum() or resolved.n_bytes < _LOOK_FIRST_BYTES:
             return
         mine = [file for file in resolved.files if file.repo == self.wanted.repo]
-        telling = Telling(waiting=lambda error: self._telling.waiting("", error))
+        telling = FetchCallbacks(waiting=lambda error: self._telling.waiting("", error))
         try:
             retrying(
                 lambda: check_readable(self._hub, mine, lambda: self._stop.wished), self._patience, self._stop, telling
@@ -201,7 +210,7 @@ class DownloadJob:
         def waiting(error: HubError | None) -> None:
             self._telling.waiting(file.name, error)
 
-        telling = Telling(
+        telling = FetchCallbacks(
             self._telling.came, lambda n: self._count(file, n), waiting,
             lambda: self._telling.doing("checking", file.name),
         )  # fmt: skip
@@ -294,7 +303,7 @@ def delete_parts(staging: Path) -> None:
 class _locked:  # noqa: N801 - reads as what it does
     """Lock a folder for one download, across threads and processes. Waits for the other one to end."""
 
-    def __init__(self, staging: Path, stop: Stop, telling: JobTelling) -> None:
+    def __init__(self, staging: Path, stop: Stop, telling: JobCallbacks) -> None:
         self._lock = filelock.FileLock(staging.with_name(staging.name + ".lock"))
         self._stop, self._telling = stop, telling
 

@@ -25,12 +25,12 @@ from engine.errors import (
     RepositoryNotFoundError,
 )
 from engine.library.hub import download_request
-from engine.library.hub.download import Patience, Stop
+from engine.library.hub.download import RetryPolicy, Stop
 from engine.library.hub.download_entry import ACTIVE, Entry, record_of, total_bytes
 from engine.library.hub.download_job import (
     NO_MODEL,
     DownloadJob,
-    JobTelling,
+    JobCallbacks,
     Resolved,
     delete_parts,
     fetched_bytes,
@@ -64,11 +64,11 @@ class Downloads:
         on_change: Callable[[list[Download]], None] | None = None,
         on_done: Callable[[InstalledModel], None] | None = None,
         home: Path | None = None,
-        patience: Patience | None = None,
+        retry_policy: RetryPolicy | None = None,
     ) -> None:
         self._library, self._hub = library, hub
         self._on_change, self._on_done = on_change, on_done
-        self._patience = patience if patience is not None else Patience()
+        self._patience = retry_policy if retry_policy is not None else RetryPolicy()
         folder = home if home is not None else Path(platformdirs.user_data_dir("Hearth", appauthor=False)) / "downloads"
         self._path = folder / "queue.json"
         self._lock = threading.RLock()
@@ -275,7 +275,7 @@ class Downloads:
                 entry.kept = replace(entry.kept, resolved=resolved)
                 self._changed()
 
-    def _telling(self, entry: Entry, stop: Stop) -> JobTelling:
+    def _telling(self, entry: Entry, stop: Stop) -> JobCallbacks:
         def doing(what: str, file: str) -> None:
             with self._lock:
                 if entry.stop is stop:
@@ -299,7 +299,7 @@ class Downloads:
                     entry.file = file or entry.file
                     self._show(entry, "downloading" if error is None else "waiting", error)
 
-        return JobTelling(doing, done, came, waiting)
+        return JobCallbacks(doing, done, came, waiting)
 
     def _show(self, entry: Entry, state: DownloadState, error: EngineError | None = None) -> None:
         """Report an intermediate state, which is not worth writing to the disk."""
@@ -371,10 +371,10 @@ class Downloads:
     def _tell(self) -> None:
         self._news.set()
         if self._on_change is not None and self._teller is None and not self._closing.is_set():
-            self._teller = threading.Thread(target=self._tell_news, daemon=True, name="download news")
+            self._teller = threading.Thread(target=self._report_changes, daemon=True, name="download news")
             self._teller.start()
 
-    def _tell_news(self) -> None:
+    def _report_changes(self) -> None:
         """Report changes and, while a download runs, its speed each second."""
         assert self._on_change is not None
         while not self._closing.is_set():

@@ -248,7 +248,7 @@ class Library:
         root = self.folder
         check_free_space(root, found.n_bytes, doing="copied")
         copying, checking, done, total = job.stage("copying"), job.stage("checking"), 0, found.n_bytes
-        with staging_folder.Workshop.open(root) as shop:
+        with staging_folder.StagingFolder.open(root) as shop:
             copying(0, total)
             files = []
             for file in found.files:

@@ -17,7 +17,7 @@ INCOMING = ".incoming"
 
 
 @dataclass(frozen=True)
-class Workshop:
+class StagingFolder:
     """root: the models folder. folder: for the files; it is renamed or removed in the end."""
 
     root: Path
@@ -25,7 +25,7 @@ class Workshop:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, root: Path) -> Iterator[Workshop]:
+    def open(cls, root: Path) -> Iterator[StagingFolder]:
         """Yield a new folder, locked during the block and the life of this process. Raises: LibraryError."""
         from filelock import FileLock
 

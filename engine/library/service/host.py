@@ -62,7 +62,7 @@ class LibraryHost:
         for queue_name, count in QUEUES.items():
             for number in range(count):
                 self._start(f"{queue_name}-{number}", partial(self._work, queue_name))
-        self._start("news", self._tell_news)
+        self._start("news", self._report_changes)
         self._start("opening", self._open)
 
     # -------------------------------------------------------------- what is asked
@@ -172,7 +172,7 @@ class LibraryHost:
             self._topics.add(topic)
         self._news_wanted.set()
 
-    def _tell_news(self) -> None:
+    def _report_changes(self) -> None:
         while not self._closed.is_set():
             self._news_wanted.wait()
             self._news_wanted.clear()
@@ -182,7 +182,7 @@ class LibraryHost:
                 topics, self._topics = self._topics, set()
             for topic in sorted(topics - {"work"}):
                 self._tell(topic)
-            self._tell_work()
+            self._report_work()
             time.sleep(NEWS_EVERY_S)  # report changes of this interval together
 
     def _tell(self, topic: str) -> None:
@@ -195,7 +195,7 @@ class LibraryHost:
             self._downloading = any(download["state"] in WORKING_STATES for download in values["downloads"])
         self._emit(protocol.News(topic, values))
 
-    def _tell_work(self) -> None:
+    def _report_work(self) -> None:
         """Report whether background work is running, so that the process is not ended."""
         training = self._services.training.running
         busy = self._downloading or bool(training)

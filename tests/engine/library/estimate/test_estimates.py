@@ -12,7 +12,7 @@ from samples.tiny_model import make_tiny_model
 
 from engine.errors import InvalidRequestError, ModelFormatError, UnsupportedModelError
 from engine.library.estimate.coverage import POINTS, check_coverage, curve_through, filled, shares
-from engine.library.estimate.estimates import Foretold, as_prepared, estimate_shape, foretell
+from engine.library.estimate.estimates import SolvedEstimate, as_prepared, estimate_shape, solve_estimate
 from engine.library.estimate.machines import KnownMachine, known_machine, with_usual_rates
 from engine.library.estimate.shapes import bytes_of, config_of, main_codec, scaled, shape_of
 from engine.library.records import ModelShape, Sparsity
@@ -87,7 +87,7 @@ def sparsity_of(shape: ModelShape) -> Sparsity:
 def test_what_is_said_to_fit_stays_within_the_machine(name: str, shape: str, codec: str) -> None:
     here = machine(name)
     assert ("" if here.gpu is None else here.gpu.name) == MACHINES[name]
-    found = foretell(SHAPES[shape], codec, "powerinfer-gguf", sparsity_of(SHAPES[shape]), here)
+    found = solve_estimate(SHAPES[shape], codec, "powerinfer-gguf", sparsity_of(SHAPES[shape]), here)
     estimate = found.estimate
     if estimate.fits == "no":
         assert estimate.short_bytes > 0
@@ -111,7 +111,7 @@ def test_what_is_said_to_fit_stays_within_the_machine(name: str, shape: str, cod
     assert estimate.short_bytes == 0
 
 
-def added_up(found: Foretold, shape: ModelShape, codec: str) -> tuple[int, int]:
+def added_up(found: SolvedEstimate, shape: ModelShape, codec: str) -> tuple[int, int]:
     """Bytes of weights, predictors, keys and values on the GPU and in the RAM, by the shape alone."""
     width, d, f, context = WIDTH[codec], shape.d_model, shape.d_ff, found.estimate.context
     assert found.choice is not None
@@ -146,7 +146,9 @@ def test_there_are_enough_pairs_and_every_verdict_among_them() -> None:
     pairs = [(name, shape, codec) for name in MACHINES for shape in SHAPES for codec in WIDTH]
     assert len(pairs) >= 40
     fits = {
-        foretell(SHAPES[shape], "q4_0", "powerinfer-gguf", sparsity_of(SHAPES[shape]), machine(name)).estimate.fits
+        solve_estimate(
+            SHAPES[shape], "q4_0", "powerinfer-gguf", sparsity_of(SHAPES[shape]), machine(name)
+        ).estimate.fits
         for name in ("pc-high", "no-gpu")
         for shape in ("llama-7b", "llama-70b", "opt-175b")
     }
@@ -155,7 +157,7 @@ def test_there_are_enough_pairs_and_every_verdict_among_them() -> None:
 
 def test_the_exact_solution_is_hardly_faster_than_the_fast_path() -> None:
     case = (SHAPES["llama-13b"], "f16", "powerinfer-gguf", sparsity_of(SHAPES["llama-13b"]), machine("pc-high"))
-    quick, exact = foretell(*case).estimate, foretell(*case, exact=True).estimate  # type: ignore[arg-type]
+    quick, exact = solve_estimate(*case).estimate, solve_estimate(*case, exact=True).estimate  # type: ignore[arg-type]
     assert quick.predicted_tok_s is not None
     assert exact.predicted_tok_s is not None
     assert 0.97 * exact.predicted_tok_s <= quick.predicted_tok_s <= exact.predicted_tok_s * 1.0001
@@ -282,8 +284,8 @@ def test_what_is_no_curve_is_refused(coverage: tuple[float, ...]) -> None:
 def test_an_estimate_from_a_family_has_a_range_and_a_published_one_has_none() -> None:
     here, shape = machine("pc-high"), SHAPES["llama-70b"]
     known = sparsity_of(shape)
-    published = foretell(shape, "q4_0", "powerinfer-gguf", known, here).estimate
-    usual = foretell(shape, "q4_0", "powerinfer-gguf", replace(known, source="family"), here).estimate
+    published = solve_estimate(shape, "q4_0", "powerinfer-gguf", known, here).estimate
+    usual = solve_estimate(shape, "q4_0", "powerinfer-gguf", replace(known, source="family"), here).estimate
     assert published.low_tok_s == published.predicted_tok_s == published.high_tok_s
     assert published.predicted_from == "published"
     assert usual.low_tok_s is not None
@@ -328,10 +330,10 @@ def test_experts_are_computed_on_the_cpu() -> None:
 
 def test_the_slider_is_followed_in_time() -> None:
     here, shape = machine("pc-high"), SHAPES["llama-70b"]
-    foretell(shape, "q4_0", "powerinfer-gguf", sparsity_of(shape), here)  # the head is read once
+    solve_estimate(shape, "q4_0", "powerinfer-gguf", sparsity_of(shape), here)  # the head is read once
     started = time.process_time()
     for gib in (4.0, 9.0, 14.0, 19.0):
-        foretell(shape, "q4_0", "powerinfer-gguf", sparsity_of(shape), here, gib)
+        solve_estimate(shape, "q4_0", "powerinfer-gguf", sparsity_of(shape), here, gib)
     assert (time.process_time() - started) / 4 < 6
 
 

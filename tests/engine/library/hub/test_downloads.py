@@ -340,7 +340,7 @@ def test_two_processes_that_want_the_same_model_fetch_it_once(hub: FakeHub, tmp_
     child = downloading_process(tmp_path, ["maker/small-gguf"])
     wait_for(lambda: hub.sent_bytes("small-q4_0.gguf") > 1 << 17)
     shelf = PlainShelf(tmp_path / "models")
-    downloads = Downloads(shelf, Hub(), home=tmp_path / "another queue", patience=QUICK)
+    downloads = Downloads(shelf, Hub(), home=tmp_path / "another queue", retry_policy=QUICK)
     downloads.add_variant("maker/small-gguf")
     assert "Another Hearth" in wait_for(lambda: the(downloads, "waiting")).message
     hub.bytes_per_s = 0
@@ -360,7 +360,7 @@ def test_models_that_were_moved_meanwhile_are_put_where_they_belong_now(hub: Fak
     downloads.close()
     hub.bytes_per_s = 0
     shelf = PlainShelf(tmp_path / "moved")
-    downloads = Downloads(shelf, Hub(), home=tmp_path / "queue", patience=QUICK)
+    downloads = Downloads(shelf, Hub(), home=tmp_path / "queue", retry_policy=QUICK)
     downloads.resume(id)
     wait_for(lambda: the(downloads, "done"))
     assert Path(shelf.listed["maker/small-gguf"].path).is_relative_to(tmp_path / "moved")
