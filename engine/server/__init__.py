@@ -1,1 +1,1 @@
-"""The local API: what a model answers in the window, other programs on this PC may ask for too, in OpenAI's words."""
+"""The local API: other programs on this PC may use the window's model through OpenAI's protocol."""

@@ -1,7 +1,7 @@
-"""Who is let in: Host and key are checked, and bodies bounded in size and time, before anything else looks at them.
+"""Access checks: Host and key are verified, and bodies limited in size and time, before any other processing.
 
-A page that a browser shows can reach this port, under a name of its own even: so the name must be this machine's, and
-nothing is ever said to other origins. Every refusal has the shape of OpenAI's.
+A web page in a browser can reach this port, even under its own domain name. So the name must be this machine's, and
+other origins get no response data. Every refusal has the shape of OpenAI's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SAFE_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff
 
 
 class Access:
-    """In front of the application. key: another one counts from the next request on."""
+    """Middleware in front of the application. key: a new one applies from the next request on."""
 
     def __init__(self, app: ASGIApp, key: KeyCheck, port: int, refused: Callable[[ApiError], None]) -> None:
         self._app = app
@@ -69,7 +69,7 @@ class Access:
             raise _unknown("The key is wrong. Hearth shows the right one where the server is switched on.")
 
     def _check_room(self) -> None:
-        """Raises: ApiError. Requests without the key take none."""
+        """Raises: ApiError. Requests without the key are not counted."""
         if self._n_requests > MOST_REQUESTS:
             raise ApiError(
                 429, "too_many_requests", f"More than {MOST_REQUESTS} requests are under way; ask again later.",
@@ -82,7 +82,7 @@ def _unknown(message: str) -> ApiError:
 
 
 async def _body(headers: list[tuple[bytes, bytes]], receive: Receive) -> bytes:
-    """Raises: ApiError for one that is too large or comes too slowly."""
+    """Raises: ApiError if it is too large or arrives too slowly."""
     too_large = ApiError(413, "body_too_large", f"The body is larger than {MOST_BODY_BYTES >> 20} MiB.")
     told = next((value for name, value in headers if name == b"content-length"), b"0")
     if int(told) > MOST_BODY_BYTES:
@@ -106,7 +106,7 @@ async def _body(headers: list[tuple[bytes, bytes]], receive: Receive) -> bytes:
 
 
 def _with_body(body: bytes, receive: Receive) -> Receive:
-    """What `receive` would give, had nobody read the body yet."""
+    """Return a `receive` that first returns the body that was read."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def give() -> Message:
@@ -116,12 +116,12 @@ def _with_body(body: bytes, receive: Receive) -> Receive:
 
 
 def refusal(failure: ApiError) -> Any:
-    """The reply that says so."""
+    """Return the response for a refusal."""
     from starlette.responses import JSONResponse
 
     return JSONResponse(failure.values, failure.status, {**_SAFE_HEADERS, **failure.headers})
 
 
 def reply_headers() -> dict[str, str]:
-    """What every reply has."""
+    """Return the headers of every response."""
     return dict(_SAFE_HEADERS)

@@ -1,8 +1,7 @@
-"""The engine's side of the local API: takes turns out of the line and answers them with the model that is loaded.
+"""The engine's side of the local API: takes requests from the queue and answers them with the loaded model.
 
-Its answers have a KV cache of their own, so that the window's conversation finds its own again. Whatever the window
-wants goes first: an answer pauses between two tokens, and a prompt that is being read is put back and taken up again.
-Everything here runs in the engine's thread.
+Answers have their own KV cache, so that the window's conversation keeps its prefix. The window has priority: an answer
+pauses between two tokens, and a prompt in progress is restarted later. All of this runs in the engine's thread.
 """
 
 from __future__ import annotations
@@ -29,29 +28,29 @@ if TYPE_CHECKING:
     from engine.session.loaded_model import LoadedModel
     from engine.session.sampling import Sampler
 
-KEPT_FREE_BYTES = 512 << 20  # of the RAM, when a cache of its own is made
+KEPT_FREE_BYTES = 512 << 20  # of RAM, after its own cache is allocated
 
 
 class Window(Protocol):
-    """What the window has of the engine, as far as it matters here."""
+    """What is needed of the window's engine."""
 
     @property
     def session(self) -> ChatSession | None:
-        """What it talks with; None where no model is loaded."""
+        """The window's session; None without a loaded model."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether everything comes to its end."""
+        """Whether the engine is closing."""
 
     def waits(self) -> bool:
-        """Whether it wants something done for which answers of others have to pause."""
+        """Whether the window has requests for which other answers must pause."""
 
     def go_first(self) -> None:
-        """Does all that it wants. The model may be another one afterwards."""
+        """Handle all requests of the window. The model may be another one afterwards."""
 
 
 class ApiAnswers:
-    """What answers."""
+    """Answers the requests of the local API."""
 
     def __init__(self, line: Line, window: Window) -> None:
         self._line, self._window = line, window
@@ -59,13 +58,13 @@ class ApiAnswers:
         self._events: Generator[TokenEvent] | None = None  # of the answer under way
 
     def forget(self) -> None:
-        """The model that was loaded is to go: an answer that pauses lets go of it first."""
+        """Release the model before it is unloaded."""
         if self._events is not None:
             self._events.close()
         self._own = self._events = None
 
     def answer_waiting(self) -> None:
-        """Answers whoever waits, until nobody does. Raises nothing: what goes wrong, the clients are told."""
+        """Answer queued requests until none is left. Raises nothing: errors are sent to the clients."""
         while True:
             self._window.go_first()
             turn = None if self._window.is_closed else self._line.next()
@@ -79,9 +78,9 @@ class ApiAnswers:
             self._line.finish(turn, end)
 
     def _session(self, model: str) -> ChatSession:
-        """One with a cache of its own, or where there is no room for that, the window's.
+        """Return a session with its own cache, or the window's if there is no memory for one.
 
-        Raises: ApiError where no model is loaded, or by now another one than that.
+        Raises: ApiError if no model is loaded, or a different one.
         """
         window = self._window.session
         if window is None:
@@ -126,7 +125,7 @@ class ApiAnswers:
     def _pass_on(
         self, turn: Turn, session: ChatSession, events: Iterator[TokenEvent], notes: Notes | None, opened: str
     ) -> End:
-        """Tells the turn what is generated, and lets the window in between two tokens, unless the cache is its own."""
+        """Send generated text to the request, and let the window in between two tokens, unless the cache is its own."""
         for event in events:
             text = event.text
             if event.token_id is not None:
@@ -150,9 +149,9 @@ class ApiAnswers:
         raise AssertionError("generate ends with a finish reason")
 
     def _asked(self, session: ChatSession, turn: Turn) -> tuple[list[int], SamplingConfig, str]:
-        """Prompt, sampling, and the mark of a thought that the prompt opens.
+        """Return prompt, sampling, and the marker of a thought that the prompt opens.
 
-        Raises: ContextOverflowError, and what the chat template and the sampling say.
+        Raises: ContextOverflowError, and errors of the chat template and the sampling.
         """
         api_request, model = turn.api_request, session.model
         sampling = model.sampling.changed(api_request.sampling)
@@ -182,7 +181,7 @@ def _notes_of(model: LoadedModel, turn: Turn, first_char: int) -> Notes | None:
 
 
 def _has_room(model: LoadedModel) -> bool:
-    """Whether the RAM has room for one more cache of the model's whole context, though little of it be used."""
+    """Return whether the RAM has space for another cache of the whole context, even if little of it is used."""
     import psutil
 
     from engine.machine.cpu_and_ram import memory_limits, read_ram

@@ -1,7 +1,7 @@
-"""What a client asks for: the JSON of a request, checked field by field, as plain data for the engine.
+"""Requests of clients: their JSON, checked field by field, as plain data for the engine.
 
-Nothing is passed over in silence: what Hearth does not do is refused by name, so that no client takes an answer for
-more than it is. Fields that change no answer (user, metadata and the like) are allowed and unused.
+Unsupported fields are refused by name and never ignored. Fields that change no answer (user, metadata and the like) are
+allowed and unused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_ALTERNATIVES: dict[What, int] = {"chat": 20, "completion": 5}
 COMPLETION_TOKENS = 16  # of a completion that does not say how many
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-# Of those, what differs from these values is not done.
+# Of those, only these values are supported.
 _ONLY: dict[str, tuple[Any, ...]] = {
     "n": (1,), "best_of": (1,), "presence_penalty": (0,), "frequency_penalty": (0,), "logit_bias": ({},),
     "tools": ([],), "functions": ([],), "tool_choice": ("none", "auto"), "function_call": ("none", "auto"),
@@ -47,8 +47,9 @@ _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed")
 
 @dataclass(frozen=True)
 class ApiRequest:
-    """One request. prompt: of a completion; a text, or token ids. alternatives: how many tokens beside the chosen one
-    are to be told for each position; None: no probabilities at all."""
+    """One request. prompt: of a completion; a text, or token ids. alternatives: number of tokens to report besides the
+    chosen one; None: no probabilities at all.
+    """
 
     what: What
     model: str
@@ -61,7 +62,7 @@ class ApiRequest:
 
 
 def read_api_request(what: What, body: bytes) -> ApiRequest:
-    """The api_request in a body. Raises: ApiError, with words for whoever wrote it."""
+    """Return the request in a body. Raises: ApiError with a message for the client's author."""
     values = _object(body)
     model = _take(values, "model", str)
     if model is None:
@@ -106,7 +107,7 @@ _WORDS: dict[type, str] = {
 
 
 def _take(values: dict[str, Any], name: str, kind: type) -> Any:
-    """The field, taken out of the values; None where it is missing or null. Raises: ApiError for another type."""
+    """Remove the field from the values and return it; None if missing or null. Raises: ApiError for another type."""
     value = values.pop(name, None)
     if value is None:
         return None
@@ -168,7 +169,7 @@ def _chat_alternatives(values: dict[str, Any]) -> int | None:
 
 
 def _sampling(values: dict[str, Any], what: What) -> dict[str, Any]:
-    """Raises: ApiError for a value that is out of its range."""
+    """Raises: ApiError for a value out of range."""
     found: dict[str, Any] = {}
     for name in _SAMPLING:
         kind = int if name in ("top_k", "seed") else float
@@ -236,7 +237,7 @@ def _message(message: object, param: str) -> ChatMessage:
 
 
 def _content(content: object, param: str) -> str:
-    """A text, or the texts of its parts, as they follow each other."""
+    """Return a text, or the joined texts of its parts."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

@@ -1,7 +1,8 @@
-"""A connection to the local API: a client that is silent in a request's head, or sends on after a refusal, is cut off.
+"""A connection to the local API. Clients that are silent in a request's head, or keep sending after a refusal, are cut
+off.
 
-The server itself bounds a head in size, and the time between two requests, but neither the time that a head may take
-nor what comes after its answer. Where all places are taken, connections without the key make room for new ones.
+The server library limits a head's size and the time between requests, but not the duration of a head or the data after
+its answer. If all connections are in use, those without the key are closed for new ones.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MOST_UNREAD_BYTES = 32 << 20  # of a body after its request was answered: a smal
 
 
 class Connection(H11Protocol):
-    """Of one client."""
+    """The connection of one client."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _opened_at = 0.0
@@ -60,7 +61,7 @@ class Connection(H11Protocol):
 
     @property
     def _is_let_in(self) -> bool:
-        """Whether it has a request under way that brought the key."""
+        """Return whether a request with the key is in progress."""
         return not self._between_requests and bool(self.cycle.scope.get(LET_IN))
 
     def _wait_for_head(self) -> None:

@@ -1,4 +1,4 @@
-"""Failures in the shape that clients of OpenAI's API know, each with a status and clear words."""
+"""Failures as clients of OpenAI's API expect them, each with a status and a clear message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class ApiError(Exception):
-    """A request that gets no answer. code: for programs; param: the field that is wrong, where one is."""
+    """A request that gets no answer. code: for programs; param: the invalid field, if any."""
 
     def __init__(
         self, status: int, code: str, message: str, param: str | None = None, headers: dict[str, str] | None = None
@@ -22,18 +22,18 @@ class ApiError(Exception):
 
     @property
     def values(self) -> dict[str, Any]:
-        """As the body of a reply, or of an event in a stream."""
+        """Return the body of a response, or of an event in a stream."""
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
 def _sendable(text: str) -> str:
-    """The text with halves of characters, which JSON can bring and UTF-8 cannot carry, spelled out."""
+    """Return the text with unpaired surrogates, which JSON allows and UTF-8 does not, spelled out."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def wrong(message: str, param: str | None = None, code: str = "invalid_value") -> ApiError:
-    """A request whose values make no sense."""
+    """Return the error for invalid values in a request."""
     return ApiError(400, code, message, param)
 
 
@@ -42,11 +42,11 @@ def no_model() -> ApiError:
 
 
 def interrupted(why: str) -> ApiError:
-    """An answer that was begun and cannot be finished; it may be asked for again."""
+    """Return the error for an answer that cannot be completed; it may be requested again."""
     return ApiError(503, "interrupted", why)
 
 
-# The status and code of what the engine refuses; the nearest class counts.
+# Status and code for errors of the engine; the nearest base class counts.
 _REFUSALS: dict[type[errors.EngineError], tuple[int, str]] = {
     errors.ContextOverflowError: (400, "context_length_exceeded"),
     errors.InvalidRequestError: (400, "invalid_value"),
@@ -58,7 +58,7 @@ _REFUSALS: dict[type[errors.EngineError], tuple[int, str]] = {
 
 
 def failure_of(error: Exception) -> ApiError:
-    """What a client hears of an exception. A bug of ours goes to the log whole, and to the client in one sentence."""
+    """Return the client's error for an exception. A bug is logged in full and reported in one sentence."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, errors.EngineError):

@@ -1,6 +1,6 @@
-"""The key of the local API: made, read, checked, and compared so that the time it takes tells nothing of it.
+"""The key of the local API: create, read, check, and compare it in constant time.
 
-Where the window keeps it is the window's affair; here it lies nowhere but in memory.
+The window decides where to store it; here it is only in memory.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _MOST_FILE_BYTES = 4096
 
 
 def make_key() -> str:
-    """A new key that nobody guesses: 256 random bits."""
+    """Return a new random key of 256 bits."""
     return "hearth-" + secrets.token_urlsafe(32)
 
 
 def check_key(key: str) -> str:
-    """The key itself. Raises: InvalidRequestError where it cannot go into a header, or is easily guessed."""
+    """Return the key. Raises: InvalidRequestError if it is not valid in a header, or easily guessed."""
     if not SHORTEST_KEY <= len(key) <= LONGEST_KEY or not all("!" <= char <= "~" for char in key):
         raise InvalidRequestError(
             f"The key has {len(key)} characters; it needs {SHORTEST_KEY} to {LONGEST_KEY} letters, digits or signs of "
@@ -35,7 +35,7 @@ def check_key(key: str) -> str:
 
 
 def find_key(key: str | None, key_file: str | None) -> tuple[str, bool]:
-    """The key that was given, from the file or the environment where not in words, else a new one; whether it is new.
+    """Return the key (as given, or from the file or the environment, or a new one), and whether it is new.
 
     Raises: InvalidRequestError for a file that cannot be read, and as check_key.
     """
@@ -58,7 +58,7 @@ def _read(file: Path) -> str:
 
 
 class KeyCheck:
-    """Whether what a client sends is the key. Holds a digest, so that comparing always takes the same time."""
+    """Compares keys in constant time by their digests."""
 
     def __init__(self, key: str) -> None:
         self._digest = _digest(check_key(key).encode("ascii"))

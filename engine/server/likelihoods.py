@@ -1,6 +1,6 @@
-"""How likely the model held each token of an answer, and which others: noted while tokens are chosen.
+"""Probabilities of an answer's tokens and of their alternatives, recorded while tokens are chosen.
 
-They are the model's own, of its logits as they are: before temperature, penalties and the like.
+They are the model's own: from its logits before temperature, penalties and the like.
 """
 
 from __future__ import annotations
@@ -32,27 +32,34 @@ class Likelihood:
 
 @dataclass(frozen=True)
 class TokenLikelihood(Likelihood):
-    """One of an answer's. start: where its text begins in the answer, in characters. others: the likeliest ones."""
+    """The probabilities of one token in an answer. start: the position of its text, in characters. others: the most
+    likely ones.
+    """
 
     start: int = 0
     others: tuple[Likelihood, ...] = ()
 
 
 class Notes:
-    """Of one answer. `sampler` goes into its generation; `told` gives the tokens whose text has been shown."""
+    """The probabilities of one answer. Use `sampler` for its generation; `told` returns the tokens
+    whose text was sent.
+    """
 
     def __init__(
         self, alternatives: int, spelt: Callable[[int], bytes], stream: TextStream, first_char: int = 0
     ) -> None:
-        """spelt: a token's bytes. stream: as the answer's own, which shows where each token's text begins; the first
-        one's at `first_char`, behind what no token was chosen for."""
+        """spelt: a token's bytes. stream: like the answer's own, to find where each token's text begins; the first at
+        `first_char`, after text without a chosen token.
+        """
         self._alternatives, self._spelt, self._stream = alternatives, spelt, stream
         self._noted: tuple[int, Logits] | None = None  # the token chosen last, and the likelihoods beside it
         self._waiting: list[TokenLikelihood] = []
         self._chars, self._shown_chars = first_char, 0
 
     def sampler(self, config: SamplingConfig) -> Sampler:
-        """As make_sampler's, with a look at what it chooses from. Cost: a pass over the logits for each token."""
+        """Return make_sampler's sampler, which also records what it chooses from. Cost: a pass over the logits for each
+        token.
+        """
         choose = make_sampler(config)
 
         def sample(logits: Logits, history: Sequence[int]) -> int:
@@ -63,7 +70,7 @@ class Notes:
         return sample
 
     def token(self, token: int) -> None:
-        """A token of the answer, just chosen."""
+        """Record a token of the answer."""
         assert self._noted is not None, "the sampler chose it"
         chosen, logprobs = self._noted
         assert chosen == token, "the sampler chose it"
@@ -73,7 +80,9 @@ class Notes:
         self._chars += len(self._stream.push(token))
 
     def told(self, text: str, is_last: bool = False) -> tuple[TokenLikelihood, ...]:
-        """The tokens that this text, which follows what was told before, is of; those of a stop text never are."""
+        """Return the tokens of this text, which follows the previously sent text. Tokens of a stop text are never
+        included.
+        """
         self._shown_chars += len(text)
         everything = is_last and self._shown_chars >= self._chars
         n = sum(everything or token.start < self._shown_chars for token in self._waiting)
@@ -91,7 +100,7 @@ def _log_softmax(logits: Logits) -> Logits:
 
 
 def _likeliest(logprobs: Logits, n: int) -> NDArray[np.int64]:
-    """The ids of the n largest, largest first, the lower id first among equals."""
+    """Return the ids of the n largest, largest first, the lower id first among equals."""
     if not n:
         return np.empty(0, np.int64)
     n = min(n, logprobs.size)

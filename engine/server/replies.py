@@ -1,4 +1,4 @@
-"""Answers in the shape of OpenAI's API: whole, or as the chunks of a stream."""
+"""Answers in the shape of OpenAI's API: complete, or as the chunks of a stream."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _KINDS: dict[tuple[What, bool], str] = {
 
 
 def event(values: dict[str, Any]) -> str:
-    """One event of a stream."""
+    """Return one event of a stream."""
     return f"data: {json.dumps(values, allow_nan=False)}\n\n"
 
 
 class Reply:
-    """To one api_request, by the model of that name."""
+    """The reply to one request, by the model with that name."""
 
     def __init__(self, api_request: ApiRequest, model: str) -> None:
         self._api_request = api_request
@@ -51,7 +51,7 @@ class Reply:
         }
 
     def opening(self) -> dict[str, Any] | None:
-        """The first chunk of a stream; None where there is nothing to say yet."""
+        """Return the first chunk of a stream; None for an empty one."""
         if not self._is_chat:
             return None
         return self._chunk(self._choice({"delta": {"role": "assistant", "content": ""}}, (), None))
@@ -65,7 +65,7 @@ class Reply:
         return self._chunk(self._choice(said, (), end.finish_reason))
 
     def usage(self, end: End) -> dict[str, Any] | None:
-        """The last chunk, where the client wants it."""
+        """Return the last chunk, if the client requested it."""
         return {**self._head, "choices": [], "usage": _usage(end)} if self._api_request.tells_usage else None
 
     def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The addresses of the local API, and how a request becomes a turn in the line and its events a reply."""
+"""The addresses of the local API: requests enter the queue, and their events become responses."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STILL_HERE_EVERY_S = 15.0
-_LONGEST_CLIENT = 60  # characters of what a program calls itself
+_LONGEST_CLIENT = 60  # characters of a client's name
 _GONE = ApiError(499, "client_gone", "The client has gone.")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Routes:
-    """served: the model that answers, None where none is loaded; refused: hears of every failure."""
+    """served: the loaded model, or None; refused: called with every failure."""
 
     def __init__(
         self, line: Line, served: Callable[[], ServedModel | None], refused: Callable[[ApiError], None]
@@ -65,7 +65,7 @@ class Routes:
         return JSONResponse(self._named(request.path_params["name"]).values, headers=reply_headers())
 
     def _named(self, name: str) -> ServedModel:
-        """Raises: ApiError where none is loaded, or another one."""
+        """Raises: ApiError if no model is loaded, or a different one."""
         served = self._served()
         if served is None:
             raise no_model()
@@ -146,7 +146,7 @@ class Routes:
 
 
 class AnswerStream(StreamingResponse):
-    """A stream of events whose turn ends with it, however it ends: also before the first event was asked for."""
+    """A stream of events. Its request ends with it in every case, also before the first event was read."""
 
     def __init__(self, line: Line, turn: Turn, chunks: AsyncIterator[str]) -> None:
         super().__init__(chunks, media_type="text/event-stream", headers=reply_headers())
@@ -174,7 +174,7 @@ async def _whole(turn: Turn, reply: Reply) -> dict[str, Any]:
 
 
 async def _watch(request: Request, turn: Turn) -> None:
-    """Ends the turn when its client goes."""
+    """End the request when its client disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     turn.leave()
@@ -187,6 +187,6 @@ def _failure(told: TurnEvent) -> ApiError:
 
 
 def _client(request: Request) -> str:
-    """What the program calls itself, fit to be shown to people."""
+    """Return the client's name, safe to show."""
     name = re.sub(r"[^ -~]+", " ", request.headers.get("user-agent", "")).strip()
     return name[:_LONGEST_CLIENT]

@@ -1,4 +1,4 @@
-"""The model that is loaded, as the local API shows it."""
+"""The loaded model as the local API shows it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from engine.session.loaded_model import LoadedModel
 
-_STARTED_AT = int(time.time())  # of this process: nobody says when the model was made
+_STARTED_AT = int(time.time())  # of this process, because a model's creation time is unknown
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """What can be asked. folder: the last part of where it lies, which is a name of it too."""
+    """The model's properties. folder: the last part of its path, which is also accepted as a name."""
 
     name: str
     folder: str
@@ -26,12 +26,12 @@ class ServedModel:
 
     @property
     def values(self) -> dict[str, Any]:
-        """As /v1/models lists it."""
+        """Return the model as /v1/models lists it."""
         return {
             "id": self.name, "object": "model", "created": _STARTED_AT, "owned_by": "hearth",
             "max_model_len": self.context,
         }  # fmt: skip
 
     def answers_to(self, name: str) -> bool:
-        """In whatever case."""
+        """Return whether this is the model's name, ignoring case."""
         return name.casefold() in (self.name.casefold(), self.folder.casefold())

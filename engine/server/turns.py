@@ -1,6 +1,6 @@
-"""The line in front of the engine: requests wait here, first come, first served, and their answers go back from here.
+"""The request queue of the engine: first come, first served; events return to the clients through it.
 
-The network's thread puts requests in and listens, the engine's takes them out and tells. Nothing here computes.
+The network's thread adds requests and receives events; the engine's thread takes requests and emits events.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ State = Literal["waiting", "answering", "over"]
 
 @dataclass(frozen=True)
 class Begun:
-    """The engine has taken the api_request up, and its prompt fits."""
+    """The engine has started the request, and its prompt fits."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """More of the answer. tokens: those whose text this is, where probabilities were asked for."""
+    """More of the answer. tokens: those of this text, if probabilities were requested."""
 
     text: str
     tokens: tuple[TokenLikelihood, ...] = ()
@@ -51,10 +51,10 @@ TurnEvent = Begun | Piece | End | ApiError
 
 @dataclass(eq=False)
 class Turn:
-    """A api_request on its way. tell: may be called from any thread; what was told is heard in order."""
+    """A queued or running request. tell: thread-safe; events arrive in order."""
 
     api_request: ApiRequest
-    client: str  # what it calls itself
+    client: str  # the client's own name
     loop: asyncio.AbstractEventLoop
     events: asyncio.Queue[TurnEvent] = field(default_factory=asyncio.Queue)
     state: State = "waiting"
@@ -64,11 +64,11 @@ class Turn:
     def tell(self, event: TurnEvent) -> None:
         try:
             self.loop.call_soon_threadsafe(self.events.put_nowait, event)
-        except RuntimeError:  # the server has been switched off: nobody listens any more
+        except RuntimeError:  # the server was switched off
             self._gone.set()
 
     def leave(self) -> None:
-        """Nobody waits for the answer any more."""
+        """Abandon the answer."""
         self._gone.set()
 
     @property
@@ -77,7 +77,7 @@ class Turn:
 
 
 class Line:
-    """All methods may be called from any thread. changed: called after whatever changed, wake: after a new turn."""
+    """Thread-safe. changed: called after every change, wake: after a new request."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -93,7 +93,7 @@ class Line:
             self._is_open, self.answered = True, 0
 
     def close(self, why: str) -> None:
-        """Whoever waits or is being answered hears why not, and nobody is let in from here on."""
+        """End all requests with this reason, and refuse new ones."""
         with self._lock:
             self._is_open = False
             turns = [*self._waiting, *([] if self._current is None else [self._current])]
@@ -104,7 +104,7 @@ class Line:
         self.changed()
 
     def join(self, turn: Turn) -> None:
-        """Raises: ApiError where the line is full, or closed."""
+        """Raises: ApiError if the queue is full or closed."""
         with self._lock:
             if not self._is_open:
                 raise interrupted("The server is being switched off.")
@@ -119,7 +119,7 @@ class Line:
         self._wake()
 
     def leave(self, turn: Turn) -> None:
-        """Its client is gone, or has heard everything."""
+        """Remove a request whose client left or is done."""
         turn.leave()
         with self._lock:
             if turn in self._waiting:
@@ -127,7 +127,7 @@ class Line:
         self.changed()
 
     def next(self) -> Turn | None:
-        """Whose turn it is; the engine's until `finish`."""
+        """Return the next request, which belongs to the engine until `finish`."""
         with self._lock:
             while self._waiting:
                 turn = self._waiting.popleft()
@@ -140,7 +140,7 @@ class Line:
         return turn
 
     def finish(self, turn: Turn, event: TurnEvent) -> None:
-        """The last that its client hears; changed state first, so that who heard it finds it so."""
+        """Emit the last event. The state changes first, so that the client finds it changed."""
         with self._lock:
             turn.state, self._current = "over", None
             self.answered += isinstance(event, End) and event.finish_reason != "cancelled"
@@ -148,7 +148,7 @@ class Line:
         self.changed()
 
     def described(self) -> list[dict[str, Any]]:
-        """Who talks to the model and who waits to, for people."""
+        """Return the running and queued clients, for display."""
         with self._lock:
             turns = [*([] if self._current is None else [self._current]), *self._waiting]
             return [

@@ -1,1 +1,1 @@
-"""Text to tokens and back: vocabularies, tokenizers, chat templates, and what of a chat fits the context."""
+"""Text to tokens and back: vocabularies, tokenizers, chat templates, and which messages fit the context window."""

@@ -1,4 +1,4 @@
-"""How much of the texts attached to a message the context has room for. It cuts nothing: it says where to cut."""
+"""Determine how much of a message's attached texts fits the context window, and where to cut them. It does not cut."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-CLOSE_ENOUGH = 0.98  # of the tokens there is room for: no further search then
+CLOSE_ENOUGH = 0.98  # of the available tokens: stop searching
 STEPS = 12  # of that search, at most
-LINE_SHARE = 0.1  # of what is kept may be given up for ending with a line or a word
+LINE_SHARE = 0.1  # of what is kept, may be given up to end with a line or a word
 _REMEMBERED = 64  # texts whose tokens are known
 
 
 @dataclass(frozen=True)
 class Portion:
-    """What of a text there is room for."""
+    """The part of a text that fits."""
 
     tokens: int  # of the whole text
     kept_tokens: int
@@ -22,16 +22,16 @@ class Portion:
 
 
 class AttachedTexts:
-    """Counts texts, and remembers how many tokens each has: a text is looked at often while a message is written."""
+    """Counts the tokens of texts and remembers them, because a text is checked often while a message is written."""
 
     def __init__(self, encode: Callable[[str], list[int]]) -> None:
         self._encode = encode
         self._known: dict[bytes, int] = {}
 
     def portions(self, texts: Sequence[str], room: int) -> list[Portion]:
-        """Portions that together have at most `room` tokens: short texts whole, the others an equal share each.
+        """Return portions with at most `room` tokens in all: short texts whole, an equal share for each of the others.
 
-        Cost: every text is encoded once in its life, and what is kept of one that is cut some five times.
+        Cost: each text is encoded once; the kept part of a cut one about five times.
         """
         tokens = [self._tokens(text) for text in texts]
         shares, left = [0] * len(texts), max(room, 0)
@@ -69,7 +69,7 @@ class AttachedTexts:
 
 
 def _whole_words(text: str, end: int) -> int:
-    """The end of the last line, or else of the last word, before `end`, where it is near."""
+    """Return the end of the last line, or else of the last word, before `end`, if it is near."""
     least = end - int(end * LINE_SHARE)
     line = text.rfind("\n", least, end)
     if line >= 0:

@@ -1,7 +1,7 @@
-"""A model's chat template: messages in, the prompt's text out.
+"""A model's chat template: messages in, prompt text out.
 
-It makes no token ids (engine/text/tokenizer.py does). The template is a stranger's program: it runs in the sandbox of
-engine/text/template_sandbox.py, which bounds its time, its output and its memory; every failure is a ChatTemplateError.
+engine/text/tokenizer.py makes token ids. The template is an untrusted program: it runs in the sandbox of
+engine/text/template_sandbox.py, which limits its time, output and memory. Every failure is a ChatTemplateError.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SOURCE_LIMIT_CHARS = 128 << 10  # the largest templates in use have 30 thousand
 
 
 class ChatTemplate:
-    """A template and the two tokens it may name. Compiled when first rendered; renderings take turns.
+    """A template and the two tokens it may name. Compiled at the first rendering; renderings are serialised.
 
-    name: "own" for a model's own, else the built-in one's. stops: texts, or special tokens' texts, that end an answer.
+    name: "own" for a model's own, else the built-in one's. stops: texts, also of special tokens, that end an answer.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class ChatTemplate:
         self._lock = threading.Lock()
 
     def render(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True) -> str:
-        """The prompt for these messages, as transformers' apply_chat_template would write it.
+        """Return the prompt for these messages, as transformers' apply_chat_template would write it.
 
-        Cost: about 60 ms the first time (jinja2 loads), then below 1 ms; at most TIME_LIMIT_S of this thread's CPU
-        time each for compiling and rendering, and OUTPUT_LIMIT_CHARS.
-        Raises: ChatTemplateError, with the template's own words where it called raise_exception.
+        Cost: about 60 ms the first time (jinja2 loads), then below 1 ms; at most TIME_LIMIT_S of this thread's CPU time
+        each for compiling and rendering, and OUTPUT_LIMIT_CHARS. Raises: ChatTemplateError, with the template's message
+        if it called raise_exception.
         """
         with self._lock:
             try:
@@ -87,7 +87,7 @@ class ChatTemplate:
 
 
 def _in_words(error: Exception) -> str:
-    """One sentence for whatever Jinja or the template's own expressions raised."""
+    """Return one sentence for any exception of Jinja or of the template's own expressions."""
     from jinja2 import TemplateSyntaxError
     from jinja2.exceptions import SecurityError
 

@@ -1,7 +1,7 @@
-"""Chat templates for models that bring none, and the choice among them, with its reason in words.
+"""Chat templates for models without one, and the choice among them with its reason.
 
-Each is written as the family's own model card or tokenizer_config has it. Rendering is engine/text/chat_template.py's,
-token ids are engine/text/tokenizer.py's: it takes special tokens from these templates alone, never out of a message.
+Each follows the family's model card or tokenizer_config. engine/text/chat_template.py renders them;
+engine/text/tokenizer.py takes special tokens only from these templates, never from a message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OWN = "own"  # the model's own template, as an override
 ModelKind = Literal["base", "chat"]
 BASE_NOTE = "This is a base model: it continues text rather than answering."
 
-# Where a family has no place for a system message, it goes before the first question.
+# In a family without system messages, the system message precedes the first question.
 _SYSTEM_FIRST = (
     "{% set found = namespace(system='') %}{% for m in messages %}{% if m['role'] == 'system' %}"
     "{% set found.system = m['content'] | trim %}"
@@ -27,7 +27,7 @@ _SYSTEM_FIRST = (
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """One template: its text, who speaks it, and the texts that end an answer."""
+    """A built-in template: its text, the families that use it, and the texts that end an answer."""
 
     title: str
     source: str
@@ -114,7 +114,7 @@ BUILT_IN = {
 }
 TEMPLATE_NAMES = (OWN, *BUILT_IN)
 
-# Marks that only a model of the kind has, as whole tokens.
+# Markers that exist as whole tokens only in models of this kind.
 _BY_MARKS = (
     ("chatml", ("<|im_start|>", "<|im_end|>")),
     ("llama-3", ("<|start_header_id|>", "<|eot_id|>")),
@@ -122,7 +122,7 @@ _BY_MARKS = (
     ("phi-3", ("<|user|>", "<|assistant|>", "<|end|>")),
     ("mistral-instruct", ("[INST]", "[/INST]")),
 )
-# These families' base models have the marks, too, and never learned them.
+# The base models of these families have the markers too, but were not trained on them.
 _MARKS_OF_BASE_MODELS = ("llama-3", "gemma", "mistral-instruct")
 _TRAINED_TO_CHAT = re.compile(r"instruct|chat|assistant|dpo|rlhf|sft|[-_ ]it\b", re.IGNORECASE)
 _BY_NAME = (
@@ -137,9 +137,9 @@ _BY_NAME = (
 
 
 def choose_template(opened_name: str, vocabulary: Vocabulary, override: str | None = None) -> tuple[ChatTemplate, str]:
-    """The template for a model's chats, and why that one: the override, the model's own, by its marks, by its name.
+    """Return the template for a model's chats, and the reason: the override, the model's own, its markers, or its name.
 
-    Raises: InvalidRequestError for an override that is no template's name, or `own` where the model has none.
+    Raises: InvalidRequestError if the override is not a template's name, or is `own` for a model without one.
     """
     if override not in (None, *TEMPLATE_NAMES):
         raise InvalidRequestError(
@@ -158,8 +158,9 @@ def choose_template(opened_name: str, vocabulary: Vocabulary, override: str | No
 
 
 def kind_of(opened_name: str, vocabulary: Vocabulary, override: str | None = None) -> ModelKind:
-    """Whether the model was trained to answer: "base" where it brings no chat template, none was asked for, and neither
-    its tokens nor its name say that it was."""
+    """Return whether the model was trained to answer: "base" if it has no chat template, none was requested, and
+    neither its tokens nor its name indicate it.
+    """
     if vocabulary.chat_template is not None or override is not None or _TRAINED_TO_CHAT.search(opened_name):
         return "chat"
     return "base" if _fitting(opened_name, vocabulary)[0] == "plain" else "chat"
@@ -181,14 +182,14 @@ def _fitting(opened_name: str, vocabulary: Vocabulary) -> tuple[str, str]:
 
 
 def _built_in(name: str, vocabulary: Vocabulary) -> ChatTemplate:
-    """A built-in one begins with BOS only where the model's texts do."""
+    """A built-in template begins with BOS only if the model's texts do."""
     chosen = BUILT_IN[name]
     bos = _text(vocabulary, vocabulary.bos_token_id) if vocabulary.adds_bos else None
     return ChatTemplate(chosen.source, bos, _eos(vocabulary), name=name, stops=chosen.stops)
 
 
 def _own(vocabulary: Vocabulary, source: str) -> ChatTemplate:
-    """A model's own template: the ends of turns that it writes end an answer, too."""
+    """Return a model's own template. The end-of-turn markers that it writes also end an answer."""
     special = _special_texts(vocabulary)
     stops = tuple(end for end in turn_ends(special) if end in source and end in special)
     return ChatTemplate(source, _text(vocabulary, vocabulary.bos_token_id), _eos(vocabulary), name=OWN, stops=stops)

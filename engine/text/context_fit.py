@@ -1,7 +1,7 @@
-"""Which messages of a conversation the context has room for, and which are left out where it is too long for it.
+"""Choose which messages of a conversation fit the context window, and which are left out.
 
 Three policies: "roll" leaves out the oldest, "middle" keeps the first exchange and leaves out what follows it, "stop"
-leaves out nothing and refuses. It reads no tokens itself: whoever asks brings the encoding.
+refuses. The caller provides the encoding.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Encode = Callable[[list[ChatMessage]], list[int]]
 SMALLEST_ANSWER_TOKENS = 16  # a prompt that leaves less is too long
 ANSWER_RESERVE_SHARE = 0.25  # of the context, kept free for the answer when old messages must go
 KEPT_SHARE_AFTER_DROP = 0.75  # drop to this share of the room, so that the next turns find their prefix again
-HEAD_SHARE = 0.5  # of what is then kept, the most that a kept beginning may take
-_LIKELY_CHARS = 2  # a token, or more, in most texts: where there are so few, everything is tried first
+HEAD_SHARE = 0.5  # of what is then kept, the largest share of a kept beginning
+_LIKELY_CHARS = 2  # characters per token, or more, in most texts: a shorter conversation is tried whole first
 _MOST_CHARS = 64  # a token, in any text: what has more is too long without being read
 
 
 def checked_overflow(name: str) -> Overflow:
-    """The policy of that name. Raises: InvalidRequestError."""
+    """Return the policy with this name. Raises: InvalidRequestError."""
     for policy in get_args(Overflow):
         if name == policy:
             return policy  # type: ignore[no-any-return]
@@ -33,14 +33,15 @@ def checked_overflow(name: str) -> Overflow:
 
 
 def most_chars(capacity: int) -> int:
-    """A text with more characters does not fit into a context of so many tokens, whatever it says."""
+    """Return the number of characters that can never fit into a context of this capacity."""
     return capacity * _MOST_CHARS
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A prompt that fits. dropped: messages left out of it; dropped_at: messages before them, instructions not
-    counted; 0 where none were left out."""
+    """A prompt that fits. dropped: messages left out; dropped_at: messages before them, without instructions; 0 if none
+    were left out.
+    """
 
     prompt: list[int]
     dropped: int = 0
@@ -49,27 +50,27 @@ class Fitted:
 
 @dataclass
 class _LeftOut:
-    """What was left out of a prompt: it stays out of the next one, so that their beginnings are the same."""
+    """What was left out of a prompt. The next prompt leaves it out too, so that both begin the same."""
 
     at: int = 0
     messages: list[ChatMessage] = field(default_factory=list)
 
     def still(self, turns: list[ChatMessage], at: int) -> int:
-        """How many of the turns behind `at` were left out last time too."""
+        """Return how many of the turns after `at` were left out last time too."""
         end = at + len(self.messages)
         return len(self.messages) if at == self.at and turns[at:end] == self.messages else 0
 
 
 class ChatRoom:
-    """The room of one context for conversations. Remembers what it left out of the last prompt."""
+    """Fits conversations into one context window. Remembers what it left out of the last prompt."""
 
     def __init__(self, capacity: int) -> None:
-        """capacity: tokens of the context, the answer included."""
+        """capacity: tokens of the context, including the answer."""
         self.capacity = capacity
         self._left_out = _LeftOut()
 
     def most_tokens(self, max_tokens: int | None) -> int:
-        """The longest prompt once messages have to be left out, in tokens; the rest is the answer's."""
+        """Return the longest prompt once messages must be left out, in tokens; the rest is for the answer."""
         reserve = min(max_tokens or self.capacity, int(self.capacity * ANSWER_RESERVE_SHARE))
         return self.capacity - max(reserve, SMALLEST_ANSWER_TOKENS)
 
@@ -80,11 +81,11 @@ class ChatRoom:
         encode: Encode,
         overflow: Overflow = "roll",
     ) -> Fitted:
-        """Token ids of as many of the newest messages as leave room for an answer.
+        """Return the token ids of as many of the newest messages as leave room for an answer.
 
-        The system message stays. What was left out for the last prompt stays out, so that the prefix stays the same
-        from turn to turn; when more must go, enough goes to leave room for several turns.
-        Raises: ContextOverflowError when the last message alone is too long, or with "stop" all of them together.
+        The system message stays. Messages left out of the last prompt stay out, so that the prefix stays the same; if
+        more must go, enough go to leave room for several turns. Raises: ContextOverflowError if the last message alone
+        is too long, or with "stop" all of them together.
         """
         fitted = self.look(messages, max_tokens, encode, overflow)
         if self.is_too_long(fitted):
@@ -101,7 +102,7 @@ class ChatRoom:
     def look(
         self, messages: Sequence[ChatMessage], max_tokens: int | None, encode: Encode, overflow: Overflow = "roll"
     ) -> Fitted:
-        """What `fit` would give now, also where it is too long; nothing is remembered."""
+        """Return what `fit` would return now, even if it is too long; remember nothing."""
         if overflow == "stop":
             return Fitted(encode(self._readable(messages)))
         system, turns = list(messages[: _instructions(messages)]), list(messages[_instructions(messages) :])
@@ -111,11 +112,11 @@ class ChatRoom:
         return self._fit_behind(0, system, turns, room, encode) if head and self.is_too_long(fitted) else fitted
 
     def is_too_long(self, fitted: Fitted) -> bool:
-        """Whether it leaves no room even for a short answer."""
+        """Return whether it leaves no room even for a short answer."""
         return len(fitted.prompt) > self.capacity - SMALLEST_ANSWER_TOKENS
 
     def _readable(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-        """The newest messages, as many as can matter: with those alone the chat is too long, where there are more."""
+        """Return the newest messages that can matter: if there are more, these alone are too long."""
         chars, kept = 0, []
         for message in reversed(messages):
             if chars > most_chars(self.capacity):
@@ -127,9 +128,9 @@ class ChatRoom:
     def _fit_behind(
         self, head: int, system: list[ChatMessage], turns: list[ChatMessage], room: int, encode: Encode
     ) -> Fitted:
-        """The first `head` turns, and as many of the newest as there is room for."""
+        """Return the first `head` turns, and as many of the newest as fit."""
         start = min(head + self._left_out.still(turns, head), max(0, len(turns) - 1))
-        # A kept conversation begins with the person's words, and so does what follows a kept beginning.
+        # A kept conversation begins with a user's message, and so does what follows a kept beginning.
         starts = [start, *(i for i in range(start + 1, len(turns)) if turns[i]["role"] == "user")]
 
         def encode_from(at: int) -> list[int]:
@@ -142,8 +143,9 @@ class ChatRoom:
         return Fitted(prompt, dropped, head if dropped else 0)
 
     def _head(self, system: list[ChatMessage], turns: list[ChatMessage], encode: Encode, room: int) -> int:
-        """How many turns of the beginning stay: the first question and its answer. None where they would leave the
-        others no room."""
+        """Return how many turns of the beginning stay: the first question and its answer. None if they leave no room
+        for others.
+        """
         head = next((i for i in range(1, len(turns)) if turns[i]["role"] == "user"), 0)
         most = room * KEPT_SHARE_AFTER_DROP * HEAD_SHARE
         beginning = [*system, *turns[:head]]
@@ -153,19 +155,18 @@ class ChatRoom:
 
 
 def _instructions(messages: Sequence[ChatMessage]) -> int:
-    """How many messages at the beginning are instructions: one or none."""
+    """Return how many messages at the beginning are instructions: one or none."""
     return int(bool(messages) and messages[0]["role"] == "system")
 
 
 def earliest_that_fits(
     encode_from: Callable[[int], list[int]], count: int, room: int, target: int, likely: bool = False
 ) -> tuple[int, list[int]]:
-    """The first of `count` places to begin at from which the prompt has at most `room` tokens, and that prompt.
+    """Return the first of `count` starting points from which the prompt has at most `room` tokens, and that prompt.
 
-    Where not everything fits, the first with at most `target` tokens; the last place where none has so few.
-    likely: everything probably fits, so that is tried first.
-    Cost: encodes about four times `room` tokens however long the conversation is, because it begins at its end; once
-    what there is, where that fits and is likely to.
+    If not everything fits, the first with at most `target` tokens, or the last one. likely: everything probably fits,
+    so try that first. Cost: encodes about four times `room` tokens for any length of conversation, because it starts at
+    the end; once everything, if that is likely to fit and does.
     """
     if likely and len(everything := encode_from(0)) <= room:
         return 0, everything

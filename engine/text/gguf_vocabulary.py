@@ -1,7 +1,7 @@
-"""Reads the vocabulary inside a GGUF file: SentencePiece's pieces with scores, or GPT-2's with merges.
+"""Read the vocabulary in a GGUF file: SentencePiece's pieces with scores, or GPT-2's with merges.
 
-It encodes and decodes nothing (tokenizer.py does), and reads no file itself: its input is the metadata, or what
-engine/text/older_vocabularies.py writes in its terms. The tokenizers library is loaded when a vocabulary is built.
+tokenizer.py encodes and decodes. The input is the file's metadata, or the equivalent from
+engine/text/older_vocabularies.py. The tokenizers library is loaded when a vocabulary is built.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _SPACE = "\u2581"
 _MAX_CHARSMAP_BYTES = 2 << 20  # the one in use, nmt_nfkc, has a quarter of a megabyte
 _LONG_TEXT = re.compile(rb"[^\0]{129}")  # the longest in use has 33 bytes
 _UNLIKELY_CHARS = 8  # a piece that must not be found in text scores worse than this many of the worst ones
-# Phi-3's markers swallow the white space behind them, and so does its </s>, which is no marker; these do not.
+# Phi-3's markers consume the white space after them, and so does its </s>, which is not a marker; these do not.
 _PHI3_PLAIN = ("<unk>", "<s>", "<|endoftext|>")
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """The parts of the metadata that all kinds share, checked."""
+    """The checked parts of the metadata that all kinds share."""
 
     tokens: list[str]
     types: list[int]
@@ -47,15 +47,15 @@ class _Facts:
 def read_gguf(
     metadata: Mapping[str, Any], origin: str = ORIGIN, swallowing: frozenset[int] | None = None
 ) -> Vocabulary:
-    """The vocabulary inside a GGUF file.
+    """Return the vocabulary in a GGUF file.
 
-    swallowing: the special tokens that take the white space behind them; as the architecture says where None.
-    `tokenizer.ggml.add_eos_token` has no effect: a prompt that ends with the end of text is no beginning of an answer,
-    and chat templates write their own ends.
+    swallowing: special tokens that consume the white space after them; None: those of the architecture.
+    `tokenizer.ggml.add_eos_token` has no effect: a prompt that ends with the end of text cannot start an answer, and
+    chat templates write their own ends.
 
-    Cost: for 256,000 pieces with scores below 1 s, for 32,000 about 0.1 s: tests/benchmarks/vocabularies.py.
-    Raises: ModelFormatError for missing or contradictory entries, UnsupportedModelError for another kind of
-    vocabulary or of splitting; both name what they found.
+    Cost: for 256,000 pieces with scores below 1 s, for 32,000 about 0.1 s: tests/benchmarks/vocabularies.py. Raises:
+    ModelFormatError for missing or contradictory entries, UnsupportedModelError for another kind of vocabulary or of
+    splitting; both name what they found.
     """
     kind = metadata.get("tokenizer.ggml.model")
     if kind is None:
@@ -93,8 +93,11 @@ def _read_byte_level(metadata: Mapping[str, Any], origin: str, swallowing: froze
 
 
 def _read_pieces(metadata: Mapping[str, Any], origin: str, swallowing: frozenset[int]) -> Vocabulary:
-    """SentencePiece's kinds. Byte-pair: of two neighbours, those are joined whose whole has the highest score.
-    Unigram (`t5`): of all ways to cut a text, the one with the highest sum of scores."""
+    """Read SentencePiece's kinds.
+
+    Byte-pair: of all neighbours, the pair whose join has the highest score is joined. Unigram (`t5`): of all ways to
+    cut a text, the one with the highest sum of scores.
+    """
     facts = _facts(metadata, spaced=True)
     scores = _scores(metadata, len(facts.tokens))
     charsmap = _charsmap(metadata)
@@ -138,7 +141,9 @@ def _read_pieces(metadata: Mapping[str, Any], origin: str, swallowing: frozenset
 
 
 def _unigram_entries(facts: _Facts, scores: NDArray[np.float64], ordinary: list[int]) -> list[tuple[str, float]]:
-    """Every piece with its score; those that no text may be cut into score worse than their characters one by one."""
+    """Return every piece with its score. Pieces that no text may be cut into score worse than their
+    single characters.
+    """
     if max(map(len, facts.tokens), default=0) > MAX_PIECE_CHARS:
         raise ModelFormatError(f"A piece of the vocabulary has more than {MAX_PIECE_CHARS} characters.")
     worst = float(scores[ordinary].min()) if ordinary else 0.0
@@ -186,7 +191,7 @@ def _facts(metadata: Mapping[str, Any], spaced: bool = False) -> _Facts:
         raise ModelFormatError(f"The GGUF file's tokenizer.ggml.token_type is no list of {len(tokens)} types.")
     types = list(types)
     if spaced and USER_DEFINED in types:
-        # What stands for spaces in a piece that a person's text is searched for must be spaces there, too.
+        # The stand-in for spaces in a piece must be a space when a user's text is searched for it.
         tokens = [
             text.replace(_SPACE, " ") if kind == USER_DEFINED else text
             for text, kind in zip(tokens, types, strict=True)
@@ -197,7 +202,7 @@ def _facts(metadata: Mapping[str, Any], spaced: bool = False) -> _Facts:
         repeated = {i: by_text[text] for i, text in enumerate(tokens) if by_text[text] != i}
     bos = _gguf_id(metadata, "tokenizer.ggml.bos_token_id", len(tokens))
     ends = _ends(metadata, len(tokens))
-    # Files of 2023 call every token ordinary, and some call the marks of a chat a person's own.
+    # Files of 2023 mark every token as ordinary, and some mark the markers of a chat as user-defined.
     special = {
         i
         for i, (text, kind) in enumerate(zip(tokens, types, strict=True))
@@ -212,7 +217,7 @@ def _facts(metadata: Mapping[str, Any], spaced: bool = False) -> _Facts:
 
 
 def _ends(metadata: Mapping[str, Any], n_tokens: int) -> list[int]:
-    """The tokens that end an answer, each named alone or several in a list."""
+    """Return the tokens that end an answer, each named alone or several in a list."""
     found: list[int] = []
     for name in ("eos_token_id", "eot_token_id", "eom_token_id", "eos_token_ids", "eog_token_ids"):
         key = f"tokenizer.ggml.{name}"
@@ -232,7 +237,7 @@ def _swallowing_of(metadata: Mapping[str, Any]) -> frozenset[int]:
 
 
 def _added(facts: _Facts, swallowing: frozenset[int]) -> list[Any]:
-    """The tokens that are found in text before anything is merged."""
+    """Return the tokens that are found in text before any merging."""
     from tokenizers import AddedToken
 
     return [
@@ -243,10 +248,10 @@ def _added(facts: _Facts, swallowing: frozenset[int]) -> list[Any]:
 
 
 def _charsmap(metadata: Mapping[str, Any]) -> bytes:
-    """SentencePiece's table for rewriting characters; empty where text is taken as it is.
+    """Return SentencePiece's table for rewriting characters; empty if text is unchanged.
 
-    Its size and that of a search tree come first, then the texts to put in, each up to a zero byte. How long one may be
-    is checked here: a table could make megabytes of every character.
+    It starts with its size and that of a search tree, followed by zero-terminated replacements. Their lengths are
+    checked here, because a table could make megabytes of every character.
     """
     value = metadata.get("tokenizer.ggml.precompiled_charsmap")
     if value is None:
@@ -267,7 +272,7 @@ def _charsmap(metadata: Mapping[str, Any]) -> bytes:
 
 
 def _chat_template(metadata: Mapping[str, Any]) -> str | None:
-    """The one for plain chats; those for tools and documents have names behind this key."""
+    """Return the template for plain chats; those for tools and documents have longer keys."""
     template = metadata.get("tokenizer.chat_template")
     return template if isinstance(template, str) else None
 
@@ -304,7 +309,7 @@ def _strings(metadata: Mapping[str, Any], key: str) -> list[str]:
 
 
 def _merges(lines: list[str]) -> list[tuple[str, str]]:
-    """Each line's two pieces."""
+    """Return each line's two pieces."""
     pairs = [(left, right) for left, _, right in (line.partition(" ") for line in lines)]
     if not all(left and right for left, right in pairs):
         wrong = next(line for line, (left, right) in zip(lines, pairs, strict=True) if not (left and right))

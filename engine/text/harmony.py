@@ -1,7 +1,7 @@
-"""Harmony, the format that gpt-oss answers in: messages on channels, of which one is the answer.
+"""Harmony, the answer format of gpt-oss: messages on channels, of which one is the answer.
 
 A reply begins with its header: "<|channel|>analysis<|message|>" for a thought, "<|channel|>final<|message|>" for the
-answer. Everything beyond this module reads thoughts between <think> marks, as most models write them.
+answer. All other modules read thoughts between <think> marks, as most models write them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _OPEN, _CLOSE = "<think>", "</think>"
 
 
 def speaks_harmony(special: Collection[str]) -> bool:
-    """Whether a vocabulary with these special tokens is Harmony's."""
+    """Return whether a vocabulary with these special tokens uses Harmony."""
     return set(special) >= _MARKS
 
 
 class HarmonyStream(TextStream):
-    """A TextStream that leaves out the headers of messages and puts thoughts between <think> marks.
+    """A TextStream that omits message headers and puts thoughts between <think> marks.
 
     bytes_of: none for special tokens. mark_of: the text of a special token, "" for any other.
     """
@@ -58,7 +58,7 @@ class HarmonyStream(TextStream):
         return rest if self._header is None else ""
 
     def _begin(self) -> str:
-        """The text between two messages, at the end of the second one's header."""
+        """Return the text between two messages, at the end of the second one's header."""
         header, self._header = self._header or "", None
         channel = header.rpartition(CHANNEL)[2].strip().partition(" ")[0]
         followed, self._has_ended = self._has_ended, False
@@ -69,7 +69,7 @@ class HarmonyStream(TextStream):
 
 
 def continued(said: str) -> list[tuple[str, bool]]:
-    """The beginning of a reply, as HarmonyStream gives it, in Harmony again: texts, and whether each is a mark."""
+    """Return the beginning of a HarmonyStream's reply in Harmony again: texts, and whether each is a marker."""
     if not said:
         return []
     thought, closed, answer = said.removeprefix(_OPEN).partition(_CLOSE)

@@ -1,8 +1,8 @@
 """Vocabularies of model directories without tokenizer.json: SentencePiece's tokenizer.model, or vocab.json with
 merges.txt.
 
-It says what they hold in the terms of a GGUF file's metadata, as converters do, and gguf_vocabulary.py builds
-the vocabulary from that. Tokens that were added later are in tokenizer_config.json or added_tokens.json beside them.
+Returns their contents as the metadata of a GGUF file, as converters do; gguf_vocabulary.py builds the vocabulary. Added
+tokens are in tokenizer_config.json or added_tokens.json next to them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from engine.text.vocabulary import Vocabulary, chat_template_of, is_marker, read
 _MAX_TOKENS = 400_000  # as of SentencePiece's; the largest in use have 262,144
 _MAX_MERGES = 1 << 20
 _NAMED_TOKENS = ("bos", "eos", "unk", "pad")
-# GPT-2's kind: whose tokenizer it is -> how it splits, in the words of tokenizer.ggml.pre.
+# GPT-2's kind: the tokenizer's class -> its splitting rule, by the names of tokenizer.ggml.pre.
 _SPLITTING_OF_CLASS = {"GPT2Tokenizer": "gpt-2", "Qwen2Tokenizer": "qwen2"}
 
 
 def read_sentencepiece(tokenizer_model: Path, tokenizer_config: Path | None) -> Vocabulary:
-    """The vocabulary of a directory that has SentencePiece's own file.
+    """Return the vocabulary of a directory with SentencePiece's own file.
 
-    Raises: ModelFormatError for a missing or damaged file, UnsupportedModelError for a kind that Hearth does not
-    tokenize by, TokenizerMismatchError where the configuration names tokens that the file lacks.
+    Raises: ModelFormatError for a missing or damaged file, UnsupportedModelError for an unsupported kind,
+    TokenizerMismatchError if the configuration names tokens that the file lacks.
     """
     model = parse_sentencepiece(_read_bytes(tokenizer_model), str(tokenizer_model))
     config = _config(tokenizer_config)
@@ -45,7 +45,7 @@ def read_sentencepiece(tokenizer_model: Path, tokenizer_config: Path | None) -> 
         "tokenizer.ggml.add_space_prefix": prefix if isinstance(prefix, bool) else model.adds_prefix,
         "tokenizer.ggml.remove_extra_whitespaces": model.collapses_spaces,
         "tokenizer.ggml.precompiled_charsmap": model.charsmap,
-        # As the classes of transformers do that read such files.
+        # As the classes of transformers that read such files.
         "tokenizer.ggml.add_bos_token": model.kind == "bpe",
         **_ids_of(tokens, tokenizer_model, config, ids, str(tokenizer_config)),
     }
@@ -53,7 +53,7 @@ def read_sentencepiece(tokenizer_model: Path, tokenizer_config: Path | None) -> 
 
 
 def read_pair(vocab_json: Path, merges_txt: Path, tokenizer_config: Path | None) -> Vocabulary:
-    """The vocabulary of an older directory, such as GPT-2's and OPT's: GPT-2's kind, in two files.
+    """Return the vocabulary of an older directory, such as GPT-2's and OPT's, in two files.
 
     Raises: as read_sentencepiece.
     """
@@ -76,7 +76,7 @@ def read_pair(vocab_json: Path, merges_txt: Path, tokenizer_config: Path | None)
         named = token_text_of(config.get(f"{name}_token"), f"{name}_token", str(tokenizer_config))
         if named in entries:
             types[entries[named]] = CONTROL
-    # By line feeds alone: a token may hold other signs that end lines.
+    # Split at line feeds only: a token may contain other line separators.
     listed = read_text(merges_txt)
     if (count := listed.count("\n")) > _MAX_MERGES:
         raise ModelFormatError(f"{merges_txt} has {count} lines; at most {_MAX_MERGES} are accepted.")
@@ -110,7 +110,7 @@ def _read_bytes(path: Path) -> bytes:
 def _ids_of(
     tokens: list[str], path: Path, config: Mapping[str, Any], ids: Mapping[str, int], config_path: str
 ) -> dict[str, Any]:
-    """The entries that name tokens, and the chat template; `ids` are those of the vocabulary's own file."""
+    """Return the entries that name tokens, and the chat template; `ids` are those of the vocabulary's own file."""
     by_text = {text: i for i, text in reversed(list(enumerate(tokens)))}
     found: dict[str, Any] = {}
     for name in ("bos", "eos"):
@@ -129,7 +129,7 @@ def _ids_of(
 
 
 def _overlay(tokens: list[str], types: list[int], path: Path, config: Mapping[str, Any]) -> frozenset[int]:
-    """Puts the tokens that were added later where they belong; those back that take the white space behind them."""
+    """Insert the tokens that were added later; return those that consume the white space after them."""
     swallowing = set()
     beside = path.with_name("added_tokens.json")
     if beside.is_file():
@@ -154,7 +154,7 @@ def _place(tokens: list[str], types: list[int], token_id: int, text: str, specia
 
 
 def _extend(tokens: list[str], types: list[int], token_id: int) -> None:
-    """Rows that nobody names are padding."""
+    """Fill unnamed rows with padding."""
     for i in range(len(tokens), token_id + 1):
         tokens.append(f"[PAD{i}]")
         types.append(UNUSED)

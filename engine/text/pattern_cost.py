@@ -1,7 +1,7 @@
-"""Whether a pattern of a tokenizer.json costs much more than the text is long: such a one is refused, not run.
+"""Refuse patterns of a tokenizer.json whose cost grows much faster than the text.
 
-Patterns that published families cut by are known (engine/text/splitting.py) and pass. Another is tried on texts of two
-lengths. The regex engine gives up by itself after ten million steps, so each try is bounded.
+Patterns of published families (engine/text/splitting.py) are accepted. Others are tried on texts of two lengths. The
+regex engine gives up after ten million steps, so each try is bounded.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Cost = Callable[[str, str], float]  # (pattern, text) -> seconds; infinite where
 
 
 def cost_of(pattern: str, text: str) -> float:
-    """Seconds of this thread that cutting the text by the pattern takes.
+    """Return the seconds of this thread's CPU time to split the text by the pattern.
 
-    Raises: ValueError for what is no pattern.
+    Raises: ValueError for an invalid pattern.
     """
     from tokenizers import Regex, pre_tokenizers
 
@@ -48,7 +48,7 @@ def cost_of(pattern: str, text: str) -> float:
 def check_patterns(parts: object, origin: str, cost: Cost = cost_of) -> None:
     """Refuse a normalizer or pre-tokenizer with a pattern whose cost outgrows the text.
 
-    parts: as the JSON has them. Raises: UnsupportedModelError.
+    parts: as in the JSON. Raises: UnsupportedModelError.
     """
     found = set(_patterns(parts)) - known_patterns() - _PUBLISHED
     if len(found) > _MOST_PATTERNS:
@@ -82,7 +82,7 @@ def _patterns(part: object, depth: int = 0) -> Iterator[str]:
 
 
 def _texts(pattern: str, until: float) -> Iterator[tuple[str, str]]:
-    """What to repeat and what to end with: letters of several kinds, and those that the pattern names, pairs too."""
+    """Yield what to repeat and what to end with: letters of several kinds, and those in the pattern, also in pairs."""
     own = "".join(dict.fromkeys(re.sub(r"\\.", "", pattern)))[:16]
     for unit in dict.fromkeys([*" \naA1!漢", *own, "a ", "a1", *(own[i : i + 2] for i in range(len(own) - 1))]):
         for end in ("", "x", "!", "!" + own):  # all letters that a match needs are there, and there is none before

@@ -1,7 +1,7 @@
-"""SentencePiece's scores as a list of merges, which is what the tokenizers library joins pieces by.
+"""SentencePiece's scores as a list of merges, by which the tokenizers library joins pieces.
 
-It knows no files and builds no tokenizer (gguf_vocabulary.py does). Pieces are looked up by hashes of all their
-prefixes and suffixes at once in NumPy, because a vocabulary of 256,000 pieces has millions of cuts.
+gguf_vocabulary.py builds the tokenizer. Pieces are looked up by hashes of all their prefixes and suffixes at once in
+NumPy, because a vocabulary of 256,000 pieces has millions of cuts.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _I64 = NDArray[np.int64]
 def merges_from_scores(
     tokens: list[str], scores: Sequence[float] | NDArray[np.float64], mergeable: list[int]
 ) -> list[tuple[str, str]]:
-    """The merges that join pieces in the order of their scores, the best first.
+    """Return the merges that join pieces in the order of their scores, the best first.
 
-    A piece can be joined from several pairs; all are listed, the longest left part first: SentencePiece joins equal
-    scores from the left, so that long left parts are what it leaves.
+    A piece can be joined from several pairs; all are listed, the longest left part first, because SentencePiece joins
+    equal scores from the left.
 
-    Cost: O(characters of all pieces); 256,000 pieces take about 0.3 s.
-    Raises: ModelFormatError for a piece of absurd length.
+    Cost: O(characters of all pieces); 256,000 pieces take about 0.3 s. Raises: ModelFormatError for an implausibly long
+    piece.
     """
     order = np.asarray(mergeable, np.int64)
     order = order[np.argsort(-np.asarray(scores, np.float64)[order], kind="stable")]
@@ -50,7 +50,7 @@ def merges_from_scores(
     for batch in _batches(texts, powers, inverses):
         n_cuts = batch.ends - batch.starts - 1
         piece = np.repeat(np.arange(n_cuts.size), n_cuts)
-        # Where a cut lies, counted back from the piece's end.
+        # The position of a cut, counted from the piece's end.
         back = np.arange(piece.size) - np.repeat(np.cumsum(n_cuts) - n_cuts, n_cuts) + 1
         cuts = batch.ends[piece] - back
         left = index.find(batch.between(batch.starts[piece], cuts))
@@ -64,20 +64,21 @@ def merges_from_scores(
 
 
 class _Index:
-    """Hashes of pieces -> their places. Two pieces of one hash would take a file made for it, which the tokenizers
-    library then refuses, since their join is no piece."""
+    """Hashes of pieces -> their indices. Only a malicious file has two pieces with one hash; the tokenizers library
+    then refuses it, since their join is not a piece.
+    """
 
     def __init__(self, hashes: _U64) -> None:
         self._hashes = hashes
         self._table = np.full(1 << _TABLE_BITS, -1, np.int32)
         self._table[_slot(hashes)] = np.arange(hashes.size)
-        # Of pieces with the same slot, the table knows one.
+        # The table has one of the pieces with the same slot.
         lost = np.flatnonzero(self._table[_slot(hashes)] != np.arange(hashes.size))
         self._lost = lost[np.argsort(hashes[lost])]
         self._lost_hashes = hashes[self._lost]
 
     def find(self, hashes: _U64) -> _I64:
-        """The place of each, or -1."""
+        """Return the index of each, or -1."""
         places = self._table[_slot(hashes)].astype(np.int64)
         others = np.flatnonzero((places >= 0) & (self._hashes[places] != hashes))
         if others.size:
@@ -91,7 +92,7 @@ class _Index:
 
 @dataclass(frozen=True)
 class _Batch:
-    """Some pieces end to end: where each starts and ends, and the sums that hash any stretch of them."""
+    """Concatenated pieces: where each starts and ends, and the sums for the hash of any range."""
 
     starts: _I64
     ends: _I64
@@ -99,7 +100,7 @@ class _Batch:
     inverses: _U64
 
     def between(self, first: _I64, last: _I64) -> _U64:
-        """A hash of the characters from first to last, the same wherever they stand."""
+        """Return a hash of the characters from first to last, independent of their position."""
         return (self.sums[last] - self.sums[first]) * self.inverses[first]
 
 

@@ -1,7 +1,7 @@
-"""Reads a `tokenizer.model`, SentencePiece's file, which is a protobuf message: the pieces and how text is prepared.
+"""Read a `tokenizer.model`, SentencePiece's file: a protobuf message with the pieces and the preparation of text.
 
-It builds no tokenizer (older_vocabularies.py has one built). Only the messages that SentencePiece defines are
-looked into, so nothing nests; every length is checked against what holds it, and every list has a bound.
+older_vocabularies.py builds a tokenizer from it. Only messages that SentencePiece defines are parsed, so there is no
+nesting; every length and list is bounded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NORMAL, _LAST_TYPE = 1, 6
 
 @dataclass
 class SentencePieceModel:
-    """What the file says. Types are numbered as GGUF numbers them: GGUF took the numbers from here."""
+    """The contents of the file. Types have the numbers of GGUF, which took them from here."""
 
     tokens: list[str] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
@@ -37,10 +37,9 @@ class SentencePieceModel:
 
 
 def parse_sentencepiece(data: bytes, origin: str) -> SentencePieceModel:
-    """The model in the bytes of a file.
+    """Return the model in the bytes of a file.
 
-    Cost: about 2 us a piece.
-    Raises: ModelFormatError for damage, UnsupportedModelError for a kind that Hearth does not tokenize by.
+    Cost: about 2 us per piece. Raises: ModelFormatError for damage, UnsupportedModelError for an unsupported kind.
     """
     try:
         return _parse(data)
@@ -49,7 +48,7 @@ def parse_sentencepiece(data: bytes, origin: str) -> SentencePieceModel:
 
 
 class _Damage(Exception):  # noqa: N818 - never leaves this module
-    """What is wrong, as the end of a sentence."""
+    """Damage, as the end of a sentence."""
 
 
 def _parse(data: bytes) -> SentencePieceModel:
@@ -130,8 +129,9 @@ def _counted(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]
 
 
 def _fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(number, kind, value) of each field: a varint's value, or where a fixed-size number starts, or for a stretch
-    of bytes its start and length in one number."""
+    """Yield (number, kind, value) of each field: a varint's value, the start of a fixed-size number, or for bytes their
+    start and length in one number.
+    """
     at = start
     while at < end:
         key, at = _varint(data, at, end)
@@ -176,6 +176,6 @@ def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def _int32(value: int) -> int:
-    """Negative numbers are written as if they had 64 bits."""
+    """Negative numbers are stored as 64 bits."""
     value &= 0xFFFFFFFF
     return value - (1 << 32) if value >> 31 else value

@@ -1,8 +1,7 @@
-"""How byte-level vocabularies cut text into words before merging: one rule per name that GGUF files give.
+"""How byte-level vocabularies split text into words before merging: one rule per name in GGUF files.
 
-The rules are those of the families' own tokenizer.json files, put together from the tokenizers library's parts, so
-that both routes give the same ids; for families that are rare, those that llama.cpp applies to the same name. It reads
-no files (engine/text/gguf_vocabulary.py does).
+The rules are those of the families' own tokenizer.json files, built from the tokenizers library's parts, so that both
+routes give the same ids; for rare families, those that llama.cpp applies for the same name.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ _GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+
 
 
 def _letters(ranges: str) -> str:
-    """A class of characters from their numbers: some of them look like others or would be composed by an editor."""
+    """Return a character class from code points: some look like others or would be composed by an editor."""
     pairs = (part.partition("-") for part in ranges.split())
     return "".join(rf"\x{{{first}}}-\x{{{last or first}}}" for first, _, last in pairs)
 
 
 # fmt: off
-# The letters that DeepSeek's first models know to have an upper and a lower case.
+# The letters for which DeepSeek's first models know an upper and a lower case.
 _CASED = _letters(
     "41-5A 61-7A B5 C0-D6 D8-F6 F8-1BA 1BC-1BF 1C4-293 295-2AF 370-373 376-377 37B-37D 37F 386 388-38A 38C 38E-3A1 "
     "3A3-3F5 3F7-481 48A-52F 531-556 10A0-10C5 13A0-13F5 13F8-13FD 1C90-1CBA 1CBD-1CBF 1D00-1D2B 1D6B-1D77 1D79-1D9A "
@@ -53,8 +52,9 @@ _BLOOM_WORDS = " ?[^" + r"\s(|.,!?" + _letters("2026 3002 FF0C 3001 964 6D4 60C"
 
 @dataclass(frozen=True)
 class Splitting:
-    """One rule: patterns, each cutting what the ones before it left whole. Without any, GPT-2's own applies, after
-    `digits` and punctuation are set apart."""
+    """A splitting rule: patterns, each applied to what the previous ones left whole. Without any, GPT-2's own applies,
+    after `digits` and punctuation are separated.
+    """
 
     patterns: tuple[str, ...] = ()
     digits: Literal["with letters' rule", "each", "threes"] = "with letters' rule"
@@ -63,7 +63,7 @@ class Splitting:
     adds_bos: bool = False  # where the file does not say
 
     def parts(self) -> tuple[Any, Any]:
-        """The normalizer (or None) and the pre-tokenizer, as the tokenizers library has them."""
+        """Return the normalizer (or None) and the pre-tokenizer of the tokenizers library."""
         from tokenizers import Regex, normalizers, pre_tokenizers
 
         def byte_level(use_regex: bool) -> Any:
@@ -108,7 +108,7 @@ DEEPSEEK_CODER = Splitting((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", f"[{_EAST_ASI
 DEEPSEEK_V3 = Splitting((r"\p{N}{1,3}", f"[{_HAN_AND_KANA}]+", _MARKS_AND_WORDS))
 BLOOM = Splitting((_BLOOM_WORDS,))
 VIKING = Splitting((_BLOOM_WORDS, r"\p{N}"))
-# What llama.cpp cuts by where a file does not name its rule.
+# The rule of llama.cpp for files that name none.
 UNNAMED = Splitting((r"[\p{P}$+<=>^~|]+", _GPT2_WORDS, r"\p{N}+", "[0-9][0-9][0-9]"))
 
 _BY_RULE = (
@@ -132,7 +132,7 @@ _BY_RULE = (
 )
 _NAMED = {name: rule for rule, names in _BY_RULE for name in names.split()}
 _UNNAMED = (None, "", "default")
-# Files of 2023 give no name; then the architecture says whose vocabulary it is.
+# Files of 2023 have no name; then the architecture determines the rule.
 _BY_ARCHITECTURE = {
     "opt": OPT,
     "falcon": FALCON,
@@ -149,9 +149,9 @@ _BY_ARCHITECTURE = {
 
 
 def splitting_of(metadata: Mapping[str, Any]) -> tuple[Splitting, str]:
-    """The rule that a GGUF file's vocabulary is cut by, and a note for the person where it is a guess.
+    """Return the splitting rule of a GGUF file's vocabulary, and a note for the user if it is a guess.
 
-    Raises: UnsupportedModelError with the name that Hearth does not know.
+    Raises: UnsupportedModelError with the unknown name.
     """
     name = metadata.get("tokenizer.ggml.pre")
     if name in _UNNAMED:
@@ -173,5 +173,5 @@ def splitting_of(metadata: Mapping[str, Any]) -> tuple[Splitting, str]:
 
 
 def known_patterns() -> frozenset[str]:
-    """Every pattern of the table: published families cut by them."""
+    """Return every pattern of the table, all from published families."""
     return frozenset(pattern for rule in (*_NAMED.values(), UNNAMED) for pattern in rule.patterns)

@@ -1,6 +1,6 @@
-"""What one rendering of a chat template may spend: time, text, memory, and steps of a call that nothing can interrupt.
+"""Limits of one rendering of a chat template: time, text, memory, and steps of calls that cannot be interrupted.
 
-It counts plain values and knows nothing of templates; engine/text/template_sandbox.py asks it at every operation.
+It counts plain values; engine/text/template_sandbox.py calls it at every operation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 class Budget:
-    """What one rendering may still spend.
+    """The remaining budget of a rendering.
 
     seconds: CPU time of this thread; chars: written, and the size of one value.
     """
@@ -35,11 +35,11 @@ class Budget:
 
     @property
     def most_items(self) -> int:
-        """How many items a list may have, and one more, with which `weigh` refuses it."""
+        """Return the most items of a list, plus one, with which `weigh` refuses it."""
         return self._chars // ITEM_WEIGHT + 1
 
     def tick(self, chars: int = 0) -> None:
-        """A checkpoint; `chars` of text are about to be written."""
+        """Check the limits; `chars` of text are about to be written."""
         self._written += chars
         if self._written > self._chars:
             raise ChatTemplateError(f"The model's chat template writes more than {self._chars} characters.")
@@ -54,7 +54,7 @@ class Budget:
             )
 
     def allow_search(self, length: int, sought: int) -> None:
-        """Refuse a search that could compare every place of a text with every character of the other."""
+        """Refuse a search that could compare every position of a text with every character of the other."""
         if length * sought > _MOST_STEPS:
             raise ChatTemplateError(
                 f"The model's chat template searches {length} characters for {sought}; their product may be "
@@ -66,7 +66,7 @@ class Budget:
         raise ChatTemplateError("The model's chat template computes a number with more than 1200 digits.")
 
     def made(self, value: _T) -> _T:
-        """The value itself, once its memory is counted: a container with the texts in it, which may be new too."""
+        """Return the value after counting its memory, including the texts in a container."""
         if isinstance(value, (str, list, tuple, set, frozenset, dict)):
             n_bytes = sys.getsizeof(value)
             if isinstance(value, (list, tuple, set, frozenset)):
@@ -79,16 +79,16 @@ class Budget:
         return value
 
     def watched(self, items: Iterator[_T]) -> Iterator[_T]:
-        """The same items, with a checkpoint at each."""
+        """Yield the items, with a checkpoint at each."""
         for item in items:
             self.tick()
             yield item
 
     def weigh(self, value: object, *, printable: bool = False) -> int:
-        """The size of a value as if printed, shared parts counted each time they appear.
+        """Return the size of a value as if printed; shared parts count each time they appear.
 
-        Cost: at most chars / 16 steps. `printable` refuses namespaces, which can hold one another and so
-        hide any amount of text.
+        Cost: at most chars / 16 steps. `printable` refuses namespaces, which can contain one another and so hide any
+        amount of text.
         """
         total, left = 0, [value]
         while left:
@@ -119,7 +119,7 @@ class Budget:
         return total
 
     def collect(self, items: Iterator[Any]) -> list[Any]:
-        """The iterator's items as a list that stays within the limits while it grows."""
+        """Return the iterator's items as a list, within the limits while it grows."""
         kept: list[Any] = []
         total = 0
         for item in items:

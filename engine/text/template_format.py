@@ -1,6 +1,6 @@
-"""str.format and str.format_map for chat templates: Jinja's sandboxed formatter, bounded in width and in size.
+"""str.format and str.format_map for chat templates: Jinja's sandboxed formatter, with limits on width and size.
 
-Attributes and items that a format string names pass through the sandbox, as in any expression of a template.
+Attributes and items in a format string pass through the sandbox, as in any expression of a template.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class BoundedFormatter(SandboxedFormatter):
         return super().convert_field(value, conversion)
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        # Python has put in the widths that the format string takes from its arguments before it calls this.
+        # Python has inserted the widths from the arguments before it calls this.
         if _WIDE.search(format_spec):
             raise ChatTemplateError("The model's chat template formats with a width of more than 999 characters.")
         text: str = super().format_field(value, format_spec)

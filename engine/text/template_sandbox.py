@@ -1,16 +1,15 @@
-"""The Jinja environment in which a model's chat template runs: a program by a stranger, bounded in time and memory.
+"""The Jinja environment of a model's chat template: an untrusted program, limited in time and memory.
 
-It knows nothing of messages or tokens (engine/text/chat_template.py does), and is imported only when a template is
-rendered, because it needs jinja2. Three walls:
+It is imported only when a template is rendered, because it needs jinja2. Three barriers:
 
 - Names: Jinja's immutable sandbox, a closed list of filters, methods and globals, no underscore attributes, no files.
-- Time: every loop body, macro body, call, filter, test, comparison and operator passes a checkpoint, put into the
-  template's syntax tree before it is compiled. That works in any thread and beside a debugger or coverage, which a
-  trace function would not, and costs 1 us. The clock is the thread's CPU time: a busy machine fails no honest template.
-  Nothing can interrupt a search inside a text or arithmetic on a long number, so their lengths are bounded beforehand.
-- Memory: nothing is built before its size is known. Values are weighed as if printed, so that lists which hold the
-  same list many times over count each time; the written text is counted where it is written, and so is every byte
-  that was ever allocated, since no sandbox sees which values a template still holds.
+- Time: every loop body, macro body, call, filter, test, comparison and operator has a checkpoint, inserted into the
+  template's syntax tree before it is compiled. This works in any thread and with a debugger or coverage, unlike a trace
+  function, and costs 1 us. The clock is the thread's CPU time, so a busy machine fails no honest template. A search in a
+  text or arithmetic on a long number cannot be interrupted, so their lengths are limited beforehand.
+- Memory: the size of every value is known before it is built. Values are weighed as if printed, so that lists which
+  contain the same list many times count each time. Written text and every allocated byte are counted, because a sandbox
+  cannot see which values a template still holds.
 
 engine/text/template_budget.py does the counting.
 """
@@ -38,11 +37,11 @@ from engine.errors import ChatTemplateError
 from engine.text.template_budget import ITEM_WEIGHT, MAX_INT_BITS, Budget
 from engine.text.template_format import BoundedFormatter
 
-# A width or precision of four digits or from an argument, behind a key or not; and keys with brackets in them.
+# A width or precision of four digits or from an argument, with or without a key; and keys with brackets in them.
 _WIDE_FORMAT = re.compile(r"%(\([^()]*\))?[^a-zA-Z%(]*(\*|\d{4})|%\([^()]*\(")
-# These only look at the outside of a value or hand on a part of it: weighing a long chat for each would be quadratic.
+# These only inspect a value or return a part of it: weighing a long chat for each would be quadratic.
 _CHEAP_FILTERS = frozenset({"count", "d", "default", "first", "last", "length"})
-# Searches that take the product of two lengths at worst, by the name of the method or filter.
+# Searches whose worst case is the product of two lengths, by the name of the method or filter.
 _SEARCHES = frozenset({
     "count", "find", "index", "lstrip", "partition", "replace", "rfind", "rindex", "rpartition", "rsplit", "rstrip",
     "split", "strip", "trim",
@@ -83,7 +82,7 @@ _METHODS: dict[type, frozenset[str]] = {
 
 
 class _GenerationTag(Extension):
-    """`{% generation %}` marks what a training run learns from; here its body simply stands."""
+    """`{% generation %}` marks what a training run learns from; here its body is rendered as it is."""
 
     tags = {"generation"}  # noqa: RUF012 - Jinja's own declaration
 
@@ -93,7 +92,7 @@ class _GenerationTag(Extension):
 
 
 class _Checkpoints(NodeTransformer):
-    """Puts a checkpoint wherever a template can spend time or grow a value out of the sandbox's sight."""
+    """Inserts a checkpoint wherever a template can spend time or grow a value unseen by the sandbox."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - Jinja's spelling
         return self._with_tick(node)
@@ -144,7 +143,7 @@ def _call(name: str, args: list[nodes.Expr], lineno: int) -> nodes.Call:
 
 
 class _TimedCodeGenerator(CodeGenerator):
-    """Compiling a huge template takes time as well."""
+    """Limits the time to compile a huge template."""
 
     def visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> Any:
         self.environment.tick()  # type: ignore[attr-defined]
@@ -158,7 +157,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "-", "*", "/", "//", "**", "%"})
 
     def __init__(self, budget: Budget) -> None:
-        # trim_blocks and lstrip_blocks as transformers sets them: templates are written against that.
+        # trim_blocks and lstrip_blocks as in transformers, for which templates are written.
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
@@ -219,7 +218,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         raise SecurityError(f"{type(obj).__name__}.{attribute} is not for templates")
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """str.format and str.format_map, within the limits; other methods are is_safe_attribute's."""
+        """Return str.format and str.format_map with limits; is_safe_attribute handles other methods."""
         text, name = getattr(value, "__self__", None), getattr(value, "__name__", "")
         if type(text) is not str or name not in ("format", "format_map"):
             return None
@@ -261,7 +260,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return self._result(super().call(context, obj, *args, **kwargs), receiver)
 
     def _result(self, result: Any, given: Any) -> Any:
-        """What a call or filter returned: weighed, counted where it is new, and watched where it is still to come."""
+        """Return the result of a call or filter: weighed, counted if it is new, and watched if it is an iterator."""
         if isinstance(result, Iterator):
             return self.budget.watched(result)
         if isinstance(result, (str, list, tuple, dict, set, int)):
@@ -314,7 +313,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return guarded
 
     def _checked_arguments(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """The arguments with iterators turned into lists, once the result is known to be small enough."""
+        """Return the arguments with iterators turned into lists, once the result is known to be small enough."""
         budget = self.budget
         args = tuple(budget.collect(value) if isinstance(value, Iterator) else value for value in args)
         given = [*args, *(value for key, value in kwargs.items() if not key.startswith("_"))]
@@ -349,7 +348,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return args
 
     def _bounded_split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """The arguments of split with a bound on the number of parts: `weigh` refuses more once they are made."""
+        """Return the arguments of split with a limit on the number of parts; `weigh` refuses more."""
         text, sep, most = (*args, *(None, -1)[len(args) - 1 :])[:3]
         most = kwargs.pop("maxsplit", most)
         bound = self.budget.most_items
@@ -363,7 +362,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """As transformers has it: Jinja's own would escape HTML, which models have never seen."""
+    """Return the JSON as in transformers. Jinja's own would escape HTML, which models have never seen."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

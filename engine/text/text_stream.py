@@ -1,4 +1,4 @@
-"""Turns the tokens of a reply into text while they arrive."""
+"""Turn the tokens of a reply into text while they arrive."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 class TextStream:
     """Turns token ids, one at a time, into text that never ends within a character.
 
-    What `push` returned, joined, plus `flush`, equals `Tokenizer.decode` of the same ids.
-    Cost: O(bytes of the token) a push; nothing is decoded twice.
+    The results of `push`, joined, plus `flush`, equal `Tokenizer.decode` of the same ids. Cost: O(bytes of the token)
+    per push; nothing is decoded twice.
     """
 
     def __init__(self, bytes_of: Callable[[int], bytes], strip_first_space: bool) -> None:
@@ -19,11 +19,11 @@ class TextStream:
         self._strip_first_space = strip_first_space
 
     def push(self, token_id: int) -> str:
-        """The characters that this token completes, perhaps none."""
+        """Return the characters that this token completes, possibly none."""
         return self._decode(self._bytes_of(token_id), False)
 
     def flush(self) -> str:
-        """What is left of an incomplete character, as U+FFFD. The stream starts afresh."""
+        """Return the rest of an incomplete character as U+FFFD, and restart the stream."""
         return self._decode(b"", True)
 
     def _decode(self, data: bytes, final: bool) -> str:

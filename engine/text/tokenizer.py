@@ -1,7 +1,7 @@
-"""Text to token ids and back: a model's own vocabulary, from tokenizer.json or out of a GGUF file.
+"""Text to token ids and back, with a model's own vocabulary from tokenizer.json or a GGUF file.
 
-The byte-pair merging is the tokenizers library's; decoding, streaming and the rule that text typed by a person never
-becomes a special token are here. Files are read in engine/text/vocabulary.py and engine/text/gguf_vocabulary.py.
+The tokenizers library does the byte-pair merging. This module decodes, streams, and ensures that text typed by a user
+never becomes a special token. engine/text/vocabulary.py and engine/text/gguf_vocabulary.py read files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable fake for each byte -> the byte."""
+    """Return GPT-2's printable substitute for each byte -> the byte."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = (byte for byte in range(256) if byte not in printable)
     return {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(others)}
@@ -43,7 +43,7 @@ _BYTES = _byte_alphabet()
 
 
 class Tokenizer:
-    """One model's vocabulary. Safe to use from several threads."""
+    """One model's vocabulary. Thread-safe."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._backend = backend = vocabulary.backend
@@ -55,7 +55,7 @@ class Tokenizer:
         added = backend.get_added_tokens_decoder()
         self._added = {int(i) for i in added}
         self._special = {int(i): token for i, token in added.items() if token.special and token.content}
-        # Characters that a vocabulary cannot spell rightly become its unknown token.
+        # Characters that a vocabulary cannot spell become its unknown token.
         unknown = getattr(backend.model, "unk_token", None)
         spelt = {None if unknown is None else backend.token_to_id(unknown), vocabulary.unknown_token_id}
         self._forbidden = self._special.keys() - spelt
@@ -64,7 +64,7 @@ class Tokenizer:
             raise ModelFormatError(f"{vocabulary.origin} holds no tokens.")
         self._repeated = vocabulary.repeated
         self.vocab_size: int = ids[-1] + 1
-        # Text models of families that also see pictures keep tokens for those, beyond their embedding's end.
+        # Text models of families with image input keep tokens for images, beyond the end of their embedding.
         self._n_needed: int = next((i for i in reversed(ids) if not self._is_special(i)), -1) + 1
         self.notes = vocabulary.notes
         self.bos_token_id = vocabulary.bos_token_id
@@ -85,11 +85,11 @@ class Tokenizer:
             self.use_template("")
 
     def use_template(self, model_name: str, override: str | None = None) -> None:
-        """Lay chats out by the template that suits the model, or by the one that `override` names.
+        """Use the chat template that suits the model, or the one that `override` names.
 
-        Afterwards `template` and `template_reason` say which and why, `kind` whether the model was trained to answer,
-        `stop_token_ids` and `stop_texts` what ends an answer in a chat. Not while another thread encodes a chat.
-        Raises: InvalidRequestError for a name that no template has.
+        Afterwards `template` and `template_reason` tell which and why, `kind` whether the model was trained to answer,
+        `stop_token_ids` and `stop_texts` what ends an answer. Not while another thread encodes a chat. Raises:
+        InvalidRequestError for an unknown name.
         """
         self.template, self.template_reason = choose_template(model_name, self._vocabulary, override)
         self.kind = kind_of(model_name, self._vocabulary, override)
@@ -101,16 +101,16 @@ class Tokenizer:
 
     @classmethod
     def from_files(cls, tokenizer_json: Path, tokenizer_config: Path | None = None) -> Tokenizer:
-        """The tokenizer of a Hugging Face model directory.
+        """Return the tokenizer of a Hugging Face model directory.
 
-        Raises: ModelFormatError for a missing or damaged file, UnsupportedModelError for a kind of vocabulary that
-        Hearth does not decode.
+        Raises: ModelFormatError for a missing or damaged file, UnsupportedModelError for an unsupported kind of
+        vocabulary.
         """
         return cls(read_files(tokenizer_json, tokenizer_config))
 
     @classmethod
     def from_pair(cls, vocab_json: Path, merges_txt: Path, tokenizer_config: Path | None = None) -> Tokenizer:
-        """The tokenizer of an older model directory, such as OPT's, without tokenizer.json.
+        """Return the tokenizer of an older model directory, such as OPT's, without tokenizer.json.
 
         Raises: as from_files.
         """
@@ -118,7 +118,7 @@ class Tokenizer:
 
     @classmethod
     def from_sentencepiece(cls, tokenizer_model: Path, tokenizer_config: Path | None = None) -> Tokenizer:
-        """The tokenizer of a model directory with SentencePiece's own file, without tokenizer.json.
+        """Return the tokenizer of a model directory with SentencePiece's own file, without tokenizer.json.
 
         Raises: as from_files.
         """
@@ -126,7 +126,7 @@ class Tokenizer:
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
-        """The tokenizer inside a GGUF file: SentencePiece's pieces with scores, or GPT-2's with merges.
+        """Return the tokenizer in a GGUF file: SentencePiece's pieces with scores, or GPT-2's with merges.
 
         Raises: ModelFormatError for missing or contradictory entries, UnsupportedModelError for another kind of
         vocabulary or of splitting.
@@ -159,9 +159,10 @@ class Tokenizer:
     # ------------------------------------------------------------------ text to ids
 
     def encode(self, text: str, special: bool = False, add_bos: bool = False) -> list[int]:
-        """The ids of a text. special: whether the text of a special token stands for it; if not, it is ordinary text.
+        """Return the ids of a text. special: whether the text of a special token means that token; if not, it is
+        ordinary text.
 
-        add_bos puts the BOS token first, where there is one and the ids do not begin with it already.
+        add_bos puts the BOS token first, if there is one and the ids do not begin with it already.
         """
         text = _without_surrogates(text)
         ids = [i for i, _ in self._parse(text)] if special else self._encode_literally(text)
@@ -170,16 +171,16 @@ class Tokenizer:
         return ids
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """The prompt for a conversation. Special tokens come from the template alone, never out of a message.
+        """Return the prompt for a conversation. Special tokens come only from the template, never from a message.
 
         The template is rendered twice: as it is, and with every character of the messages that could be part of a
-        special token replaced by a fake of its own. If both say the same, the fakes show which characters
-        people wrote. Where no special token touches one of those, the ids are those of plain rendering and parsing;
-        else only the template's own special tokens are taken and the text between them is ordinary text.
-        A template that changes the contents by rules of spelling (upper case, say) loses the fakes; then special
-        tokens' text in the messages is broken up with a zero-width joiner, if it is what makes special tokens appear.
+        special token replaced by a unique substitute. If both agree, the substitutes show which characters come from
+        messages. If no special token touches one of those, the ids are those of plain rendering and parsing; otherwise
+        only the template's own special tokens count and the text between them is ordinary text. A template that changes
+        the spelling of contents (to upper case, for example) loses the substitutes; then the text of special tokens in
+        messages is broken up with a zero-width joiner, if it produces special tokens.
 
-        Raises: ChatTemplateError (also where the model has no template), InvalidRequestError for an odd role.
+        Raises: ChatTemplateError (also if the model has no template), InvalidRequestError for an invalid role.
         """
         if self.template is None:
             raise ChatTemplateError("The model has no chat template.")
@@ -195,7 +196,7 @@ class Tokenizer:
         try:
             marked = self.template.render([_rewritten(turn, lambda text: text.translate(fakes)) for turn in turns])
         except ChatTemplateError:
-            marked = ""  # the template checks how contents are spelt; what it says of the real ones is already known
+            marked = ""  # the template checks the spelling of contents; its verdict on the real ones is known
         if marked.translate(originals) == plain:
             parsed = self._parse(plain)
             if not any(i in self._special and marked[a:b].translate(originals) != marked[a:b] for i, (a, b) in parsed):
@@ -204,9 +205,9 @@ class Tokenizer:
         return self._encode_transformed(plain, turns)
 
     def encode_continued(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """The prompt that makes the model go on with its own last message, exactly where that ends.
+        """Return the prompt that makes the model continue its own last message, exactly where it ends.
 
-        The template is asked for the beginning of that answer only: many of them change what an assistant has said.
+        The template renders only the beginning of that answer, because many templates change an assistant's messages.
         Raises: as encode_chat.
         """
         if not messages or messages[-1].get("role") != "assistant":
@@ -220,22 +221,24 @@ class Tokenizer:
         return prompt + self.encode(said.removeprefix(self.opened_thought(prompt)))
 
     def opened_thought(self, prompt: Sequence[int]) -> str:
-        """The mark by which a chat's prompt makes the model begin with a thought, with the white space behind it.
+        """Return the marker with which a prompt makes the model begin with a thought, with the white space after it.
 
-        Such a mark is no part of what the model then writes; the end of the thought is.
+        The model does not write this marker, only the end of the thought.
         """
         found = _OPENED_THOUGHT.search(self.decode(prompt[-_THOUGHT_MARK_TOKENS:], skip_special=False))
         return found.group() if found else ""
 
     def _fakes(self, texts: Iterable[str]) -> dict[int, str]:
-        """Each character of special tokens, white space aside (templates trim it) -> an unused private character."""
+        """Return an unused private character for each character of special tokens, except white space (templates trim
+        it).
+        """
         used = set(itertools.chain.from_iterable(texts))
         free = (char for char in map(chr, range(0xF0000, 0x10FFFE)) if char not in used)
         alphabet = {char for token in self._special.values() for char in token.content if not char.isspace()}
         return {ord(char): next(free) for char in sorted(alphabet)}
 
     def _encode_marked(self, marked: str, originals: dict[int, str]) -> list[int]:
-        """Ids of a rendering whose people's characters are fakes: no special token can match one."""
+        """Return the ids of a rendering whose message characters are substitutes: no special token can match one."""
         assert self._special_text is not None
         ids: list[int] = []
         start, strip_left = 0, False
@@ -251,7 +254,7 @@ class Tokenizer:
         return ids
 
     def _encode_transformed(self, plain: str, turns: list[dict[str, str]]) -> list[int]:
-        """Ids where the template spells contents anew, so that no mark survives in them."""
+        """Return the ids if the template respells contents, so that no substitute survives."""
         assert self.template is not None
         marks = {char for token in self._special.values() for char in token.content if not char.isalnum()}
         marks |= {token.content[0] for token in self._special.values() if token.content.isalnum()}
@@ -265,7 +268,7 @@ class Tokenizer:
         return ids if special_ids(ids) == special_ids(safe_ids) else safe_ids
 
     def _parse(self, text: str) -> list[tuple[int, tuple[int, int]]]:
-        """(id, (start, end) in the text) with special tokens parsed."""
+        """Return (id, (start, end) in the text) with special tokens parsed."""
         encoding = self._run(text, literally=False)
         return list(zip(encoding.ids, encoding.offsets, strict=True))
 
@@ -278,13 +281,13 @@ class Tokenizer:
         return guarded(run, self._origin)
 
     def _encode_literally(self, text: str) -> list[int]:
-        """Ids of text in which nothing is special."""
+        """Return the ids of text without special tokens."""
         if not text:
             return []
         ids: list[int] = self._run(text, literally=True).ids
         if self._special_text is None or self._forbidden.isdisjoint(ids):
             return ids
-        # The merges themselves lead to a special token: take its text apart. What cannot be split is left out.
+        # The merges themselves produce a special token: split its text. What cannot be split is omitted.
         matches = list(self._special_text.finditer(text))
         inner = (match.start() + 1 if len(match.group()) > 1 else match.start() for match in matches)
         cuts = sorted({0, *inner, *(match.end() for match in matches), len(text)})
@@ -295,24 +298,24 @@ class Tokenizer:
     # ------------------------------------------------------------------ ids to text
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """The text of these ids; bytes that are no UTF-8 become U+FFFD."""
+        """Return the text of these ids; invalid UTF-8 becomes U+FFFD."""
         stream = self._stream(skip_special)
         return "".join([*map(stream.push, ids), stream.flush()])
 
     def stream(self, continues: bool = False) -> TextStream:
-        """A new decoder for tokens that arrive one at a time; special tokens are skipped, and thoughts of models that
-        speak Harmony are put between <think> marks.
+        """Return a new decoder for tokens that arrive one at a time. It skips special tokens, and puts thoughts in
+        Harmony between <think> marks.
 
-        continues: they follow other text, so that a space at their beginning is one.
+        continues: the tokens follow other text, so that a space at their beginning is kept.
         """
         return self._stream(skip_special=True, begins=not continues)
 
     def token_text(self, token_id: int) -> str:
-        """The token for people's eyes: its own characters, or its name where it is special."""
+        """Return the token for display: its own characters, or its name if it is special."""
         return self._bytes_of(token_id).decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        """What the token stands for in UTF-8, perhaps half a character; of a special one its name."""
+        """Return the token's UTF-8 bytes, possibly part of a character; of a special one its name."""
         return self._bytes_of(token_id)
 
     def _stream(self, skip_special: bool, begins: bool = True) -> TextStream:
@@ -332,7 +335,7 @@ class Tokenizer:
         return self._repeated.get(token_id, token_id) in self._special
 
     def _bytes_of(self, token_id: int) -> bytes:
-        """The bytes that a token stands for; none for an id without a token (rows that only pad the embedding)."""
+        """Return a token's bytes; none for an id without a token (padding rows of the embedding)."""
         known = self._piece_bytes.get(token_id)
         if known is None:
             first = self._repeated.get(token_id, token_id)
@@ -359,7 +362,9 @@ def _rewritten(turn: Mapping[str, str], change: Callable[[str], str]) -> dict[st
 
 
 def _without_surrogates(text: str) -> str:
-    """Halves of characters, which some keyboards and files produce, as whole characters or U+FFFD."""
+    """Return the text with unpaired surrogates, which some keyboards and files produce, joined or
+    replaced by U+FFFD.
+    """
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

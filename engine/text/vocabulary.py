@@ -1,7 +1,7 @@
-"""What a vocabulary is, and reading one from a model directory's tokenizer.json.
+"""A vocabulary, and reading one from a model directory's tokenizer.json.
 
-It encodes and decodes nothing (tokenizer.py does); GGUF files are read in gguf_vocabulary.py, directories
-without tokenizer.json in engine/text/older_vocabularies.py. The tokenizers library is loaded when a file is read.
+tokenizer.py encodes and decodes; gguf_vocabulary.py reads GGUF files, older_vocabularies.py directories without
+tokenizer.json. The tokenizers library is loaded when a file is read.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from engine.formats.json_text import parse_object
 from engine.text import harmony
 from engine.text.pattern_cost import check_patterns
 
-# What a file may have: about one and a half times the most that files in use have (Gemma 3's tokenizer.json has 33 MB,
-# 1.3 million values, half a million pairs).
+# Limits of a file: about one and a half times the most in real files (Gemma 3's tokenizer.json has 33 MB, 1.3 million
+# values, half a million pairs).
 _MAX_FILE_BYTES = 48 << 20
 _MAX_VALUES = 2 << 20
 _MAX_CONTAINERS = 800_000
 _MAX_ADDED_TOKENS = 1 << 14  # Gemma 3 has 6,400
 _MAX_TEMPLATE_BYTES = 1 << 20  # the largest in use have 30 thousand
-_MOST_GROWTH = 64  # of a text, by what a file has replaced before it splits
-# Tokens after which it is the person's turn, or the text is over: an answer ends there even where the file's own end
-# of text is another.
+_MOST_GROWTH = 64  # of a text, by a file's replacements before splitting
+# Tokens after which it is the user's turn, or the text is over. An answer ends there even if the file's own end of text
+# is another.
 TURN_ENDS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|end_of_text|>", "<|endoftext|>",
     "<｜end▁of▁sentence｜>", "<|EOT|>", "<EOT>", "<end_of_utterance>", "<|return|>", "<|call|>",
@@ -40,7 +40,7 @@ Pieces = Literal["byte-level", "spaced"]  # how a token's text spells bytes: GPT
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a model's files say about its tokens."""
+    """The properties of a model's tokens according to its files."""
 
     backend: Any  # tokenizers.Tokenizer
     bos_token_id: int | None
@@ -49,18 +49,17 @@ class Vocabulary:
     chat_template: str | None
     pieces: Pieces
     origin: str  # for messages
-    strips_first_space: bool = False  # a text's first token carries a space that nobody wrote
+    strips_first_space: bool = False  # a text's first token has a space that the text does not
     unknown_token_id: int | None = None  # where the backend does not name it
     ids: Sequence[int] = ()  # all of them, ascending; empty: as the backend says
     repeated: Mapping[int, int] = field(default_factory=dict)  # ids whose text is an earlier token's -> that token
-    notes: tuple[str, ...] = ()  # what a person should know of how it was read, one sentence each
+    notes: tuple[str, ...] = ()  # for the user, one sentence each
 
 
 def read_files(tokenizer_json: Path, tokenizer_config: Path | None) -> Vocabulary:
-    """The vocabulary of a Hugging Face model directory.
+    """Return the vocabulary of a Hugging Face model directory.
 
-    Raises: ModelFormatError for a missing or damaged file, UnsupportedModelError for a kind of vocabulary that
-    Hearth does not decode.
+    Raises: ModelFormatError for a missing or damaged file, UnsupportedModelError for an unsupported kind of vocabulary.
     """
     text = read_text(tokenizer_json)
     document = _parsed(text, tokenizer_json)
@@ -104,7 +103,7 @@ def _vocabulary(
 
 
 def _ids_of(backend: Any, document: Mapping[str, Any]) -> Sequence[int]:
-    """Every id: from the file's own list, because the library takes long to hand out a large vocabulary."""
+    """Return all ids from the file's own list, because the library is slow for a large vocabulary."""
     model = document.get("model")
     entries = model.get("vocab") if isinstance(model, dict) else None
     if not isinstance(entries, dict):
@@ -113,20 +112,23 @@ def _ids_of(backend: Any, document: Mapping[str, Any]) -> Sequence[int]:
 
 
 def is_marker(text: str) -> bool:
-    """Whether a token's text is that of a chat's mark, like <|im_end|>: special, whatever its file calls it."""
+    """Return whether a token's text is a chat marker, such as <|im_end|>: it is special even if its file says
+    otherwise.
+    """
     return _MARKER.fullmatch(text) is not None
 
 
 def ends_of(stated: Sequence[int], special: Mapping[int, str]) -> tuple[int, ...]:
-    """Every token that ends an answer, whatever kind of file the model comes from: the ones that its files state, in
-    their order, then the special tokens that end a turn. special: id -> text."""
+    """Return every token that ends an answer, for any file format: those that the files state, in order, then the
+    special tokens that end a turn. special: id -> text.
+    """
     ends = turn_ends(special.values())
     stated = [i for i in stated if special.get(i) in (None, *ends) or special[i] not in TURN_ENDS]
     return tuple(dict.fromkeys([*stated, *(i for i in sorted(special) if special[i] in ends)]))
 
 
 def turn_ends(special: Collection[str]) -> tuple[str, ...]:
-    """The texts of special tokens that end a turn in a vocabulary with these."""
+    """Return the texts of special tokens that end a turn in this vocabulary."""
     return harmony.TURN_ENDS if harmony.speaks_harmony(special) else TURN_ENDS
 
 
@@ -136,7 +138,7 @@ def _special_texts(backend: Any) -> dict[int, str]:
 
 
 def guarded(build: Callable[[], _T], origin: str) -> _T:
-    """Whatever the tokenizers library says of a file, as a ModelFormatError; its panics are no Exceptions."""
+    """Convert every error of the tokenizers library to a ModelFormatError. Its panics are not Exceptions."""
     try:
         return build()
     except BaseException as error:
@@ -146,12 +148,12 @@ def guarded(build: Callable[[], _T], origin: str) -> _T:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The object in a tokenizer's JSON file. Raises: ModelFormatError."""
+    """Return the object in a tokenizer's JSON file. Raises: ModelFormatError."""
     return _parsed(read_text(path), path)
 
 
 def read_text(path: Path, max_bytes: int = _MAX_FILE_BYTES) -> str:
-    """The text of a tokenizer's file. Raises: ModelFormatError for one that is missing, absurdly long or no text."""
+    """Return the text of a tokenizer's file. Raises: ModelFormatError if it is missing, too long or not text."""
     try:
         n_bytes = path.stat().st_size
         if n_bytes > max_bytes:
@@ -170,7 +172,7 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
 
 
 def _check_extent(document: Mapping[str, Any], path: Path) -> None:
-    """Raises ModelFormatError for what the tokenizers library would take very long or very much memory over."""
+    """Raise ModelFormatError for files on which the tokenizers library would spend very much time or memory."""
     added = document.get("added_tokens")
     if isinstance(added, list) and len(added) > _MAX_ADDED_TOKENS:
         raise ModelFormatError(f"{path} adds {len(added)} tokens; at most {_MAX_ADDED_TOKENS} are accepted.")
@@ -179,7 +181,7 @@ def _check_extent(document: Mapping[str, Any], path: Path) -> None:
 
 
 def _growth(normalizer: object, depth: int = 0) -> int:
-    """How many times longer a text may become by what is put in place of its letters."""
+    """Return the factor by which replacements may lengthen a text."""
     if not isinstance(normalizer, dict) or depth > 8:
         return 1
     content, pattern, growth = normalizer.get("content"), normalizer.get("pattern"), 1
@@ -196,7 +198,7 @@ def _growth(normalizer: object, depth: int = 0) -> int:
 
 
 def _pieces_of(document: Mapping[str, Any], path: str) -> Pieces:
-    """How tokens spell bytes, from the decoder that the file names."""
+    """Return how tokens spell bytes, according to the file's decoder."""
     found: list[str] = []
 
     def collect(part: object, depth: int = 0) -> None:
@@ -216,7 +218,7 @@ def _pieces_of(document: Mapping[str, Any], path: str) -> Pieces:
 
 
 def _strips_first_space(decoder: object, depth: int = 0) -> bool:
-    """Whether a decoder takes the space off a text's beginning that encoding put there."""
+    """Return whether a decoder removes the space that encoding put at a text's beginning."""
     if not isinstance(decoder, dict) or depth > 8:
         return False
     kind, inner = decoder.get("type"), decoder.get("decoders")
@@ -228,7 +230,7 @@ def _strips_first_space(decoder: object, depth: int = 0) -> bool:
 
 
 def _with_special_marks(document: dict[str, Any], config: Mapping[str, Any]) -> str | None:
-    """The file with a chat's marks declared special where it calls them ordinary; None where it does not."""
+    """Return the file with its chat markers declared special; None if they already are."""
     ends = {value.get("content") if isinstance(value, dict) else value
             for value in (config.get("bos_token"), config.get("eos_token"))}  # fmt: skip
     changed = False
@@ -241,7 +243,7 @@ def _with_special_marks(document: dict[str, Any], config: Mapping[str, Any]) -> 
 
 
 def token_text_of(value: object, key: str, path: str) -> str | None:
-    """tokenizer_config.json names a token by its text, or by an object with its text as `content`."""
+    """Return the text of a token in tokenizer_config.json: a string, or an object with the text as `content`."""
     if isinstance(value, dict):
         value = value.get("content")
     if value is None or isinstance(value, str):
@@ -260,8 +262,9 @@ def _named_id(backend: Any, config: Mapping[str, Any], key: str, path: str) -> i
 
 
 def chat_template_of(config: Mapping[str, Any], tokenizer_json: Path, path: str) -> str | None:
-    """The model's own chat template: the file of that name beside the tokenizer, as transformers has it, or the
-    configuration's; of several, the one for plain chats."""
+    """Return the model's own chat template: a file of that name next to the tokenizer, as in transformers, or the
+    configuration's; of several, the one for plain chats.
+    """
     template = config.get("chat_template")
     beside = tokenizer_json.with_name("chat_template.jinja")
     if beside.is_file():

@@ -1,8 +1,7 @@
-"""Calibration text that the model writes itself, so that none has to ship and none has to be found.
+"""Calibration text that the model writes itself, so that none must be shipped or found.
 
-It is written portion by portion; every portion is the same mixture of kinds, begun with other prompts and other random
-numbers. Finished portions are kept in the cache folder: what
-profiling had written serves training, and an interruption costs one portion. Research behind the mixture:
+Each portion has the same mixture of kinds, with other prompts and random numbers. Finished portions stay in the cache
+folder: training reuses those of profiling, and an interruption costs one portion. Research for the mixture:
 tests/benchmarks/hot_set_coverage.py.
 """
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 PORTION_TOKENS = 8192
 DEFAULT_TOKENS = 32768
-# A little less random than the model's own distribution; the unlikeliest twentieth of it is mostly noise.
+# Slightly less random than the model's own distribution; the least likely twentieth of it is mostly noise.
 SAMPLING = SamplingConfig(temperature=0.8, top_k=0, top_p=0.95)
 Texts = dict[str, list[list[int]]]  # kind -> token ids of each text
 
@@ -40,12 +39,11 @@ def calibration_texts(
     parts: ModelParts | None = None,
     job: Job = Job(),
 ) -> list[list[int]]:
-    """Texts of all kinds, `tokens` positions in all, each a sequence of its own from its BOS or template on.
+    """Return texts of all kinds, `tokens` positions in all, each a sequence from its BOS or template on.
 
-    parts: what of the model computes, where that shall be another device than the model's own (device_products.py).
-    The same for the same model, seed and machine; whole portions are the same however many there are.
-    Units: progress reports tokens written, done and in all.
-    Raises: InvalidRequestError for no tokens, what engine.training.writing raises, and Cancelled.
+    parts: computes the model on another device (device_products.py). The result is the same for the same model, seed
+    and machine; whole portions do not depend on their number. Units: progress reports tokens written, done and in all.
+    Raises: InvalidRequestError for no tokens, errors of engine.training.writing, and Cancelled.
     """
     if tokens < 1:
         raise InvalidRequestError(f"{tokens} tokens of calibration text were asked for; at least 1 is needed.")
@@ -71,7 +69,7 @@ def write_portion(
     parts: ModelParts | None = None,
     job: Job = Job(),
 ) -> Texts:
-    """The portion of that number, `size` positions: each kind its share. Found again where it was kept.
+    """Return this portion, `size` positions, each kind with its share, from the cache if possible.
 
     Units: progress reports tokens written.
     """
@@ -120,7 +118,7 @@ def _write(
 
 
 class _Draw:
-    """Prompts of one kind in an order of its own, the next portion's behind the last one's."""
+    """Prompts of one kind in their own order; the next portion continues where the last one ended."""
 
     def __init__(self, model: LoadedModel, kind: KindOfText, number: int, seed: int) -> None:
         self._model = model
@@ -128,7 +126,7 @@ class _Draw:
         prompts = read_prompts(kind)
         order = np.random.Generator(np.random.PCG64([seed, len(kind.name)])).permutation(len(prompts))
         self._prompts = [prompts[at] for at in order]
-        # A portion takes some 10 texts of a kind: a step that shares no divisor with most counts visits all of them.
+        # A portion takes about 10 texts of a kind: a step without a common divisor with most counts visits all of them.
         self._next = number * 13
 
     def tasks(self, missing: int) -> list[Task]:

@@ -1,8 +1,8 @@
-"""Takes many sequences through a model layer by layer: each layer over all of them before the next.
+"""Take many sequences through a model layer by layer: each layer over all of them before the next.
 
-So a layer's weights are read once however much text there is, and a model that is larger than the memory passes through
-it once. What is looked at on the way (inputs of the FFN, its neurons) goes to a visitor; nothing is kept but the
-residual stream, and keys and values of one layer and one sequence. Nothing is counted or trained here.
+So each layer's weights are read once for any amount of text, even if the model is larger than the memory. A visitor
+sees the inputs and neurons of each FFN; only the residual stream is kept, with keys and values of one layer and one
+sequence.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from native_kernels.kv_blocks import KvLayout
 if TYPE_CHECKING:
     from engine.session.loaded_model import LoadedModel
 
-# Positions that go through a layer at once, of as many sequences as that takes. 512 are enough for the weights to be
-# unpacked seldom, and few enough that all neurons of a 70B model's layer take 60 MB an array.
+# Positions per batch, from as many sequences as needed. 512 suffice to unpack weights rarely, and few enough that an
+# array of all neurons in a 70B model's layer takes 60 MB.
 BATCH_POSITIONS = 512
 
 
 @dataclass(frozen=True, eq=False)
 class ModelParts:
-    """What of a loaded model the walk needs."""
+    """What the walk needs of a loaded model."""
 
     config: ModelConfig
     weights: ModelWeights
@@ -53,12 +53,12 @@ class ModelParts:
 
 
 class LayerBatch:
-    """Some positions at one layer's FFN, in the order of the sequences. What nobody asks for is not computed.
+    """Positions at one layer's FFN, in the order of the sequences, computed on request.
 
-    start: number of the first among all positions of all sequences; the batches of every layer are cut alike.
-    sequence, position: i64 [T], which sequence each is of, and where in it. residual [T, D]: before the FFN's norm (of
-    parallel blocks the layer's input); normed [T, D]: what the FFN reads. The arrays are the walk's own: copy what
-    shall stay, change nothing.
+    start: number of the first among all positions of all sequences; every layer has the same batches. sequence,
+    position: i64 [T], the sequence of each, and its position there. residual [T, D]: before the FFN's norm (in parallel
+    blocks the layer's input); normed [T, D]: the FFN's input. The arrays belong to the walk: copy what you keep, change
+    nothing.
     """
 
     def __init__(
@@ -78,30 +78,32 @@ class LayerBatch:
 
     @cached_property
     def first(self) -> F32:
-        """What goes into the activation, biases included: gate, or up where there is no gate; [T, F].
+        """Return the activation's input, biases included: gate, or up without a gate; [T, F].
 
-        Raises: InvalidRequestError where the model has experts.
+        Raises: InvalidRequestError if the model has experts.
         """
         return first_values(self._ffn, self.normed, self._parts.operators)
 
     @property
     def hidden(self) -> F32:
-        """What goes into down, [T, F], of every neuron whatever an executor leaves out: the activation, times up."""
+        """Return the input of down, [T, F], for every neuron, whatever an executor skips: the activation, times up."""
         return self._behind_first[0]
 
     @property
     def fired(self) -> NDArray[np.bool_]:
-        """Which neurons' activation is not zero, [T, F]; in drelu both activations count."""
+        """Return which neurons' activation is not zero, [T, F]; in drelu both activations count."""
         return self._behind_first[1]
 
     @property
     def fired_counts(self) -> I64:
-        """At how many of the positions each neuron fired, [F]; with experts [E F], one expert after another."""
+        """Return at how many of the positions each neuron is active, [F]; with experts [E F], one
+        expert after another.
+        """
         counts: I64 = np.count_nonzero(self.fired, axis=0) if self._counts is None else self._counts
         return counts
 
     def through_down(self) -> F32:
-        """What the FFN adds to the residual when every neuron is computed, [T, D]."""
+        """Return the FFN's output when every neuron is computed, [T, D]."""
         return down_of_all(self._ffn, self.hidden, self._parts.operators)
 
     @cached_property
@@ -116,14 +118,14 @@ class LayerBatch:
 
 
 class WalkedStream:
-    """The residual stream behind the last layer, of all positions. To be closed."""
+    """The residual stream after the last layer, of all positions. Close it after use."""
 
     def __init__(self, model: Transformer, stream: ResidualStream) -> None:
         self._model = model
         self._stream = stream
 
     def logits(self, start: int, stop: int) -> F32:
-        """Logits [stop - start, V] behind these positions, numbered through all sequences."""
+        """Return logits [stop - start, V] of these positions, numbered through all sequences."""
         return self._model.logits(self._model.last_norm(np.array(self._stream.values[start:stop])))
 
     def close(self) -> None:
@@ -148,16 +150,14 @@ def walk_layers(
     job: Job = Job(),
     most_ram_bytes: int | None = None,
 ) -> WalkedStream:
-    """Every layer over all sequences, each a text of its own from position 0 on; visit sees each batch at each FFN.
+    """Run every layer over all sequences, each from position 0 on; visit sees each batch at each FFN.
 
-    executor: computes the FFN behind the visit, at every position as decode would: with a SparseExecutor the stream is
-    the masked one. Without one every neuron is computed, and what the visitor asks for is not computed twice.
-    most_ram_bytes: of the stream; beyond, it lies in a temporary file (None: a quarter of the free RAM).
-    Units: progress reports positions times layers, done and in total.
-    Cost: N D floats of stream, keys and values of the longest sequence in one layer, and some arrays [T, F] for
-    T = BATCH_POSITIONS. Weights that are mapped are read once.
-    Raises: InvalidRequestError without a token, TokenizerMismatchError and ContextOverflowError as `forward` does,
-    HostMemoryError, DiskSpaceError, and Cancelled between two batches.
+    executor: computes the FFN after the visit as decode would; a SparseExecutor gives the masked stream. Without one
+    every neuron is computed, at most once. most_ram_bytes: of the stream; a larger one goes to a temporary file (None:
+    a quarter of the free RAM). Units: progress reports positions times layers, done and in total. Cost: N D floats of
+    stream, keys and values of the longest sequence in one layer, and some arrays [T, F] for T = BATCH_POSITIONS. Mapped
+    weights are read once. Raises: InvalidRequestError without a token, TokenizerMismatchError and ContextOverflowError
+    as `forward` does, HostMemoryError, DiskSpaceError, and Cancelled between two batches.
     """
     parts = model if isinstance(model, ModelParts) else ModelParts.of(model)
     texts = [np.asarray(sequence, np.int64) for sequence in sequences]
@@ -185,7 +185,7 @@ class _Segment:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """One batch: which positions of which sequences."""
+    """The positions and sequences of one batch."""
 
     start: int
     sequence: I64  # [T]
@@ -194,12 +194,12 @@ class _Rows:
 
     @property
     def all(self) -> slice:
-        """Its rows of the stream."""
+        """Return its rows of the stream."""
         return slice(self.start, self.start + len(self.position))
 
 
 def _batches(lengths: Sequence[int], size: int) -> list[_Rows]:
-    """All positions in order, `size` at a time; a sequence may lie across several."""
+    """Split all positions in order, `size` at a time; a sequence may span several."""
     sequence = np.repeat(np.arange(len(lengths)), lengths)
     position = np.concatenate([np.arange(length) for length in lengths])
     batches = []
@@ -212,7 +212,7 @@ def _batches(lengths: Sequence[int], size: int) -> list[_Rows]:
 
 
 class _Walk:
-    """The state of one walk; an FfnExecutor too, because the graph hands it what visitors want to see."""
+    """The state of one walk. It is an FfnExecutor too, because the graph passes it what visitors need."""
 
     name = "walk"
 
@@ -260,11 +260,13 @@ class _Walk:
         return WalkedStream(self._graph, self._stream)
 
     def _angles(self, rows: _Rows) -> tuple[Angles, ...]:
-        """Those of each sequence: in some models they depend on its length."""
+        """Return the angles of each sequence: in some models they depend on its length."""
         return joined_angles([self._graph.angles(rows.position[one.rows], one.length) for one in rows.segments])
 
     def _attend(self, layer: int, q: F32, k: F32, v: F32) -> F32:
-        """Each sequence by itself. One at a time is kept: the one that goes on in the next batch is this one's last."""
+        """Attend within each sequence. One cache is kept: a sequence that continues in the next batch is this one's
+        last.
+        """
         out = np.empty_like(q)
         for one in self._rows.segments:
             part = one.rows
@@ -272,7 +274,7 @@ class _Walk:
         return out
 
     def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
-        """Shows the batch and computes the block."""
+        """Show the batch and compute the block."""
         if routing is not None:
             return self._through_experts(layer, x, residual, routing)
         batch = LayerBatch(self._parts, layer, self._rows, residual, x)

@@ -1,8 +1,7 @@
-"""Fits one layer's low-rank predictor, b relu(a x + a_bias) + b_bias, to what its neurons truly did; or cuts the gate.
+"""Fit one layer's low-rank predictor, b relu(a x + a_bias) + b_bias, to its neurons' activity, or truncate the gate.
 
-It starts from the gate itself, cut to the rank that is wanted with regard to the inputs that really come, and is
-trained from there on the values that it will be stored with. It sets no threshold, and does not know what text the
-positions are of. Paper: PowerInfer, section 5.1.
+Training starts from the gate, truncated to the rank with respect to real inputs, and uses the rounded values of the
+storage codec. It sets no thresholds. Paper: PowerInfer, section 5.1.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
 Codec = Literal["q4_0", "q8_0", "f16"]
 F64 = NDArray[np.float64]
 
-# By so much the hidden values are moved up, in their standard deviations: ReLU then cuts off nearly none of them, and
-# what the gate's cut form is stays what it is. Starter model, layer 4, rank 32, share at contribution recall .99:
-# shift 1: .436, 2: .422, 3: .420; from random numbers .475 (400 steps).
+# The hidden values are shifted up by this many standard deviations, so that ReLU clips almost none and the truncated
+# gate is preserved. Starter model, layer 4, rank 32, share at contribution recall .99: shift 1: .436, 2: .422, 3: .420;
+# from random numbers .475 (400 steps).
 SHIFT = 4.0
-# Of firing neurons, over the balance of both sides: a filter has to let everything through that counts. The same
-# layer, share at .995: weight 1: .494, 3: .485, 10: .464, 30: .456.
+# Weight of active neurons beyond an even balance: a filter must pass everything that counts. The same layer, share at
+# .995: weight 1: .494, 3: .485, 10: .464, 30: .456.
 POSITIVE_WEIGHT = 10.0
 LARGEST_WEIGHT = 100.0  # of one neuron at one position: a few are enormous
 _RIDGE = 1e-6  # of the mean variance, added to all: directions that never occurred have no weight
@@ -44,7 +43,7 @@ _ROUNDED_SHARE = 0.3  # of the steps, at the end, is done with the values as the
 
 @dataclass(frozen=True)
 class Recipe:
-    """How long and how fast it is trained.
+    """The length and speed of training.
 
     rate: of Adam for biases, and for matrices up to a usual width and rank; it falls in proportion beyond them.
     """
@@ -57,7 +56,7 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class LowRankMap:
-    """score = b relu(a x + a_bias) + b_bias; a, b already hold what their codecs make of them."""
+    """score = b relu(a x + a_bias) + b_bias; a and b are rounded by their codecs."""
 
     a: F32  # [R, D]
     a_bias: F32  # [R]
@@ -75,17 +74,17 @@ class LowRankMap:
         return scores
 
     def packed(self) -> tuple[PackedMatrix, PackedMatrix]:
-        """a and b as they are stored."""
+        """Return a and b as stored."""
         return tuple(PackedMatrix.pack(w, stored_codec(w.shape[1], self.codec)) for w in (self.a, self.b))  # type: ignore[return-value]
 
 
 def stored_codec(n_cols: int, codec: Codec) -> Codec:
-    """The codec of a matrix of so many columns: f16 where they are no whole blocks."""
+    """Return the codec of a matrix with this many columns: f16 if they are not whole blocks."""
     return codec if codec == "f16" or n_cols % CODECS[codec].block_size == 0 else "f16"
 
 
 def n_stored_bytes(rank: int, d_model: int, d_ff: int, codec: Codec) -> int:
-    """What a predictor of that rank takes, its biases included."""
+    """Return the bytes of a predictor of this rank, including its biases."""
     total = 4 * (rank + d_ff)
     for n_rows, n_cols in ((rank, d_model), (d_ff, rank)):
         kept = stored_codec(n_cols, codec)
@@ -94,15 +93,15 @@ def n_stored_bytes(rank: int, d_model: int, d_ff: int, codec: Codec) -> int:
 
 
 class GateCuts:
-    """The gate of one layer (or up, where there is no gate), ready to be cut to any rank.
+    """The gate of one layer (or up, without a gate), ready to be truncated to any rank.
 
-    The cut keeps what matters on the inputs that come: W C^1/2 is what is truncated, C the inputs' covariance.
+    W C^1/2 is truncated, with C the inputs' covariance, to keep what matters on real inputs.
     """
 
     def __init__(self, w: F32, bias: F32 | None, mean: F64, second_moment: F64, device: str = "cpu") -> None:
         """w [F, D], bias [F], mean [D] and second_moment [D, D] of the inputs.
 
-        Cost: one Cholesky and one eigen-decomposition of [D, D] in float64, 24 bytes a value of it.
+        Cost: one Cholesky and one eigen-decomposition of [D, D] in float64, 24 bytes per value of it.
         """
         import torch
 
@@ -125,7 +124,9 @@ class GateCuts:
             self._mean = centre
 
     def cut(self, rank: int, codec: Codec) -> LowRankMap:
-        """The gate cut to this rank, which needs no training; one score is about one deviation of what it misses."""
+        """Return the gate truncated to this rank, without training. One score unit is about one
+        deviation of its error.
+        """
         import torch
 
         kept = self._directions[:, :rank]
@@ -138,12 +139,11 @@ class GateCuts:
 
 
 class LowRankFitter:
-    """One layer's positions, ready to train predictors of any rank on.
+    """One layer's positions, to train predictors of any rank on.
 
-    The loss is cross-entropy over all neurons of a position; one that fired weighs as much as it contributed, so that
-    what is missed is small. Inputs are standardised while training, which is folded into a.
-    Shapes: x [N, D]; contribution [N, F], 0 where a neuron did not fire. Both may be mapped files: a batch is read at a
-    time, unless the device holds everything.
+    The loss is cross-entropy over all neurons of a position; an active one is weighted by its contribution, so that
+    little is missed. Inputs are standardised while training, which is folded into a. Shapes: x [N, D]; contribution [N,
+    F], 0 for inactive neurons. Both may be mapped files: a batch is read at a time, unless the device holds everything.
     """
 
     def __init__(self, x: NDArray[Any], contribution: NDArray[Any], device: str = "cpu") -> None:
@@ -155,7 +155,7 @@ class LowRankFitter:
             self.x, self.contribution = _placed(x, contribution, device)
             mean, deviation, share, mean_contribution = _moments(self.x, self.contribution)
             self.mean, self.deviation = (torch.from_numpy(v).to(device) for v in (mean, deviation))
-        # What the contribution of a neuron that fired becomes its weight by.
+        # The exponent that turns an active neuron's contribution into its weight.
         self.scale = math.sqrt((1 - share) / share) * POSITIVE_WEIGHT / mean_contribution
 
     def fit(
@@ -164,11 +164,10 @@ class LowRankFitter:
         recipe: Recipe | None = None,
         job: Job = Job(),
     ) -> LowRankMap:
-        """Trains on from `start`; its codec is that of the result.
+        """Train from `start`, whose codec the result has.
 
-        Units: progress reports steps. Cost: 6 R (D + F) operations a position and step, 20 bytes a neuron and position
-        of a batch.
-        Raises: Cancelled between two steps, DeviceMemoryError.
+        Units: progress reports steps. Cost: 6 R (D + F) operations per position and step, 20 bytes per neuron and
+        position of a batch. Raises: Cancelled between two steps, DeviceMemoryError.
         """
         import torch
 
@@ -184,7 +183,7 @@ class LowRankFitter:
 
 
 class _Fit:
-    """The state of one training; gradients are written out, which halves the passes over [batch, F]."""
+    """The state of one training. Gradients are written out, which halves the passes over [batch, F]."""
 
     def __init__(self, of: LowRankFitter, start: LowRankMap, recipe: Recipe) -> None:
         import torch
@@ -198,7 +197,7 @@ class _Fit:
         a_bias = a_bias + a @ of.mean  # from here on it reads x less its mean
         self._parts = [a * of.deviation, a_bias, b, b_bias]
         rank, width = a.shape
-        # What a step moves a score by grows with the number of products that it adds up.
+        # A step's effect on a score grows with the number of products in its sum.
         of_a, of_b = recipe.rate * min(4.0, _USUAL_WIDTH / width), recipe.rate * min(1.0, _USUAL_RANK / rank)
         self._rates = (of_a, recipe.rate, of_b, recipe.rate)
         self._averages = [(torch.zeros_like(part), torch.zeros_like(part)) for part in self._parts]
@@ -220,7 +219,7 @@ class _Fit:
         before = torch.addmm(a_bias, x, folded.T)
         hidden = before.relu()
         probability = torch.addmm(b_bias, hidden, second.T).sigmoid_()
-        # Of weight log(1 + e^-score) where it fired, of log(1 + e^score) where not.
+        # Of weight log(1 + e^-score) if active, of log(1 + e^score) if not.
         slope = torch.where(weight > 0, weight * (probability - 1), probability).div_(probability.numel())
         back = (slope @ second).mul_(before > 0)
         self._descend(number, [(back.T @ x) / of.deviation, back.sum(0), slope.T @ hidden, slope.sum(0)])
@@ -242,7 +241,7 @@ class _Fit:
 
 
 def _rounded_map(a: Tensor, b: Tensor, at_mean: Tensor, mean: Tensor, codec: Codec) -> LowRankMap:
-    """a and b as stored, and the biases by which the scores at the mean input stay what they are."""
+    """Return a and b as stored, with biases that keep the scores at the mean input."""
     a, b = _rounded(a, codec), _rounded(b, codec)
     a_bias = SHIFT - a @ mean.float()
     b_bias = at_mean.float() - SHIFT * b.sum(1)
@@ -250,7 +249,7 @@ def _rounded_map(a: Tensor, b: Tensor, at_mean: Tensor, mean: Tensor, codec: Cod
 
 
 def _rounded(w: Tensor, codec: Codec) -> Tensor:
-    """What the codec makes of w [N, M]; as native_kernels/codecs rounds."""
+    """Round w [N, M] like the codec in native_kernels/codecs."""
     import torch
 
     codec = stored_codec(w.shape[1], codec)
@@ -270,7 +269,7 @@ def _rounded(w: Tensor, codec: Codec) -> Tensor:
 
 
 def _placed(x: NDArray[Any], contribution: NDArray[Any], device: str) -> tuple[Any, Any]:
-    """Both on the device where half of its free memory holds them; else as they are."""
+    """Return both on the device if half of its free memory holds them; else unchanged."""
     if device == "cpu":
         return x, contribution
     import torch
@@ -283,7 +282,7 @@ def _placed(x: NDArray[Any], contribution: NDArray[Any], device: str) -> tuple[A
 
 
 def _rows(values: Any, picked: Tensor, device: str) -> Tensor:
-    """The picked rows as float32 on the device."""
+    """Return the picked rows as float32 on the device."""
     import torch
 
     if isinstance(values, torch.Tensor):
@@ -292,7 +291,7 @@ def _rows(values: Any, picked: Tensor, device: str) -> Tensor:
 
 
 def _moments(x: Any, contribution: Any) -> tuple[F32, F32, float, float]:
-    """Mean and deviation [D] of the inputs; share of neurons that fired, and what one that did contributes, mean."""
+    """Return mean and deviation [D] of the inputs, the share of active neurons, and the mean contribution of one."""
     import torch
 
     total = squares = torch.zeros(x.shape[1], dtype=torch.float64)
@@ -318,7 +317,7 @@ def _array(values: Tensor) -> F32:
 
 @contextmanager
 def _fast_products(device: str) -> Iterator[None]:
-    """On a GPU products of float32 may round their factors to 10 bits: a predictor's noise is far above that."""
+    """On a GPU, products of float32 may round their factors to 10 bits: a predictor's noise is far larger."""
     if device == "cpu":
         yield
         return
@@ -334,7 +333,7 @@ def _fast_products(device: str) -> Iterator[None]:
 
 @contextmanager
 def _memory_of(device: str) -> Iterator[None]:
-    """A full device as an error of the world."""
+    """Convert out-of-memory errors of the device to the engine's."""
     if device == "cpu":
         yield
         return

@@ -1,8 +1,8 @@
-"""Counts how often each neuron fires on calibration text: the NeuronStats that placements are solved from.
+"""Count how often each neuron is active on calibration text: the NeuronStats for the placement solver.
 
-It goes through the text in portions and keeps its counts after each, so that an interruption costs one portion and the
-result is the same as in one go. The text is written by the model (engine/training/calibration.py) or given.
-Paper: PowerInfer, section 6.1.
+The counts are stored after each portion of text, so that an interruption costs one portion and does not change the
+result. The model writes the text (engine/training/calibration.py), or the user gives it. Paper: PowerInfer, section
+6.1.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     from engine.model.model_files import OpenedModel
     from engine.session.loaded_model import LoadedModel
 
-# Fewer say nothing: at 7 % a neuron fires four times in so many.
+# Fewer are meaningless: at 7 % a neuron is active four times in these.
 LEAST_TOKENS = 64
 
 
 @dataclass(frozen=True, eq=False)
 class Profiled:
-    """Statistics, and where they lie: the artefact's head, or the folder that they came in."""
+    """Statistics and their location: the artefact's head, or the folder of published ones."""
 
     stats: NeuronStats
     file: Path
 
     def values(self) -> dict[str, Any]:
-        """The figures as JSON, for the command line and the window."""
+        """Return the figures as JSON, for the command line and the window."""
         figures = locality(self.stats)
         return {
             "tokens": self.stats.tokens,
@@ -70,14 +70,13 @@ def profile(
     device: Device = "cpu",
     job: Job = Job(),
 ) -> Profiled:
-    """Counts over the text, or over text that the model writes itself, and keeps the statistics as the model's own.
+    """Count over the text, or over text that the model writes, and store the statistics as the model's own.
 
-    tokens: positions at most; None: all of the text, or DEFAULT_TOKENS of the model's own.
-    device: where the large products run; auto: on a GPU where there is one.
-    Units: progress reports positions, each counted twice where they are written as well.
-    Cost: the counts [L, F], the residual stream of one portion, and what engine.training.layer_walk takes.
-    Raises: UnsupportedModelError for a model without zeros, InvalidRequestError for a text that is too short or a
-    folder that cannot be written, DiskSpaceError, HostMemoryError, and Cancelled; the same call goes on then.
+    tokens: positions at most; None: all of the text, or DEFAULT_TOKENS of the model's own. device: for the large
+    products; auto: a GPU if there is one. Units: progress reports positions, each counted twice if they are written as
+    well. Cost: the counts [L, F], the residual stream of one portion, and that of engine.training.layer_walk. Raises:
+    UnsupportedModelError for a model without zeros, InvalidRequestError for a text that is too short or a folder that
+    cannot be written, DiskSpaceError, HostMemoryError, and Cancelled, after which the same call continues.
     """
     opened = model.opened
     check_zeros(opened)
@@ -88,7 +87,7 @@ def profile(
     parts = on_device(ModelParts.of(model), where)
     source: _Written | _Given
     if text is None:
-        # Few positions a step: where weights would have to be handed over at every one, the CPU is faster.
+        # Few positions per step: if weights had to be uploaded at each, the CPU would be faster.
         writing = parts if fits(model.weights, where) else ModelParts.of(model)
         source = _Written(model, writing, tokens or DEFAULT_TOKENS, seed)
     else:
@@ -102,7 +101,7 @@ def profile(
 
 
 def published_stats(opened: OpenedModel) -> Profiled | None:
-    """The statistics that somebody published with the model, PowerInfer's activation files; None where there are none.
+    """Return the statistics published with the model, PowerInfer's activation files; None if there are none.
 
     Raises: ModelFormatError for damage, ArtifactMismatchError for those of another model.
     """
@@ -117,7 +116,7 @@ def published_stats(opened: OpenedModel) -> Profiled | None:
 
 
 def check_zeros(opened: OpenedModel) -> None:
-    """Raises UnsupportedModelError unless some neurons of the model do not fire."""
+    """Raise UnsupportedModelError unless some neurons of the model are inactive."""
     if not opened.config.has_zeros:
         raise UnsupportedModelError(
             f"The activation {opened.config.activation} makes no zeros: every neuron of {opened.name} fires for every "
@@ -130,7 +129,7 @@ def check_zeros(opened: OpenedModel) -> None:
 
 
 class _Written:
-    """What the model writes itself, portion by portion."""
+    """The model's own text, portion by portion."""
 
     kind = "self-written"
     passes = 2  # over each position: it is written, then counted
@@ -150,7 +149,7 @@ class _Written:
 
 
 class _Given:
-    """A person's text."""
+    """The user's text."""
 
     kind = "given"
     passes = 1
@@ -173,7 +172,7 @@ class _Given:
 
 
 def _portions(sequences: Sequence[list[int]]) -> Iterator[list[list[int]]]:
-    """Whole sequences, some PORTION_TOKENS positions at a time."""
+    """Yield whole sequences, about PORTION_TOKENS positions at a time."""
     portion: list[list[int]] = []
     size = 0
     for sequence in sequences:
@@ -198,7 +197,7 @@ def _digest(sequences: Sequence[Sequence[int]]) -> str:
 
 
 class _Counting:
-    """The counts so far, after whole portions, and the file that keeps them."""
+    """The counts after whole portions, and the file that stores them."""
 
     def __init__(self, model: LoadedModel, parts: ModelParts, device: str, source: _Written | _Given) -> None:
         opened = model.opened
@@ -212,7 +211,7 @@ class _Counting:
 
     @property
     def corpus(self) -> str:
-        """Fingerprint of all of the text."""
+        """Return the fingerprint of all of the text."""
         return hashlib.sha256("\n".join(self._digests).encode()).hexdigest()
 
     def run(self, job: Job) -> None:
@@ -230,7 +229,7 @@ class _Counting:
                 job.progress(min(total, before + (source.passes - 1) * expected + expected * done // most), total)
 
             texts = source.portion(number, job.reporting(writing))
-            # A portion counts whole or not at all.
+            # A portion counts as a whole or not at all.
             counts = np.zeros_like(self.counts)
 
             def count(batch: LayerBatch, counts: I64 = counts) -> None:
@@ -244,7 +243,7 @@ class _Counting:
         job.progress(total, total)
 
     def forget(self) -> None:
-        """The work is done and lies elsewhere."""
+        """Delete the file, because the work is done."""
         forget(self._kept)
 
     def _restore(self) -> None:
@@ -258,7 +257,7 @@ class _Counting:
 
 
 def _check_room(folder: Path) -> None:
-    """That the result can be written there is seen before the long work, and not after it."""
+    """Check that the result can be written before the long work."""
     probe = folder / f"probe.{os.getpid()}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""Where a layer's predictor draws the line: by the share of the contribution that is kept on positions held out.
+"""Set the thresholds of a layer's predictor, by the share of the contribution kept on held-out positions.
 
-A copy errs by so much in every neuron, which is known (`CopyFit.noise`). So a neuron is let through where what it is
-expected to contribute, given its score, reaches a worth that is common to the layer; as an offset per neuron that goes
-into the copy's bias. It measures no perplexity: that is engine/training/error_budget.py's.
+A copy has a known error in every neuron (`CopyFit.noise`). So a neuron passes if its expected contribution, given its
+score, reaches a worth common to the layer; as an offset per neuron, this goes into the copy's bias.
+engine/training/error_budget.py measures perplexity.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from native_kernels.backend import F32
 
 F64 = NDArray[np.float64]
 
-# Recalls of contribution that thresholds are known for; the error budget takes the lowest at which the model holds.
+# Recalls of contribution with known thresholds; the error budget takes the lowest at which the model holds.
 LEVELS = (0.95, 0.97, 0.98, 0.985, 0.99, 0.993, 0.995, 0.997, 0.998, 0.999, 0.9995)
-# Of what a cascade may lose, the shares that its first stage is tried with.
+# Shares of a cascade's allowed loss to try for its first stage.
 _SPLITS = (0.2, 0.4, 0.6)
 QUIET_SAMPLES = 1_000_000
 _LEAST_WEIGHT = 0.05  # of the median: neurons that hardly fired in the positions seen are not given up
@@ -30,12 +30,12 @@ _LOWEST, _HIGHEST, _STEPS = -30.0, 12.0, 4201
 
 @dataclass(frozen=True)
 class Point:
-    """What one setting of a layer's thresholds does on held-out positions; all are shares.
+    """The effect of one setting of a layer's thresholds on held-out positions; all are shares.
 
-    level: recall of contribution that was wanted; recall: what there is. first, second: thresholds of the low rank part
-    (of its score) and of the copy (logarithm of the worth); None where there is no such part. passed: neurons whose
-    copy is read; active: neurons let through; fired: of all neurons, those let through that fire. precision: of
-    those let through, those that fire; fired_recall: of those that fire, those let through.
+    level: the requested recall of contribution; recall: the actual one. first, second: thresholds of the low-rank stage
+    (of its score) and of the copy (logarithm of the worth); None without that stage. passed: neurons whose copy is
+    read; active: neurons that pass; fired: of all neurons, those that pass and are active. precision: of those that
+    pass, the active ones; fired_recall: of the active ones, those that pass.
     """
 
     level: float
@@ -51,7 +51,7 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Worth:
-    """What a copy's score says a neuron will contribute, its error being normally distributed.
+    """A neuron's expected contribution given a copy's score, whose error is normally distributed.
 
     noise f32 [F]: deviation of the score; weight f32 [F]: contribution of one unit above the activation's threshold.
     Both are floored, so that logarithms exist.
@@ -63,7 +63,7 @@ class Worth:
 
     @classmethod
     def of(cls, noise: F32, first: F32, contribution: F32, threshold: float = 0.0) -> Worth:
-        """From first [T, F], what goes into the activation, and the contribution [T, F] of the same positions."""
+        """Return it for first [T, F], the activation's inputs, and the contribution [T, F] of the same positions."""
         above = np.maximum(first - np.float32(threshold), 0).sum(axis=0, dtype=np.float64)
         weight = contribution.sum(axis=0, dtype=np.float64) / np.maximum(above, 1e-30)
         known = weight[(above > 0) & (weight > 0)]
@@ -73,7 +73,9 @@ class Worth:
         return cls(np.maximum(noise, least), weight.astype(np.float32), threshold)
 
     def of_scores(self, scores: F32) -> F32:
-        """The logarithm of the expected contribution: scores [T, F] -> [T, F]; rises with the score in every neuron."""
+        """Return the logarithm of the expected contribution: scores [T, F] -> [T, F]; it rises with the score in every
+        neuron.
+        """
         places, logs = _expected_excess()
         z = (scores - np.float32(self.threshold)) / self.noise
         # Far above the threshold the excess is the score.
@@ -82,7 +84,7 @@ class Worth:
         return found
 
     def least_scores(self, worth: float) -> F32:
-        """The scores [F] from which on a neuron's expected contribution has at least this logarithm."""
+        """Return the lowest scores [F] at which a neuron's expected contribution has at least this logarithm."""
         places, logs = _expected_excess()
         wanted = worth - np.log(self.noise.astype(np.float64) * self.weight)
         z = np.where(wanted < logs[-1], np.interp(wanted, logs, places), np.exp(np.minimum(wanted, 80)))
@@ -92,22 +94,22 @@ class Worth:
 
 @cache
 def _expected_excess() -> tuple[F64, F64]:
-    """z, and the logarithm of E[max(0, z + n)], n of the standard normal distribution."""
+    """Return z and the logarithm of E[max(0, z + n)], with n standard normal."""
     z = np.linspace(_LOWEST, _HIGHEST, _STEPS)
     density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
     below = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z])
     excess = density + z * below
-    # Far below zero both terms cancel; there it is density / z^2 (1 - 3 / z^2).
+    # Far below zero both terms cancel; use density / z^2 (1 - 3 / z^2).
     far = z < -6
     excess[far] = density[far] / z[far] ** 2 * (1 - 3 / z[far] ** 2)
     return z, np.log(excess)
 
 
 class Seen:
-    """What happened at held-out positions, ready to be compared with any scores of the same shape.
+    """The activity at held-out positions, to compare with scores of the same shape.
 
-    Every neuron that fired is kept; of those that did not, which are most, no more than QUIET_SAMPLES, evenly spread.
-    contribution [T, F], 0 where a neuron did not fire.
+    Every active neuron is kept; of the inactive ones, which are most, at most QUIET_SAMPLES, evenly spread.
+    contribution [T, F], 0 for inactive neurons.
     """
 
     def __init__(self, contribution: F32) -> None:
@@ -117,12 +119,12 @@ class Seen:
         self.total = float(self.kept.sum())
         self.count = flat.size
         quiet = np.flatnonzero(flat == 0)
-        # An odd step, so that it does not meet the same neurons again and again.
+        # An odd step, so that it does not hit the same neurons repeatedly.
         self._quiet = quiet[:: max(1, len(quiet) // QUIET_SAMPLES) | 1]
         self.quiet_weight = len(quiet) / max(1, len(self._quiet))
 
     def split(self, scores: F32) -> tuple[F32, F32]:
-        """Scores [T, F] -> those of what fired, and of what did not."""
+        """Split scores [T, F] into those of active and of inactive neurons."""
         flat = scores.reshape(-1)
         return flat[self._fired], flat[self._quiet]
 
@@ -134,11 +136,11 @@ def points(
     cost: Callable[[Point], float] = lambda point: point.active,
     levels: Sequence[float] = LEVELS,
 ) -> list[Point]:
-    """The settings for all levels.
+    """Return the settings for all levels.
 
-    Shapes: contribution [T, F], or what was made of it once for several calls; first [T, F], scores of the low rank
-    part, and second [T, F], logarithms of the copy's worth: at least one.
-    cost: what a setting costs; where there are two parts, what may be lost is split between them as is cheapest.
+    Shapes: contribution [T, F], or a Seen of it for several calls; first [T, F], scores of the low-rank stage, and
+    second [T, F], logarithms of the copy's worth: at least one. cost: of a setting; with two stages, the allowed loss
+    is split between them at the lowest cost.
     """
     seen = contribution if isinstance(contribution, Seen) else Seen(contribution)
     if not seen.total:  # nothing is known, so everything is let through
@@ -184,14 +186,16 @@ def _cascades(
 
 
 def _limits(scores: F32, kept: F64, wanted: Sequence[float]) -> list[float]:
-    """The highest scores from which on the contributions kept add up to what is wanted; the lowest where none do."""
+    """Return the highest thresholds at which the kept contributions reach what is wanted; the lowest
+    score if none do.
+    """
     order = np.argsort(-scores, kind="stable")
     summed = np.cumsum(kept[order])
     return [float(scores[order[_place(summed, one)]]) for one in wanted]
 
 
 def _place(summed: F64, wanted: float) -> int:
-    """Where a running sum reaches what is wanted, give or take rounding; the last place where it never does."""
+    """Return the index at which a running sum reaches what is wanted, up to rounding; the last one if never."""
     return min(int(np.searchsorted(summed, wanted * (1 - 1e-12))), len(summed) - 1)
 
 
@@ -204,7 +208,7 @@ def _point(
     hits: NDArray[np.bool_],
     false: NDArray[np.bool_],
 ) -> Point:
-    """hits, false: which of those that fired, and of the sample of the others, are let through."""
+    """hits, false: which of the active neurons, and of the sample of inactive ones, pass."""
     n_hits = int(np.count_nonzero(hits))
     n_active = n_hits + seen.quiet_weight * int(np.count_nonzero(false))
     return Point(

@@ -1,8 +1,7 @@
-"""Makes a model's predictors: writes text, goes through the model layer by layer, fits, chooses and measures.
+"""Train a model's predictors: write text, walk through the model layer by layer, fit, choose and measure.
 
-What a layer can be predicted by is fitted in engine/training/low_rank.py and gate_copies.py, chosen in choosing.py; how
-much may be missed is decided by error_budget.py on text held out. This file only puts them one after another.
-Paper: PowerInfer, section 5.1.
+low_rank.py and gate_copies.py fit a layer's predictors, choosing.py chooses one, error_budget.py limits the loss on
+held-out text. This module runs them in order. Paper: PowerInfer, section 5.1.
 """
 
 from __future__ import annotations
@@ -56,17 +55,17 @@ RANK_STEP = 32  # a block of the codecs that b's rows are stored in
 GROWING_LEVEL = 0.99  # of recall, at which a larger rank must pay
 EPOCHS = 8  # at most: positions are seen so often
 _CHATS = ("questions", "dialogue")  # kinds of calibration text that are chats where the model has a template
-# What a desktop's memory reads, the share of it that rows here and there reach (tests/benchmarks/cpu_kernels.py), and
-# a hand-over between stages of a token's program.
+# A desktop's memory bandwidth, the share of it for gathered rows (tests/benchmarks/cpu_kernels.py), and the time to
+# switch between stages of a token's program.
 _USUAL_BYTES_PER_S, _GATHERED, _STAGE_S = 20e9, 0.75, 5e-7
-# Progress in thousandths, as the stages last on the starter model with two threads.
+# Progress in thousandths, by the durations of the stages on the starter model with two threads.
 _WHOLE, _WRITTEN, _FITTED = 1000, 150, 800
-_VERSION = 1  # of what is kept between two runs
+_VERSION = 1  # of the files kept between runs
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """What is asked of training. tokens: of text in all, the user's and the model's own half each."""
+    """Options of a training. tokens: of text in all, half the user's and half the model's own."""
 
     kind: Wanted = "auto"
     tokens: int = DEFAULT_TOKENS
@@ -89,7 +88,7 @@ class TrainingOptions:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """file: the artefact's head. layers that `exact` serves better than any predictor have the kind true_gate."""
+    """file: the artefact's head. Layers that `exact` computes faster than any predictor have the kind true_gate."""
 
     predictor: Predictor
     file: Path
@@ -97,7 +96,7 @@ class Trained:
     device: str
 
     def values(self) -> dict[str, Any]:
-        """As the command's JSON and the window's job say it."""
+        """Return the values for the command's JSON and the window's job."""
         predictor = self.predictor
         return {
             "layers": [
@@ -127,14 +126,13 @@ def train(
     device: str = "auto",
     job: Job = Job(),
 ) -> Trained:
-    """Predictors of all layers, kept as the model's own in place of older ones.
+    """Train predictors of all layers, and store them as the model's own in place of older ones.
 
-    text: the user's own, beside what the model writes. Finished layers are kept until the whole is: the same call goes
-    on where one was interrupted, with the same result.
-    Units: progress reports thousandths. Cost: one layer's positions at a time, N (D + F) halves, in a file where they
-    are many.
-    Raises: InvalidRequestError, UnsupportedModelError for a model without zeros or with experts,
-    DeviceUnavailableError, DeviceMemoryError, HostMemoryError, DiskSpaceError, Cancelled.
+    text: the user's, in addition to what the model writes. Finished layers are kept until all are done: after an
+    interruption the same call continues, with the same result. Units: progress reports thousandths. Cost: one layer's
+    positions at a time, N (D + F) halves, in a file if there are many. Raises: InvalidRequestError,
+    UnsupportedModelError for a model without zeros or with experts, DeviceUnavailableError, DeviceMemoryError,
+    HostMemoryError, DiskSpaceError, Cancelled.
     """
     started = time.perf_counter()
     options = options or TrainingOptions()
@@ -159,7 +157,7 @@ def train(
 
 
 def training_device(wanted: str) -> str:
-    """cuda or cpu. Raises: DeviceUnavailableError where a GPU was asked for and there is none."""
+    """Return cuda or cpu. Raises: DeviceUnavailableError if a GPU was requested and there is none."""
     import torch
 
     if wanted == "cpu":
@@ -172,7 +170,7 @@ def training_device(wanted: str) -> str:
 
 
 def ranks_for(d_model: int) -> list[int]:
-    """The ranks that are tried: doubled from the width over 32 up to the width over 4, in whole blocks."""
+    """Return the ranks to try: doubled from the width over 32 up to the width over 4, in whole blocks."""
     lowest = max(RANK_STEP, d_model // LOWEST_RANK_SHARE // RANK_STEP * RANK_STEP)
     ranks = [lowest]
     while 2 * ranks[-1] <= d_model // HIGHEST_RANK_SHARE:
@@ -181,7 +179,7 @@ def ranks_for(d_model: int) -> list[int]:
 
 
 class _Trainer:
-    """One training: the layers that are done, and where they are kept."""
+    """A training: its finished layers and their files."""
 
     def __init__(self, model: LoadedModel, texts: TrainingTexts, options: TrainingOptions, device: str) -> None:
         self._model = model
@@ -200,7 +198,7 @@ class _Trainer:
         return self._folder / f"layer-{layer:03d}.npz"
 
     def forget(self) -> None:
-        """Deletes what was kept for going on."""
+        """Delete the files for continuing."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def fit_layers(self, job: Job) -> None:
@@ -229,7 +227,7 @@ class _Trainer:
             keeper.close()
 
     def _fit(self, samples: LayerSamples, job: Job) -> LayerRecord:
-        """All that one layer may be predicted by."""
+        """Fit all candidate predictors of a layer."""
         kind = self._options.kind
         w = self._parts.weights.layers[samples.layer].ffns[0]
         matrix, bias = first_matrix(w)
@@ -269,7 +267,7 @@ class _Trainer:
         cost: LayerCost,
         job: Job,
     ) -> list[LowRank]:
-        """One of every rank, from the lowest on, until a larger one no longer pays."""
+        """Return predictors of increasing rank, until a larger one no longer pays."""
         recipe = replace(self._options.recipe, seed=self._options.seed * 1009 + samples.layer)
         recipe = replace(recipe, steps=min(recipe.steps, max(1, EPOCHS * samples.n_train // recipe.batch)))
         ranks = ranks_for(len(held_out.x[0]))
@@ -295,7 +293,7 @@ class _Trainer:
         return made
 
     def choose(self, texts: Sequence[HeldOutText], job: Job) -> Predictor:
-        """The kinds of all layers, and the common level of recall at which the budget is held."""
+        """Return the kinds of all layers, and the common level of recall that meets the error budget."""
         model = self._model.opened
         passes, most = 0, 2 + 2 * len(LEVELS).bit_length()
 
@@ -327,7 +325,7 @@ class _Trainer:
 
 
 def as_low_rank(fitted: LowRankMap) -> LowRank:
-    """As predictors hold it; its threshold is set later."""
+    """Return the predictor without its threshold, which is set later."""
     a, b = fitted.packed()
     return LowRank(a, b, fitted.a_bias, fitted.b_bias)
 
@@ -335,7 +333,7 @@ def as_low_rank(fitted: LowRankMap) -> LowRank:
 def _texts(
     model: LoadedModel, text: str | None, options: TrainingOptions, job: Job
 ) -> tuple[TrainingTexts, list[HeldOutText], str]:
-    """What is trained on, what is held out, and where it is from in words."""
+    """Return the training text, the held-out text, and a description of the source."""
     kinds: dict[str, list[list[int]]] = {}
     given = [] if text is None else text_sequences(model, text)
     n_given = sum(map(len, given))
@@ -369,7 +367,7 @@ def _texts(
 
 
 def _kept_in(model: LoadedModel, texts: TrainingTexts, options: TrainingOptions, device: str) -> Path:
-    """The folder of what is finished; its name holds all that decides what is in it."""
+    """Return the folder of finished layers; its name contains everything that determines its contents."""
     import platformdirs
 
     made_of = "\n".join([model.opened.fingerprint, model.opened.config.activation_text, texts.fingerprint, options.kind,
@@ -381,7 +379,7 @@ def _kept_in(model: LoadedModel, texts: TrainingTexts, options: TrainingOptions,
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """torch computes with as many threads as the engine does, for as long as it trains."""
+    """Limit torch to the engine's number of threads during training."""
     import torch
 
     before = torch.get_num_threads()
