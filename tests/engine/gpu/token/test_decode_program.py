@@ -133,7 +133,9 @@ def test_files_in_other_codecs(any_gpu: Gpu, tmp_path: Path, codec: str) -> None
     opened = open_model(recode(wide, tmp_path / f"{codec}.gguf", codec))
     config, weights = opened.config, load_weights(opened, hold="mapped")
     assert weights.layers[0].ffns[0].up.codec == codec
-    check(any_gpu, (config, weights), "dense", [np.arange(config.d_ff, dtype=np.int32)], 0.05)
+    # both sides round what is multiplied, each in its own way; MXFP4 has the coarsest weights: 0.081 on an H100
+    close = 0.15 if codec == "mxfp4" else 0.05
+    check(any_gpu, (config, weights), "dense", [np.arange(config.d_ff, dtype=np.int32)], close)
 
 
 @pytest.mark.parametrize("mode", ["dense", "exact", "sparse"])
