@@ -252,12 +252,13 @@ class NumpyPrefillOps(GpuPrefillOps):
 
     def attend(
         self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, out: Rows, scale: float,
-        softcap: float | None, window: int | None,
+        softcap: float | None, window: int | None, sinks: int = 0,
     ) -> None:  # fmt: skip
         dim = kv.head_dim
         queries = rows_at(q, n_tokens, n_heads * dim).reshape(n_tokens, n_heads, dim)
         keys, values = (
             numbers[:, : start + n_tokens].astype(np.float32).swapaxes(0, 1) for numbers, _ in self._kept(kv)
         )
-        found = REFERENCE.attention(queries, keys, values, Scoring(scale, softcap, window))
+        scoring = Scoring(scale, softcap, window, at(sinks, np.float32, n_heads) if sinks else None)
+        found = REFERENCE.attention(queries, keys, values, scoring)
         rows_at(out, n_tokens, n_heads * dim)[:] = found.reshape(n_tokens, -1)

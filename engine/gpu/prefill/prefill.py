@@ -305,7 +305,8 @@ class LayerPass:
         )  # fmt: skip
         if self._owner._streamed is not None and not isinstance(one, GpuLayer):
             self._owner._streamed.save(blocks_of(self._cache, layer), self._start, self._start + n)
-        ops.attend(qkv, n, spec.n_heads, kv, self._start, mixed, spec.scale, spec.softcap, spec.window)
+        sinks = one.sinks if isinstance(one, GpuLayer) else 0
+        ops.attend(qkv, n, spec.n_heads, kv, self._start, mixed, spec.scale, spec.softcap, spec.window, sinks)
         ops.round(mixed, n, mixed.step, memory.mixed_in)
 
         def project(out: Rows, adds: bool) -> None:

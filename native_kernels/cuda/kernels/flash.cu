@@ -40,7 +40,7 @@ __device__ __forceinline__ float sixteen_largest(float v) {
 template <int DIM, int KEYS>
 __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u64 out_step, const Kept keys,
                                        const Kept values, int n_tokens, int start, int group, int capacity, float scale,
-                                       float softcap, int window) {
+                                       float softcap, int window, const float* sinks) {
     constexpr int COLUMNS = KEYS / 16, DEPTHS = DIM / 16;
     __shared__ float room[KEYS * DIM > (QUERIES + KEYS) * (PART + 1) ? KEYS * DIM : (QUERIES + KEYS) * (PART + 1)];
     __shared__ float weights[QUERIES * KEYS];
@@ -55,8 +55,8 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
     float largest[4], total[4], sums[4][DEPTHS];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        largest[i] = NO_SCORE;
-        total[i] = 0.f;
+        largest[i] = sinks ? __ldg(sinks + head) : NO_SCORE;
+        total[i] = sinks ? 1.f : 0.f;
 #pragma unroll
         for (int d = 0; d < DEPTHS; d++) sums[i][d] = 0.f;
     }
@@ -151,10 +151,10 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
 #define ARGUMENTS                                                                                                     \
     const float *q, u64 q_step, float *out, u64 out_step, const u8 *keys, const u8 *values, const u8 *key_scales,      \
         const u8 *value_scales, int codec, int dim, int n_tokens, int start, int group, int capacity, float scale,     \
-        float softcap, int window
+        float softcap, int window, const float *sinks
 #define PASSED                                                                                                        \
     q, q_step, out, out_step, Kept{keys, key_scales, codec, dim}, Kept{values, value_scales, codec, dim}, n_tokens,    \
-        start, group, capacity, scale, softcap, window
+        start, group, capacity, scale, softcap, window, sinks
 
 KERNEL __launch_bounds__(256, 2) attend_64(ARGUMENTS) { attend<64, 64>(PASSED); }
 KERNEL __launch_bounds__(256, 2) attend_128(ARGUMENTS) { attend<128, 64>(PASSED); }

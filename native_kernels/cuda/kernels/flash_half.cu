@@ -63,7 +63,8 @@ __device__ __forceinline__ float row_sum(float v) {
 template <int DIM>
 __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u64 out_step, const Kept keys,
                                        const Kept values, int codec, int dim, int n_tokens, int start, int group,
-                                       int capacity, float scale, float softcap, int window) {
+                                       int capacity, float scale, float softcap, int window,
+                                       const float* sinks) {
     __shared__ __align__(128) u8 some_keys[KEYS * DIM * 2], some_values[KEYS * DIM * 2];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, head = blockIdx.y;
     const int query0 = (gridDim.x - 1 - blockIdx.x) * QUERIES;  // the longest first
@@ -89,7 +90,8 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
                 8 * i < dim ? two_halves(from[8 * i] * factor, from[8 * i + 1] * factor) : 0;
         back[half] *= scale;
     }
-    float largest[2] = {NO_SCORE, NO_SCORE}, total[2] = {0.f, 0.f}, sums[DIM / 8][4];
+    const float sink = sinks ? __ldg(sinks + head) : NO_SCORE, of_sink = sinks ? 1.f : 0.f;
+    float largest[2] = {sink, sink}, total[2] = {of_sink, of_sink}, sums[DIM / 8][4];
 #pragma unroll
     for (int i = 0; i < DIM / 2; i++) sums[i / 4][i % 4] = 0.f;
     const u32 keys_at = shared_address(some_keys), values_at = shared_address(some_values);
@@ -172,10 +174,10 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
 #define ARGUMENTS                                                                                                     \
     const float *q, u64 q_step, float *out, u64 out_step, const u8 *keys, const u8 *values, const u8 *key_scales,      \
         const u8 *value_scales, int codec, int dim, int n_tokens, int start, int group, int capacity, float scale,     \
-        float softcap, int window
+        float softcap, int window, const float *sinks
 #define PASSED                                                                                                        \
     q, q_step, out, out_step, Kept{keys, key_scales}, Kept{values, value_scales}, codec, dim, n_tokens, start, group,  \
-        capacity, scale, softcap, window
+        capacity, scale, softcap, window, sinks
 
 KERNEL __launch_bounds__(128, 2) attend_half_64(ARGUMENTS) { attend<64>(PASSED); }
 KERNEL __launch_bounds__(128, 2) attend_half_128(ARGUMENTS) { attend<128>(PASSED); }

@@ -344,10 +344,12 @@ def test_attention_over_the_cache(
         at, step = Rows(gpu.arrays.put(qkv), qkv[0].size), n_heads * dim
         gpu.ops.place_heads(at, n_tokens, n_heads, kv, start, 0, 0, 0, "halves", None, None)
         out = Rows(gpu.arrays.space(4 * n_tokens * step), step)
-        gpu.ops.attend(at, n_tokens, n_heads, kv, start, out, scale, softcap, window)
+        sinks = rng.standard_normal(n_heads).astype(np.float32) if n_kv_heads > 1 else None
+        sinks_at = 0 if sinks is None else gpu.arrays.put(sinks)
+        gpu.ops.attend(at, n_tokens, n_heads, kv, start, out, scale, softcap, window, sinks_at)
         found = gpu.arrays.get(out.address, np.float32, n_tokens, n_heads, dim)
         q, k, v = np.split(qkv, [n_heads, n_heads + n_kv_heads], axis=1)
-        wanted = REFERENCE.cached_attention(q, k, v, blocks, layout, start, Scoring(scale, softcap, window))
+        wanted = REFERENCE.cached_attention(q, k, v, blocks, layout, start, Scoring(scale, softcap, window, sinks))
         of_halves = codec != "f32" and dim <= 128
         assert np.abs(found - wanted).max() < (2e-2 if of_halves else 1e-4)
         assert np.abs(found - wanted).mean() < (1e-3 if of_halves else 1e-5)

@@ -249,14 +249,16 @@ def test_attention_sees_what_it_may(
     q, scale = normal(n_heads, head_dim), 1.3 / np.sqrt(head_dim)
     kv, keys, values = filled_kv(on_gpu, codec, n_kv_heads, head_dim, capacity)
     to, at = on_gpu.vector(n_heads * head_dim), on_gpu.put(q)
+    sinks = None if n_heads % 4 else normal(n_heads)
+    sinks_at = 0 if sinks is None else on_gpu.put(sinks)
     for position in positions:
         found = []
         for _ in range(2):
             state = on_gpu.put(np.array([position, 123456], np.int32))
-            on_gpu.gpu.attend(at, n_heads, kv, state, to, float(scale), cap, window)
+            on_gpu.gpu.attend(at, n_heads, kv, state, to, float(scale), cap, window, sinks_at)
             found.append(on_gpu.get(to.values, to.n))
         wanted = reference.attention(
-            q[None], keys[: position + 1], values[: position + 1], Scoring(float(scale), cap, window)
+            q[None], keys[: position + 1], values[: position + 1], Scoring(float(scale), cap, window, sinks)
         ).ravel()
         np.testing.assert_allclose(found[0], wanted, rtol=2e-5, atol=2e-5)
         assert np.array_equal(*found)
