@@ -5,8 +5,8 @@ It is imported only when a template is rendered, because it needs jinja2. Three 
 - Names: Jinja's immutable sandbox, a closed list of filters, methods and globals, no underscore attributes, no files.
 - Time: every loop body, macro body, call, filter, test, comparison and operator has a checkpoint, inserted into the
   template's syntax tree before it is compiled. This works in any thread and with a debugger or coverage, unlike a trace
-  function, and costs 1 us. The clock is the thread's CPU time, so a busy machine fails no honest template. A search in a
-  text or arithmetic on a long number cannot be interrupted, so their lengths are limited beforehand.
+  function, and costs 1 us. The clock is the thread's CPU time, so a busy machine fails no honest template. A search in
+  a text or arithmetic on a long number cannot be interrupted, so their lengths are limited beforehand.
 - Memory: the size of every value is known before it is built. Values are weighed as if printed, so that lists which
   contain the same list many times count each time. Written text and every allocated byte are counted, because a sandbox
   cannot see which values a template still holds.
