@@ -12,11 +12,9 @@ from enum import StrEnum
 from typing import Literal
 
 from app import library_messages
-from app.chat.store.chat_file_check import ChatFileError
-from app.chat.store.store_file import StoreError
-from app.chat.store.store_rescue import RescueReport
-from app.clients.engine_status import gigabytes
 from app.engine_text import is_plain, named_file, plain_figures
+from app.errors import ChatFileError, RescueReport, StoreError
+from app.figures import gigabytes
 from app.library_messages import ModelAction
 from app.settings import SettingsError
 from app.translation import figure, noted, tr, tr_n

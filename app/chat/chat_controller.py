@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from app.chat.answers.answer_policy import AnswerPolicy
     from app.chat.chat_memory import ChatMemory
     from app.chat.message_action import MessageAction
-    from app.chat.store.store import RescueReport, StoreError
     from app.clients.answer_request import AnswerRequest
     from app.clients.engine_client import EngineClient
     from app.clients.remote_client import RemoteClient
+    from app.errors import RescueReport, StoreError
     from engine.service import protocol
 
 

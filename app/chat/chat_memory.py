@@ -33,7 +33,8 @@ from app.chat.conversation import (
 )
 from app.chat.store.chat_files import read_json, write_json, write_markdown, write_markdown_folder
 from app.chat.store.operations import Operations
-from app.chat.store.store import RescueReport, Store, StoreError
+from app.chat.store.store import Store
+from app.errors import RescueReport, StoreError
 
 log = logging.getLogger(__name__)
 

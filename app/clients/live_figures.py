@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from app.clients.engine_status import NARROW, EngineStatus, Phase, rate, seconds, translated
+from app.clients.engine_status import EngineStatus, Phase, translated
+from app.figures import NARROW, rate, seconds
 from app.translation import figure, noted, tr
 from engine.machine.monitor import GpuSample, MachineSample
 from engine.service.protocol import FEWEST_READ, GenerationResult, Live

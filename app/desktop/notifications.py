@@ -14,9 +14,10 @@ from typing import Any, Protocol
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
 
-from app.clients.engine_status import EngineStatus, seconds
+from app.clients.engine_status import EngineStatus
 from app.desktop.desktop_bus import DesktopBus, Place
 from app.desktop.single_instance import LaunchRequest, take_activation
+from app.figures import seconds
 from app.translation import figure, tr, tr_n
 
 LONG_S = 10.0  # users do something else during longer answers

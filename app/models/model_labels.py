@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.clients.engine_status import NARROW, gigabytes, rate, short_name
+from app.clients.engine_status import short_name
+from app.figures import NARROW, gigabytes, rate
 from app.translation import figure, noted, tr, tr_n
 from engine.library.records import Download, Estimate, MachineLine
 

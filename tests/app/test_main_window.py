@@ -16,7 +16,8 @@ from pytestqt.qtbot import QtBot
 
 from app.bootstrap import folders_in
 from app.chat.conversation import Conversation, Message, MessageState, Role
-from app.chat.store.store import Store, StoreError
+from app.chat.store.store import Store
+from app.errors import StoreError
 from app.settings import AppSettings, load_settings
 from app.ui.widgets.floating import Toast
 from engine.assets import starter_model

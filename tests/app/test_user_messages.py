@@ -17,9 +17,8 @@ from support.shown_text import numbers_in
 import engine
 from app import library_messages
 from app import user_messages as module
-from app.chat.store.store_file import StoreError, StoreErrorKind
-from app.chat.store.store_rescue import RescueReport
 from app.engine_text import plain_figures
+from app.errors import RescueReport, StoreError, StoreErrorKind
 from app.settings import SettingsError
 from app.user_messages import (
     Action,

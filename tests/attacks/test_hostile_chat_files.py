@@ -15,8 +15,8 @@ from limits import MOST_SECONDS
 from app.chat.answers.personas import Persona, Personas
 from app.chat.conversation import Conversation, Message, Role, WholeChat
 from app.chat.preset_store import PresetStoreError
-from app.chat.store.chat_file_check import ChatFileError
 from app.chat.store.chat_files import read_json, write_json
+from app.errors import ChatFileError
 from app.settings import AppSettings, load_settings, save_settings
 from engine.assets import asset_root
 from engine.errors import EngineError

@@ -24,7 +24,8 @@ from app.chat.answers.mode_rates import ModeRates
 from app.chat.answers.personas import Persona, Personas
 from app.chat.conversation import Conversation, Message, Role, WholeChat
 from app.chat.store.chat_files import write_json
-from app.chat.store.store import Store, StoreError
+from app.chat.store.store import Store
+from app.errors import StoreError
 from app.models.model_choices import ModelChoices
 from app.settings import AppSettings, SettingsError, load_settings, save_settings
 from engine.bundle import artefacts

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.chat.conversation import MessageState
-from app.clients.engine_status import rate, seconds
+from app.figures import rate, seconds
 from app.translation import figure, noted, tr, tr_n
 from engine.service.protocol import FEWEST_READ
 

@@ -12,6 +12,7 @@ from typing import Any
 from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, WholeChat
 from app.chat.store.json_steps import STEP_BYTES, TooManyContainersError, decoded, text_of
 from app.clients.servers import CHOICE
+from app.errors import ChatFileError
 from app.translation import tr
 from engine.service.protocol import GenerationResult
 
@@ -34,14 +35,6 @@ _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NUMBER = {"int", "float", "int | None", "float | None"}
 NOT_IN_FILES = (CHOICE,)  # only the window may send a chat to a server, never a file
 _STATS: dict[str, str] = {field.name: str(field.type) for field in fields(GenerationResult)}
-
-
-class ChatFileError(Exception):
-    """A file of chats that cannot be read. The message is a sentence for users."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
 
 
 def parsed(data: bytes) -> list[WholeChat]:

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from app.chat.conversation import UNTITLED, Attachment, Message, MessageState, Role, WholeChat, branch
-from app.chat.store.chat_file_check import FORMAT, NOT_IN_FILES, VERSION, ChatFileError, parsed
+from app.chat.store.chat_file_check import FORMAT, NOT_IN_FILES, VERSION, parsed
+from app.errors import ChatFileError
 from app.translation import noted, tr, tr_n
 
 __all__ = ["ChatFileError", "file_name", "plain", "read_json", "write_json", "write_markdown", "write_markdown_folder"]

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from PySide6.QtCore import QCoreApplication, QObject, Qt, Signal, Slot
 
-from app.chat.store.store import StoreError
+from app.errors import StoreError
 
 T = TypeVar("T")
 

@@ -28,9 +28,10 @@ from app.chat.conversation import (
     WholeChat,
 )
 from app.chat.store.chat_files import plain
-from app.chat.store.store_file import StoreError, StoreErrorKind, failures, open_file
-from app.chat.store.store_rescue import RescueReport, copy_rows, open_in_memory, open_or_restore, restore
+from app.chat.store.store_file import failures, open_file
+from app.chat.store.store_rescue import copy_rows, open_in_memory, open_or_restore, restore
 from app.chat.store.store_search import SearchIndex, snippet
+from app.errors import RescueReport, StoreError, StoreErrorKind
 from app.text.plain_text import fold, marks_in
 
 __all__ = ["RescueReport", "Store", "StoreError", "StoreErrorKind"]

@@ -12,28 +12,10 @@ import sqlite3
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
 
-StoreErrorKind = Literal["full", "read-only", "locked", "damaged", "newer", "missing"]
+from app.errors import StoreError, StoreErrorKind
 
 BUSY_TIMEOUT_S = 0.5  # other programs rarely lock the file for longer than a transaction
-
-
-class StoreError(Exception):
-    """The chats could not be read or written. The message is the system's own.
-
-    kinds: full (no free disk space), read-only (the file or its folder), locked (by another program), damaged, newer
-    (written by a later version), missing (a dangling link). For `full`, free_bytes is the free disk space.
-    """
-
-    def __init__(
-        self, kind: StoreErrorKind, message: str, path: Path | None = None, free_bytes: int | None = None
-    ) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.message = message
-        self.path = path
-        self.free_bytes = free_bytes
 
 
 # Statements for each step: step n leads from user_version n to n + 1 in one transaction.

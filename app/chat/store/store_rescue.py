@@ -12,7 +12,6 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from app.chat.store.store_file import (
     CONVERSATION_COLUMNS,
     LATER_COLUMNS,
     MESSAGE_COLUMNS,
-    StoreError,
     connect,
     connect_private,
     create,
@@ -31,19 +29,9 @@ from app.chat.store.store_file import (
     open_file,
     prepare,
 )
+from app.errors import RescueReport, StoreError
 
 _MAX_TEXT_BYTES = 64 << 20  # no message of ours is longer
-
-
-@dataclass(frozen=True)
-class RescueReport:
-    """What was wrong when the chats were opened, and the result."""
-
-    error: StoreError  # its kind says what was wrong
-    conversations: int  # copied
-    messages: int
-    kept_aside: Path | None = None  # the damaged file's new name
-    in_memory: bool = False  # nothing can be written: new messages are lost at the end
 
 
 def open_or_restore(path: Path) -> tuple[sqlite3.Connection, RescueReport | None]:

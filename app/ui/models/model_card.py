@@ -11,8 +11,9 @@ from PySide6.QtCore import QRect, QRectF, QTimer, QVariantAnimation, Signal
 from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QWidget
 
-from app.clients.engine_status import EngineStatus, Phase, gigabytes
+from app.clients.engine_status import EngineStatus, Phase
 from app.engine_text import plain_figures
+from app.figures import gigabytes
 from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import noted, tr

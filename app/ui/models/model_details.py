@@ -8,7 +8,8 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
-from app.clients.engine_status import gigabytes, translated
+from app.clients.engine_status import translated
+from app.figures import gigabytes
 from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import figure, noted, tr

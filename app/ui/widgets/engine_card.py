@@ -9,7 +9,8 @@ from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPaintEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
-from app.clients.engine_status import EngineStatus, Phase, memory_of, rate, seconds
+from app.clients.engine_status import EngineStatus, Phase
+from app.figures import memory_of, rate, seconds
 from app.translation import tr
 from app.ui.look import theme
 from app.ui.look.direction import set_margins

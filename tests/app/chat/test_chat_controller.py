@@ -15,8 +15,9 @@ from desk import MakeDesk
 
 from app.chat.answers.answer_settings import history
 from app.chat.conversation import Message, MessageState, Role
-from app.chat.store.store import Store, StoreError
+from app.chat.store.store import Store
 from app.clients.engine_status import Phase
+from app.errors import StoreError
 from app.settings import AppSettings
 
 

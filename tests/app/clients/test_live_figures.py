@@ -8,8 +8,9 @@ import pytest
 from live_scenes import CARD, GIB, ON_CARD, ON_CPU, a_live, a_minute, a_result, a_sample
 from support.shown_text import numbers_in
 
-from app.clients.engine_status import NARROW, EngineStatus, Phase
+from app.clients.engine_status import EngineStatus, Phase
 from app.clients.live_figures import UNKNOWN, LiveFigures, milliseconds, share, size
+from app.figures import NARROW
 from engine.machine.monitor import GpuSample, MachineSample
 from engine.service.protocol import FEWEST_READ, Live
 

@@ -18,11 +18,11 @@ from PySide6.QtGui import QDesktopServices, QImage, QPainter
 from PySide6.QtWidgets import QApplication, QFileDialog
 from pytestqt.qtbot import QtBot
 
-from app.chat.store.store_file import StoreError
 from app.clients.engine_status import EngineStatus, Phase
 from app.desktop import crash_notes
 from app.desktop.desktop_integration import DesktopIntegration
 from app.desktop.single_instance import LaunchRequest
+from app.errors import StoreError
 from app.models.model_rows import Preparing
 from app.settings import AppSettings
 from app.ui.look import theme

@@ -11,7 +11,8 @@ from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Conversation, Message, Role
 from app.chat.store.operations import Operations
-from app.chat.store.store import Store, StoreError, StoreErrorKind
+from app.chat.store.store import Store
+from app.errors import StoreError, StoreErrorKind
 
 pytestmark = pytest.mark.gui
 

@@ -19,7 +19,8 @@ import pytest
 
 from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, Unsent, branch
 from app.chat.store import store_file
-from app.chat.store.store import Store, StoreError
+from app.chat.store.store import Store
+from app.errors import StoreError
 
 ROOT = Path(store_file.__file__).parents[3]
 

@@ -13,8 +13,9 @@ import pytest
 
 from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role
 from app.chat.store import store_search
-from app.chat.store.store import Store, StoreError
+from app.chat.store.store import Store
 from app.chat.store.store_search import snippet
+from app.errors import StoreError
 from app.text.block_parser import parse
 from app.text.markdown_blocks import Block
 from app.text.plain_text import fold, marks_in

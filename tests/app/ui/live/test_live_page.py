@@ -20,8 +20,9 @@ from support.shown_text import numbers_in
 from app.chat.answers.answer_choices import Chosen
 from app.chat.answers.answer_setup import Offer
 from app.chat.answers.presets import Preset
-from app.clients.engine_status import NARROW, EngineStatus, Phase
+from app.clients.engine_status import EngineStatus, Phase
 from app.clients.live_figures import LiveFigures
+from app.figures import NARROW
 from app.ui.live.live_graph import round_top
 from app.ui.live.live_page import NO_MODEL, LivePage
 from app.ui.look import theme
