@@ -19,7 +19,7 @@ def main() -> int:
         from engine.commands.cli import main as command_line
 
         return command_line()
-    from app.__main__ import main as window
+    from app.startup.command_line import main as window
 
     hold_mutex()
     return window()

@@ -18,10 +18,10 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.bootstrap import folders_in
 from app.chat.conversation import Conversation, Message, Role
 from app.chat.store.store import Store
 from app.settings import AppSettings
+from app.startup.bootstrap import folders_in
 from app.ui.widgets.floating import Toast
 from app.ui.widgets.popover import Popover
 from engine.library.records import Download

@@ -12,11 +12,11 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.bootstrap import folders_in
 from app.clients.engine_status import EngineStatus, Phase
 from app.models.model_choices import ModelChoices
 from app.models.models_controller import ModelsController
 from app.settings import AppSettings
+from app.startup.bootstrap import folders_in
 from app.ui.look import theme
 from app.ui.main_window import MainWindow
 from app.ui.models.model_actions import ModelActions

@@ -14,13 +14,14 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.bootstrap import Hearth, folders_in
 from app.chat.conversation import Message
 from app.chat.store.store import Store
 from app.clients.engine_process import ProcessHost, Timeouts
 from app.clients.engine_status import Phase
 from app.clients.engine_worker import InThreadHost
 from app.settings import AppSettings
+from app.startup.bootstrap import folders_in
+from app.startup.hearth import Hearth
 from app.ui.look import theme
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_host.py"))]
@@ -121,7 +122,7 @@ class Person:
 def close(hearth: Hearth) -> None:
     """End it, however slow the machine is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("app.bootstrap.THREADS_END_WITHIN_S", 60.0)
+        patch.setattr("app.startup.hearth.THREADS_END_WITHIN_S", 60.0)
         assert hearth.close(), "every thread ended"
 
 

@@ -12,11 +12,11 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
-from app.bootstrap import folders_in
 from app.chat.chat_folders import ChatFolders
 from app.chat.chat_memory import BIN_DAYS
 from app.chat.conversation import BinnedChat, Conversation, Message, Role
 from app.chat.store.store import Store
+from app.startup.bootstrap import folders_in
 from app.ui.sidebar.bin_dialog import MOST_ROWS, BinDialog, days_left
 from app.ui.widgets.floating import ConfirmDialog, Toast
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from app import terminal
-from app.bootstrap import folders_in
 from app.desktop.single_instance import SingleInstance
 from app.settings import AppSettings, load_settings
+from app.startup import terminal
+from app.startup.bootstrap import folders_in
 from engine.service import protocol
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,7 @@ def test_version() -> None:
 def test_engine_host_speaks_the_protocol_and_loads_no_qt(flags: list[str]) -> None:
     code = (
         f"import sys; sys.argv = ['hearth', *{flags}]\n"
-        "from app.__main__ import main\n"
+        "from app.startup.command_line import main\n"
         "code = main()\n"
         "assert 'PySide6' not in sys.modules\n"
         "sys.exit(code)"
@@ -109,7 +109,7 @@ def test_a_wrong_flag_is_a_usage_error() -> None:
 DRIVER = """
 import sys
 from PySide6.QtCore import QTimer
-from app import bootstrap
+from app.startup import bootstrap
 class Driven(bootstrap.Hearth):
     def start(self):
         super().start()

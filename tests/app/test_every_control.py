@@ -171,7 +171,7 @@ def _deleting(room: Room) -> QWidget:
 
 
 def _after_a_crash(room: Room) -> QWidget:
-    lines = ["Fatal Python error: Aborted", "    app/bootstrap.py:1 run"]
+    lines = ["Fatal Python error: Aborted", "    app/startup/bootstrap.py:1 run"]
     return room.opened(CrashDialog(room.window, lines, has_stacks=True).open)
 
 

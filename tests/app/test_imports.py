@@ -19,10 +19,10 @@ def loaded_by(code: str) -> set[str]:
 
 
 def test_the_window_loads_nothing_heavy() -> None:
-    loaded = loaded_by("import app.bootstrap, app.ui.main_window")
+    loaded = loaded_by("import app.startup.bootstrap, app.ui.main_window")
     assert "PySide6" in loaded
     assert not loaded & set(HEAVY)
 
 
 def test_reading_the_flags_loads_no_qt() -> None:
-    assert "PySide6" not in loaded_by("import app.__main__, app.terminal")
+    assert "PySide6" not in loaded_by("import app.__main__, app.startup.terminal")

@@ -14,11 +14,11 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.bootstrap import folders_in
 from app.chat.conversation import Conversation, Message, MessageState, Role
 from app.chat.store.store import Store
 from app.errors import StoreError
 from app.settings import AppSettings, load_settings
+from app.startup.bootstrap import folders_in
 from app.ui.widgets.floating import Toast
 from engine.assets import starter_model
 
@@ -325,7 +325,7 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, {here!r})
 import fake_host
-from app import bootstrap
+from app.startup import bootstrap
 from app.clients.engine_process import ProcessHost
 from app.settings import AppSettings
 places = bootstrap.folders_in(Path({folder!r}))

@@ -18,7 +18,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from PySide6.QtCore import QTimer
-from app import bootstrap
+from app.startup import bootstrap
 from app.chat.conversation import Conversation, Message, Role
 class Driven(bootstrap.Hearth):
     def start(self):

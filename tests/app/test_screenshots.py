@@ -15,10 +15,11 @@ from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.bootstrap import Hearth, folders_in
 from app.chat.conversation import Message, MessageState
 from app.clients.engine_status import Phase
 from app.settings import AppSettings
+from app.startup.bootstrap import folders_in
+from app.startup.hearth import Hearth
 from app.ui.look import theme
 from engine.assets import asset_root, starter_model
 

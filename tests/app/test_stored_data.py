@@ -26,7 +26,7 @@ ALL = [group.name for group in GROUPS]
 DRIVER = """
 import sys, threading
 from PySide6.QtCore import QTimer
-from app import bootstrap
+from app.startup import bootstrap
 class Driven(bootstrap.Hearth):
     def start(self):
         super().start()

@@ -84,7 +84,7 @@ def packets(folder: Path) -> Figures:
     """Addresses that any process of Hearth asked for in its first ten seconds, as the kernel saw them."""
     trace = folder / "trace"
     wrap = ("strace", "-f", "-qq", "-e", "trace=connect,sendto,sendmsg,sendmmsg", "-e", "signal=none", "-o", str(trace))
-    code = "import sys; from app.__main__ import main; sys.exit(main(['--data-dir', sys.argv[1]]))"
+    code = "import sys; from app.startup.command_line import main; sys.exit(main(['--data-dir', sys.argv[1]]))"
     process = subprocess.Popen([*wrap, sys.executable, "-c", code, str(folder / "hearth")], env=environment(folder))
     time.sleep(10)
     started = len(tree_of(process.pid))
@@ -206,8 +206,8 @@ def stop(folder: Path) -> Figures:
 
 def kill_streaming(folder: Path) -> Figures:
     """kill -9 in the middle of an answer of 100 words a second: how old the last word is that the file still has."""
-    from app.bootstrap import folders_in
     from app.chat.store.store import Store
+    from app.startup.bootstrap import folders_in
 
     lost = []
     for run in range(5):

@@ -38,9 +38,9 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 def fill_chats(folder: Path, chats: int) -> None:
     """So many chats of one question each."""
-    from app.bootstrap import folders_in
     from app.chat.conversation import Conversation, Message, Role
     from app.chat.store.store import Store
+    from app.startup.bootstrap import folders_in
 
     store, _ = Store.rescue(folders_in(folder).chats_file)
     for number in range(chats):
@@ -52,9 +52,9 @@ def fill_chats(folder: Path, chats: int) -> None:
 
 def fill_long_chat(folder: Path, messages: int) -> str:
     """One chat of so many messages; its id. Every tenth answer has a table and code."""
-    from app.bootstrap import folders_in
     from app.chat.conversation import Conversation, Message, Role
     from app.chat.store.store import Store
+    from app.startup.bootstrap import folders_in
 
     plain = "An answer of some length, as answers are: a few sentences that wrap once or twice in the column. " * 3
     rich = f"{plain}\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\n```python\nfor i in range(10):\n    print(i)\n```\n"
@@ -161,9 +161,10 @@ class Seat:
         from PySide6.QtCore import Qt, QTimer
         from PySide6.QtWidgets import QApplication
 
-        from app.bootstrap import Hearth, folders_in
         from app.clients.engine_process import ProcessHost, Timeouts
         from app.settings import load_settings
+        from app.startup.bootstrap import folders_in
+        from app.startup.hearth import Hearth
         from app.ui.look import theme
 
         app = QApplication.instance() or QApplication([])

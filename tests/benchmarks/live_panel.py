@@ -96,8 +96,9 @@ def window_cost(seconds: float) -> dict[str, float]:
     from PySide6.QtCore import QEventLoop, QTimer
     from PySide6.QtWidgets import QApplication
 
-    from app.bootstrap import Hearth, folders_in
     from app.settings import AppSettings
+    from app.startup.bootstrap import folders_in
+    from app.startup.hearth import Hearth
     from app.ui.look import theme
 
     app = QApplication([])

@@ -105,9 +105,9 @@ def painted(folder: Path) -> float:
 def fill(folder: Path, chats: int) -> None:
     """A data folder with so many chats."""
     sys.path.insert(0, str(ROOT))
-    from app.bootstrap import folders_in
     from app.chat.conversation import Conversation, Message, Role
     from app.chat.store.store import Store
+    from app.startup.bootstrap import folders_in
 
     places = folders_in(folder)
     store, _ = Store.rescue(places.chats_file)
@@ -121,8 +121,9 @@ def fill(folder: Path, chats: int) -> None:
 def window(folder: Path, engine: str, threads: int | None = None) -> Any:
     from PySide6.QtWidgets import QApplication
 
-    from app.bootstrap import Hearth, folders_in
     from app.settings import load_settings
+    from app.startup.bootstrap import folders_in
+    from app.startup.hearth import Hearth
     from app.ui.look import theme
 
     app = QApplication([])

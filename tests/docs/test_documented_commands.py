@@ -15,7 +15,7 @@ import pytest
 from samples.tiny_model import make_tiny_gguf
 from support.documented import PAGES, ROOT, Command, blocks, commands
 
-from app.__main__ import main as app_main
+from app.startup.command_line import main as app_main
 from engine.commands import cli
 from installer import bootstrap
 

@@ -45,7 +45,7 @@ def test_everything_of_ours_comes_along() -> None:
     assert not any("screenshots" in place or "__pycache__" in place for place in places)
     modules = contents.hidden_imports(ROOT)
     assert {
-        "app.bootstrap",
+        "app.startup.bootstrap",
         "engine.service.host",
         "engine.library.service.host",
         "native_kernels.cpu.products.gemv",
@@ -128,7 +128,7 @@ def test_desktop_entry_names_what_the_window_calls_itself() -> None:
     values = entry["Desktop Entry"]
     assert values["Icon"] == NAME
     assert values["Exec"] == "hearth %F"
-    assert f'setDesktopFileName("{NAME}")' in (ROOT / "app" / "bootstrap.py").read_text(encoding="utf-8")
+    assert f'setDesktopFileName("{NAME}")' in (ROOT / "app" / "startup" / "bootstrap.py").read_text(encoding="utf-8")
     kind = ElementTree.parse(INSTALLER / "linux" / f"{NAME}.xml").getroot()[0].attrib["type"]
     assert values["MimeType"] == f"{kind};"
     if validate := shutil.which("desktop-file-validate"):
@@ -275,7 +275,7 @@ def test_programs_that_we_start_get_the_library_path_of_before(monkeypatch: pyte
 def test_name_of_the_file_says_which_program_it_is(given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr("engine.commands.cli.main", lambda: asked.append("command line") or 0)
-    monkeypatch.setattr("app.__main__.main", lambda: asked.append("window") or 0)
+    monkeypatch.setattr("app.startup.command_line.main", lambda: asked.append("window") or 0)
     for name in ("hearth", "hearth-engine"):
         monkeypatch.setattr(sys, "argv", [f"/somewhere/{name}", *given])
         assert start.main() == 0

@@ -355,7 +355,7 @@ DRIVER = """
 import os, signal, sys
 from pathlib import Path
 from PySide6.QtCore import QTimer
-from app import bootstrap
+from app.startup import bootstrap
 from app.desktop import desktop_integration as desktop
 class Told(desktop.DesktopIntegration):
     def _show_crash(self, lines, has_stacks):

@@ -22,13 +22,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.bootstrap import folders_in
 from app.chat.conversation import Conversation, Message, Role
 from app.chat.store.store import Store
 from app.clients.engine_status import EngineStatus, Phase
 from app.desktop import crash_notes, diagnostics
 from app.desktop.shareable_log import LEFT_OUT, ShareableFormatter, place, stacks_in
 from app.settings import AppPaths, AppSettings
+from app.startup.bootstrap import folders_in
 from engine.errors import ModelFormatError
 from engine.library.records import Download, InstalledFile, InstalledModel
 from engine.machine.hardware import HardwareProfile, probe

@@ -124,7 +124,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from PySide6.QtCore import QTimer
-from app import bootstrap
+from app.startup import bootstrap
 from app.desktop import erasing
 erasing.start_again = lambda command: print("AGAIN", *command[1:], flush=True)
 class Driven(bootstrap.Hearth):

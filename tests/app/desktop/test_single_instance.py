@@ -150,7 +150,7 @@ def test_a_second_start_of_the_program_raises_the_window(tmp_path: Path) -> None
     """The whole program twice; the first prints what its window is told."""
     code = (
         "import sys, pathlib\n"
-        "from app import bootstrap\n"
+        "from app.startup import bootstrap\n"
         "from app.desktop import desktop_integration as desktop\n"
         "class Told(desktop.DesktopIntegration):\n"
         "    def listen(self, instance):\n"

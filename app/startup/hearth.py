@@ -1,44 +1,33 @@
-"""Starts and ends the window. The only place that creates and connects objects: chats in app/chat/chats.py, clients of
-engine and library in app/clients/clients.py, the rest here.
+"""Create and connect all objects of the app; the only place of wiring.
 
-Before the first paint only the settings are read from disk, and the engine is not started.
+app/chat/chats.py creates those of the chats, app/clients/clients.py the clients of engine and library.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import socket
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import QCoreApplication, QObject, QSocketNotifier, Qt, QTimer, Signal
-from PySide6.QtWidgets import QApplication
+from PySide6.QtCore import QObject, Qt, QTimer, Signal
 
-import engine
 from app.chat.chats import Chats
 from app.chat.store.operations import Operations
 from app.clients.clients import Clients
-from app.desktop import crash_notes
 from app.desktop.crash_notes import LastRun
-from app.desktop.single_instance import LaunchRequest, SingleInstance, request_of_this_start
+from app.desktop.single_instance import LaunchRequest, SingleInstance
 from app.models.model_choices import ModelChoices
 from app.models.model_switch import STARTER
 from app.models.models_controller import ModelsController
 from app.servers.local_server import LocalServer
 from app.servers.server_book import ServerBook
 from app.servers.servers_controller import ServersController
-from app.settings import AppPaths, AppSettings, load_settings, make_private, paths, save_settings
+from app.settings import AppPaths, AppSettings, save_settings
 from app.ui.first_paint import FirstPaint
-from app.ui.look import icons, language
 from app.ui.main_window import MainWindow
-from app.ui.settings.window_settings import apply_look
-from app.user_messages import UserMessage, describe, describe_settings_problem
+from app.user_messages import UserMessage, describe
 
 if TYPE_CHECKING:
     from app.clients.engine_worker import MakeHost
@@ -49,101 +38,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 THREADS_END_WITHIN_S = 5.0
-
-
-def run(
-    location: str | None = None,
-    model: str | None = None,
-    data_folder: Path | None = None,
-    files: Sequence[str] = (),
-) -> int:
-    """Open the window, run until it is closed, and return the exit code.
-
-    location: "process" or "in-thread"; overrides the setting. data_folder: keeps everything in this folder. files: to
-    open once the window is shown.
-    """
-    # 0. One Hearth for each user and folder: a later start hands its request to the running one.
-    began = time.perf_counter()
-    places = paths() if data_folder is None else folders_in(data_folder)
-    make_private(places)
-    instance, request = SingleInstance(places.data), request_of_this_start(list(files), model or "")
-    if not instance.claim():
-        return hand_over(instance, request, places)
-
-    # 1. The log. First, find out how the last run ended.
-    last_run = crash_notes.look_back(places.log)
-    log_problem = crash_notes.open_log(places.log_file)
-    crash_notes.mark_running(places.log)
-
-    # 2. The settings: the only file that is read before the window is shown.
-    settings, settings_problem = load_settings(places.settings_file)
-
-    # 3. Qt.
-    app = QApplication(sys.argv[:1])
-    app.setOrganizationName("Hearth")
-    app.setOrganizationDomain("io.github.hearth")
-    app.setApplicationName("Hearth")
-    app.setApplicationVersion(engine.__version__)
-    app.setDesktopFileName("io.github.hearth.Hearth")
-    app.setWindowIcon(icons.app_icon())
-
-    # 4. Language and theme.
-    language.use_language(settings.language)
-    apply_look(settings)
-
-    # 5. The window, painted.
-    hearth = Hearth(places, settings, location, model)
-    crash_notes.catch_faults(places.log, hearth.tell_fault)
-    signals = QuitOnSignals(hearth.window.quit)
-    hearth.painted.connect(lambda: hearth.greet(instance, request, last_run))
-    hearth.show()
-    log.info("window shown after %.0f ms", 1000 * (time.perf_counter() - began))
-
-    # 6. After the first paint, in the background: chats, engine, machine. See Hearth.start.
-    if settings_problem is not None:
-        hearth.controller.problems.report("settings", describe_settings_problem(settings_problem))
-    if log_problem is not None:
-        log.info("the log cannot be written: %s", log_problem)
-
-    # 7. Run until the window is closed, then save everything.
-    code = app.exec()
-    erasing, starts_again = hearth.erasing, False
-    if erasing is not None and erasing.names:  # of what is stored
-        ended, starts_again = erasing.finish(hearth.close)
-    else:
-        ended = hearth.close()
-    signals.close()
-    instance.close()
-    crash_notes.mark_ended()
-    logging.shutdown()
-    if starts_again:
-        from app.desktop.erasing import command_of_a_start, start_again
-
-        start_again(command_of_a_start(location, data_folder))
-    if not ended:  # a thread that is still computing must neither keep the program alive nor crash it
-        os._exit(code)
-    return code
-
-
-def hand_over(instance: SingleInstance, request: LaunchRequest, places: AppPaths) -> int:
-    """Hand this start's request to the running Hearth, tell the user, and return the exit code."""
-    taken = instance.hand_over(request)
-    app = QCoreApplication(sys.argv[:1]) if taken else QApplication(sys.argv[:1])
-    app.setApplicationName("Hearth")
-    language.use_language(load_settings(places.settings_file)[0].language)
-    from app.desktop.desktop_integration import report_no_answer, report_running
-
-    if taken:
-        report_running()
-        return 0
-    report_no_answer()
-    return 1
-
-
-def folders_in(folder: Path) -> AppPaths:
-    """Return paths that keep all of Hearth's files in one folder."""
-    folder = folder.expanduser().resolve()
-    return AppPaths(folder, folder, folder / "cache", folder / "logs")
 
 
 class Hearth(QObject):
@@ -322,24 +216,3 @@ class Hearth(QObject):
 
 def _log_failure(error: BaseException) -> None:
     log.warning("not done: %s", error)
-
-
-class QuitOnSignals(QObject):
-    """Closes the window on Ctrl+C and SIGTERM without a timer that would keep waking Python."""
-
-    def __init__(self, quit_: Callable[[], None]) -> None:
-        super().__init__()
-        self._ours, self._pythons = socket.socketpair()
-        for end in (self._ours, self._pythons):
-            end.setblocking(False)
-        signal.set_wakeup_fd(self._pythons.fileno())
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: None)
-        self._notifier = QSocketNotifier(self._ours.fileno(), QSocketNotifier.Type.Read, self)
-        self._notifier.activated.connect(lambda *_: quit_())
-
-    def close(self) -> None:
-        self._notifier.setEnabled(False)
-        signal.set_wakeup_fd(-1)
-        self._ours.close()
-        self._pythons.close()

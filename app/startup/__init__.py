@@ -1,0 +1,1 @@
+"""From a command line to an open window, or to a chat in the terminal."""

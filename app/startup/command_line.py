@@ -1,0 +1,56 @@
+"""The command line of the app: open the window, chat in the terminal, or become the engine's process.
+
+Nothing heavy is imported before the flags are read: the engine's process must not load Qt, nor the window torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit code."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given[:1] == ["--engine-host"]:
+        if given[1:] == ["--library"]:
+            from engine.library.service.host import serve
+
+            return serve()
+        from engine.service.stdio import serve_stdio
+
+        return serve_stdio()
+    if given == ["--pdf-text"]:
+        from app.chat.pdf_text import main as take_apart
+
+        return take_apart()
+    parser = argparse.ArgumentParser(prog="hearth", description="Chat with a language model on this PC.")
+    parser.add_argument("files", metavar="FILE", nargs="*", help="a model, an exported chat, or a text to ask about")
+    parser.add_argument("--engine", choices=("process", "in-thread"), help="where the engine runs (default: a setting)")
+    parser.add_argument("--model", metavar="PATH", help="another model than the one that comes with Hearth")
+    parser.add_argument("--prompt", metavar="TEXT", help="print one answer in the terminal and end")
+    parser.add_argument("--data-dir", metavar="DIR", type=Path, help="keep chats, settings and logs in this folder")
+    parser.add_argument("--version", action="store_true", help="print the version and end")
+    parser.add_argument("--engine-host", action="store_true", help=argparse.SUPPRESS)
+    flags = parser.parse_args(given)
+    if flags.model and Path(flags.model).expanduser().exists():  # the engine's process has another working directory
+        flags.model = str(Path(flags.model).expanduser().resolve())
+    if flags.version:
+        import engine
+
+        sys.stdout.write(f"Hearth {engine.__version__}\n")
+        return 0
+
+    from app.startup import terminal
+
+    if flags.prompt is not None:
+        return terminal.answer(flags.prompt, flags.model)
+    if reason := terminal.why_no_window():
+        sys.stderr.write(f"{reason} Hearth chats in the terminal instead.\n")
+        return terminal.chat(flags.model)
+
+    from app.startup.bootstrap import run
+
+    return run(flags.engine, flags.model, flags.data_dir, flags.files)
