@@ -900,11 +900,6 @@
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
-        <source>The neurons of experts are computed on the CPU alone.</source>
-        <translation>Die Neuronen der Experten werden nur auf der CPU berechnet.</translation>
-    </message>
-    <message>
-        <location filename="../../app/clients/engine_status.py"/>
         <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Thinking</source>
         <translation>Nachdenken</translation>

@@ -887,11 +887,6 @@
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
-        <source>The neurons of experts are computed on the CPU alone.</source>
-        <translation>专家的神经元仅在 CPU 上计算。</translation>
-    </message>
-    <message>
-        <location filename="../../app/clients/engine_status.py"/>
         <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Thinking</source>
         <translation>思考中</translation>

@@ -53,6 +53,7 @@ class ModelShape:
     tied_embeddings: bool = False
     n_experts: int = 0
     n_experts_used: int = 0
+    shared_d_ff: int = 0
 
 
 @dataclass(frozen=True)

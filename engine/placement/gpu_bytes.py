@@ -25,7 +25,7 @@ SCALE_GROUP = 32  # dimensions of a key or value per scale
 _OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out")
 _OF_NEURONS = ("gate", "up", "down", "down_t", "gate_bias", "up_bias")
 _SLOT_BYTES = 8  # neuron id and activity count
-_WIDTH_MULTIPLE = 32  # of an expert's neurons, whose hidden values are rounded in groups
+WIDTH_MULTIPLE = 32  # of an expert's neurons, whose hidden values are rounded in groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class GpuBytes:
                 neuron[index] += sum(plane_row_bytes(codec, tiled.n_cols))
         if config.n_experts:
             neuron = -(-of_experts // config.n_placed_neurons)
-            possible &= config.d_ff % _WIDTH_MULTIPLE == 0
+            possible &= config.d_ff % WIDTH_MULTIPLE == 0
         else:
             neuron += 0 if down_is_row_wise else _SLOT_BYTES
         # All buffers are aligned to 256 bytes: at most four planes of three matrices, biases, slots and counts.

@@ -227,7 +227,7 @@ class Case:
 
     def _left_on_gpu(self, context: int, limits: MemoryLimits) -> int:
         """Return the VRAM left for weights and KV cache after the CUDA context and scratch."""
-        if limits.gpu is None or self.model.config.n_experts:
+        if limits.gpu is None:
             return 0
         tokens = self.sequences * context
         scratch = memory_plan.gpu_scratch_bytes(self.model, tokens, limits.gpu, limits.vram_bytes, self.sequences)

@@ -183,21 +183,19 @@ def solve_estimate(
     if context is not None and context < 1:
         raise InvalidRequestError(f"The context is {context}; at least 1 token is needed.")
     codec, layout = as_prepared(shape, codec, layout)
-    notes: list[str] = []
     sizes = bytes_of(shape, codec, layout)
     if n_bytes is not None:
         sizes = scaled(sizes, n_bytes)
     gpu = machine.gpu
-    if gpu is not None and config.n_experts:
-        gpu, notes = None, [*notes, "The neurons of experts are computed on the CPU alone."]
     budgets = memory_plan.budgets_of(machine.profile, gpu, vram_budget_gib)
     if context is None:
         free = machine.profile.ram.free_bytes
         context = default_context(config, free if gpu is None else min(free, budgets.vram_bytes), KV_CODEC)
     context = min(context, config.max_context)
+    notes: list[str] = []
     if not machine.measured:
         notes.append("Not measured on this PC yet; estimated from similar machines.")
-    case = _Case(sizes, sparsity, replace(machine, gpu=gpu), budgets, context)
+    case = _Case(sizes, sparsity, machine, budgets, context)
     mode, problem, choice = case.placed(exact)
     range_s = None
     if choice is not None and sparsity.source == "family" and config.has_zeros:

@@ -107,15 +107,12 @@ class Previews:
         name = f"{path}\0{activation}"
         known = self._read(name, path, activation)
         gpu, notes = machine.gpu, list(known.notes)
-        if gpu is not None and known.config.n_experts:
-            gpu = None
-            notes.append("The neurons of experts are computed on the CPU alone.")
         budgets = _budgets(machine, gpu, budget)
         free = machine.profile.ram.free_bytes
         room = free if gpu is None else min(free, budgets.vram_bytes or free)
         context = context or default_context(known.config, room, kv_codec)
         context = min(context, known.config.max_context)
-        case = _Case(known, replace(machine, gpu=gpu), budgets, context, kv_codec)
+        case = _Case(known, machine, budgets, context, kv_codec)
         found: list[tuple[float, Mode, Problem, Choice | None]] = []
         for mode in known.modes:
             problem, steps = self._problem(name, case, mode, "taken")
@@ -224,7 +221,7 @@ class _Case:
             if end != "taken":
                 variants = variants_of(shape_of(known.config), Sparsity())
                 stats = stats_of(known.config, variants[0 if end == "least" else 1])
-            known.hottest[mode, end] = Hottest.of(activity_of(known.config, mode, stats, predictors))
+            known.hottest[mode, end] = Hottest.of(activity_of(known.config, mode, stats, predictors), known.sizes.unit)
         pinned = 0
         if machine.gpu is not None:
             pinned = memory_plan.pinned_bytes(machine.profile, self.budgets.ram_bytes - self.all_in_ram)

@@ -82,10 +82,11 @@ class Gains:
     @property
     def missing(self) -> Ways:
         config = self._opened.config
+        by_neuron = config.has_zeros and not config.n_experts  # experts follow the router while a model answers
         return Ways(
             convert=self.codec is not None,
-            profile=config.has_zeros and self._setting.stats is None,
-            train=config.has_zeros and not config.n_experts and not has_lasting_predictors(self._opened),
+            profile=by_neuron and self._setting.stats is None,
+            train=by_neuron and not has_lasting_predictors(self._opened),
         )
 
     @property
@@ -143,7 +144,8 @@ class Gains:
         share = float(fired.mean())
         if self._sparsity is not None and self._sparsity.active_share:
             share = self._sparsity.active_share
-        rates = np.full(config.n_neurons, share) if even else _uneven(config.n_neurons, share, *self._curve())
+        neurons = config.n_placed_neurons
+        rates = scaled_to(fired[0], share) if even else _uneven(neurons, share, *self._curve())
         counts = np.rint(rates * _TOKENS).astype(np.int64)
         return NeuronStats(np.tile(counts, (config.n_layers, 1)), _TOKENS, "measured", "usual")
 

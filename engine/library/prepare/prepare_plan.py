@@ -74,10 +74,11 @@ def what_is_missing(opened: OpenedModel) -> str:
     wanted = []
     if opened.format != "bundle" and opened.down_is_row_wise and not turned_bytes(opened):
         wanted.append("laying its neurons out one by one")
-    if not opened.has_stats:
-        wanted.append("counting which neurons fire")
-    if not config.n_experts and not has_lasting_predictors(opened):
-        wanted.append("training predictors")
+    if not config.n_experts:
+        if not opened.has_stats:
+            wanted.append("counting which neurons fire")
+        if not has_lasting_predictors(opened):
+            wanted.append("training predictors")
     if not wanted:
         return ""
     listed = wanted[0] if len(wanted) == 1 else f"{', '.join(wanted[:-1])} and {wanted[-1]}"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from samples.experts_gguf import make_tiny_mixtral
 from samples.tiny_model import make_tiny_model
 
+from engine.conversion.convert import convert
 from engine.errors import InvalidRequestError, ModelFormatError, UnsupportedModelError
 from engine.library.estimate.coverage import POINTS, check_coverage, curve_through, filled, shares
 from engine.library.estimate.estimates import SolvedEstimate, as_prepared, estimate_shape, solve_estimate
@@ -318,11 +322,44 @@ def test_what_preparing_changes_is_reckoned_with() -> None:
     assert large.notes[0] != found.notes[0], "it does not fit as it is"
 
 
-def test_experts_are_computed_on_the_cpu() -> None:
-    mixtral = ModelShape("mixtral", "silu-glu", 32, 4096, 14336, 32, 8, 128, 32000, 32768, False, 8, 2)
-    found = estimate_shape(mixtral, "q4_0", "gguf", machine("pc-high"))
-    assert found.fits == "cpu"
-    assert any("experts" in note for note in found.notes)
+QWEN3_30B = ModelShape("qwen3_moe", "silu-glu", 48, 2048, 768, 32, 4, 128, 151936, 32768, False, 128, 8)
+
+
+def test_a_larger_budget_holds_more_experts_and_is_faster() -> None:
+    here = machine("pc-high")
+    found = [solve_estimate(QWEN3_30B, "q4_0", "gguf", Sparsity(), here, gib, 4096) for gib in (4.0, 8.0, 12.0, 20.0)]
+    estimates = [one.estimate for one in found]
+    assert [one.fits for one in estimates] == ["hybrid", "hybrid", "hybrid", "gpu"]
+    for fewer, more in pairwise(estimates):
+        assert fewer.hot_share < more.hot_share
+        assert fewer.gpu_neuron_load < more.gpu_neuron_load
+        assert fewer.predicted_tok_s < more.predicted_tok_s
+        assert fewer.ram_bytes > more.ram_bytes
+    assert estimates[-1].gpu_neuron_load == pytest.approx(1)
+    for one in estimates:
+        assert one.gpu_neuron_load >= one.hot_share, "the experts that are chosen most come first"
+        assert one.vram_bytes <= one.vram_budget_bytes
+    exact = solve_estimate(QWEN3_30B, "q4_0", "gguf", Sparsity(), here, 8.0, 4096, exact=True).estimate
+    assert exact.predicted_tok_s == pytest.approx(estimates[1].predicted_tok_s, rel=0.05)
+
+
+@pytest.mark.parametrize("codec", ["f32", "f16", "q4_0"])
+def test_experts_have_the_bytes_of_their_files(tmp_path: Path, codec: Any) -> None:
+    path, layout = make_tiny_mixtral(tmp_path / "m.gguf"), "gguf"
+    if codec != "f32":
+        path, layout = convert(path, tmp_path / "bundle", codec).bundle, "bundle"
+    opened = open_model(path)
+    real, reckoned = ModelBytes.of(opened), bytes_of(shape_of(opened.config), codec, layout).model  # type: ignore[arg-type]
+    np.testing.assert_array_equal(reckoned.neuron, real.neuron)
+    np.testing.assert_array_equal(reckoned.attention, real.attention)
+    assert real.gpu_bytes.possible.all()
+    for part in ("attention", "neuron", "block", "head", "possible"):
+        np.testing.assert_array_equal(getattr(reckoned.gpu_bytes, part), getattr(real.gpu_bytes, part))
+
+
+def test_experts_of_a_width_without_kernels_stay_on_the_cpu() -> None:
+    found = estimate_shape(replace(QWEN3_30B, d_ff=760), "q4_0", "gguf", machine("pc-high"))
+    assert found.gpu_neuron_load == 0
 
 
 # ------------------------------------------------------------------ the machine

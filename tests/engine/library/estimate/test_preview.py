@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from samples.experts_gguf import N_EXPERTS, make_tiny_mixtral
 from samples.placement_cases import MIB, a_profile
 from samples.raw_gguf import make_tiny_powerinfer
 from samples.tiny_model import make_tiny_model
@@ -112,12 +113,24 @@ def test_what_is_remembered_of_a_models_rows_counts(tmp_path: Path, monkeypatch:
     assert after[1].origins.differences(before[1].origins) == ("the machine",)
 
 
-def test_models_with_experts_are_the_processors(tmp_path: Path) -> None:
-    from samples.experts_gguf import make_tiny_mixtral
-
-    found = Previews().preview(make_tiny_mixtral(tmp_path / "e.gguf"), machine("pc-high"))
-    assert (found.fits, found.vram_bytes) == ("cpu", 0)
-    assert any("experts" in note for note in found.notes)
+@pytest.mark.parametrize("experts", [1, 3, 8])
+def test_experts_are_placed_as_at_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, experts: int) -> None:
+    path = make_tiny_mixtral(tmp_path / "e.gguf")
+    known, opened = known_machine(a_profile(vram=4 * GIB, cpu_gb_s=1e-3, exchange_s=1e-6)), open_model(path)
+    monkeypatch.setattr(solving, "probe", lambda: known.profile)
+    monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)
+    engine = EngineConfig(context=64, threads=known.threads)
+    whole = solve_model(opened, engine).placement
+    assert whole.hot_neurons == opened.config.n_layers * whole.neurons
+    one = whole.hot_bytes // (opened.config.n_layers * N_EXPERTS)
+    budget = (whole.vram_bytes - (8 - experts - 0.5) * one) / GIB
+    found = Previews().preview(path, known, budget, 64)
+    placement = solve_model(opened, replace(engine, vram_budget_gib=budget)).placement
+    assert found.predicted_tok_s == pytest.approx(placement.predicted_tok_s, rel=0.02)
+    assert found.vram_bytes == placement.vram_bytes
+    assert found.ram_bytes == placement.ram_bytes
+    assert found.hot_share == experts / 8
+    assert found.gpu_neuron_load == pytest.approx(placement.gpu_neuron_load)
 
 
 # ------------------------------------------------------------------ ranges and notes

@@ -243,11 +243,14 @@ def test_a_prepared_bundle_that_is_gone_gives_way_to_the_files(gguf: Path, tmp_p
         outlook(installed(tmp_path / "nothing"), engine=engine)
 
 
-def test_experts_need_no_predictors(tmp_path: Path) -> None:
+def test_experts_need_neither_counts_nor_predictors(tmp_path: Path) -> None:
     opened = open_model(make_tiny_mixtral(tmp_path / "experts.gguf"), "relu")
-    assert "count" in what_is_missing(opened)
+    assert "count" not in what_is_missing(opened)
     assert "predictors" not in what_is_missing(opened)
-    assert not Gains(opened, reference(slow_machine(tmp_path / "hw.json"))).missing.train
+    engine = reference(slow_machine(tmp_path / "hw.json", gpu=True))
+    gains = Gains(opened, engine)
+    assert gains.missing == Ways(convert=True)
+    assert gains.tok_s(Ways()) == pytest.approx(solve_model(opened, engine).placement.predicted_tok_s, rel=0.02)
 
 
 def test_the_cpu_counts_while_a_chat_fills_the_gpu(tmp_path: Path) -> None:
