@@ -1,4 +1,4 @@
-"""Profiles a model's activations and trains the predictors of which neurons a token needs.
+"""Profile a model's activity and train the predictors of which neurons a token needs.
 
 Paper: PowerInfer, section 5.1.
 """

@@ -130,7 +130,7 @@ class _Draw:
         self._next = number * 13
 
     def tasks(self, missing: int) -> list[Task]:
-        """Enough for so many tokens if all go on to their limit."""
+        """Return enough prompts for this many tokens if all texts reach their limit."""
         found: list[Task] = []
         context = self._model.opened.config.max_context
         stops = self._model.stop_token_ids if self._kind.form in ("chat", "text") else frozenset[int]()
@@ -147,7 +147,7 @@ class _Draw:
 
 
 def _kept_in(model: LoadedModel, number: int, seed: int, size: int) -> Path:
-    """The file of a portion; its name holds everything that decides what is in it."""
+    """Return the file of a portion; its name contains everything that determines its contents."""
     made_of = "\n".join([model.opened.fingerprint, model.opened.config.activation_text, model.backend.name,
                          model.kv_codec, recipe_fingerprint(), repr(SAMPLING)])  # fmt: skip
     key = hashlib.sha256(made_of.encode()).hexdigest()[:32]
@@ -155,7 +155,7 @@ def _kept_in(model: LoadedModel, number: int, seed: int, size: int) -> Path:
 
 
 def _read(path: Path, model: LoadedModel, size: int) -> Texts | None:
-    """The texts in the file; None where there is none or it is not sound, so that they are written again."""
+    """Return the texts in the file; None without a valid one, so that they are written again."""
     names = [kind.name for kind in usable_kinds(model)]
     arrays = read_kept(path)
     if arrays is None or set(arrays) != {"ids", "kinds", "lengths"}:

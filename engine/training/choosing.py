@@ -1,7 +1,7 @@
-"""Which kind of predictor each layer gets: the one with the least predicted time, or none where none pays.
+"""Choose each layer's predictor: the one with the least predicted time, or none if none pays.
 
-Time is bytes over bandwidth, arithmetic where that is slower, and a hand-over for each stage. Paper: PowerInfer,
-section 5.1 adapts the size of one kind; here the kind is chosen too.
+Time is bytes over bandwidth, or arithmetic if that is slower, plus a hand-over per stage. Section 5.1 of PowerInfer
+adapts the size of one kind; here the kind is chosen too.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from native_kernels.reference import ReferenceOperators
 
 @dataclass(frozen=True)
 class LayerCost:
-    """Bytes of one layer's matrices: first decides who fires, second is up beside a gate (0 without one), down.
+    """Bytes of one layer's matrices: first determines which neurons are active, second is up besides a gate (0 without
+    one), down.
 
-    down_is_row_wise: it cannot be read neuron by neuron, so it is read whole. fired: share of neurons that fire.
+    down_is_row_wise: it cannot be read by neuron, so all of it is read. fired: share of active neurons.
     """
 
     first: int
@@ -42,17 +43,16 @@ class LayerCost:
         return cls(first_matrix(w)[0].n_bytes, second, down.n_bytes, fired, w.down_t is None)
 
     def behind(self, fired: float) -> float:
-        """Bytes that are read by neuron, where this share of them is known to fire."""
+        """Return the bytes read by neuron if this share is known to be active."""
         return fired * (self.second + (0 if self.down_is_row_wise else self.down))
 
 
 @dataclass(frozen=True)
 class MachineCost:
-    """What bytes and stages cost. bytes_per_s: of memory read in order.
+    """The cost of bytes and stages. bytes_per_s: of sequential reads.
 
-    gathered: the share of it that rows here and there reach, which the kernels ask for in advance. stage_s: handing
-    over from one stage of a layer to the next. copy_weights_per_s: by bits, how many weights of a copy can be
-    multiplied, where that may be slower than reading them.
+    gathered: the share of it for scattered rows, which the kernels prefetch. stage_s: from one stage of a layer to the
+    next. copy_weights_per_s: by bits, the weights of a copy multiplied per second, if slower than reading them.
     """
 
     bytes_per_s: float
@@ -64,16 +64,16 @@ class MachineCost:
         return (in_order + by_rows / self.gathered) / self.bytes_per_s + stages * self.stage_s
 
     def exact_seconds(self, layer: LayerCost) -> float:
-        """Of `exact`: the first matrix whole, then what fires."""
+        """Return the time of `exact`: all of the first matrix, then the active neurons."""
         whole = layer.down if layer.down_is_row_wise else 0
         return self.seconds(layer.first + whole, layer.behind(layer.fired), 2)
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOutLayer:
-    """One layer at positions that nothing was trained on.
+    """One layer at positions that are not used for training.
 
-    x [T, D], normed; first [T, F], what goes into the activation; contribution [T, F], 0 where a neuron did not fire.
+    x [T, D], normed; first [T, F], the activation's input; contribution [T, F], 0 for inactive neurons.
     activation_threshold: FATReLU's, else 0.
     """
 
@@ -93,9 +93,9 @@ class HeldOutLayer:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One way to predict a layer, with what each level of recall would make of it.
+    """One way to predict a layer, with its effect at each level of recall.
 
-    low_rank, copy: as stored, without the thresholds; worth: of the copy. Either part may be missing.
+    low_rank, copy: as stored, without the thresholds; worth: of the copy. Either stage may be missing.
     """
 
     low_rank: LowRank | None
@@ -105,15 +105,15 @@ class Candidate:
 
     @property
     def bits(self) -> int:
-        """Of the copy; 0 without one."""
+        """Bits of the copy; 0 without one."""
         return 0 if self.copy is None else self.copy.bits
 
     def point(self, level: float) -> Point:
-        """The setting of the lowest level that is at least this one; of the highest where none is."""
+        """Return the setting of the lowest level that is at least this one, or of the highest."""
         return next((point for point in self.points if point.level >= level - 1e-9), self.points[-1])
 
     def at(self, level: float) -> LayerPredictor:
-        """The layer's predictor with the thresholds of that level; a copy's goes into its bias."""
+        """Return the layer's predictor with the thresholds of that level; a copy's goes into its bias."""
         point, low_rank, copy = self.point(level), self.low_rank, self.copy
         if low_rank is not None:
             assert point.first is not None, "a low rank part has a threshold at every point"
@@ -126,12 +126,12 @@ class Candidate:
         return LayerPredictor(low_rank, copy, recall=point.recall, precision=point.precision, active_share=point.active)
 
     def n_bytes(self, point: Point) -> float:
-        """What a token reads of the predictor."""
+        """Return the bytes of the predictor that a token reads."""
         read = 0.0 if self.low_rank is None else float(self.low_rank.n_bytes)
         return read if self.copy is None else read + point.passed * self.copy.n_bytes
 
     def seconds(self, point: Point, layer: LayerCost, machine: MachineCost) -> float:
-        """Predicted time of the layer's FFN for a token."""
+        """Return the predicted time of the layer's FFN for a token."""
         whole = layer.down if layer.down_is_row_wise else 0
         by_rows = point.active * layer.first + layer.behind(point.fired)
         stages = 2
@@ -156,13 +156,13 @@ def copy_candidate(
     low_rank: LowRank | None = None,
     levels: Sequence[float] = LEVELS,
 ) -> Candidate:
-    """A copy, or a cascade behind a low rank part that reads the normed input too."""
+    """Return a copy, or a cascade with a low-rank stage before it that also reads the normed input."""
     before = None if low_rank is None else low_rank.scores(held_out.x, ReferenceOperators())
     return _copy_candidates(fit, [(low_rank, before)], held_out, layer, machine, levels)[0]
 
 
 def low_rank_candidate(low_rank: LowRank, held_out: HeldOutLayer, levels: Sequence[float] = LEVELS) -> Candidate:
-    """A low rank part alone."""
+    """Return a low-rank stage alone."""
     scores = low_rank.scores(held_out.x, ReferenceOperators())
     return Candidate(low_rank, None, None, points(held_out.seen, scores, None, levels=levels))
 
@@ -175,9 +175,9 @@ def layer_candidates(
     machine: MachineCost,
     levels: Sequence[float] = LEVELS,
 ) -> list[Candidate]:
-    """Of all low rank parts, copies and cascades of the two, those that are the best choice at some level.
+    """Return those low-rank stages, copies and cascades that are the best choice at some level.
 
-    Cost: arrays [T, F], one for each low rank part and three more.
+    Cost: arrays [T, F], one for each low-rank stage and three more.
     """
     before = [(low_rank, low_rank.scores(held_out.x, ReferenceOperators())) for low_rank in low_ranks]
     found = [
@@ -198,7 +198,7 @@ def _copy_candidates(
     machine: MachineCost,
     levels: Sequence[float],
 ) -> list[Candidate]:
-    """The copy behind each of these low rank parts, given with their scores [T, F]; None: alone."""
+    """Return the copy after each of these low-rank stages, given with their scores [T, F]; None: alone."""
     copy = GateCopy(fit.packed(), bias=fit.bias)
     worth = Worth.of(fit.noise, held_out.first, held_out.contribution, held_out.activation_threshold)
     second = worth.of_scores(copy.scores(held_out.x, ReferenceOperators()))
@@ -216,7 +216,7 @@ def _copy_candidates(
 def choose_layer(
     candidates: Sequence[Candidate], level: float, layer: LayerCost, machine: MachineCost
 ) -> Candidate | None:
-    """The candidate of the least predicted time at this level; None where `exact` needs no more than any."""
+    """Return the candidate with the least predicted time at this level; None if `exact` is at least as fast."""
     best, least = None, machine.exact_seconds(layer)
     for candidate in candidates:
         seconds = candidate.seconds(candidate.point(level), layer, machine)

@@ -1,7 +1,7 @@
-"""The large products of training on a GPU, through torch; all else stays where it was.
+"""The large products of training on a GPU, through torch; everything else stays on the CPU.
 
-Not the engine's own GPU path: batches of hundreds of positions are bound by arithmetic and not by the exchange, so that
-handing them over one product at a time is good enough. Weights are kept on the GPU for as long as they fit.
+This is not the engine's own GPU path: batches of hundreds of positions are limited by arithmetic and not by transfers,
+so moving one product at a time suffices. Weights stay on the GPU as long as they fit.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ FEWEST_POSITIONS = 8  # fewer are multiplied faster than they are handed over
 
 
 def offline_device(wanted: Device) -> str:
-    """Where torch computes: "cuda" where that is possible and not forbidden, else "cpu".
+    """Return where torch computes: "cuda" if possible and allowed, else "cpu".
 
-    Raises: DeviceUnavailableError where the GPU was asked for by name and cannot be used.
+    Raises: DeviceUnavailableError if the GPU was requested by name and cannot be used.
     """
     if wanted == "cpu":
         return "cpu"
@@ -41,9 +41,9 @@ def offline_device(wanted: Device) -> str:
 
 
 def on_device(parts: ModelParts, device: str, most_bytes: int | None = None) -> ModelParts:
-    """The same model with its large products on the device; itself where that is the CPU.
+    """Return the same model with its large products on the device; unchanged for the CPU.
 
-    most_bytes: of weights on the device; None: SHARE_OF_FREE_VRAM of what is free there.
+    most_bytes: of weights on the device; None: SHARE_OF_FREE_VRAM of its free memory.
     """
     if device == "cpu" and most_bytes is None:
         return parts
@@ -55,7 +55,7 @@ def on_device(parts: ModelParts, device: str, most_bytes: int | None = None) -> 
 
 
 def fits(weights: ModelWeights, device: str) -> bool:
-    """Whether all weights can stay on the device, so that also steps of few positions are worth handing over."""
+    """Return whether all weights fit on the device, so that steps of few positions pay too."""
     if device == "cpu":
         return False
     import torch
@@ -71,7 +71,7 @@ def fits(weights: ModelWeights, device: str) -> bool:
 
 
 class DeviceProducts:
-    """Operators whose products of many positions run on a torch device. Numbers go in and come out as before."""
+    """Operators whose products of many positions run on a torch device. Inputs and outputs stay in NumPy."""
 
     def __init__(self, base: Operators, device: str, most_bytes: int) -> None:
         self._base = base
@@ -84,17 +84,17 @@ class DeviceProducts:
         return getattr(self._base, name)
 
     def expert_batch(self, activation: Activation, threshold: float, relu_on_up: bool) -> ExpertBatch | None:
-        """None: the products of experts run on the device one by one."""
+        """Return None: the products of experts run on the device one by one."""
         return None
 
     def matmul(self, x: F32, w: PackedMatrix) -> F32:
-        """x [T, D] times the rows of w [N, D] -> [T, N]."""
+        """Multiply x [T, D] by the rows of w [N, D] -> [T, N]."""
         if x.shape[0] < FEWEST_POSITIONS:
             return self._base.matmul(x, w)
         return self._product(x, w, turned=True)
 
     def matmul_t(self, h: F32, w: PackedMatrix) -> F32:
-        """For every token the sum of all rows of w [F, D] weighted with h [T, F] -> [T, D]."""
+        """Return for every token the sum of all rows of w [F, D] weighted by h [T, F] -> [T, D]."""
         if h.shape[0] < FEWEST_POSITIONS:
             return self._base.matmul_t(h, w)
         return self._product(h, w, turned=False)
@@ -110,7 +110,7 @@ class DeviceProducts:
             return out
 
     def _on_device(self, w: PackedMatrix) -> Any:
-        """The matrix there: float32 where it is stored so, else in 16 bits."""
+        """Return the matrix on the device: float32 if it is stored so, else in 16 bits."""
         found = self._held.get(id(w))
         if found is not None:
             self._held.move_to_end(id(w))
@@ -139,7 +139,7 @@ class DeviceProducts:
 
 @contextmanager
 def _exact_products() -> Iterator[None]:
-    """float32 as such: rounded to TF32, neurons near zero would fire otherwise than in the engine."""
+    """Compute in full float32: with TF32, other neurons near zero would be active than in the engine."""
     import torch
 
     before = torch.get_float32_matmul_precision()

@@ -1,7 +1,7 @@
-"""Finds how much predictors may miss: runs the masked model over held-out text until what was asked of it holds.
+"""Find how much predictors may miss: run the masked model over held-out text until the goal holds.
 
-The mask is applied at every position, computed from the stream that is masked already, as decode does. One common
-level of recall is moved for all layers; what the layers are predicted by at a level is the caller's to build.
+The mask applies at every position, computed from the masked stream, as in decode. One common level of recall is varied
+for all layers; the caller builds the layers' predictors at a level.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FIRST_TRIED = 0.995
 
 @dataclass(frozen=True)
 class HeldOutText:
-    """Text that nothing was trained on. prose: whether it is no chat, which every model predicts worse."""
+    """Text that is not used for training. prose: not a chat; every model predicts it less well."""
 
     name: str
     sequences: Sequence[Sequence[int]]
@@ -38,14 +38,14 @@ class HeldOutText:
 
 @dataclass(frozen=True)
 class Goal:
-    """Shares: perplexity may rise by so much on every text; the likeliest token stays so often what it is."""
+    """Shares: the most that perplexity may rise on each text, and the least agreement of the most likely token."""
 
     perplexity_rise: float = 0.01
     top1_chat: float = 0.97
     top1_prose: float = 0.95
 
     def holds(self, texts: Sequence[HeldOutText], measured: Sequence[MeasuredText]) -> bool:
-        """Whether every text does; a rise that is no number does not."""
+        """Return whether every text meets the goal; an undefined rise does not."""
         return all(
             one.perplexity_rise <= self.perplexity_rise
             and one.top1_agreement >= (self.top1_prose if text.prose else self.top1_chat)
@@ -54,17 +54,17 @@ class Goal:
 
     @property
     def finer(self) -> Goal:
-        """What is aimed at first: text of a kind that was not held out loses more than that which was.
+        """Return the goal to aim for first: text of other kinds than the held-out ones loses more.
 
-        Starter model, f16: where .985 and .97 were aimed at, other dialogue and prose kept .995 and .994, at a tenth
-        more bytes than the goal needs.
+        Starter model, f16: with .985 and .97 as the aim, other dialogue and prose kept .995 and .994, at a tenth more
+        bytes than the goal needs.
         """
         return Goal(self.perplexity_rise / 2, 1 - (1 - self.top1_chat) * 0.75, 1 - (1 - self.top1_prose) * 0.75)
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """What the model says where every neuron that fires is computed, at every position of all texts."""
+    """The model's predictions with every active neuron computed, at every position of all texts."""
 
     nll: tuple[float, ...]  # of each text, nats a token
     likeliest: tuple[NDArray[np.int64], ...]  # of each text, [T]
@@ -75,7 +75,7 @@ def measure_reference(
     texts: Sequence[HeldOutText],
     job: Job = Job(),
 ) -> Reference:
-    """One pass. Units: progress reports positions times layers. Raises: as `walk_layers`."""
+    """Return the reference of one pass. Units: progress reports positions times layers. Raises: as `walk_layers`."""
     nll, likeliest = _pass(parts, texts, None, job)
     return Reference(nll, likeliest)
 
@@ -87,7 +87,9 @@ def measure_masked(
     reference: Reference,
     job: Job = Job(),
 ) -> tuple[MeasuredText, ...]:
-    """One masked pass. Units: progress reports positions times layers. Raises: as `walk_layers`."""
+    """Return the result of one masked pass. Units: progress reports positions times layers. Raises: as
+    `walk_layers`.
+    """
     executor = SparseExecutor(
         parts.config, parts.weights, replace(predictor, operators=parts.operators), parts.operators
     )
@@ -107,12 +109,11 @@ def hold_budget(
     goal: Goal,
     levels: Sequence[float] = LEVELS,
 ) -> Predictor:
-    """The predictor of the lowest level that holds the goal, with what was measured of it as its budget.
+    """Return the predictor of the lowest level that meets the goal, with its measurements as its budget.
 
-    The finer goal is aimed at first; where no level reaches it, the goal itself counts. Where none reaches that, the
-    best of those measured comes back as not held.
-    build: what a level makes of all layers, cheap; measure: a masked pass. Cost: about log2 of the levels passes, at
-    most twice; no level is measured twice.
+    The finer goal comes first; if no level meets it, the goal itself counts. If none meets that, the best of those
+    measured is returned as not held. build: makes the layers' predictors at a level, cheap; measure: a masked pass.
+    Cost: about log2 of the levels passes, at most twice; no level is measured twice.
     """
     levels = sorted(levels)
     built: dict[int, Predictor] = {}
@@ -143,7 +144,7 @@ def _nearest(levels: Sequence[float], level: float) -> int:
 
 
 def _lowest(count: int, holds: Callable[[int], bool], first: int) -> int | None:
-    """The lowest of `count` places that holds, taking it that all behind it do; `first` is looked at first."""
+    """Return the lowest of `count` indices that holds, if all after it do; `first` is tried first."""
     low, high, at = 0, count, first  # all below low fail, high and all behind it hold
     while low < high:
         if holds(at):
@@ -160,7 +161,7 @@ def _pass(
     executor: FfnExecutor | None,
     job: Job,
 ) -> tuple[tuple[float, ...], tuple[NDArray[np.int64], ...]]:
-    """Per text: nats a token, and the likeliest token behind every position but the last of each sequence."""
+    """Return per text: nats per token, and the most likely token after every position but the last of each sequence."""
     sequences = [sequence for text in texts for sequence in text.sequences]
     nlls: list[float] = []
     likeliest: list[NDArray[np.int64]] = []

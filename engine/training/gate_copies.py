@@ -1,8 +1,8 @@
-"""Low-bit copies of a layer's gate (of up, where there is no gate), rounded so that their product errs least.
+"""Low-bit copies of a layer's gate (or up, without a gate), rounded to minimise the error of their product.
 
-What is kept small is the error of copy times input over the inputs that really come, not that of the weights: columns
-are rounded one after another, each handing its error on to those that follow (as in OBQ and GPTQ), then scales and
-codes are improved in turn. Mean inputs go through a bias per neuron exactly. It sets no threshold.
+The error of copy times input over real inputs is minimised, not that of the weights: columns are rounded one after
+another, each passing its error on to the following ones (as in OBQ and GPTQ), then scales and codes are improved
+alternately. Mean inputs go through an exact bias per neuron. It sets no threshold.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 F64 = NDArray[np.float64]
 F16 = NDArray[np.float16]
 
-# Added to the variance of every direction, over the mean variance: positions are few, and some directions hardly occur.
+# Added to the variance of every direction, relative to the mean variance: positions are few, and some directions hardly
+# occur.
 DAMPING = 0.01
-# How often scales and codes are improved in turn. Starter model, layer 4, one bit, variance of the error over that of
-# the gate: rounded by columns .222, one turn .200, two .192, three .189; nearest levels .335.
+# Number of alternating improvements of scales and codes. Starter model, layer 4, one bit, variance of the error over
+# that of the gate: rounded by columns .222, one turn .200, two .192, three .189; nearest levels .335.
 TURNS = 3
 _ROWS = 2048  # of the matrix at a time: rows do not depend on one another
 _COLUMNS = 64  # that hand on their errors among themselves before the others are told
-# The step that suits normally distributed weights, in their standard deviations, and the factors that are tried.
+# The best step for normally distributed weights, in their standard deviations, and the factors to try.
 _USUAL_STEP = {1: 1.6, 2: 1.0, 3: 0.586, 4: 0.335}
 _FACTORS = tuple(np.linspace(0.5, 1.6, 24).tolist())
 _SMALLEST_SCALE = 2.0**-14  # of float16, in full precision
@@ -44,7 +45,7 @@ class CopyFit:
     """One copy: value = scale (2 code + 1 - 2^bits) / 2, score = values x + bias.
 
     Shapes: codes u8 [F, D]; scales f16 [F, ceil(D / group)]; bias f32 [F], the model's own included; noise f32 [F], the
-    standard deviation of score less truth over the inputs.
+    standard deviation of the score's error over the inputs.
     """
 
     bits: int
@@ -55,21 +56,21 @@ class CopyFit:
     group: int
 
     def values(self) -> F32:
-        """The copy as numbers, [F, D]."""
+        """Return the copy as numbers, [F, D]."""
         levels = self.codes.astype(np.float32) + np.float32((1 - (1 << self.bits)) / 2)
         levels *= np.repeat(self.scales.astype(np.float32), self.group, axis=1)[:, : levels.shape[1]]
         return levels
 
     def packed(self) -> PackedMatrix:
-        """As predictors hold it."""
+        """Return the copy as predictors store it."""
         return pack_copy(self.codes, self.scales, self.bits)
 
 
 class CopyMaker:
     """One layer's gate, ready to be copied in any number of bits.
 
-    w [F, D]; bias [F]; mean [D] and second_moment [D, D] of the inputs.
-    Cost: two Cholesky factors and an inverse of [D, D] in float64, 32 bytes a value of it.
+    w [F, D]; bias [F]; mean [D] and second_moment [D, D] of the inputs. Cost: two Cholesky factors and an inverse of
+    [D, D] in float64, 32 bytes per value of it.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class CopyMaker:
             level = max(float(covariance.diagonal().mean()), 1e-30)
             covariance = covariance + torch.eye(len(mean), dtype=torch.float64, device=device) * (DAMPING * level)
             inverse = torch.cholesky_inverse(torch.linalg.cholesky(covariance))
-            # Row j: how the error of column j is best spread over the columns behind it.
+            # Row j: how to spread the error of column j over the following columns.
             self._spread = torch.linalg.cholesky(inverse, upper=True).float()
             self._improved = covariance.float()
         except torch.cuda.OutOfMemoryError as error:
@@ -108,9 +109,9 @@ class CopyMaker:
         turns: int = TURNS,
         job: Job = Job(),
     ) -> CopyFit:
-        """The copy in so many bits, 1 to 4.
+        """Return the copy with 1 to 4 bits.
 
-        Units: progress reports rows. Cost: F D^2 (2 + 4 turns) operations, some 40 MB beside the result for D = 4096.
+        Units: progress reports rows. Cost: F D^2 (2 + 4 turns) operations, some 40 MB besides the result for D = 4096.
         Raises: Cancelled, DeviceMemoryError.
         """
         import torch
@@ -141,12 +142,12 @@ class CopyMaker:
         return CopyFit(bits, codes, scales, bias, noise, self._group)
 
     def _by_columns(self, w: Tensor, bits: int, cancelled: Callable[[], bool]) -> tuple[Tensor, Tensor]:
-        """Levels [N, D] (halves, from -(2^bits - 1) / 2 on) and steps [N, groups], column after column."""
+        """Return levels [N, D] (halves, from -(2^bits - 1) / 2 on) and steps [N, groups], column after column."""
         import torch
 
         left, levels = w.clone(), torch.empty_like(w)
         steps = torch.empty(len(w), len(self._groups), device=w.device)
-        weights = self._spread.diagonal().pow(-2)  # what an error costs that those behind it make the best of
+        weights = self._spread.diagonal().pow(-2)  # the cost of an error after the following columns compensate for it
         for number, columns in enumerate(self._groups):
             steps[:, number] = _kept_in_f16(_searched_steps(left[:, columns], weights[columns], bits))
             step = steps[:, number]
@@ -164,7 +165,7 @@ class CopyMaker:
         return levels, steps
 
     def _best_steps(self, w: Tensor, levels: Tensor) -> Tensor:
-        """The steps [N, groups] that suit the levels best: least squares, all groups of a row at once."""
+        """Return the least-squares steps [N, groups] for the levels, all groups of a row at once."""
         import torch
 
         n_groups = len(self._groups)
@@ -182,7 +183,7 @@ class CopyMaker:
         return found
 
     def _improve(self, w: Tensor, levels: Tensor, steps: Tensor, bits: int, cancelled: Callable[[], bool]) -> None:
-        """Moves every level in turn to where the product errs least, the others as they are; in place."""
+        """Move each level in turn to the lowest error of the product, with the others fixed; in place."""
         missed = w - self._numbers(levels, steps)
         for number, columns in enumerate(self._groups):
             step = steps[:, number]
@@ -209,13 +210,13 @@ def _blocks(columns: slice) -> Iterator[slice]:
 
 
 def _nearest(values: Tensor, step: Tensor, bits: int) -> Tensor:
-    """The level nearest to each value: halves between -(2^bits - 1) / 2 and as much above."""
+    """Return the level nearest to each value: halves from -(2^bits - 1) / 2 to its opposite."""
     half = 1 << (bits - 1)
     return (values / step).floor_().clamp_(-half, half - 1).add_(0.5)
 
 
 def _searched_steps(w: Tensor, weights: Tensor, bits: int) -> Tensor:
-    """For every row of w [N, G] the step whose levels come nearest to it, by weights [G]: [N]."""
+    """Return for every row of w [N, G] the step whose levels are nearest to it, by weights [G]: [N]."""
     import torch
 
     size = ((w * w) @ weights / weights.sum()).sqrt().clamp_min(_SMALLEST_SCALE)
@@ -229,5 +230,5 @@ def _searched_steps(w: Tensor, weights: Tensor, bits: int) -> Tensor:
 
 
 def _kept_in_f16(steps: Tensor) -> Tensor:
-    """As they are stored; a step is a length, so least squares that want a negative one get the smallest."""
+    """Round the steps as they are stored. A step is positive: a negative solution becomes the smallest."""
     return steps.clamp(_SMALLEST_SCALE, 60_000).half().float()

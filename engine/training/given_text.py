@@ -1,7 +1,8 @@
-"""A person's own text as sequences for profiling and training: conversations through the chat template, the rest as is.
+"""A user's own text as sequences for profiling and training: conversations through the chat template, the rest as it
+is.
 
-What is fed to a model in earnest decides which neurons fire: small talk as plain lines and the same in the chat
-template have different hot neurons. Text is neither fetched nor written here.
+The form matters for which neurons are active: the same small talk as plain lines and in the chat template has different
+hot neurons. Text is neither downloaded nor written here.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ Message = dict[str, str]
 
 
 def text_sequences(model: LoadedModel, text: str, tokens: int | None = None) -> list[list[int]]:
-    """The text as sequences that begin anew, in its order; at most `tokens` in all, the last one shortened.
+    """Return the text as sequences in its order; at most `tokens` in all, the last one shortened.
 
-    Lines that begin with `User:` or `Human:`, and `Assistant:`, `AI:` or `Bot:` are a conversation where the model
-    brings a chat template: they go through it, TURNS at a time. All other text is cut into windows of the context that
-    `eval` uses, each behind the BOS token.
+    Lines that begin with `User:` or `Human:`, and `Assistant:`, `AI:` or `Bot:` form a conversation if the model has a
+    chat template, which is applied to TURNS at a time. All other text is cut into windows of the context that `eval`
+    uses, each after the BOS token.
     """
     chats = model.tokenizer.chat_template is not None
     found: list[list[int]] = []
@@ -43,7 +44,7 @@ def text_sequences(model: LoadedModel, text: str, tokens: int | None = None) -> 
 
 
 def _parts(text: str) -> Iterator[str | list[Message]]:
-    """Plain stretches and conversations, in order. A line without a speaker goes on with what was said before it."""
+    """Yield plain passages and conversations, in order. A line without a speaker belongs to the previous one."""
     plain: list[str] = []
     messages: list[Message] = []
     for line in text.split("\n"):
@@ -72,7 +73,7 @@ def _parts(text: str) -> Iterator[str | list[Message]]:
 
 
 def _ended(messages: list[Message]) -> Iterator[list[Message]]:
-    """Conversations of at most TURNS turns that begin with the person."""
+    """Yield conversations of at most TURNS turns that begin with the user."""
     start = 0 if messages[0]["role"] == "user" else 1
     for at in range(start, len(messages), TURNS):
         yield messages[at : at + TURNS]
@@ -87,7 +88,7 @@ def _plain(model: LoadedModel, text: str) -> Iterator[list[int]]:
 
 
 def _conversation(model: LoadedModel, messages: list[Message]) -> Iterator[list[int]]:
-    """The turns in the template, the last answer's words behind the mark that it begins with."""
+    """Yield the turns in the template, the last answer after its opening marker."""
     answer = messages[-1]["content"] if messages[-1]["role"] == "assistant" else ""
     asked = messages[:-1] if answer else messages
     try:

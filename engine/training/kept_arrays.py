@@ -1,6 +1,6 @@
-"""Work in progress kept in the cache folder, so that an interruption costs little. What is finished lies elsewhere.
+"""Work in progress in the cache folder, so that an interruption costs little. Finished results are stored elsewhere.
 
-Nothing depends on it: what cannot be read is made anew, and where nothing can be written the work goes on without.
+Nothing depends on it: unreadable files are created again, and if nothing can be written the work continues.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ log = logging.getLogger(__name__)
 
 
 def kept_file(folder: str, name: str) -> Path:
-    """The file of that name in one of the cache's folders; neither may exist yet."""
+    """Return the file of that name in one of the cache's folders; neither may exist yet."""
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("Hearth", appauthor=False)) / folder / f"{name}.npz"
 
 
 def read_kept(path: Path) -> dict[str, NDArray[Any]] | None:
-    """The arrays in the file, by name; None where there is none that can be read."""
+    """Return the arrays in the file, by name; None without a readable one."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return {name: np.asarray(arrays[name]) for name in arrays.files}
@@ -38,7 +38,7 @@ def read_kept(path: Path) -> dict[str, NDArray[Any]] | None:
 
 
 def keep(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    """Writes the file whole, in place of an older one, or not at all."""
+    """Replace the file atomically, or not at all."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,6 +52,6 @@ def keep(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
 
 
 def forget(path: Path) -> None:
-    """The work is done and lies elsewhere."""
+    """Delete the file, because the work is done."""
     with suppress(OSError):
         path.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""How unevenly a model's activations are spread over its neurons, as the paper draws it. It draws nothing itself.
+"""How unevenly a model's activity is spread over its neurons, as in the paper. It draws nothing itself.
 
-Paper: PowerInfer, section 2.1 (figure 5): the share of the neurons that carries 80 % of the activations.
+Paper: PowerInfer, section 2.1 (figure 5): the share of the neurons with 80 % of the activity.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ F64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LayerLocality:
-    """One layer, or the whole model. fired_share: None where it is not known over how many tokens was counted."""
+    """One layer, or the whole model. fired_share: None if the number of tokens counted is unknown."""
 
     fired_share: float | None
     neurons_for_80_percent: int
@@ -32,7 +32,7 @@ class Locality:
 
 
 def locality(stats: NeuronStats) -> Locality:
-    """How few neurons carry 80 % of the activations, per layer and of the whole model."""
+    """Return how few neurons have 80 % of the activity, per layer and of the whole model."""
     n_layers, n_neurons = stats.counts.shape
     coverage, fired = stats.coverage(CARRIED), stats.fired_share
     layers = tuple(
@@ -45,9 +45,9 @@ def locality(stats: NeuronStats) -> Locality:
 
 
 def curve(counts: NDArray[np.int64]) -> tuple[F64, F64]:
-    """Shares of the neurons, busiest first, and the share of the activations that they carry: [N + 1] each, from 0 on.
+    """Return shares of the neurons, busiest first, and their share of the activity: [N + 1] each, from 0 on.
 
-    Of neurons that never fire the second is all zeros.
+    The second is all zeros for neurons that are never active.
     """
     ordered = np.sort(counts, axis=None)[::-1]
     carried = np.concatenate([[0.0], np.cumsum(ordered, dtype=np.float64)])
@@ -55,6 +55,6 @@ def curve(counts: NDArray[np.int64]) -> tuple[F64, F64]:
 
 
 def hot_set_coverage(stats: NDArray[np.int64], seen: NDArray[np.int64], share: float) -> float:
-    """The share of the activations `seen` [L, F] that fall on the hottest `share` of all neurons by `stats` [L, F]."""
+    """Return the share of the activity `seen` [L, F] on the hottest `share` of all neurons by `stats` [L, F]."""
     hottest = np.argsort(-stats, axis=None, kind="stable")[: round(share * stats.size)]
     return float(seen.reshape(-1)[hottest].sum() / max(1, seen.sum()))

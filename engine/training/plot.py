@@ -1,6 +1,6 @@
-"""Draws the locality of a model's neurons to a PNG or SVG file; engine/training/locality.py computes what is drawn.
+"""Draw the locality of a model's neurons to a PNG or SVG file; engine/training/locality.py computes it.
 
-Paper: PowerInfer, figure 5 (cumulative share of the activations over the neurons, busiest first).
+Paper: PowerInfer, figure 5 (cumulative share of the activity over the neurons, busiest first).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _POINTS = 400  # of a curve: more than a screen shows, fewer than a model has ne
 
 
 def check_plot_file(path: Path) -> None:
-    """Raises InvalidRequestError for a file that cannot become a picture, before the long work is done."""
+    """Raise InvalidRequestError if the file cannot become a picture, before the long work."""
     if path.suffix.lower() not in FORMATS:
         raise InvalidRequestError(
             f"{path.name} is no name of a picture that can be drawn; known are {' and '.join(FORMATS)}.",
@@ -36,10 +36,11 @@ def check_plot_file(path: Path) -> None:
 
 
 def draw_locality(stats: NeuronStats, path: Path, name: str) -> None:
-    """Left the curves of all layers and of the whole model, right how many neurons carry 80 % of each layer.
+    """Draw the curves of all layers and of the model on the left, and each layer's neurons with 80 % of the activity on
+    the right.
 
-    name: of the model, for the title. The file is written whole or not at all.
-    Raises: InvalidRequestError for another ending or a folder that cannot be written, DiskSpaceError.
+    name: of the model, for the title. The file is written as a whole or not at all. Raises: InvalidRequestError for
+    another file type or a folder that cannot be written, DiskSpaceError.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -148,7 +149,7 @@ def _percent() -> Any:
 
 
 def _thinned(line: tuple[Any, Any]) -> tuple[Any, Any]:
-    """At most _POINTS of a curve's points, denser where it is steep: at its beginning."""
+    """Return at most _POINTS of a curve's points, denser at its steep beginning."""
     import numpy as np
 
     x, y = line

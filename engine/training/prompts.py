@@ -1,6 +1,6 @@
-"""The prompts that models are made to write calibration text from: kinds, their shares, and how each is put to a model.
+"""The prompts from which models write calibration text: kinds, their shares, and how a model receives each.
 
-They are Hearth's own (assets/calibration), one file a kind; no foreign text is among them. Nothing is written here.
+They are Hearth's own (assets/calibration), one file per kind, without foreign text.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from engine.errors import ModelNotFoundError
 if TYPE_CHECKING:
     from engine.session.loaded_model import LoadedModel
 
-# chat: a person's message in the chat template, the model's answer to its end; a model without a template of its own
-# goes on with the message as a text. talk: the same, but the model writes on over the ends of turns, both sides of it.
-# text: the beginning of a text, behind BOS. free: BOS alone.
+# chat: a user's message in the chat template, the model's answer to its end; a model without its own template continues
+# the message as a text. talk: the same, but the model writes on over the ends of turns, for both sides. text: the
+# beginning of a text, after BOS. free: BOS alone.
 Form = Literal["chat", "talk", "text", "free"]
 _BETWEEN = "\n---\n"
 
 
 @dataclass(frozen=True)
 class KindOfText:
-    """One kind of text: how it is put, its share of the positions (any scale), most tokens written behind a prompt."""
+    """One kind of text: its form, its share of the positions (any scale), and the most tokens after a prompt."""
 
     name: str
     form: Form
@@ -32,10 +32,9 @@ class KindOfText:
     most_tokens: int = 256
 
 
-# Chats weigh more than all the rest, because that is what Hearth is used for, and conversations most of all: hot
-# neurons of conversations are the farthest from those of other text. Measured on the starter model
-# (tests/benchmarks/hot_set_coverage.py): with equal shares conversations lose 13 points of coverage, to spare 1 to 3 on
-# prose.
+# Chats weigh more than all the rest, because Hearth is used for them, and conversations most of all: their hot neurons
+# differ most from those of other text. Measured on the starter model (tests/benchmarks/hot_set_coverage.py): with equal
+# shares conversations lose 13 points of coverage, to gain 1 to 3 on prose.
 KINDS = (
     KindOfText("questions", "chat", 1.0, 160),
     KindOfText("dialogue", "talk", 2.0),
@@ -49,7 +48,7 @@ KINDS = (
 
 
 def read_prompts(kind: KindOfText) -> list[str]:
-    """The prompts of a kind; one empty one for free writing. Raises: ModelNotFoundError where they are missing."""
+    """Return the prompts of a kind; one empty one for free writing. Raises: ModelNotFoundError if they are missing."""
     if kind.form == "free":
         return [""]
     path = asset_root() / "calibration" / f"{kind.name}.txt"
@@ -63,12 +62,12 @@ def read_prompts(kind: KindOfText) -> list[str]:
 
 
 def usable_kinds(model: LoadedModel) -> list[KindOfText]:
-    """The kinds that this model can be made to write: freely only where there is a BOS token to begin with."""
+    """Return the kinds that this model can write: free ones only with a BOS token."""
     return [kind for kind in KINDS if kind.form != "free" or model.bos_token_id is not None]
 
 
 def encode_prompt(model: LoadedModel, kind: KindOfText, prompt: str) -> list[int]:
-    """The token ids that the model is given to go on from; at most half of its context."""
+    """Return the token ids of the prompt; at most half of the model's context."""
     if kind.form in ("chat", "talk") and model.tokenizer.chat_template is not None:
         ids = model.tokenizer.encode_chat([{"role": "user", "content": prompt}])
     else:
@@ -78,7 +77,7 @@ def encode_prompt(model: LoadedModel, kind: KindOfText, prompt: str) -> list[int
 
 
 def recipe_fingerprint() -> str:
-    """SHA-256 of everything here that decides what is written."""
+    """Return the SHA-256 of everything here that determines what is written."""
     digest = hashlib.sha256()
     for kind in KINDS:
         digest.update(repr((astuple(kind), read_prompts(kind))).encode())

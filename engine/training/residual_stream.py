@@ -1,4 +1,4 @@
-"""Numbers of many positions, as the residual stream between layers: in RAM, or in a file where that is too small."""
+"""Values of many positions, such as the residual stream between layers: in RAM, or in a file if that is too small."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from engine.errors import DiskSpaceError, HostMemoryError
 from engine.machine.cpu_and_ram import memory_limits, read_ram
 from engine.sparsity.artifact_files import NO_ROOM
 
-SHARE_OF_FREE_RAM = 0.25  # what the stream may take of it
+SHARE_OF_FREE_RAM = 0.25  # the most that the stream may use
 _PIECE_BYTES = 4 << 20
 
 
 class ResidualStream:
-    """`values` [N, D], to be changed in place; all zeros at first. Its file has no name and ends with it."""
+    """`values` [N, D], changed in place; all zeros at first. Its file has no name and is deleted with it."""
 
     def __init__(
         self, n_positions: int, width: int, most_ram_bytes: int | None = None, dtype: DTypeLike = np.float32
     ) -> None:
-        """most_ram_bytes: from which size on a file is used; None: a quarter of the free RAM.
+        """most_ram_bytes: the size from which a file is used; None: a quarter of the free RAM.
 
-        Raises: HostMemoryError, DiskSpaceError with what is needed and what is free.
+        Raises: HostMemoryError, DiskSpaceError with the bytes needed and free.
         """
         import psutil
 
@@ -58,7 +58,7 @@ class ResidualStream:
         return self._file is not None
 
     def close(self) -> None:
-        """Gives up RAM and disk."""
+        """Release RAM and disk."""
         self.values = np.zeros((0, self.values.shape[1]), self.values.dtype)
         if self._file is not None:
             self._file.close()
@@ -73,7 +73,7 @@ class ResidualStream:
 
 
 def _reserve(file: BinaryIO, n_bytes: int) -> None:
-    """Real room on the disk: a mapped page for which there is none would end the process."""
+    """Allocate the disk space: writing to a mapped page without any would end the process."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, n_bytes)
         return

@@ -1,6 +1,6 @@
-"""The instant predictor: signs of the gate's weights against signs of the input, a slope and an offset per neuron.
+"""The instant predictor: signs of the gate's weights times signs of the input, with a slope and an offset per neuron.
 
-SparseInfer's idea (arXiv 2411.12692). Nothing is trained; slope and offset come from held-out positions.
+SparseInfer's idea (arXiv 2411.12692). It needs no training; slope and offset come from held-out positions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from native_kernels.reference import ReferenceOperators
 
 
 def sign_candidate(w: F32, bias: F32 | None, held_out: HeldOutLayer) -> Candidate:
-    """w [F, D], bias [F] of the first matrix -> the copy of one bit that only reads the input's signs."""
+    """Return the 1-bit copy that reads only the input's signs, for w [F, D] and bias [F] of the first matrix."""
     n_rows, n_cols = w.shape
     n_groups = -(-n_cols // COPY_GROUP)
     codes = (w >= 0).astype(np.uint8)

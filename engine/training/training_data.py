@@ -1,6 +1,6 @@
-"""What predictors are trained on: which texts, cut three ways, and what one layer read and did at their positions.
+"""The data for training predictors: texts, split three ways, and one layer's inputs and activity at their positions.
 
-One layer's positions are kept at a time, in a temporary file where they are many. Nothing is trained here.
+One layer's positions are kept at a time, in a temporary file if there are many. Nothing is trained here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from native_kernels.reference import ReferenceOperators
 F16 = NDArray[np.float16]
 F64 = NDArray[np.float64]
 
-# Positions that thresholds are set on: with 5 % of 1792 neurons firing they hold 180,000 values to draw the line in.
+# Positions for setting thresholds: with 5 % of 1792 neurons active they have 180,000 values.
 MOST_CALIBRATION = 2048
 _LARGEST_HALF = 60_000.0
 _PIECE_ROWS = 256
@@ -32,7 +32,7 @@ _PIECE_ROWS = 256
 
 @dataclass(frozen=True)
 class TrainingTexts:
-    """Sequences of token ids, whole ones in each part, so that none has seen the other; held_out by kind."""
+    """Sequences of token ids, each in one part only; held_out by kind."""
 
     train: list[list[int]] = field(default_factory=list)
     calibration: list[list[int]] = field(default_factory=list)
@@ -40,7 +40,7 @@ class TrainingTexts:
 
     @property
     def walked(self) -> list[list[int]]:
-        """What goes through the model layer by layer: those to train on, then those to set thresholds on."""
+        """Return what goes through the model layer by layer: the sequences for training, then those for thresholds."""
         return self.train + self.calibration
 
     @property
@@ -53,16 +53,16 @@ class TrainingTexts:
 
 
 def spread(sequences: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
-    """So many of the sequences, spread evenly over all of them, that they have about this many tokens."""
+    """Return sequences with about this many tokens, spread evenly over all of them."""
     total = sum(map(len, sequences))
     wanted = min(len(sequences), max(3, round(len(sequences) * tokens / max(1, total))))
     return [list(sequences[at * len(sequences) // wanted]) for at in range(wanted)]
 
 
 def split_texts(kinds: dict[str, list[list[int]]]) -> TrainingTexts:
-    """Of every kind eight sequences of ten to train on, one for thresholds, one held out; of a few one each.
+    """Split every kind: eight sequences of ten for training, one for thresholds, one held out; of a few one each.
 
-    Raises: InvalidRequestError for a kind of less than three sequences: nothing could be held out.
+    Raises: InvalidRequestError for a kind with less than three sequences: nothing could be held out.
     """
     texts = TrainingTexts()
     for kind, sequences in kinds.items():
@@ -80,10 +80,10 @@ def split_texts(kinds: dict[str, list[list[int]]]) -> TrainingTexts:
 
 
 class LayerSamples:
-    """What one layer's FFN read and did: the first n_train positions are to train on, the others set thresholds.
+    """One layer's FFN inputs and activity: the first n_train positions are for training, the others for thresholds.
 
-    inputs f16 [N, D], normed; contribution f16 [N, F]: what goes into down times the length of its row there, over
-    `unit`; 0 where a neuron did not fire. To be closed.
+    inputs f16 [N, D], normed; contribution f16 [N, F]: the input of down times the length of its row there, over
+    `unit`; 0 for inactive neurons. Close it after use.
     """
 
     def __init__(self, layer: int, n_train: int, n_positions: int, d_model: int, d_ff: int, most_ram_bytes: int | None):
@@ -106,18 +106,20 @@ class LayerSamples:
         return self._contribution.values
 
     def add(self, start: int, normed: F32, contribution: F32) -> None:
-        """Positions from number `start` on; contribution [T, F], not yet over the unit, which the first batch sets."""
+        """Add positions from number `start` on; contribution [T, F], not yet divided by the unit, which the first batch
+        sets.
+        """
         if not self.unit:
             counted = contribution[contribution > 0]
             self.unit = float(counted.mean()) if counted.size else 1.0
         stop = start + len(normed)
         self.inputs[start:stop] = np.clip(normed, -_LARGEST_HALF, _LARGEST_HALF)
         scaled = contribution / np.float32(self.unit)
-        # What fires stays above zero: the smallest half that is no zero is 6e-8.
+        # Keep active neurons above zero: the smallest nonzero half is 6e-8.
         self.contribution[start:stop] = np.where(contribution > 0, np.clip(scaled, 1e-7, _LARGEST_HALF), 0)
 
     def moments(self) -> tuple[F64, F64]:
-        """Mean [D] and second moment [D, D] of the inputs that are trained on."""
+        """Return mean [D] and second moment [D, D] of the training inputs."""
         width = self.inputs.shape[1]
         mean, second = np.zeros(width), np.zeros((width, width))
         for start in range(0, self.n_train, 1024):
@@ -127,7 +129,7 @@ class LayerSamples:
         return mean / self.n_train, second / self.n_train
 
     def calibration(self) -> tuple[F32, F32]:
-        """Inputs [T, D] and contribution [T, F] of the positions that set thresholds, spread over them where many."""
+        """Return inputs [T, D] and contribution [T, F] of the threshold positions, spread over them if many."""
         every = slice(self.n_train, None, -(-(len(self.inputs) - self.n_train) // MOST_CALIBRATION))
         return self.inputs[every].astype(np.float32), self.contribution[every].astype(np.float32)
 
@@ -145,7 +147,9 @@ class LayerSamples:
 
 
 class SampleKeeper:
-    """The visitor of a walk over `texts.walked`: keeps a layer's positions and hands them over when it has them all."""
+    """The visitor of a walk over `texts.walked`: keeps a layer's positions and hands them over when they are
+    complete.
+    """
 
     def __init__(
         self,
@@ -155,7 +159,7 @@ class SampleKeeper:
         wanted: Callable[[int], bool] = lambda layer: True,
         most_ram_bytes: int | None = None,
     ) -> None:
-        """wanted: which layers are to be kept. most_ram_bytes: as `ResidualStream`."""
+        """wanted: the layers to keep. most_ram_bytes: as `ResidualStream`."""
         self._parts = parts
         self._n_train = sum(map(len, texts.train))
         self._n_positions = sum(map(len, texts.walked))
@@ -181,14 +185,16 @@ class SampleKeeper:
                 self._hand_over(samples)
 
     def close(self) -> None:
-        """Gives up a layer that was not finished."""
+        """Discard an unfinished layer."""
         if self._samples is not None:
             self._samples.close()
             self._samples = None
 
 
 def down_lengths(w: FfnWeights) -> F32:
-    """The length of every neuron's row of down, [F]: what one unit of its hidden value moves the residual by."""
+    """Return the length of every neuron's row of down, [F]: the effect of one unit of its hidden value on the
+    residual.
+    """
     if w.down_t is not None:
         return np.concatenate([np.linalg.norm(rows, axis=1) for rows in _pieces(w.down_t)]).astype(np.float32)
     assert w.down is not None, "a block has down_t or down"
@@ -200,7 +206,7 @@ def down_lengths(w: FfnWeights) -> F32:
 
 
 def unpacked(matrix: PackedMatrix) -> F32:
-    """All of it as float32 [N, D]."""
+    """Return the whole matrix as float32 [N, D]."""
     return np.concatenate(list(_pieces(matrix)))
 
 

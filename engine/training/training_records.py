@@ -1,6 +1,6 @@
-"""What training has finished of a layer, on disk, so that an interruption costs no more than the layer it fell in.
+"""Finished layers of a training on disk, so that an interruption costs at most one layer.
 
-A record that is not whole is as good as none: the layer is done again. Nothing is trained or chosen here.
+An incomplete record counts as none: the layer is done again.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from native_kernels.backend import PackedMatrix
 
 @dataclass(frozen=True, eq=False)
 class LayerRecord:
-    """The ways to predict one layer that are worth having, and what it costs without any."""
+    """The useful ways to predict one layer, and its cost without any."""
 
     candidates: Sequence[Candidate]
     cost: LayerCost
 
     def save(self, path: Path) -> None:
-        """Whole or not at all. Raises: DiskSpaceError, InvalidRequestError where the folder cannot be written."""
+        """Write the record atomically. Raises: DiskSpaceError, InvalidRequestError if the folder cannot be written."""
         arrays: dict[str, NDArray[Any]] = {}
         listed = []
         for i, candidate in enumerate(self.candidates):
@@ -63,7 +63,7 @@ class LayerRecord:
 
     @classmethod
     def load(cls, path: Path) -> LayerRecord | None:
-        """What `save` wrote; None where there is nothing that is whole."""
+        """Return what `save` wrote; None without a complete record."""
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 head = json.loads(arrays["head"].tobytes())

@@ -1,7 +1,7 @@
-"""Lets a model write many texts at once: every step takes each of them one token further through the same weights.
+"""Write many texts with a model at once: every step takes each of them one token further through the same weights.
 
-So a step reads the weights once for all of them, which is what writing one text after another spends its time on. What
-is written is engine/training/calibration.py's to choose; the engine answers people with engine/session/generate.py.
+So a step reads the weights once for all of them; reading dominates the time of writing single texts.
+engine/training/calibration.py chooses what to write; engine/session/generate.py answers users.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from engine.session.sampling import Sampler, make_sampler
 from engine.training.layer_walk import ModelParts
 from native_kernels.backend import F32
 
-# Texts at once. Their number is part of what a seed determines (products of few tokens are rounded otherwise than those
-# of many), so it depends on the model alone and not on the free memory.
+# Texts at once. Their number is part of what a seed determines (products of few tokens round differently from those of
+# many), so it depends on the model alone and not on the free memory.
 MOST_AT_ONCE = 48
 MOST_CACHE_BYTES = 2 << 30  # of keys and values; a 7B model without grouped heads writes 16 texts of 256 tokens then
 
 
 @dataclass(frozen=True)
 class Task:
-    """One text to be written: behind which tokens, how many at most, how chosen, and by which tokens it ends."""
+    """A text to write: its prompt, most tokens, sampling, and end tokens."""
 
     prompt: Sequence[int]
     most_tokens: int
@@ -44,18 +44,17 @@ def write_texts(
     seed: int,
     job: Job = Job(),
 ) -> list[list[int]]:
-    """Each task's prompt and what the model wrote behind it, the token that ended it included.
+    """Return each task's prompt and what the model wrote after it, including the token that ended it.
 
-    Units: progress reports tokens done and at most.
-    Raises: HostMemoryError, TokenizerMismatchError, ContextOverflowError, BrokenLogitsError, and Cancelled between two
-    steps.
+    Units: progress reports tokens done and at most. Raises: HostMemoryError, TokenizerMismatchError,
+    ContextOverflowError, BrokenLogitsError, and Cancelled between two steps.
     """
     return _Writer(parts, tasks, seed).run(job) if tasks else []
 
 
 @dataclass(eq=False)
 class _Text:
-    """One that is being written."""
+    """A text in progress."""
 
     number: int  # of its task
     task: Task
@@ -65,7 +64,7 @@ class _Text:
 
     @property
     def waiting(self) -> list[int]:
-        """Tokens that have not gone through the model."""
+        """Return tokens that have not gone through the model."""
         return self.tokens[self.cache.length :]
 
 
@@ -74,7 +73,7 @@ class _Writer:
         config = parts.config
         self._capacity = max(len(task.prompt) + task.most_tokens for task in tasks)
         for task in tasks:
-            # What is written stays within the vocabulary, but not within positions that a model has learned.
+            # Tokens stay within the vocabulary, but positions may exceed those that the model was trained on.
             check_sequence(config, np.array(task.prompt), task.most_tokens)
         executor = (ExactExecutor if config.has_zeros else DenseExecutor)(config, parts.weights, parts.operators)
         self._graph = Transformer(config, parts.weights, executor, parts.operators)
@@ -122,7 +121,7 @@ class _Writer:
         return token not in text.task.stops and len(text.tokens) < len(text.task.prompt) + text.task.most_tokens
 
     def _step(self, texts: Sequence[_Text]) -> F32:
-        """What waits of each text through the model; the logits behind each, [texts, V]."""
+        """Run the waiting tokens of each text through the model; return the logits after each, [texts, V]."""
         graph, pieces = self._graph, [text.waiting for text in texts]
         starts = [text.cache.length for text in texts]
         ends = np.cumsum([len(piece) for piece in pieces])
