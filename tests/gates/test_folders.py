@@ -6,6 +6,7 @@ Counted are imports that run, not those of TYPE_CHECKING. The root of a package 
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -29,6 +30,11 @@ def modules() -> dict[str, Path]:
     return {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
 
 
+@functools.cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
 def for_types_alone(tree: ast.AST) -> set[int]:
     """The nodes under `if TYPE_CHECKING`."""
     blocks = (node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
@@ -36,8 +42,8 @@ def for_types_alone(tree: ast.AST) -> set[int]:
 
 
 def imported(file: Path, known: dict[str, Path]) -> Iterator[str]:
-    """Our modules that a file imports when it runs."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    """Yield our modules that a file imports when it runs."""
+    tree = parsed(file)
     left_out = for_types_alone(tree)
     for node in ast.walk(tree):
         if id(node) in left_out:
@@ -80,8 +86,8 @@ def parameters(function: ast.FunctionDef) -> int:
 
 
 def test_no_more_functions_take_many_parameters_than_now() -> None:
-    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in modules().values()]
-    functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    files = modules().values()
+    functions = [node for file in files for node in ast.walk(parsed(file)) if isinstance(node, ast.FunctionDef)]
     assert len([one for one in functions if parameters(one) > 8]) <= MOST_WIDE_FUNCTIONS
 
 
