@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.errors import InvalidRequestError
 from engine.model.transformer import PIECE_TOKENS, Angles, Transformer, check_tokens, joined_angles
+from engine.session.generate import decode_one_token
 from native_kernels.backend import F32, I64
 
 if TYPE_CHECKING:
@@ -96,6 +97,40 @@ class BatchTransformer:
         return model.logits(model.last_norm(x))
 
 
+class OneByOne:
+    """A BatchModel that decodes one sequence after another, for models whose sequences share no weights."""
+
+    def __init__(self, model: Transformer, batch: int) -> None:
+        self.batch = batch
+        self.counters = model.executor.counters
+        self._model = model
+
+    def reset(self) -> None:
+        self.counters.reset()
+
+    def union_shares(self) -> F32:
+        """Return how often per step every neuron was read, since no two sequences share a read."""
+        return np.full((self._model.config.n_layers, 2), self.batch, np.float32)
+
+    def routed_shares(self) -> F32:
+        return np.zeros((self._model.config.n_layers, 2), np.float32)
+
+    def stage_seconds(self) -> dict[str, float]:
+        return {}
+
+    def step(self, tokens: I64, caches: Sequence[KVCache]) -> F32:
+        model = self._model
+        check_batch(model, self.batch, tokens, caches)
+        before = [cache.length for cache in caches]
+        try:
+            rows = [decode_one_token(model, int(token), cache) for token, cache in zip(tokens, caches, strict=True)]
+            return np.stack(rows)
+        except BaseException:
+            for cache, length in zip(caches, before, strict=True):
+                cache.truncate(length)
+            raise
+
+
 def check_batch(model: Transformer, batch: int, tokens: I64, caches: Sequence[KVCache]) -> None:
     """Raise InvalidRequestError unless there are `batch` tokens and distinct caches; otherwise as check_tokens."""
     if len(tokens) != batch or len({id(cache) for cache in caches}) != batch or len(caches) != batch:
@@ -139,8 +174,8 @@ def open_batch(model: LoadedModel, batch: int, mode: str | None = None) -> Batch
             f"{batch} sequences at once were asked for; 1 to {MOST_SEQUENCES} can be decoded.", "Change the batch."
         )
     ran = model.resolve_mode(mode)
-    if config.n_experts and ran != "dense":
-        raise InvalidRequestError("Models with experts are decoded one sequence at a time.", "Use a batch of 1.")
+    if config.n_experts and (ran != "dense" or model.gpu is not None):
+        return OneByOne(model.transformer(ran), batch)
     if model.gpu is not None:
         return model.gpu.batch(ran, batch)
     return _on_cpu(model, batch, ran)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +16,11 @@ from engine.conversion.convert import convert
 from engine.errors import Cancelled
 from engine.gpu.weights import expert_slots
 from engine.gpu.weights.expert_slots import ExpertSlots
+from engine.measure.bench_batch import run_batch
 from engine.placement import memory_plan
+from engine.session.batch import open_batch
 from engine.session.chat_session import ChatSession
+from engine.session.generate import decode_batch, decode_one_token
 from engine.session.loaded_model import LoadedModel
 
 GREEDY = SamplingConfig().changed({"temperature": 0, "max_tokens": 24})
@@ -57,9 +61,9 @@ def slots_of(model: LoadedModel) -> ExpertSlots:
     return loaded.expert_slots
 
 
-def budget_for(machine: FakeGpuMachine, path: Path, experts: float) -> float:
+def budget_for(machine: FakeGpuMachine, path: Path, experts: float, **changes: Any) -> float:
     """A VRAM budget, GiB, that leaves out all but about so many of the model's experts."""
-    model = machine.load(path)
+    model = machine.load(path, **changes)
     try:
         assert model.gpu is not None
         placement = model.gpu.placement
@@ -130,4 +134,17 @@ def test_a_cancelled_answer_leaves_the_slots_consistent(machine: FakeGpuMachine,
     with pytest.raises((Cancelled, StopIteration)):
         events.throw(Cancelled())  # type: ignore[attr-defined]
     assert answer(model) == by_cpu(tiny)
+    model.close()
+
+
+@pytest.mark.parametrize("mode", ["dense", "exact"])
+def test_a_batch_of_a_loaded_model(machine: FakeGpuMachine, tiny: Path, mode: str) -> None:
+    changes: dict[str, Any] = {"sequences": 3, "mode": mode, "context": 32}
+    model = machine.load(tiny, vram_budget_gib=budget_for(machine, tiny, 3.5, **changes), **changes)
+    together, alone = open_batch(model, 3), model.transformer()
+    wanted = [decode_one_token(alone, token, model.new_cache()) for token in (7, 8, 9)]
+    caches = [model.new_cache() for _ in range(3)]
+    np.testing.assert_allclose(decode_batch(together, [7, 8, 9], caches), np.stack(wanted), atol=0.03)
+    found = run_batch(model, 2, 5, 4, 1)
+    assert (found.batch, found.device) == (2, "cuda")
     model.close()
