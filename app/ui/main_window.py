@@ -24,6 +24,7 @@ from app.ui.pages import Pages
 from app.ui.settings.window_settings import WindowSettings
 from app.ui.sidebar.sidebar import Sidebar
 from app.ui.widgets.floating import DimWhileBlocked, Toast
+from app.ui.widgets.popover import dismiss_all
 from app.ui.window_frame import WindowFrame
 from app.user_messages import Action, UserMessage
 
@@ -309,6 +310,9 @@ class MainWindow(WindowFrame):
     # -------------------------------------------------------------- showing state
 
     def _show_conversation(self, conversation: Conversation | None, messages: list[Message]) -> None:
+        before = self._conversation
+        if before is not None and (conversation is None or conversation.id != before.id):
+            dismiss_all(self)  # they belong to the chat that was left
         self._conversation = conversation
         self.page.show_conversation(conversation, messages)
         for toast in self.page.findChildren(Toast, options=Qt.FindChildOption.FindDirectChildrenOnly):

@@ -101,7 +101,7 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
-        <source>Not finished: the server did not answer</source>
+        <source>Not finished: the server stopped answering</source>
         <translation>Nicht fertig: der Server hat nicht geantwortet</translation>
     </message>
     <message>
@@ -949,12 +949,6 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/clients/engine_status.py"/>
-        <location filename="../../app/ui/models/placement_popup.py"/>
-        <source>{used} of {total} GB</source>
-        <translation>{used} von {total} GB</translation>
-    </message>
-    <message>
         <location filename="../../app/clients/live_figures.py"/>
         <source>Ask something: the neurons that fire for each token light up here.</source>
         <translation>Fragen Sie etwas: Hier leuchten die Neuronen auf, die für jedes Token feuern.</translation>
@@ -1328,6 +1322,12 @@
         <location filename="../../app/desktop/sleep_inhibitor.py"/>
         <source>Hearth is {reasons}</source>
         <translation>Hearth: {reasons}</translation>
+    </message>
+    <message>
+        <location filename="../../app/figures.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{used} of {total} GB</source>
+        <translation>{used} von {total} GB</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>

@@ -101,7 +101,7 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
-        <source>Not finished: the server did not answer</source>
+        <source>Not finished: the server stopped answering</source>
         <translation>未完成：服务器没有回答</translation>
     </message>
     <message>
@@ -935,12 +935,6 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/clients/engine_status.py"/>
-        <location filename="../../app/ui/models/placement_popup.py"/>
-        <source>{used} of {total} GB</source>
-        <translation>{used} / {total} GB</translation>
-    </message>
-    <message>
         <location filename="../../app/clients/live_figures.py"/>
         <source>Ask something: the neurons that fire for each token light up here.</source>
         <translation>提个问题：每个词元激活的神经元会在此亮起。</translation>
@@ -1313,6 +1307,12 @@
         <location filename="../../app/desktop/sleep_inhibitor.py"/>
         <source>Hearth is {reasons}</source>
         <translation>Hearth {reasons}</translation>
+    </message>
+    <message>
+        <location filename="../../app/figures.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{used} of {total} GB</source>
+        <translation>{used} / {total} GB</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>

@@ -20,6 +20,7 @@ from app.errors import StoreError
 from app.settings import AppSettings, load_settings
 from app.startup.bootstrap import folders_in
 from app.ui.widgets.floating import Toast
+from app.ui.widgets.popover import Popover
 from engine.assets import starter_model
 
 pytestmark = pytest.mark.gui
@@ -260,6 +261,32 @@ def test_nothing_is_sampled_while_nobody_can_see_it(arrive: Arrive) -> None:
     person.qtbot.wait(100)  # for a sample that was on its way
     with person.qtbot.assertNotEmitted(person.hearth.monitor.sampled, wait=1500):
         pass
+
+
+def test_a_popover_closes_when_another_opens_or_what_it_is_beside_goes(arrive: Arrive) -> None:
+    person = arrive()
+    person.wait_ready()
+    window = person.window
+    person.ask("one")
+
+    def shown() -> list[str]:
+        return [popover.accessibleName() for popover in window.findChildren(Popover) if popover.isVisible()]
+
+    before = []
+    for command in ("model_menu", "presets", "context", "palette"):
+        window.commands.run(command)
+        assert len(shown()) == 1, command
+        assert shown() != before, "the other one"
+        before = shown()
+    window.commands.run("presets")
+    window.commands.run("models")
+    person.wait(lambda: shown() == [])
+    window.show_chat()
+    assert shown() == []
+    window.commands.run("presets")
+    window.commands.run("new_chat")
+    person.wait(lambda: not window.shown_chat)
+    assert shown() == []
 
 
 def test_settings_and_about_open_from_the_keyboard(arrive: Arrive) -> None:

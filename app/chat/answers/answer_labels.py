@@ -25,7 +25,9 @@ def state_text(state: MessageState, stats: Mapping[str, Any]) -> str:
     if state is not MessageState.FAILED:
         return ""
     return (
-        tr("Not finished: the server did not answer") if stats.get("server") else tr("Not finished: the engine failed")
+        tr("Not finished: the server stopped answering")
+        if stats.get("server")
+        else tr("Not finished: the engine failed")
     )
 
 

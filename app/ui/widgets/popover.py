@@ -5,7 +5,7 @@ It is a child of the window, not a window: the focus ring and the theme apply as
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QMouseEvent, QPaintEvent
 from PySide6.QtWidgets import QApplication, QFrame, QScrollArea, QVBoxLayout, QWidget
 from shiboken6 import isValid
@@ -84,16 +84,18 @@ class Popover(QFrame):
         return 0
 
     def open_at(self, anchor: QWidget) -> None:
-        """Open beside a widget of the same window: above it if there is space, else below."""
+        """Open beside a widget of the same window: above it if there is space, else below. Other popovers close."""
         window = self.window()
         if self.is_open:
             return
+        dismiss_all(window)
         self._anchor, self._before = anchor, QApplication.focusWidget()
         self._overlay = _Overlay(window)
         self._overlay.setGeometry(window.rect())
         self._overlay.pressed.connect(self.dismiss)
         self._overlay.show()
         window.installEventFilter(self)
+        anchor.installEventFilter(self)
         self.place()
         self.raise_()
         self.show()
@@ -106,6 +108,8 @@ class Popover(QFrame):
         if overlay is None:
             return
         self.window().removeEventFilter(self)
+        if self._anchor is not None and isValid(self._anchor):
+            self._anchor.removeEventFilter(self)
         overlay.hide()
         overlay.deleteLater()
         within = self.isAncestorOf(QApplication.focusWidget() or self)
@@ -114,6 +118,13 @@ class Popover(QFrame):
         if within and before is not None and isValid(before) and before.isVisible():
             before.setFocus(Qt.FocusReason.PopupFocusReason)
         self.closed.emit()
+
+    def _follow(self) -> None:
+        """Move with the anchor, or close if another page hides it."""
+        if self._anchor is not None and isValid(self._anchor) and self._anchor.isVisible():
+            self.place()
+        else:
+            self.dismiss()
 
     def place(self) -> None:
         """Place the card, as high as its content needs and the window allows."""
@@ -163,6 +174,8 @@ class Popover(QFrame):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         kind = event.type()
+        if kind == QEvent.Type.Hide and watched is getattr(self, "_anchor", None):
+            QTimer.singleShot(0, self, self._follow)
         if (kind == QEvent.Type.Resize and watched is self.parent()) or (
             kind == QEvent.Type.LayoutRequest and watched is getattr(self, "_content", None)
         ):
@@ -171,3 +184,9 @@ class Popover(QFrame):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         paint_floating(antialiased(self), QRectF(self.rect()).adjusted(PAD, PAD, -PAD, -PAD), theme.px(12))
+
+
+def dismiss_all(window: QWidget) -> None:
+    """Close the popovers of a window."""
+    for popover in window.findChildren(Popover):
+        popover.dismiss()
