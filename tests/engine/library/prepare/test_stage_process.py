@@ -31,8 +31,8 @@ ROOT = Path(__file__).resolve().parents[4]
 ALL_PAY = {"convert": 0.0, "profile": 0.0, "train": 0.0}
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 
-# A partner that greets, and does with a job what the test says.
-PARTNER = """
+# A fake engine: it greets, and does with a job what the test says.
+FAKE_ENGINE = """
 import json, sys, time
 def say(**values):
     print(json.dumps(values), flush=True)
@@ -182,11 +182,11 @@ def test_preparing_that_is_killed_itself_goes_on(
     is_whole(shelf)
 
 
-# ------------------------------------------------------------------ silly partners
+# ------------------------------------------------------------------ fake engines
 
 
-def partner(act: str) -> StageProcess:
-    return StageProcess([sys.executable, "-c", PARTNER.format(act=act)])
+def fake_engine(act: str) -> StageProcess:
+    return StageProcess([sys.executable, "-c", FAKE_ENGINE.format(act=act)])
 
 
 def run(jobs: StageProcess, cancelled: Callable[[], bool] = lambda: False) -> tuple[dict[str, Any], list[Any]]:
@@ -202,13 +202,13 @@ def test_what_it_says_is_heard() -> None:
         'say(type="progress", id=id, stage="profiling", done=1, total=2); '
         'say(type="finished", id="other"); say(type="finished", id=id, result={"tokens": 3})'
     )
-    assert run(partner(act.replace("{", "{").replace("}", "}"))) == ({"tokens": 3}, [("profiling", 1, 2)])
+    assert run(fake_engine(act.replace("{", "{").replace("}", "}"))) == ({"tokens": 3}, [("profiling", 1, 2)])
 
 
 def test_its_failures_are_ours() -> None:
     failed = 'say(type="failed", id=id, message="No.", hint="Wait.", **{{"class": "ModelNotFoundError"}})'
     with pytest.raises(ModelNotFoundError, match=r"No\.") as caught:
-        run(partner(failed.format()))
+        run(fake_engine(failed.format()))
     assert caught.value.hint == "Wait."
 
 
@@ -216,13 +216,13 @@ def test_its_failures_are_ours() -> None:
 def test_its_faults_are_logged() -> None:
     act = 'say(type="failed", id=id, message="odd", hint="", crash=True, details="line 1", **{{"class": "KeyError"}})'
     with pytest.raises(EngineError) as caught:
-        run(partner(act.format()))
+        run(fake_engine(act.format()))
     assert "KeyError" not in str(caught.value), "its class is for the log alone"
 
 
 def test_one_that_ends_is_noticed() -> None:
     with pytest.raises(EngineProcessError, match=r"\b3 .*profile"):
-        run(partner("sys.exit(3)"))
+        run(fake_engine("sys.exit(3)"))
     with pytest.raises(EngineProcessError, match="cannot be started"):
         run(StageProcess(["/no/such/program"]))
 
@@ -230,11 +230,11 @@ def test_one_that_ends_is_noticed() -> None:
 def test_a_deaf_one_is_ended() -> None:
     wanted_at = time.monotonic() + 0.5
     with pytest.raises(Cancelled):
-        run(partner("time.sleep(3600)"), lambda: time.monotonic() > wanted_at)
+        run(fake_engine("time.sleep(3600)"), lambda: time.monotonic() > wanted_at)
 
 
 def test_one_that_was_stopped_before_it_began() -> None:
-    jobs = partner("")
+    jobs = fake_engine("")
     with pytest.raises(Cancelled):
         run(jobs, lambda: True)
     assert jobs.pid is None
@@ -242,7 +242,7 @@ def test_one_that_was_stopped_before_it_began() -> None:
 
 @posix
 def test_chatting_goes_first() -> None:
-    with partner("say(type='finished', id=id)") as jobs:
+    with fake_engine("say(type='finished', id=id)") as jobs:
         jobs.run("profile", {}, lambda *said: None, lambda: False)
         assert jobs.pid is not None
         assert os.getpriority(os.PRIO_PROCESS, jobs.pid) >= 10
