@@ -20,6 +20,7 @@ from engine.executor.adaptation import Adaptation, can_learn
 from engine.executor.hot_blocks import HotBlocks
 from engine.gpu.batch.batch import GpuBatch, batch_ops, open_gpu_batch
 from engine.gpu.placement_text import is_for_want_of_memory, placement_summary, why_unused
+from engine.gpu.prefill import prompts
 from engine.gpu.prefill.pinned_weights import PinnedWeights, bytes_of, pinnable_spans, ram_check
 from engine.gpu.prefill.prefill import StreamingSpeed
 from engine.gpu.prefill.prompts import Prompts
@@ -180,8 +181,9 @@ class PlacedModel:
         if place is None:
             return
         layers = zip(base.weights.layers, self._now.model.layers, strict=True)
-        cold = [w.ffns[0] for w, layer in layers if layer is not None and (layer.has_cold or layer.reached is not None)]
-        matrices = [one for w in cold for one in w.matrices]
+        cold = [w for w, layer in layers if layer is not None and (layer.has_cold or layer.reached is not None)]
+        blocks = [one for w in cold for one in (w.experts[: base.opened.config.n_experts] or w.ffns)]
+        matrices = [one for w in blocks for one in w.matrices]
         if self._prompts is not None:
             matrices += self._prompts.streamed_matrices
         spans = pinnable_spans(matrices)
@@ -315,7 +317,7 @@ class PlacedModel:
         )  # fmt: skip
         try:
             program.capture()  # here: the program is compiled in a thread that has not entered the GPU
-            if self._prompts is None and isinstance(self._gpu, CudaGpu) and not config.n_experts:
+            if self._prompts is None and isinstance(self._gpu, CudaGpu):
                 self._prompts = self._open_prompts(self._gpu, executor, base.backend.kernels.pool)
             many = None if self._prompts is None else self._prompts.of_mode(executor)
             return GpuTransformer(config, base.weights, executor, operators, program, many), program
@@ -347,11 +349,15 @@ class PlacedModel:
             with contextlib.suppress(CudaError):
                 batch[1].close()
 
-    def _open_prompts(self, gpu: CudaGpu, executor: FfnExecutor, pool: Pool) -> Prompts:
+    def _open_prompts(self, gpu: CudaGpu, executor: FfnExecutor, pool: Pool) -> Prompts | None:
+        """None if the memory for prompts does not hold one expert."""
         base, loaded = self._base, self._now
         sizes = ModelBytes.of(base.opened, base.weights)
         config, budget_bytes = base.opened.config, loaded.placement.origins.vram_budget_bytes
         room = memory_plan.prefill_bytes(sizes, base.context, budget_bytes)
+        if config.n_experts and not prompts.fit(config, base.weights, base.context, room):
+            log.info("Prompts have no memory for experts and run token by token")
+            return None
         self._pinned_weights = PinnedWeights(gpu.device)
         return Prompts(
             gpu, config, base.weights, loaded.model, executor, base.backend.operators, pool, base.context,
@@ -365,7 +371,7 @@ class PlacedModel:
         placement, info, config = self._now.placement, self._opened.info, self._base.opened.config
         sizes = ModelBytes.of(self._base.opened, self._base.weights)
         cold = sum(
-            (config.d_ff - len(hot)) * int(neuron)
+            (config.n_placed_neurons - len(hot)) * int(neuron)
             for hot, neuron, home in zip(placement.hot, sizes.neuron, placement.attention, strict=True)
             if home == "gpu"
         )

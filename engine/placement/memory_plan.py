@@ -33,8 +33,8 @@ IN_PLACE_SHARE, IN_PLACE_LEAST_SHARE = 0.125, 0.0625
 RAM_MARGIN_BYTES = 1 << 30
 # Python, libraries, the window's process and a token's buffers: measured with the starter model, rounded up.
 PROCESS_BYTES = 384 << 20
-# Prefill: positions per chunk, and two buffers for weights on their way to the GPU.
-PREFILL_POSITIONS = 512
+# Prefill: positions per chunk, also with experts on a GPU, and two buffers for weights on their way to the GPU.
+PREFILL_POSITIONS, EXPERT_POSITIONS = 512, 2048
 LANDING_BYTES = 2 * (32 << 20)
 GPU_LANDING_BYTES = 32 << 20
 # Prefill on a GPU: neurons per tile, and the minimum bytes however small the budget.
@@ -169,27 +169,36 @@ def _page_tables(model: ModelBytes, vram_budget: int) -> int:
     0 if all neurons are on the GPU or none is pinned. With a row-wise down only layers outside the GPU are pinned.
     """
     neurons = int((model.neurons * model.neuron).sum())
-    if neurons <= vram_budget or model.unit or sys.platform == "win32":
+    if neurons <= vram_budget or sys.platform == "win32":
         return 0
     # About half of a budget at most is not for weights.
-    return (neurons - vram_budget // 2 if model.down_is_row_wise else neurons) // _PINNED_BY_TABLES
+    return (neurons - vram_budget // 2 if model.ffn_is_whole else neurons) // _PINNED_BY_TABLES
 
 
 def prefill_bytes(model: ModelBytes, context: int, vram_budget: int) -> int:
-    """Return the prefill buffers for this VRAM budget: all that helps, but a small share of a small budget."""
+    """Return the prefill buffers for this VRAM budget: all that helps, but a small share of a small budget.
+
+    With experts that share is larger: each is streamed once per chunk, so that longer chunks take less time.
+    """
     config = model.config
     positions, neurons = min(PREFILL_POSITIONS, context), min(_PREFILL_NEURONS, config.d_ff)
     heads = config.n_heads * config.head_dim
     qkv = heads + 2 * config.n_kv_heads * config.head_dim
     of_position = 12 * config.d_model + 4 * qkv + 6 * heads + 10 * neurons + 16 * config.rotated + 8 * config.n_layers
     widest = max(config.d_model, heads, neurons)
-    buffer = min(GPU_LANDING_BYTES, config.d_ff * int(model.neuron.max()) + (1 << 16))
+    buffer = min(GPU_LANDING_BYTES, config.n_placed_neurons * int(model.neuron.max()) + (1 << 16))
     full = positions * of_position + 5 * buffer + min(2 * GPU_LANDING_BYTES, 2 * widest * widest + 256 * widest)
     full += 4 * config.n_layers * config.d_ff
     weights = model.gpu_bytes.attention + model.neurons * model.gpu_bytes.neuron
     if int(weights.sum()) > vram_budget:  # prefill may stream layers of the CPU, one KV cache serves all of them
         full += kv_layer_bytes(config, context, "f16") + 8 * kv_layer_bytes(config, positions, "f16")
-    return int(min(full, max(LEAST_PREFILL_BYTES, vram_budget // 48)))
+    if config.n_experts:
+        more, width = min(EXPERT_POSITIONS, context), max(config.d_ff, config.shared_d_ff)
+        of_experts = 4 * (config.n_experts + 2 * config.d_model + 4 * config.n_experts_used) + 10 * config.shared_d_ff
+        of_experts += config.n_experts_used * (6 * (config.d_model + 8) + 10 * (config.d_ff + 8))
+        full += more * of_experts + (more - positions) * of_position + 4 * (config.d_model + 8) * (width + 8)
+        full += 4 * config.n_layers * config.n_experts
+    return int(min(full, max(LEAST_PREFILL_BYTES, vram_budget // (16 if config.n_experts else 48))))
 
 
 def batch_bytes(model: ModelBytes, sequences: int) -> int:

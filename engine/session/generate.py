@@ -104,7 +104,7 @@ def prefill(
         if done == len(ids):
             return last_row(model.logits(hidden[-1:]))
         fitting = piece * LAYER_S / layer_s if layer_s > 0 else LARGEST_PIECE_TOKENS
-        piece = round(min(max(fitting, SMALLEST_PIECE_TOKENS), LARGEST_PIECE_TOKENS))
+        piece = round(min(max(fitting, SMALLEST_PIECE_TOKENS), max(LARGEST_PIECE_TOKENS, model.first_piece)))
 
 
 def decode_one_token(model: Transformer, token: int, cache: KVCache, cancelled: Callable[[], bool] = never) -> Logits:

@@ -56,6 +56,17 @@ class _Sums(Structure):
     ]  # fmt: skip
 
 
+def choice_job(
+    scores: int, n_experts: int, slot_of: int, choice: GpuChoice, router: Literal["softmax", "sigmoid"], adds_up: bool,
+    shared_score: int,
+) -> Structure:  # fmt: skip
+    """Return the argument of the kernel `choose`, as Gpu.choose has it."""
+    return _Choice(
+        scores, shared_score, slot_of, choice.ids, choice.weights, choice.slots, n_experts, choice.n_used,
+        int(router == "sigmoid"), int(adds_up),
+    )  # fmt: skip
+
+
 class GpuExpertOps:
     """The group `experts` of native_kernels/cuda/gpu.py's `Gpu`; methods and shapes are documented there.
 
@@ -80,10 +91,7 @@ class GpuExpertOps:
         """Choose. One warp; at most MAX_EXPERTS."""
         if not choice.n_used <= n_experts <= MAX_EXPERTS:
             raise ValueError(f"{choice.n_used} of {n_experts} experts; there may be {MAX_EXPERTS}")
-        job = _Choice(
-            scores, shared_score, slot_of, choice.ids, choice.weights, choice.slots, n_experts, choice.n_used,
-            int(router == "sigmoid"), int(adds_up),
-        )  # fmt: skip
+        job = choice_job(scores, n_experts, slot_of, choice, router, adds_up, shared_score)
         self._function("router", "choose").launch(self._stream, (1,), (32,), job)
 
     def expert_products(

@@ -17,10 +17,12 @@ import logging
 from collections.abc import Iterator, Sequence
 from ctypes import c_float, c_int, c_uint64
 from dataclasses import dataclass
+from typing import Literal
 
 from native_kernels.backend import Activation, RopeOrder
 from native_kernels.cuda.cublas_products import LibraryProducts
-from native_kernels.cuda.gpu import GpuKv, GpuMatrix, GpuNorm, KvCodec
+from native_kernels.cuda.experts import choice_job
+from native_kernels.cuda.gpu import GpuChoice, GpuKv, GpuMatrix, GpuNorm, KvCodec
 from native_kernels.cuda.layouts import PLANE_FIELDS, plane_row_bytes
 from native_kernels.cuda.runtime.cublas import LEAST_POSITIONS, Cublas, LibraryError
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
@@ -30,7 +32,15 @@ from native_kernels.kv_blocks import KvLayout
 
 log = logging.getLogger(__name__)
 
-_ACTIVATIONS: dict[Activation, int] = {"relu": 0, "drelu": 1, "fatrelu": 2, "silu": 3, "gelu": 4, "gelu-tanh": 5}
+_ACTIVATIONS: dict[Activation, int] = {
+    "relu": 0,
+    "drelu": 1,
+    "fatrelu": 2,
+    "silu": 3,
+    "gelu": 4,
+    "gelu-tanh": 5,
+    "clamped-silu": 6,
+}
 _NORMS = {"rms": 1, "layer": 2}
 _CODECS: dict[KvCodec, int] = {"f32": 0, "f16": 1, "q8_0": 2}
 _PLAIN = ("f32", "f16", "bf16")  # stored as on the GPU
@@ -38,11 +48,13 @@ _DEQUANTISED = ("f32", "bf16", *PLANE_FIELDS)
 _HEAD_DIMS, _HALF_DIMS = (64, 128, 256), (64, 128)
 _STORED = (*PLANE_FIELDS, "q8_0_lanes", "q4_0_lanes")
 _KERNELS = {
-    "gemm": ("multiply_rows", "multiply_columns"),
+    "gemm": ("multiply_rows", "multiply_columns", "multiply_group_rows", "multiply_group_columns"),
     "flash": tuple(f"attend_{dim}" for dim in _HEAD_DIMS),
     "flash_half": tuple(f"attend_half_{dim}" for dim in _HALF_DIMS),
     "finish": ("scale_rows",),
     "gather": ("gather_rows",),
+    "expert_rows": ("score_floats", "score_halves", "group_rows", "take_rows", "sum_experts"),
+    "router": ("choose",),
     "kv_blocks": ("blocks_to_rows", "rows_to_blocks"),
     "prefill": ("round_rows", "activate_rows", "tally", "place_heads"),
     "dequantise": (*(f"dequantise_{one}" for one in _DEQUANTISED), *(f"stored_{one}" for one in _STORED)),
@@ -119,6 +131,23 @@ class _Layout(ctypes.Structure):
 
 
 @dataclass(frozen=True)
+class Groups:
+    """Groups of rows: group i has the rows from starts[i] to starts[i + 1], i32 [n + 1] at an address.
+
+    positions i32: the position of every row; 0: its own number. most: rows that a group can have.
+    """
+
+    n: int
+    starts: int
+    positions: int
+    most: int
+
+    def part(self, first: int, n: int) -> Groups:
+        """Return n groups from the number `first` on."""
+        return Groups(n, self.starts + 4 * first, self.positions, self.most)
+
+
+@dataclass(frozen=True)
 class Tile:
     """GPU memory in which weights are converted to halves."""
 
@@ -155,7 +184,7 @@ class GpuPrefillOps:
         # Otherwise no product ran on a multiprocessor that gathers: on an H200 half as fast if each has one block.
         self._functions["gather_rows"].prefer_shared()
         self._pieces_bytes = PIECES_BYTES[device.capability >= (8, 0)]
-        for name in ("multiply_rows", "multiply_columns"):
+        for name in _KERNELS["gemm"]:
             self._functions[name].allow_shared(self._pieces_bytes)
         self.wgmma: WgmmaProducts | None = None  # None: gemm.cu computes all products
         if device.capability == CAPABILITY and device.driver.offers("cuTensorMapEncodeTiled", "cuLaunchKernelEx"):
@@ -366,12 +395,12 @@ class GpuPrefillOps:
 
     def activate(
         self, first: Rows, up: Rows | None, n_tokens: int, n: int, activation: Activation, threshold: float,
-        to: RoundedRows, counts: int, neuron_in: int = 0,
+        to: RoundedRows, counts: int, neuron_in: int = 0, groups: Groups | None = None,
     ) -> None:  # fmt: skip
         """Compute activation(first) * up, or activation(first) without up, in first [T, n], and round it into `to`.
 
         Slots with a negative neuron_in i32 [n] become 0. counts u32 [T, 2], incremented: values that passed the first
-        activation, and that fired (drelu: both).
+        activation, and that fired (drelu: both). groups: only their rows, of n_tokens at most.
         """
         if up is not None and up.step != first.step:
             raise ValueError("both rows of hidden values lie alike")
@@ -379,7 +408,8 @@ class GpuPrefillOps:
             self.stream, (n_tokens,), self._threads_of_row(n, _ACTIVATED_BY_THREAD), c_uint64(first.address),
             c_uint64(up.address if up else 0), c_uint64(first.step), c_int(n), c_int(_ACTIVATIONS[activation]),
             c_float(threshold), c_uint64(neuron_in), c_uint64(to.address), c_uint64(to.step), c_uint64(to.factors),
-            c_uint64(counts),
+            c_uint64(counts), c_uint64(groups.starts if groups else 0), c_int(groups.n if groups else 0),
+            c_uint64(groups.positions if groups else 0),
         )  # fmt: skip
 
     def _threads_of_row(self, n: int, by_thread: int) -> tuple[int]:
@@ -394,6 +424,91 @@ class GpuPrefillOps:
         self._functions["tally"].launch(
             self.stream, (-(-n // 128), -(-n_tokens // 32)), (128,), c_uint64(h.address), c_uint64(h.step),
             c_int(n_tokens), c_int(n), c_uint64(fired), c_uint64(places),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ experts
+
+    def score(self, x: Rows, n_tokens: int, router: GpuMatrix, bias: int, scores: int, tile: Tile) -> None:
+        """Compute scores [T, E] = x [T, D] times the router [E, D] (+ bias [E]), in f32 if the router is."""
+        name, at, step = "score_floats", router.planes[0], plane_row_bytes(router.codec, router.n_cols)[0] // 4
+        if router.codec != "f32":
+            name, (at, step) = "score_halves", self.as_halves(router, 0, router.n_rows, tile)
+        self._functions[name].launch(
+            self.stream, (-(-n_tokens // 4), -(-router.n_rows // 8)), (256,), c_uint64(x.address), c_uint64(x.step),
+            c_uint64(at), c_uint64(step), c_uint64(bias), c_uint64(scores), c_int(n_tokens), c_int(router.n_rows),
+            c_int(router.n_cols),
+        )  # fmt: skip
+
+    def choose(
+        self, scores: int, n_tokens: int, n_experts: int, choice: GpuChoice, router: Literal["softmax", "sigmoid"],
+        adds_up: bool, shared_scores: int,
+    ) -> None:  # fmt: skip
+        """Write ids [T, K] and weights [T, K + 1] of the choice for scores [T, E], as Gpu.choose does."""
+        job = choice_job(scores, n_experts, 0, choice, router, adds_up, shared_scores)
+        self._functions["choose"].launch(self.stream, (n_tokens,), (32,), job)
+
+    def group(
+        self, ids: int, n_tokens: int, n_used: int, rank_of: int, n_experts: int, to: Groups, places: int
+    ) -> None:
+        """Group the rows of ids i32 [T, K] by the rank i32 [E] of their experts, and by positions within.
+
+        Writes the starts [E + 1] and positions [T K] of `to`, and the row of each of ids, places i32 [T, K].
+        """
+        self._functions["group_rows"].launch(
+            self.stream, (n_experts,), (256,), c_uint64(ids), c_uint64(rank_of), c_int(n_tokens * n_used),
+            c_int(n_used), c_int(n_experts), c_uint64(to.starts), c_uint64(to.positions), c_uint64(places),
+        )  # fmt: skip
+
+    def take(self, x: RoundedRows, positions: int, n_rows: int, to: RoundedRows) -> None:
+        """Set row i of `to` to row positions[i] of x. Both have one step."""
+        if x.step != to.step:
+            raise ValueError("both rows lie alike")
+        self._functions["take_rows"].launch(
+            self.stream, (n_rows,), (128,), c_uint64(x.address), c_uint64(x.factors), c_uint64(positions),
+            c_uint64(x.step), c_uint64(to.address), c_uint64(to.factors),
+        )  # fmt: skip
+
+    def as_halves(self, w: Weights, first: int, n_rows: int, tile: Tile) -> tuple[int, int]:
+        """Return the address and row step of rows as halves: in the tile, or in place for f16."""
+        if w.codec == "f16":
+            ((at, row_bytes), *_) = _planes(w)
+            return at + first * row_bytes, row_bytes // 2
+        step = -(-w.n_cols // 8) * 8
+        if 2 * n_rows * step > tile.n_bytes:
+            raise ValueError(f"{n_rows} rows of {step} halves do not lie in {tile.n_bytes} bytes")
+        self.dequantise(w, first, n_rows, 0, w.n_cols, tile.address, step)
+        return tile.address, step
+
+    def multiply_groups(
+        self, matrices: Sequence[tuple[int, Rows, int]], step: int, x: RoundedRows, groups: Groups, n_out: int,
+        depth: int, by_rows: bool = True,
+    ) -> None:  # fmt: skip
+        """Compute out = x times each group's matrix (+ bias [n_out]), for one or two (matrix, out, bias).
+
+        Matrices are halves at an address, [n, n_out, depth] with rows `step` apart; one [n, depth, n_out] if not
+        by_rows.
+        """
+        (w, out, bias), *others = matrices
+        words = [c_uint64(w), c_uint64(step), c_uint64(out.address), c_uint64(out.step), c_uint64(x.factors),
+                 c_uint64(bias), c_uint64(groups.starts), c_int(groups.n), c_int(n_out), c_int(depth)]  # fmt: skip
+        if by_rows:
+            other = (others[0][0], others[0][1].address, others[0][2]) if others else (0, 0, 0)
+            words += [c_uint64(word) for word in other]
+        self._functions["multiply_group_rows" if by_rows else "multiply_group_columns"].launch(
+            self.stream, (-(-groups.most // _SIDE), -(-n_out // _SIDE), groups.n * len(matrices)), (256,),
+            c_uint64(x.address), c_uint64(x.step), *words, shared_bytes=self._pieces_bytes,
+        )  # fmt: skip
+
+    def sum_experts(
+        self, y: int, places: int, choice: GpuChoice, shared: int, n_tokens: int, n: int, out: Rows, adds: bool
+    ) -> None:
+        """Compute out [T, n] = the sum of rows places [T, K] of y, times the choice's weights, or add it to out.
+
+        shared [T, n]: added with the last weight; 0: none.
+        """
+        self._functions["sum_experts"].launch(
+            self.stream, (n_tokens,), (256,), c_uint64(y), c_uint64(places), c_uint64(choice.weights),
+            c_uint64(shared), c_int(choice.n_used), c_int(n), c_uint64(out.address), c_uint64(out.step), c_int(adds),
         )  # fmt: skip
 
     # ------------------------------------------------------------ attention

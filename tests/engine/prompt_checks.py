@@ -62,7 +62,9 @@ class Setting:
         rng = np.random.default_rng(3)
 
         def some(i: int) -> Any:
-            """About half of the neurons in any order, and two empty slots."""
+            """About half of the neurons in any order, and two empty slots; or some experts."""
+            if config.n_experts:
+                return rng.permutation(config.n_experts)[: (3, 8, 0)[i % 3]]
             return np.append(rng.permutation(config.d_ff)[: config.d_ff // 2 - 7 * i], [-1, -1])
 
         self.model = hot_part(config, self.weights, arrays, CAPACITY, hot or some, at_home, kv_codec, whole)

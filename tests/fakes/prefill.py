@@ -6,6 +6,7 @@ Everything asked for is done at once. Memory begins as bytes 0xFF, so that what 
 from __future__ import annotations
 
 import ctypes
+import itertools
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from native_kernels.backend import Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import GpuKv, GpuNorm
 from native_kernels.cuda.layouts import plane_row_bytes
-from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, StoredMatrix, Weights
+from native_kernels.cuda.prefill_ops import GpuPrefillOps, Groups, RoundedRows, Rows, StoredMatrix, Weights
 from native_kernels.cuda.runtime.driver import CudaError, Device, Driver, Stream
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
@@ -86,6 +87,10 @@ def values_of(w: Weights) -> NDArray[np.float32]:
         for address, width in zip(w.planes, plane_row_bytes(w.codec, w.n_cols), strict=True)
     ]
     return from_planes(planes, w.codec, w.n_cols)
+
+
+def _logistic(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.float32(1) / (np.float32(1) + np.exp(-x))
 
 
 class NumpyPrefillOps(GpuPrefillOps):
@@ -176,26 +181,41 @@ class NumpyPrefillOps(GpuPrefillOps):
 
     def activate(
         self, first: Rows, up: Rows | None, n_tokens: int, n: int, activation: Any, threshold: float,
-        to: RoundedRows, counts: int, neuron_in: int = 0,
+        to: RoundedRows, counts: int, neuron_in: int = 0, groups: Groups | None = None,
     ) -> None:  # fmt: skip
+        before, positions = 0, np.arange(n_tokens)
+        if groups is not None:
+            starts = at(groups.starts, np.int32, groups.n + 1)
+            before, n_tokens = int(starts[0]), min(n_tokens, int(starts[-1] - starts[0]))
+            assert n_tokens == starts[-1] - starts[0], "there is a block for every row"
+            if not n_tokens:
+                return
+            first = Rows(first.address + 4 * before * first.step, first.step)
+            up = up and Rows(up.address + 4 * before * up.step, up.step)
+            to = RoundedRows(to.address + 2 * before * to.step, to.step, to.factors + 4 * before)
+            positions = np.arange(n_tokens)
+            if groups.positions:
+                positions = at(groups.positions, np.int32, before + n_tokens)[before:]
         h = rows_at(first, n_tokens, n)
-        function = {"silu": REFERENCE.silu, "gelu": REFERENCE.gelu, "gelu-tanh": REFERENCE.gelu_tanh}.get(
-            activation, lambda x: REFERENCE.relu(x, threshold if activation == "fatrelu" else 0.0)
-        )
+        functions = {"silu": REFERENCE.silu, "gelu": REFERENCE.gelu, "gelu-tanh": REFERENCE.gelu_tanh,
+                     "clamped-silu": lambda x: REFERENCE.clamped_silu(x, threshold)}  # fmt: skip
+        function = functions.get(activation, lambda x: REFERENCE.relu(x, threshold if activation == "fatrelu" else 0.0))
         opened = function(h)
         if neuron_in:
             opened = np.where(at(neuron_in, np.int32, n) < 0, np.float32(0), opened)
         fired, product = opened != 0, opened
         if up is not None:
             others = rows_at(up, n_tokens, n)
+            if activation == "clamped-silu":
+                others = np.clip(others, -threshold, threshold) + np.float32(1)
             if activation == "drelu":
                 others = REFERENCE.relu(others)
                 fired = fired & (others != 0)
             product = opened * others
         h[:] = np.where(opened != 0, product, 0)
-        counted = at(counts, np.uint32, n_tokens, 2)
-        counted[:, 0] += np.count_nonzero(opened, axis=1).astype(np.uint32)
-        counted[:, 1] += fired.sum(axis=1).astype(np.uint32)
+        counted = at(counts, np.uint32, int(positions.max()) + 1, 2)
+        both = np.stack([np.count_nonzero(opened, axis=1), fired.sum(axis=1)], axis=1).astype(np.uint32)
+        np.add.at(counted, positions, both)
         self.round(first, n_tokens, n, to)
 
     def tally(self, h: Rows, n_tokens: int, n: int, fired: int, places: int = 0) -> None:
@@ -203,6 +223,72 @@ class NumpyPrefillOps(GpuPrefillOps):
         where = at(places, np.int32, n) if places else np.arange(n)
         known = where >= 0
         at(fired, np.uint32, int(where.max()) + 1)[where[known]] += counts[known]
+
+    def dequantise(self, w: Weights, first: int, n_rows: int, column: int, n_cols: int, to: int, step: int) -> None:
+        at(to, np.float16, n_rows, step)[:, :n_cols] = values_of(w)[first : first + n_rows, column : column + n_cols]
+
+    def score(self, x: Rows, n_tokens: int, router: Any, bias: int, scores: int, tile: Any) -> None:
+        found = rows_at(x, n_tokens, router.n_cols) @ values_of(router).T
+        shift = at(bias, np.float32, router.n_rows) if bias else 0
+        at(scores, np.float32, n_tokens, router.n_rows)[:] = found + shift
+
+    def choose(  # type: ignore[override]
+        self, scores: int, n_tokens: int, n_experts: int, choice: Any, router: str, adds_up: bool, shared_scores: int
+    ) -> None:
+        found, n_used = at(scores, np.float32, n_tokens, n_experts), choice.n_used
+        ids = np.argsort(-found, axis=1, kind="stable")[:, :n_used]
+        shares = np.exp(found - found.max(axis=1, keepdims=True))
+        shares = shares / shares.sum(axis=1, keepdims=True) if router == "softmax" else _logistic(found)
+        weights = np.take_along_axis(shares, ids, axis=1)
+        at(choice.ids, np.int32, n_tokens, n_used)[:] = ids
+        to = at(choice.weights, np.float32, n_tokens, n_used + 1)
+        to[:, :n_used] = weights / weights.sum(axis=1, keepdims=True) if adds_up else weights
+        to[:, n_used] = _logistic(at(shared_scores, np.float32, n_tokens)) if shared_scores else 0
+
+    def group(
+        self, ids: int, n_tokens: int, n_used: int, rank_of: int, n_experts: int, to: Groups, places: int
+    ) -> None:
+        ranks = at(rank_of, np.int32, n_experts)[at(ids, np.int32, n_tokens * n_used)]
+        order = np.argsort(ranks, kind="stable")
+        at(to.starts, np.int32, n_experts + 1)[:] = np.searchsorted(ranks[order], np.arange(n_experts + 1))
+        at(to.positions, np.int32, len(order))[:] = order // n_used
+        at(places, np.int32, len(order))[order] = np.arange(len(order))
+
+    def take(self, x: RoundedRows, positions: int, n_rows: int, to: RoundedRows) -> None:
+        ids = at(positions, np.int32, n_rows)
+        most = int(ids.max()) + 1
+        at(to.address, np.float16, n_rows, to.step)[:] = at(x.address, np.float16, most, x.step)[ids]
+        at(to.factors, np.float32, n_rows)[:] = at(x.factors, np.float32, most)[ids]
+
+    def multiply_groups(
+        self, matrices: Any, step: int, x: RoundedRows, groups: Groups, n_out: int, depth: int, by_rows: bool = True
+    ) -> None:
+        if self.failing == "multiply":
+            raise CudaError("cuLaunchKernel", 700, "CUDA_ERROR_ILLEGAL_ADDRESS")
+        starts = at(groups.starts, np.int32, groups.n + 1).tolist()
+        for address, out, bias in matrices:
+            n_rows, n_cols = (n_out, depth) if by_rows else (depth, n_out)
+            stacked = at(address, np.float16, groups.n, n_rows, step)[:, :, :n_cols].astype(np.float32)
+            for i, (start, end) in enumerate(itertools.pairwise(starts)):
+                assert end - start <= groups.most
+                if end == start:
+                    continue
+                rows = RoundedRows(x.address + 2 * start * x.step, x.step, x.factors + 4 * start)
+                to = Rows(out.address + 4 * start * out.step, out.step)
+                shift = bias and bias + 4 * i * n_out
+                self._product(stacked[i] if by_rows else stacked[i].T, rows, end - start, to, shift, False)
+
+    def sum_experts(
+        self, y: int, places: int, choice: Any, shared: int, n_tokens: int, n: int, out: Rows, adds: bool
+    ) -> None:
+        n_used, weights = choice.n_used, choice.weights
+        rows = at(y, np.float32, n_tokens * n_used, n)[at(places, np.int32, n_tokens, n_used)]
+        shares = at(weights, np.float32, n_tokens, n_used + 1)
+        found = np.einsum("tkd,tk->td", rows, shares[:, :n_used])
+        if shared:
+            found = found + shares[:, n_used:] * at(shared, np.float32, n_tokens, n)
+        to = rows_at(out, n_tokens, n)
+        to[:] = to + found if adds else found
 
     def _kept(self, kv: GpuKv) -> list[tuple[NDArray[Any], NDArray[np.float16] | None]]:
         shape = (kv.n_kv_heads, kv.capacity, kv.head_dim)

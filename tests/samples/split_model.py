@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from engine.config import ModelConfig
-from engine.gpu.weights.layers import GpuLayer, GpuModel, GpuRowWiseFfn
-from engine.model.weights import LayerWeights, ModelWeights
+from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel, GpuRowWiseFfn
+from engine.gpu.weights.layout import slots_of
+from engine.model.weights import FfnWeights, LayerWeights, ModelWeights
 from native_kernels.backend import PackedMatrix
-from native_kernels.cuda.gpu import GpuBlock, GpuKv, GpuMatrix, GpuNorm
+from native_kernels.cuda.gpu import GpuBlock, GpuExperts, GpuKv, GpuMatrix, GpuNorm
 
 BASE = ModelConfig(
     family="llama", n_layers=3, d_model=64, d_ff=320, n_heads=4, n_kv_heads=2, head_dim=16, vocab_size=50,
@@ -21,6 +22,17 @@ BASE = ModelConfig(
     bos_token_id=None, eos_token_ids=(),
 )  # fmt: skip
 _OPT_BIASES = ("q", "k", "v", "o", "up", "down", "norm")
+WITH_EXPERTS = replace(BASE, activation="silu-glu", d_ff=96, n_experts=8, n_experts_used=3)
+EXPERT_FAMILIES: dict[str, ModelConfig] = {
+    "qwen": WITH_EXPERTS,
+    "relu": replace(WITH_EXPERTS, activation="relu-glu", normed_routing=False),
+    "shared": replace(WITH_EXPERTS, shared_d_ff=160, normed_routing=False),
+    "early": replace(WITH_EXPERTS, early_router=True, router="sigmoid"),
+    "gpt-oss": replace(
+        WITH_EXPERTS, activation="clamped-silu-glu", activation_threshold=1.5, attention_sinks=True,
+        biases=("q", "k", "v", "o", "gate", "up", "down", "router"),
+    ),
+}  # fmt: skip
 FAMILIES: dict[str, ModelConfig] = {
     "llama": BASE,
     "silu": replace(BASE, activation="silu-glu", rotary_dim=8, rope_order="interleaved"),
@@ -40,6 +52,7 @@ FAMILIES: dict[str, ModelConfig] = {
         BASE, activation="gelu-tanh-glu", norms="both", qk_norm=True, windows=(9, 0, 9), rope_theta_local=1000.0,
         attention_softcap=20.0, embedding_scale=8.0, attention_scale=0.2, unrotated=(1,),
     ),
+    "sinks": replace(BASE, attention_sinks=True),
 }  # fmt: skip
 
 
@@ -56,6 +69,25 @@ def random_weights(config: ModelConfig, codec: str = "f32", row_wise: bool = Fal
     def vector(n: int, around: float = 0.0) -> Any:
         return (around + 0.3 * rng.standard_normal(n)).astype(np.float32)
 
+    def expert(f: int) -> FfnWeights:
+        biases = {name: f"{name}_bias" for name in ("gate", "up", "down") if name in config.biases}
+        return FfnWeights(
+            up=matrix(f, d), gate=matrix(f, d) if config.gated else None, down=matrix(d, f) if row_wise else None,
+            down_t=None if row_wise else matrix(f, d),
+            **{bias: vector(d if name == "down" else f) for name, bias in biases.items()},
+        )  # fmt: skip
+
+    def with_experts(found: dict[str, Any]) -> LayerWeights:
+        kept = {name: one for name, one in found.items() if name not in ("gate", "up", "down", "down_t")}
+        experts = [expert(f) for _ in range(config.n_experts)]
+        shared = [expert(config.shared_d_ff)] if config.shared_d_ff else []
+        return LayerWeights(
+            **kept, router=matrix(config.n_experts, d, "f32", 2.0), experts=tuple(experts + shared),
+            router_bias=vector(config.n_experts) if "router" in config.biases else None,
+            shared_gate=vector(d) if shared else None,
+            sinks=vector(config.n_heads) if config.attention_sinks else None,
+        )  # fmt: skip
+
     def layer() -> LayerWeights:
         found: dict[str, Any] = {"attention_norm": vector(d, 1), "q": matrix(heads, d), "k": matrix(kv, d),
                                  "v": matrix(kv, d), "o": matrix(d, heads), "up": matrix(f, d)}  # fmt: skip
@@ -64,6 +96,8 @@ def random_weights(config: ModelConfig, codec: str = "f32", row_wise: bool = Fal
         if config.gated:
             found["gate"] = matrix(f, d)
         found |= {"down": matrix(d, f)} if row_wise else {"down_t": matrix(f, d)}
+        if config.n_experts:
+            return with_experts(found)
         if "norm" in config.biases:
             found |= {name + "_bias": vector(d) for name in ("attention_norm", "ffn_norm") if name in found}
         if config.norms == "both":
@@ -72,7 +106,7 @@ def random_weights(config: ModelConfig, codec: str = "f32", row_wise: bool = Fal
             found |= {"q_norm": vector(config.head_dim, 1), "k_norm": vector(config.head_dim, 1)}
         widths = {"q": heads, "k": kv, "v": kv, "o": d, "gate": f, "up": f, "down": d}
         found |= {name + "_bias": vector(n) for name, n in widths.items() if name in config.biases}
-        return LayerWeights(**found)
+        return LayerWeights(**found, sinks=vector(config.n_heads) if config.attention_sinks else None)
 
     learned = config.positions == "learned"
     return ModelWeights(
@@ -90,17 +124,27 @@ def in_a_file(weights: ModelWeights, path: Path, first: int = 0) -> ModelWeights
     """The same, whose matrices of layers are views of a file that was mapped to be read: one behind the other from
     byte `first` on, so that they begin wherever they do."""
     names = ("q", "k", "v", "o", "gate", "up", "down_t", "down")
-    found = [{name: one for name in names if (one := getattr(w, name)) is not None} for w in weights.layers]
-    path.write_bytes(bytes(first) + b"".join(one.data.tobytes() for some in found for one in some.values()))
-    mapped, at = np.asarray(np.memmap(path, np.uint8, mode="r")), first
-    layers = []
-    for w, some in zip(weights.layers, found, strict=True):
+    found, starts, size = [], {}, first
+    for name in names:  # those of a layer's experts follow each other
+        for w in weights.layers:
+            for block in (w, *w.experts):
+                if (one := getattr(block, name, None)) is not None:
+                    found.append(one.data.tobytes())
+                    starts[block, name] = size, one
+                    size += len(found[-1])
+    path.write_bytes(bytes(first) + b"".join(found))
+    mapped = np.asarray(np.memmap(path, np.uint8, mode="r"))
+
+    def of(block: Any) -> Any:
         views = {}
-        for name, one in some.items():
-            n_bytes = one.n_rows * one.row_bytes
-            views[name] = PackedMatrix.view(mapped[at : at + n_bytes], one.n_rows, one.n_cols, one.codec)
-            at += n_bytes
-        layers.append(replace(w, **views))
+        for name in names:
+            if (block, name) in starts:
+                at, one = starts[block, name]
+                n_bytes = one.n_rows * one.row_bytes
+                views[name] = PackedMatrix.view(mapped[at : at + n_bytes], one.n_rows, one.n_cols, one.codec)
+        return replace(block, **views)
+
+    layers = [replace(of(w), experts=tuple(of(one) for one in w.experts)) for w in weights.layers]
     return replace(weights, layers=layers)
 
 
@@ -126,7 +170,9 @@ def hot_part(
 
         slots = np.array(hot(i), np.int32)
         block, rows = None, None
-        if w.down is not None and whole:
+        if w.experts:
+            pass
+        elif w.down is not None and whole:
             rows = GpuRowWiseFfn(
                 some(w.gate, np.arange(config.d_ff)), arrays.matrix(w.up), arrays.matrix(w.down),
                 put(w.gate_bias), put(w.up_bias),
@@ -149,7 +195,48 @@ def hot_part(
         norms = [norm(w.attention_norm, w.attention_norm_bias), norm(w.post_attention_norm),
                  norm(w.ffn_norm, w.ffn_norm_bias), norm(w.post_ffn_norm), norm(w.q_norm), norm(w.k_norm)]  # fmt: skip
         has_cold = rows is None and n_hot < config.d_ff
-        return GpuLayer(*matrices, *biases, *norms, kv, None, block, 0, rows, put(w.down_bias), has_cold)
+        if w.experts:
+            ffn = experts_on_gpu(w, slots)
+            return GpuLayer(
+                *matrices, *biases, *norms, kv, None, None, 0, None, 0, True, experts=ffn, sinks=put(w.sinks)
+            )
+        return GpuLayer(
+            *matrices, *biases, *norms, kv, None, block, 0, rows, put(w.down_bias), has_cold, sinks=put(w.sinks)
+        )
+
+    def stack(blocks: Sequence[FfnWeights]) -> GpuExperts | None:
+        if not blocks:
+            return None
+
+        def one(name: str) -> GpuMatrix | None:
+            found = [one for block in blocks if (one := getattr(block, name)) is not None]
+            if not found:
+                return None
+            rows = np.concatenate([one.data for one in found])
+            return arrays.matrix(PackedMatrix(len(rows), found[0].n_cols, found[0].codec, rows))
+
+        def bias(name: str) -> int:
+            found = [one for block in blocks if (one := getattr(block, name)) is not None]
+            return int(arrays.put(np.concatenate(found))) if found else 0
+
+        up, by_neuron = one("up"), blocks[0].down is None
+        down = one("down_t" if by_neuron else "down")
+        assert up is not None
+        assert down is not None
+        biases = [bias(name) for name in ("gate_bias", "up_bias", "down_bias")]
+        return GpuExperts(len(blocks), blocks[0].up.n_rows, one("gate"), up, down, by_neuron, *biases)
+
+    def experts_on_gpu(w: LayerWeights, slots: Any) -> GpuExpertFfn:
+        """The experts with these numbers in slots."""
+        assert w.router is not None
+        n = config.n_experts
+        gate = w.shared_gate
+        bias = 0 if w.router_bias is None else int(arrays.put(w.router_bias))
+        return GpuExpertFfn(
+            arrays.matrix(w.router), bias, int(arrays.put(slots_of(slots, n))), stack([w.experts[i] for i in slots]),
+            stack(w.experts[n:]),
+            None if gate is None else arrays.matrix(PackedMatrix(1, len(gate), "f32", gate[None])),
+        )  # fmt: skip
 
     layers = tuple(of_layer(i, w) if at_home(i) else None for i, w in enumerate(weights.layers))
     return GpuModel(layers, None, None, None)

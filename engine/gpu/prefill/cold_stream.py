@@ -52,7 +52,14 @@ class Matrices:
     named: tuple[tuple[str, PackedMatrix], ...]
 
 
-Wanted = Neurons | Matrices
+@dataclass(frozen=True)
+class Experts:
+    """Whole experts to stream, all of one shape."""
+
+    blocks: tuple[FfnWeights, ...]
+
+
+Wanted = Neurons | Matrices | Experts
 Key = tuple[int, str]  # a layer, and what of it
 
 
@@ -77,6 +84,35 @@ class ColdRows:
     name: str
     first: int
     matrix: StoredMatrix
+
+
+@dataclass(frozen=True)
+class ColdExperts:
+    """n experts on the GPU, from the number `first` of those that were asked for on.
+
+    gate, up [n F, D]; down [n D, F], or [n F, D] by neuron. Biases f32 [n, F], down's [n, D]; 0: none.
+    """
+
+    first: int
+    n: int
+    gate: StoredMatrix | None
+    up: StoredMatrix
+    down: StoredMatrix
+    down_is_transposed: bool
+    gate_bias: int
+    up_bias: int
+    down_bias: int
+
+
+def expert_bytes(w: FfnWeights) -> int:
+    """Return what an expert takes in a buffer, with its biases."""
+    biases = sum(bias.nbytes for bias in (w.gate_bias, w.up_bias, w.down_bias) if bias is not None)
+    return sum(one.n_rows * _step(one) for one in w.matrices) + biases
+
+
+def experts_bytes(w: FfnWeights, n: int) -> int:
+    """Return what n experts take in a buffer, with the gaps between their parts."""
+    return n * expert_bytes(w) + 6 * _ALIGNMENT
 
 
 def neuron_bytes(w: FfnWeights) -> int:
@@ -134,6 +170,7 @@ class ColdStream:
         self._loads: dict[int, _Load] = {}  # one for each buffer of the ring, which keeps them
         self._planned: Iterator[_Planned] = iter(())
         self._ahead: deque[tuple[Key, Future[_Load]]] = deque()
+        self._addresses: dict[FfnWeights, list[int]] = {}  # of experts' matrices: to find them takes longest
 
     def piece_neurons(self, w: FfnWeights, most: int) -> int:
         """How many neurons of the layer a piece may have."""
@@ -164,6 +201,12 @@ class ColdStream:
         """The rows of the matrices that `begin` was told of, as `pieces` has neurons."""
         for load in self._loads_of(key):
             yield from load.rows
+
+    def experts(self, key: Key) -> Iterator[ColdExperts]:
+        """The experts that `begin` was told of, as `pieces` has neurons."""
+        for load in self._loads_of(key):
+            assert load.experts is not None, "these are experts"
+            yield load.experts
 
     def _loads_of(self, key: Key) -> Iterator[_Load]:
         while self._ahead and self._ahead[0][0] == key:
@@ -222,6 +265,11 @@ class ColdStream:
                 for parts in rows.cut(self._ring.n_bytes):
                     yield key, rows, parts
                 continue
+            if isinstance(one, Experts):
+                experts = _Experts(one, zero_copy, self._addresses)
+                for some in experts.cut(self._ring.n_bytes):
+                    yield key, experts, some
+                continue
             neurons = _Neurons(one.w, zero_copy)
             for ids in neurons.cut(one.ids, self.piece_neurons(one.w, most)):
                 yield key, neurons, ids
@@ -238,7 +286,7 @@ class ColdStream:
             self._loads[id(buffer)] = _Load(buffer)
         return self._loads[id(buffer)]
 
-    def _filled(self, load: _Load, source: _Neurons | _Rows, tile: Any) -> _Load:
+    def _filled(self, load: _Load, source: _Source, tile: Any) -> _Load:
         source.set(load, tile)
         self._ring.wait_for(load.buffer)
         load.copy_numbers()
@@ -349,13 +397,69 @@ class _Rows:
         load.numbers = load.used
 
 
-_Planned = tuple[Key, _Neurons | _Rows, Any]
+class _Experts:
+    """Experts and where their matrices lie. Those that follow each other in memory are copied at once."""
+
+    def __init__(self, wanted: Experts, zero_copy: ZeroCopy | None, addresses: dict[FfnWeights, list[int]]) -> None:
+        self.blocks, self._zero_copy, self._addresses = wanted.blocks, zero_copy, addresses
+
+    def cut(self, n_bytes: int) -> Iterator[tuple[int, int]]:
+        """The first and the number of those that go into a buffer of so many bytes, as even as may be."""
+        total, one = len(self.blocks), expert_bytes(self.blocks[0])
+        most = (n_bytes - experts_bytes(self.blocks[0], 0)) // one
+        if most < 1:
+            raise ValueError(f"a buffer of {n_bytes} bytes is too small for experts of {one}")
+        n = -(-total // -(-total // most))
+        for first in range(0, total, n):
+            yield first, min(n, total - first)
+
+    def set(self, load: _Load, some: tuple[int, int]) -> None:
+        """Has the buffer take these experts."""
+        first, n = some
+        load.clear(self)
+        blocks = self.blocks[first : first + n]
+        stacks = [self._runs(blocks, which) for which in range(len(blocks[0].matrices))]
+        reached = [[self._reached(matrix, *run) for run in runs] for matrix, runs in stacks]
+        in_place = all(at is not None for some in reached for at in some)
+        found = {}
+        for (name, _), (matrix, runs), some_reached in zip(_named(blocks[0]), stacks, reached, strict=True):
+            found[name] = load.take_stack(matrix, runs, some_reached if in_place else None)
+        load.numbers = load.used
+        biases = {}
+        for name in ("gate_bias", "up_bias", "down_bias"):
+            values = [value for block in blocks if (value := getattr(block, name)) is not None]
+            biases[name] = load.take_numbers(np.concatenate(values)) if values else 0
+        by_neuron = "down_t" in found
+        down = found["down_t" if by_neuron else "down"]
+        load.experts = ColdExperts(first, n, found.get("gate"), found["up"], down, by_neuron, **biases)
+
+    def _runs(self, blocks: Sequence[FfnWeights], which: int) -> tuple[PackedMatrix, list[tuple[int, int]]]:
+        """One of the first expert's matrices, and where the rows of all experts' are: addresses and how many."""
+        matrix, runs = blocks[0].matrices[which], list[tuple[int, int]]()
+        stride = matrix.data.strides[0]
+        for block in blocks:
+            if block not in self._addresses:
+                self._addresses[block] = [address(one.data) for one in block.matrices]
+            at, n = self._addresses[block][which], matrix.n_rows
+            if runs and runs[-1][0] + stride * runs[-1][1] == at and runs[-1][1] + n <= len(_ANY_ROWS):
+                at, before = runs.pop()
+                n += before
+            runs.append((at, n))
+        return matrix, runs
+
+    def _reached(self, matrix: PackedMatrix, at: int, n: int) -> int | None:
+        n_bytes = matrix.data.strides[0] * (n - 1) + matrix.row_bytes
+        return None if self._zero_copy is None else self._zero_copy.find(at, n_bytes)
+
+
+_Source = _Neurons | _Rows | _Experts
+_Planned = tuple[Key, _Source, Any]
 
 
 class _Load:
     """What goes into one buffer. program: fills it with the rows that were taken; gathered: of what the GPU gathers
     instead the rows, the address of their numbers (0: from the first on) and how many. used: bytes of the buffer, of
-    them from `numbers` on ids and biases. piece, rows: where all of it is once it was sent."""
+    them from `numbers` on ids and biases. piece, rows, experts: where all of it is once it was sent."""
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer, self.used, self.numbers = buffer, 0, 0
@@ -363,15 +467,16 @@ class _Load:
         self.program = Program([copy.call for copy in self._copies])
         self.piece: ColdPiece | None = None
         self.rows: list[ColdRows] = []
+        self.experts: ColdExperts | None = None
         self.clear(None)
 
-    def clear(self, source: _Neurons | _Rows | None) -> None:
+    def clear(self, source: _Source | None) -> None:
         """Nothing is taken. source: what is copied stays alive."""
         self.used, self.numbers, self._source, self._n_copies = 0, 0, source, 0
         self.gathered: list[tuple[list[HostRows], int, int]] = []
         self._listed: list[HostRows] = []  # to be gathered by ids
         self._numbers: list[tuple[int, I32 | F32]] = []
-        self.piece, self.rows = None, []
+        self.piece, self.rows, self.experts = None, [], None
         for copy in self._copies:
             copy.clear()
 
@@ -390,6 +495,22 @@ class _Load:
         matrix = place.matrix
         to = self._take_all(place, first * place.stride, n, matrix.row_bytes)
         return StoredMatrix(n, matrix.n_cols, matrix.codec, self._gpu(to), _step(matrix))
+
+    def take_stack(
+        self, like: PackedMatrix, runs: Sequence[tuple[int, int]], reached: Sequence[int | None] | None
+    ) -> StoredMatrix:
+        """Rows of several matrices, one behind the other: addresses and how many. reached: the GPU's addresses."""
+        step, stride, n_rows = _step(like), like.data.strides[0], sum(n for _, n in runs)
+        to = self._take(n_rows * step)
+        found = StoredMatrix(n_rows, like.n_cols, like.codec, self._gpu(to), step)
+        for i, (at, n) in enumerate(runs):
+            on_gpu = None if reached is None else reached[i]
+            if on_gpu is not None:
+                self.gathered.append(([HostRows(on_gpu, stride, like.row_bytes, self._gpu(to), step)], 0, n))
+            else:
+                self._copy(address(_ANY_ROWS), n, at, like.row_bytes, stride, to, step)
+            to += n * step
+        return found
 
     def take_columns(self, place: _Place, offset: int, n_cols: int, n_bytes: int) -> StoredMatrix:
         """n_bytes of every row from a byte on, which are so many columns."""
@@ -427,6 +548,9 @@ class _Load:
         return to
 
     def _copy(self, ids: int, n: int, rows: int, row_bytes: int, stride: int, to: int, step: int) -> None:
+        if self._n_copies == len(self._copies):
+            self._copies.append(Gathering())
+            self.program = Program([copy.call for copy in self._copies])
         self._copies[self._n_copies].set(ids, n, rows, row_bytes, stride, self._host(to), step)
         self._n_copies += 1
 
@@ -441,6 +565,11 @@ class _Load:
 
     def _gpu(self, offset: int) -> int:
         return self.buffer.gpu.address + offset
+
+
+def _named(w: FfnWeights) -> list[tuple[str, PackedMatrix]]:
+    """The names of FfnWeights.matrices."""
+    return [(name, one) for name in ("gate", "up", "down_t", "down") if (one := getattr(w, name)) is not None]
 
 
 def _matrices(w: FfnWeights) -> list[tuple[str, PackedMatrix]]:

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Key, Neurons, Rates, Wanted, ZeroCopy
+from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Experts, Key, Neurons, Rates, Wanted, ZeroCopy
+from engine.gpu.prefill.expert_pass import ExpertPass
 from engine.gpu.prefill.prefill_memory import PrefillMemory, Sizes, sizes_for
 from engine.gpu.prefill.streamed_layers import StreamedLayer, StreamedLayers
 from engine.gpu.weights.layers import GpuLayer, GpuModel, GpuRowWiseFfn
@@ -183,6 +184,8 @@ class GpuPrefill:
         cache.tokens[start : start + len(tokens)] = tokens
         angles = self._cpu.angles(positions, length)
         memory.begin(angles, n_layers, self.counters.per_neuron is not None)
+        if memory.experts is not None:
+            memory.upload_range(len(tokens))
         layers: Sequence[GpuLayer | StreamedLayer | None] = self._model.layers
         if self._streamed is not None and self._streams(len(tokens)):
             layers = [here or there for here, there in zip(layers, self._streamed.layers, strict=True)]
@@ -213,7 +216,11 @@ class GpuPrefill:
         found: list[tuple[Key, Wanted]] = []
         for i, layer in enumerate(layers):
             if isinstance(layer, GpuLayer):
-                if len(self._missing[i]):
+                if layer.experts is not None:
+                    experts = self._cpu.weights.layers[i].experts
+                    cold = tuple(experts[e] for e in self._missing[i].tolist())
+                    found += [((i, "ffn"), Experts(cold))] if cold else []
+                elif len(self._missing[i]):
                     found.append(((i, "ffn"), Neurons(self._cpu.weights.layers[i].ffns[0], self._missing[i])))
             elif layer is not None:
                 assert self._streamed is not None, "the layer is streamed"
@@ -234,6 +241,8 @@ class GpuPrefill:
 
         What the GPU reaches for over the bus is among them: many positions are worth copying it.
         """
+        if self._config.n_experts:
+            return self._cold_experts()
         found: list[I32] = []
         slots = self._memory.download_slots([layer.block if layer else None for layer in self._model.layers])
         for layer, in_slots in zip(self._model.layers, slots, strict=True):
@@ -244,14 +253,31 @@ class GpuPrefill:
             found.append(np.flatnonzero(missing).astype(np.int32))
         return found
 
+    def _cold_experts(self) -> list[I32]:
+        """Return each layer's experts that are not in the GPU's memory, ascending, and upload the ranks of all: first
+        those in slots, in their order."""
+        n = self._config.n_experts
+        ffns = [None if layer is None else layer.experts for layer in self._model.layers]
+        slots = iter(self._memory.download_numbers([(ffn.slot_of, n) for ffn in ffns if ffn is not None]))
+        found, ranks = [], np.zeros((len(ffns), n), np.int32)
+        for rank, ffn in zip(ranks, ffns, strict=True):
+            rank[:] = -1 if ffn is None else next(slots)
+            cold = np.flatnonzero(rank < 0).astype(np.int32)
+            rank[cold] = np.arange(n - len(cold), n)
+            found.append(cold if ffn is not None else cold[:0])
+        self._memory.upload_ranks(ranks)
+        return found
+
     def _count(self, layers: Sequence[GpuLayer | StreamedLayer | None], n_tokens: int) -> None:
         counts, fired = self._memory.counts(self._config.n_layers, n_tokens)
         for i, layer in enumerate(layers):
             if layer is None:
                 continue
             opened, passed = counts[i].sum(axis=0).tolist()
-            self.counters.add_counted(i, n_tokens, n_tokens * self._config.d_ff, opened, passed)
-            if self.counters.per_neuron is not None:
+            config = self._config
+            computed = config.d_ff * max(1, config.n_experts_used) + config.shared_d_ff
+            self.counters.add_counted(i, n_tokens * config.n_blocks_used, n_tokens * computed, opened, passed)
+            if self.counters.per_neuron is not None and not config.n_experts:
                 self.counters.per_neuron[i] += fired[i]
 
 
@@ -274,13 +300,21 @@ class LayerPass:
         self._ops, self._memory = owner._ops, owner._memory
         self._width = owner._config.d_model
         self._stream = Rows(self._memory.stream, self._width)
+        self._experts: ExpertPass | None = None
 
     def norm(self, layer: int, step: Norm) -> None:
         out = self._stream if step.to == "stream" else None
+        if self._memory.experts is not None and step.to == self._owner._cpu.graph.selects_from(layer):
+            out = Rows(self._memory.experts.normed, self._width)
         self._round(self._rounded(step.to), getattr(self._layer, step.weight), out)
 
     def select(self, layer: int, step: Select) -> None:
-        """Nothing: among many positions every neuron is needed."""
+        """Choose experts. Of neurons every one is needed among many positions."""
+        if isinstance(self._layer, GpuLayer) and self._layer.experts is not None:
+            owner, memory = self._owner, self._memory
+            assert memory.experts is not None, "the model has experts"
+            self._experts = ExpertPass(owner._ops, memory, owner._config, layer, self._layer.experts, self._n)
+            self._experts.choose(self._stream if step.reads == "stream" else Rows(memory.experts.normed, self._width))
 
     def attend(self, layer: int, step: Attend) -> None:
         one, memory, ops, spec, n = self._layer, self._memory, self._ops, step.spec, self._n
@@ -305,8 +339,7 @@ class LayerPass:
         )  # fmt: skip
         if self._owner._streamed is not None and not isinstance(one, GpuLayer):
             self._owner._streamed.save(blocks_of(self._cache, layer), self._start, self._start + n)
-        sinks = one.sinks if isinstance(one, GpuLayer) else 0
-        ops.attend(qkv, n, spec.n_heads, kv, self._start, mixed, spec.scale, spec.softcap, spec.window, sinks)
+        ops.attend(qkv, n, spec.n_heads, kv, self._start, mixed, spec.scale, spec.softcap, spec.window, one.sinks)
         ops.round(mixed, n, mixed.step, memory.mixed_in)
 
         def project(out: Rows, adds: bool) -> None:
@@ -327,7 +360,11 @@ class LayerPass:
             )  # fmt: skip
 
     def ffn(self, layer: int, step: Ffn) -> None:
-        x = self._rounded(step.reads)
+        x, experts = self._rounded(step.reads), self._experts
+        if experts is not None:
+            cold = self._cold.experts((layer, "ffn"))
+            self._add(step.after, lambda out, adds: experts.run(x, cold, out, adds))
+            return
         self._add(step.after, lambda out, adds: FfnPass(self._owner, layer, self._layer, self._n, x, out, adds).run())
 
     def _rounded(self, value: Value) -> RoundedRows:

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
-from engine.gpu.prefill.cold_stream import least_bytes, piece_bytes
+from engine.gpu.prefill.cold_stream import experts_bytes, least_bytes, piece_bytes
 from engine.model.transformer import Angles
 from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, I32
-from native_kernels.cuda.gpu import GpuBlock
-from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Tile
+from native_kernels.cuda.gpu import GpuBlock, GpuChoice
+from native_kernels.cuda.prefill_ops import GpuPrefillOps, Groups, RoundedRows, Tile
 from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.runtime.upload_ring import UploadRing
 
@@ -25,6 +25,8 @@ _CHOICES = tuple(
     (positions, size << 20)
     for positions, size in ((512, 32), (512, 16), (512, 8), (256, 8), (128, 8), (128, 4), (64, 2), (32, 1))
 )
+# Each expert is streamed once per chunk, however many of the chunk's positions use it.
+_EXPERT_CHOICES = ((2048, 32 << 20), (1024, 32 << 20), *_CHOICES)
 # Of the ring: with three of them one is filled, one travels and one is used. More let cold neurons go on coming while
 # attention and hot neurons are computed.
 LEAST_BUFFERS, MOST_BUFFERS = 3, 6
@@ -50,6 +52,9 @@ class Sizes:
     adds_apart: bool
     counts_neurons: bool
     n_buffers: int = LEAST_BUFFERS
+    n_experts: int = 0
+    n_used: int = 0  # experts of a position
+    shared: int = 0  # neurons of the shared expert
 
     def parts(self, n: int) -> Iterator[tuple[int, int]]:
         """(first, how many) of n neurons."""
@@ -68,6 +73,16 @@ class Sizes:
             "tallies": 4 * self.n_layers * self.d_ff if self.counts_neurons else 0,
             "tile": self.tile_bytes,
         }  # fmt: skip
+        if self.n_experts:
+            rows, of_rows = t * self.n_used, max(t * self.n_used * even(self.d_ff), t * even(self.shared))
+            wanted |= {
+                "scores": 4 * t * self.n_experts, "shared_scores": 4 * t, "ids": 4 * rows, "weights": 4 * (rows + t),
+                "starts": 4 * (self.n_experts + 1), "positions": 4 * rows, "places": 4 * rows,
+                "ranks": 4 * self.n_layers * self.n_experts, "all_rows": 8, "normed": 4 * t * wide,
+                "expert_in": 2 * rows * even(wide), "expert_factors": 4 * rows, "expert_first": 4 * of_rows,
+                "expert_up": 4 * of_rows, "expert_hidden": 2 * of_rows, "hidden_factors": 4 * max(rows, t),
+                "expert_out": 4 * rows * wide, "shared_out": 4 * t * wide if self.shared else 0,
+            }  # fmt: skip
         found, at = {}, 0
         for name, n_bytes in wanted.items():
             found[name] = at
@@ -88,7 +103,7 @@ def sizes_for(
 
     counts_neurons: whether every neuron that fires is to be counted.
     """
-    for positions, buffer_bytes in _CHOICES:
+    for positions, buffer_bytes in _EXPERT_CHOICES if config.n_experts else _CHOICES:
         sizes = _sizes(config, layers, min(positions, context), buffer_bytes, counts_neurons)
         if budget_bytes is None or sizes.gpu_bytes <= budget_bytes:
             break
@@ -108,13 +123,20 @@ def _sizes(
     widest = max(config.d_model, heads, neurons)
     largest = max((piece_bytes(w, config.d_ff) for w in layers), default=0)
     least = max((least_bytes(w) for w in layers), default=0)
+    tile_bytes = max(min(2 * buffer_bytes, 2 * widest * widest), 4 * widest * 128)
+    if config.n_experts:
+        largest = max(experts_bytes(w, config.n_experts) for w in layers)
+        least = max(experts_bytes(w, 1) for w in layers)
+        # Gate and up of an expert beside each other.
+        tile_bytes = max(tile_bytes, 4 * _even(config.d_model) * _even(max(config.d_ff, config.shared_d_ff)) + 1024)
     return Sizes(
         positions=positions, neurons=neurons,
         buffer_bytes=_even(max(least, min(buffer_bytes, largest)), _ALIGNMENT),
-        tile_bytes=max(min(2 * buffer_bytes, 2 * widest * widest), 4 * widest * 128),
+        tile_bytes=tile_bytes,
         d_model=config.d_model, qkv=heads + 2 * config.n_kv_heads * config.head_dim, heads=heads,
         angles=config.rotated // 2, n_layers=config.n_layers, d_ff=config.d_ff,
-        adds_apart=config.norms == "both", counts_neurons=counts_neurons,
+        adds_apart=config.norms == "both", counts_neurons=counts_neurons, n_experts=config.n_experts,
+        n_used=config.n_experts_used, shared=config.shared_d_ff,
     )  # fmt: skip
 
 
@@ -156,6 +178,7 @@ class PrefillMemory:
         places = [at["angles"] + i * one for i in range(4)]
         self.angles = ((places[0], places[1]), (places[2], places[3]))
         self._keep: list[F32] = []
+        self.experts = ExpertMemory(sizes, at) if sizes.n_experts else None
 
     def begin(self, angles: Sequence[Angles], n_layers: int, counts_neurons: bool) -> None:
         """A new piece: its angles, and nothing counted or gathered."""
@@ -172,6 +195,30 @@ class PrefillMemory:
         self._counting = counts_neurons and self.sizes.counts_neurons
         if self._counting:
             self._ops.stream.fill(self._tallies, 0, 4 * n_layers * self.sizes.d_ff)
+
+    def upload_ranks(self, ranks: I32) -> None:
+        """The ranks of all layers' experts, [L, E]."""
+        assert self.experts is not None, "the model has experts"
+        self._ops.stream.upload(self.experts.ranks, ranks.ctypes.data, ranks.nbytes)
+        self._ops.stream.synchronize()
+
+    def upload_range(self, n_tokens: int) -> None:
+        """The rows of the shared expert: those of all positions."""
+        assert self.experts is not None, "the model has experts"
+        rows = np.array([0, n_tokens], np.int32)
+        self._ops.stream.upload(self.experts.all_rows, rows.ctypes.data, rows.nbytes)
+        self._ops.stream.synchronize()
+
+    def download_numbers(self, places: Sequence[tuple[int, int]]) -> list[I32]:
+        """Numbers i32 from these addresses on, so many each."""
+        at, ends = 0, []
+        for address, n in places:
+            self._ops.stream.download(self._host.address + 4 * at, address, 4 * n)
+            at += n
+            ends.append(at)
+        self._ops.stream.synchronize()
+        found = self._host.as_array(np.int32, at).copy() if at else np.zeros(0, np.int32)
+        return list(np.split(found, ends[:-1])) if ends else []
 
     def upload(self, x: F32) -> None:
         """The stream [T, D] to the GPU."""
@@ -235,6 +282,33 @@ class PrefillMemory:
         self.ring.close()
         self._host.free()
         self._memory.free()
+
+
+class ExpertMemory:
+    """Where the values of a layer's experts are. R = T K rows, grouped by expert.
+
+    rows: of the experts' inputs. hidden: of their hidden values, which begin as `first` and `up`. out [R, D]: their
+    outputs; shared_out [T, D]: the shared expert's. normed [T, D]: the router's input.
+    """
+
+    def __init__(self, sizes: Sizes, at: dict[str, int]) -> None:
+        self._n_experts = sizes.n_experts
+        self.scores, self.shared_scores, self.normed = at["scores"], at["shared_scores"], at["normed"]
+        self.choice = GpuChoice(sizes.n_used, at["ids"], at["weights"], 0)
+        self.groups = Groups(sizes.n_experts, at["starts"], at["positions"], sizes.positions)
+        self.places, self.ranks, self.all_rows = at["places"], at["ranks"], at["all_rows"]
+        self.rows = RoundedRows(at["expert_in"], _even(sizes.d_model), at["expert_factors"])
+        self.first, self.up = at["expert_first"], at["expert_up"]
+        self._hidden, self._factors = at["expert_hidden"], at["hidden_factors"]
+        self.out, self.shared_out = at["expert_out"], at["shared_out"]
+
+    def hidden(self, width: int) -> RoundedRows:
+        """The hidden values of experts of so many neurons."""
+        return RoundedRows(self._hidden, _even(width), self._factors)
+
+    def ranks_of(self, layer: int) -> int:
+        """i32 [E] of a layer."""
+        return self.ranks + 4 * layer * self._n_experts
 
 
 def _even(n: int, to: int = 8) -> int:

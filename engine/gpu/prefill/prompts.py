@@ -86,6 +86,7 @@ class Prompts:
             self.close()
             raise
         self.n_bytes = sizes.gpu_bytes + streamed_bytes + library_bytes
+        self.chunk_tokens = sizes.positions
         self._least = {way: threshold(speed, in_place=way) for way in (False, True)}
 
     def _streams(self, n_tokens: int) -> bool:
@@ -141,6 +142,12 @@ class Prompts:
         self._copies.close()
 
 
+def fit(config: ModelConfig, weights: ModelWeights, context: int, room: int) -> bool:
+    """Return whether the least that prompts need takes no more bytes on the GPU."""
+    sizes = sizes_for(config, [layer.ffns[0] for layer in weights.layers], context, room, config.has_zeros)
+    return sizes.gpu_bytes <= room
+
+
 def _position_s(operators: Operators, w: PackedMatrix) -> float:
     """Return the CPU's seconds for one of many positions of a product with the matrix: the faster of two."""
     x, found = np.ones((_TIMED_POSITIONS, w.n_cols), np.float32), []
@@ -161,6 +168,11 @@ class PromptsOfMode:
     def least_tokens(self) -> int:
         """As Prompts has it."""
         return self._prompts.least_tokens
+
+    @property
+    def chunk_tokens(self) -> int:
+        """How many positions are computed at once."""
+        return self._prompts.chunk_tokens
 
     def run(self, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
         """As Prompts.run."""

@@ -27,12 +27,12 @@ from native_kernels.kv_blocks import BLOCK, KvLayout
 
 def can_stream(w: LayerWeights) -> bool:
     """Return whether prefill on the GPU can compute the layer from streamed weights."""
-    return not w.experts and w.sinks is None and all(is_streamed(one.codec) for one in matrices_of(w))
+    return not w.experts and all(is_streamed(one.codec) for one in matrices_of(w))
 
 
 def matrices_of(w: LayerWeights) -> list[PackedMatrix]:
-    """Return the matrices of a layer without experts."""
-    return [w.q, w.k, w.v, w.o, *w.ffns[0].matrices]
+    """Return the matrices of a layer's attention and FFN."""
+    return [w.q, w.k, w.v, w.o, *(one for ffn in w.ffns for one in ffn.matrices)]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class StreamedLayer:
     q_norm: GpuNorm | None
     k_norm: GpuNorm | None
     kv: GpuKv
+    sinks: int
 
 
 class StreamedLayers:
@@ -162,7 +163,7 @@ def _laid_out(
             put(w.q_bias), put(w.k_bias), put(w.v_bias), put(w.o_bias), put(w.down_bias),
             norm(w.attention_norm, w.attention_norm_bias), norm(w.post_attention_norm),
             norm(w.ffn_norm, w.ffn_norm_bias), norm(w.post_ffn_norm), norm(w.q_norm, None, "rms"),
-            norm(w.k_norm, None, "rms"), kv,
+            norm(w.k_norm, None, "rms"), kv, put(w.sinks),
         )  # fmt: skip
 
     layers = tuple(None if w is None else streamed(w) for w in weights)

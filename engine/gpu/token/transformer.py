@@ -26,10 +26,14 @@ _FIRST_PIECE = 512  # tokens: each piece brings all cold neurons over the bus
 
 
 class GpuPrefill(Protocol):
-    """Many positions of a prompt at once. least_tokens: for fewer the program of one token is faster."""
+    """Many positions of a prompt at once. least_tokens: for fewer the program of one token is faster. chunk_tokens: how
+    many it computes at once."""
 
     @property
     def least_tokens(self) -> int: ...
+
+    @property
+    def chunk_tokens(self) -> int: ...
 
     def run(self, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
         """tokens [T] behind what the cache holds, of a sequence of so many -> what the head reads, [T, D], or of the
@@ -57,7 +61,7 @@ class GpuTransformer(Transformer):
         self._program = decoder
         self._many = many
         if many is not None:
-            self.first_piece = _FIRST_PIECE
+            self.first_piece = max(_FIRST_PIECE, many.chunk_tokens)
 
     def forward(self, tokens: I64, cache: KVCache, ahead: int = 0, look: Look = lambda share: None) -> F32:
         """As Transformer says, token by token: in sparse mode what is predicted at every position decides.

@@ -231,3 +231,38 @@ KERNEL __launch_bounds__(256, BLOCKS) multiply_columns(
     const float* bias, int n_tokens, int n_out, int depth, int adds) {
     multiply<true>(x, x_step, w, w_step, out, out_step, factors, bias, n_tokens, n_out, depth, adds);
 }
+
+// Products of groups of positions, each with a matrix of its own: those of experts. Group g has the rows from starts[g]
+// to starts[g + 1] of x and out, and the matrix, bias and other matrix number g. grid: z groups, twice with a second
+// product; x over as many rows as a group can have.
+template <bool COLUMNS>
+__device__ __forceinline__ void multiply_group(
+    const u16* x, u64 x_step, const u16* w, u64 w_step, float* out, u64 out_step, const float* factors,
+    const float* bias, const int* starts, int n_groups, int n_out, int depth, const u16* other_w, float* other_out,
+    const float* other_bias) {
+    const int group = blockIdx.z % n_groups, start = starts[group], n_tokens = starts[group + 1] - start;
+    if ((int)blockIdx.x * SIDE >= n_tokens) return;
+    if ((int)blockIdx.z >= n_groups) {
+        w = other_w;
+        out = other_out;
+        bias = other_bias;
+    }
+    multiply<COLUMNS>(x + start * x_step, x_step, w + (u64)group * (COLUMNS ? depth : n_out) * w_step, w_step,
+                      out + start * out_step, out_step, factors + start, bias ? bias + (u64)group * n_out : nullptr,
+                      n_tokens, n_out, depth, 0);
+}
+
+KERNEL __launch_bounds__(256, BLOCKS) multiply_group_rows(
+    const u16* x, u64 x_step, const u16* w, u64 w_step, float* out, u64 out_step, const float* factors,
+    const float* bias, const int* starts, int n_groups, int n_out, int depth, const u16* other_w, float* other_out,
+    const float* other_bias) {
+    multiply_group<false>(x, x_step, w, w_step, out, out_step, factors, bias, starts, n_groups, n_out, depth, other_w,
+                          other_out, other_bias);
+}
+
+KERNEL __launch_bounds__(256, BLOCKS) multiply_group_columns(
+    const u16* x, u64 x_step, const u16* w, u64 w_step, float* out, u64 out_step, const float* factors,
+    const float* bias, const int* starts, int n_groups, int n_out, int depth) {
+    multiply_group<true>(x, x_step, w, w_step, out, out_step, factors, bias, starts, n_groups, n_out, depth, nullptr,
+                         nullptr, nullptr);
+}

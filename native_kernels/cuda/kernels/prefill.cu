@@ -181,6 +181,10 @@ __device__ __forceinline__ float activated(float x, int kind, float threshold) {
         case 2: return x <= threshold ? 0.f : x;
         case 3: return x / (1.f + expf(-x));
         case 4: return 0.5f * x * (1.f + erff(x * 0.70710678118654752f));
+        case 6: {
+            const float least = x > threshold ? threshold : x;
+            return least / (1.f + expf(-1.702f * least));
+        }
         default: return 0.5f * x * (1.f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
     }
 }
@@ -188,13 +192,16 @@ __device__ __forceinline__ float activated(float x, int kind, float threshold) {
 #define HIDDEN_FOURS 2
 
 // first [T, n] becomes its activation times up (0: without), as halves too. kind: 0 relu, 1 drelu, 2 fatrelu, 3 silu, 4
-// gelu, 5 gelu-tanh. neuron_in [n]: slots with a negative number are empty (0: none is). counts [T, 2], incremented:
-// values that passed the first activation, and that fired. One block per row.
+// gelu, 5 gelu-tanh, 6 clamped silu. neuron_in [n]: slots with a negative number are empty (0: none is). counts [T, 2],
+// incremented: values that passed the first activation, and that fired. One block per row. range [n_groups + 1]: only
+// its rows from the first to the last number; then positions [rows]: which of counts a row adds to.
 KERNEL __launch_bounds__(1024, 1) activate_rows(
     float* first, const float* up, u64 step, int n, int kind, float threshold, const int* neuron_in, u16* halves,
-    u64 half_step, float* factors, u32* counts) {
-    float* row = first + blockIdx.x * step;
-    const float* others = up + blockIdx.x * step;
+    u64 half_step, float* factors, u32* counts, const int* range, int n_groups, const int* positions) {
+    const u64 t = blockIdx.x + (range ? range[0] : 0);
+    if (range && (int)t >= range[n_groups]) return;
+    float* row = first + t * step;
+    const float* others = up + t * step;
     const bool fours = in_fours(first, step), up_fours = in_fours(up, step), id_fours = in_fours(neuron_in);
     Held<HIDDEN_FOURS> h, other;
     const int span = h.span();
@@ -218,6 +225,7 @@ KERNEL __launch_bounds__(1024, 1) activate_rows(
                         factor = activated(factor, 1, 0.f);
                         fires = fires && factor != 0.f;
                     }
+                    if (kind == 6) factor = fminf(fmaxf(factor, -threshold), threshold) + 1.f;
                     value = passed ? value * factor : 0.f;
                 }
                 opened += passed ? 1.f : 0.f;
@@ -233,15 +241,16 @@ KERNEL __launch_bounds__(1024, 1) activate_rows(
     opened = over_block<false>(opened);  // integers below 2^24: exact
     fired = over_block<false>(fired);
     if (threadIdx.x == 0) {
-        factors[blockIdx.x] = back;
-        counts[2 * blockIdx.x] += (u32)opened;
-        counts[2 * blockIdx.x + 1] += (u32)fired;
+        factors[t] = back;
+        u32* own = counts + 2 * (positions ? positions[t] : t);
+        atomicAdd(own, (u32)opened);  // a position has several rows
+        atomicAdd(own + 1, (u32)fired);
     }
     for (int base = 0; base < n; base += span) {
         if (n > span) h.load(row, base, n, fours);
 #pragma unroll
         for (int j = 0; j < HIDDEN_FOURS; j++)
-            store_halves(halves + blockIdx.x * half_step, h.v[j], factor, h.place(base, j), n);
+            store_halves(halves + t * half_step, h.v[j], factor, h.place(base, j), n);
     }
 }
 

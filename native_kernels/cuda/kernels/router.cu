@@ -22,9 +22,15 @@ DEVICE bool before(float a, int i, float b, int j) {
     return (a == b || (a != a && b != b)) && i < j;
 }
 
-// One warp. Lane l has the experts l, l + 32 and so on.
-KERNEL __launch_bounds__(32) choose(const Choice job) {
-    const int lane = threadIdx.x;
+// One warp per position, whose scores and choice follow the previous one's. Lane l has the experts l, l + 32 and so on.
+KERNEL __launch_bounds__(32) choose(const Choice first) {
+    const int lane = threadIdx.x, position = blockIdx.x;
+    Choice job = first;
+    job.scores += (u64)position * job.n_experts;
+    if (job.shared_score) job.shared_score += position;
+    job.ids += (u64)position * job.n_used;
+    job.weights += (u64)position * (job.n_used + 1);
+    if (job.slots) job.slots += (u64)position * job.n_used;
     float score[MOST_OF_LANE];
     float most = __int_as_float(0xff800000), total = 0.f, used = 0.f;
     u32 left = 0;
@@ -59,7 +65,7 @@ KERNEL __launch_bounds__(32) choose(const Choice job) {
         if (lane == 0) {
             job.ids[k] = expert;
             job.weights[k] = share;
-            job.slots[k] = job.slot_of[expert];
+            if (job.slots) job.slots[k] = job.slot_of[expert];
         }
     }
     __syncwarp();

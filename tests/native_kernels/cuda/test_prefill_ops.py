@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from native_kernels.backend import PackedMatrix, Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import GpuKv, GpuNorm
 from native_kernels.cuda.layouts import UNIT_COLUMNS
-from native_kernels.cuda.prefill_ops import GpuPrefillOps, HostRows, RoundedRows, Rows, StoredMatrix, Tile
+from native_kernels.cuda.prefill_ops import GpuPrefillOps, Groups, HostRows, RoundedRows, Rows, StoredMatrix, Tile
 from native_kernels.cuda.runtime.driver import Device, Stream
 from native_kernels.cuda.runtime.memory import PinnedMemory
 from native_kernels.cuda.runtime.registered import RegisteredMemory
@@ -179,6 +180,49 @@ def test_blocks_of_keys_and_values_keep_their_bits(gpu: Setting, codec: Any, dim
         for some, others in zip(kv_blocks.read(found, layout, 32 * n), wanted, strict=True):
             assert np.array_equal(some[: len(others)], others)
             assert not some[len(others) :].any()
+
+
+@pytest.mark.parametrize(("n_tokens", "n_used", "n_experts"), [(1, 1, 1), (5, 2, 3), (700, 8, 130), (300, 4, 1024)])
+def test_rows_are_grouped_by_expert(gpu: Setting, n_tokens: int, n_used: int, n_experts: int) -> None:
+    """By the ranks of their experts, and by positions within."""
+    ids = np.argsort(rng.random((n_tokens, n_experts)), axis=1)[:, :n_used].astype(np.int32)
+    ranks = rng.permutation(n_experts).astype(np.int32)
+    n = n_tokens * n_used
+    places, groups = (
+        gpu.arrays.space(4 * n),
+        Groups(n_experts, gpu.arrays.space(4100), gpu.arrays.space(4 * n), n_tokens),
+    )
+    gpu.ops.group(gpu.arrays.put(ids), n_tokens, n_used, gpu.arrays.put(ranks), n_experts, groups, places)
+    wanted = ranks[ids.reshape(-1)]
+    order = np.argsort(wanted, kind="stable")
+    starts = gpu.arrays.get(groups.starts, np.int32, n_experts + 1)
+    assert np.array_equal(starts, np.searchsorted(wanted[order], np.arange(n_experts + 1)))
+    assert np.array_equal(gpu.arrays.get(groups.positions, np.int32, n), order // n_used)
+    assert np.array_equal(gpu.arrays.get(places, np.int32, n)[order], np.arange(n))
+
+
+@pytest.mark.parametrize("by_rows", [True, False])
+@pytest.mark.parametrize(("sizes", "n_out", "depth"), [((0, 3, 130, 1, 257), 96, 72), ((5, 0), 2048, 768)])
+def test_every_group_has_a_matrix_of_its_own(
+    gpu: Setting, by_rows: bool, sizes: tuple[int, ...], n_out: int, depth: int
+) -> None:
+    n, first = sum(sizes), 2  # rows before those of the groups belong to others
+    x = rng.standard_normal((first + n, depth)).astype(np.float32)
+    starts = first + np.append(0, np.cumsum(sizes)).astype(np.int32)
+    matrices = rng.standard_normal((2, len(sizes), n_out, depth)).astype(np.float16)
+    biases = rng.standard_normal((2, len(sizes), n_out)).astype(np.float32)
+    stored = matrices if by_rows else np.ascontiguousarray(matrices.swapaxes(2, 3))
+    outs = [Rows(gpu.arrays.space(4 * (first + n) * n_out), n_out) for _ in range(2)]
+    given = [(gpu.arrays.put(w), out, gpu.arrays.put(bias)) for w, out, bias in zip(stored, outs, biases, strict=True)][
+        : 2 if by_rows else 1
+    ]
+    groups = Groups(len(sizes), gpu.arrays.put(starts), 0, max(sizes))
+    gpu.ops.multiply_groups(given, stored.shape[-1], gpu.rounded(x), groups, n_out, depth, by_rows)
+    for (_, out, _), w, bias in zip(given, matrices.astype(np.float32), biases, strict=False):
+        found = gpu.arrays.get(out.address, np.float32, first + n, n_out)
+        for i, (start, end) in enumerate(itertools.pairwise(starts.tolist())):
+            wanted = x[start:end] @ w[i].T + bias[i]
+            assert np.allclose(found[start:end], wanted, atol=2e-3 * np.sqrt(depth))
 
 
 def test_rows_on_the_gpu_begin_where_sixteen_bytes_do(gpu: Setting) -> None:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from fakes.prefill import NumpyPrefillOps
 from prompt_checks import Setting
-from samples.split_model import BASE, FAMILIES, in_a_file, random_weights
+from samples.split_model import BASE, EXPERT_FAMILIES, FAMILIES, WITH_EXPERTS, in_a_file, random_weights
 from support.arrays_on_gpu import GpuArrays, entered_device
 
 from engine.errors import Cancelled
-from engine.gpu.prefill.cold_stream import least_bytes
+from engine.gpu.prefill.cold_stream import experts_bytes, least_bytes
 from engine.gpu.prefill.prefill import StreamingSpeed, threshold
 from engine.gpu.prefill.prefill_memory import sizes_for
 from engine.gpu.prefill.streamed_layers import can_stream
@@ -97,6 +97,40 @@ def test_layers_at_home_on_the_cpu_take_part(make: Make, kv_codec: str) -> None:
     setting.check(20, 30)
 
 
+@pytest.mark.parametrize("row_wise", [True, False])
+@pytest.mark.parametrize("family", EXPERT_FAMILIES)
+def test_experts_say_what_the_cpu_says(make: Make, family: str, row_wise: bool) -> None:
+    """All of a layer's in slots, some or none."""
+    make(EXPERT_FAMILIES[family], row_wise=row_wise).check(1, 37, 5)
+
+
+@pytest.mark.parametrize("codec", ["f16", "q8_0", "q4_0"])
+@pytest.mark.parametrize("in_place", [True, False])
+def test_every_codec_of_experts(make: Make, codec: str, in_place: bool) -> None:
+    setting = make(WITH_EXPERTS, codec=codec, row_wise=True, in_place=in_place)
+    setting.check(40, 8)
+    gathered, filled = setting.prefill.pieces
+    assert (gathered > 0, filled > 0) == (in_place, not in_place)
+
+
+def test_experts_one_by_one_and_layers_of_the_cpu(make: Make) -> None:
+    config = EXPERT_FAMILIES["shared"]
+    sizes = sizes_for(config, [w.ffns[0] for w in random_weights(config).layers], 96)
+    least = experts_bytes(random_weights(config).layers[0].experts[0], 1)
+    setting = make(config, sizes=replace(sizes, positions=16, buffer_bytes=least), at_home=lambda i: i != 1)
+    setting.check(50, 3)
+    assert sum(setting.prefill.pieces) == 5 + 8
+
+
+def test_the_neurons_of_experts_are_counted(make: Make) -> None:
+    setting = make(EXPERT_FAMILIES["relu"])
+    setting.check(32, 7)
+    found, wanted = setting.prefill.counters, setting.oracle.executor.counters
+    assert found.tokens == wanted.tokens == 39
+    assert found.computed == wanted.computed
+    assert np.allclose(found.layers, wanted.layers, rtol=5e-3)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_layers_of_the_cpu_are_streamed(make: Make, family: str) -> None:
     setting = make(FAMILIES[family], at_home=lambda i: i == 1, streams=1)
@@ -168,7 +202,6 @@ def test_a_stop_leaves_nothing_of_streamed_layers_behind(make: Make) -> None:
 def test_layers_that_cannot_be_streamed() -> None:
     (w, *_) = random_weights(BASE).layers
     assert can_stream(w)
-    assert not can_stream(replace(w, sinks=np.zeros(4, np.float32)))
     assert not can_stream(replace(w, up=None, gate=None, down_t=None, experts=w.ffns))
     assert not can_stream(replace(w, o=PackedMatrix(64, 64, "copy4", np.zeros((64, 34), np.uint8))))
 

@@ -113,7 +113,7 @@ def test_a_stop_between_two_positions_leaves_the_cache_as_it_was(both: tuple[Gpu
 class ManyAtOnce:
     """A GpuPrefill that notes what it is asked, and fails when told to."""
 
-    least_tokens = 4
+    least_tokens, chunk_tokens = 4, 8
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[int], int, int]] = []

@@ -1,0 +1,120 @@
+"""The experts of one layer for one chunk of a prompt: chosen for all positions, then computed group by group.
+
+The positions of each expert are a group of rows. Resident experts are read in place, the others come once per chunk
+through the ring of cold neurons, whether or not a position uses them: with some hundred positions nearly all are used,
+and so nothing waits for the choice. The products of several experts are one launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.config import ModelConfig
+from engine.gpu.prefill.cold_stream import ColdExperts
+from engine.gpu.prefill.prefill_memory import PrefillMemory
+from engine.gpu.weights.layers import GpuExpertFfn
+from native_kernels.cuda.gpu import GpuExperts
+from native_kernels.cuda.prefill_ops import GpuPrefillOps, Groups, RoundedRows, Rows, Weights
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """n experts of one width in memory one after another, as GpuExperts and ColdExperts have them."""
+
+    n: int
+    width: int
+    gate: Weights | None
+    up: Weights
+    down: Weights
+    down_is_transposed: bool
+    gate_bias: int
+    up_bias: int
+    down_bias: int
+
+    @classmethod
+    def of(cls, experts: GpuExperts | ColdExperts) -> _Stack:
+        n = experts.n_slots if isinstance(experts, GpuExperts) else experts.n
+        return cls(
+            n, experts.up.n_rows // n, experts.gate, experts.up, experts.down, experts.down_is_transposed,
+            experts.gate_bias, experts.up_bias, experts.down_bias,
+        )  # fmt: skip
+
+    def parts(self, most: int) -> Iterator[tuple[int, int]]:
+        """Yield the first and the number of up to `most` experts."""
+        for first in range(0, self.n, most):
+            yield first, min(most, self.n - first)
+
+
+class ExpertPass:
+    """One chunk through the experts of a layer. counts: u32 [T, 2], as GpuPrefillOps.activate increments them."""
+
+    def __init__(
+        self, ops: GpuPrefillOps, memory: PrefillMemory, config: ModelConfig, layer: int, ffn: GpuExpertFfn,
+        n_tokens: int,
+    ) -> None:  # fmt: skip
+        assert memory.experts is not None, "the model has experts"
+        self._ops, self._memory, self._at, self._config = ops, memory, memory.experts, config
+        self._layer, self._ffn, self._n = layer, ffn, n_tokens
+
+    def choose(self, x: Rows) -> None:
+        """Choose the experts of every position for the router's input x [T, D], and group the rows."""
+        ops, at, ffn, config, n = self._ops, self._at, self._ffn, self._config, self._n
+        ops.score(x, n, ffn.router, ffn.router_bias, at.scores, self._memory.tile)
+        shared = 0
+        if ffn.shared_gate is not None:
+            shared = at.shared_scores
+            ops.score(x, n, ffn.shared_gate, 0, shared, self._memory.tile)
+        ops.choose(at.scores, n, config.n_experts, at.choice, config.router, config.normed_routing, shared)
+        ops.group(
+            at.choice.ids, n, config.n_experts_used, at.ranks_of(self._layer), config.n_experts, at.groups, at.places
+        )
+
+    def run(self, x: RoundedRows, cold: Iterator[ColdExperts], out: Rows, adds: bool) -> None:
+        """Compute out [T, D] = the experts' weighted outputs for x [T, D], or add them to it."""
+        ops, at, ffn, n = self._ops, self._at, self._ffn, self._n
+        n_used, width = self._config.n_experts_used, self._config.d_model
+        ops.take(x, at.groups.positions, n * n_used, at.rows)
+        n_resident = 0
+        if ffn.resident is not None:
+            n_resident = ffn.resident.n_slots
+            self._compute(_Stack.of(ffn.resident), at.groups.part(0, n_resident), at.rows, at.out)
+        for experts in cold:
+            groups = at.groups.part(n_resident + experts.first, experts.n)
+            self._compute(_Stack.of(experts), groups, at.rows, at.out)
+        if ffn.shared is not None:
+            everything = Groups(1, at.all_rows, 0, self._n)
+            self._compute(_Stack.of(ffn.shared), everything, x, at.shared_out)
+        shared = at.shared_out if ffn.shared is not None else 0
+        ops.sum_experts(at.out, at.places, at.choice, shared, n, width, out, adds)
+
+    def _compute(self, experts: _Stack, groups: Groups, x: RoundedRows, to: int) -> None:
+        """Compute the rows of these groups of `to` [R, D] = the experts' outputs for x [R, D], unweighted."""
+        config, width, d_model = self._config, experts.width, self._config.d_model
+        one = 2 * (d_model + 8) * (width + 8)  # bytes of one matrix as halves
+        half, other = self._memory.tile.halved()
+        for first, n in experts.parts(max(1, half.n_bytes // one)):
+            part = groups.part(first, n)
+            hidden = self._at.hidden(width)
+            activated, up = Rows(self._at.first, hidden.step), Rows(self._at.up, hidden.step)
+            products = []
+            given = [(experts.up, experts.up_bias)]
+            if experts.gate is not None:
+                given = [(experts.gate, experts.gate_bias), *given]
+            for (w, bias), rows, tile in zip(given, (activated, up), (half, other), strict=False):
+                address, step = self._ops.as_halves(w, first * width, n * width, tile)
+                products.append((address, rows, bias and bias + 4 * first * width))
+            self._ops.multiply_groups(products, step, x, part, width, d_model)
+            most = self._n * min(n, config.n_experts_used) if groups.positions else self._n
+            self._ops.activate(
+                activated, None if experts.gate is None else up, most, width, config.kernel_activation,
+                config.activation_threshold, hidden, self._memory.counts_of(self._layer), groups=part,
+            )  # fmt: skip
+            rows_of_one = experts.down.n_rows // experts.n
+            address, step = self._ops.as_halves(experts.down, first * rows_of_one, n * rows_of_one, half)
+            bias = experts.down_bias and experts.down_bias + 4 * first * d_model
+            down = [(address, Rows(to, d_model), bias)]
+            self._ops.multiply_groups(down, step, hidden, part, d_model, width, not experts.down_is_transposed)
+
+
+__all__ = ["ExpertPass"]
