@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +22,7 @@ from engine.gpu.weights.layers import GpuModel
 from engine.machine.graphics import GpuInfo
 from engine.machine.measured_hardware import recall_library, remember_library
 from engine.model.transformer import FfnExecutor, Transformer
-from engine.model.weights import ModelWeights
+from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64, Operators, PackedMatrix
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.cublas_trial import use_library
@@ -56,17 +57,16 @@ class Prompts:
         if any(streamed):
             streamed_bytes = StreamedLayers.bytes_for(config, streamed, context, kv_codec, sizes.positions)
             less = sizes_for(config, ffns, context, room - streamed_bytes, config.has_zeros)
-            if less.gpu_bytes + streamed_bytes > room or less.positions < sizes.positions:
-                log.info("Prompts have no memory for streaming the layers of the CPU")
-                streamed, streamed_bytes = [None] * len(streamed), 0
+            with_layers = _with_layers(speed, operators, [w for w in streamed if w is not None])
+            fits = less.gpu_bytes + streamed_bytes <= room
+            if fits and with_layers.streams_layers(less.positions, in_place=True):
+                sizes, speed = less, with_layers
             else:
-                sizes = less
+                why = "does not pay" if fits else "needs more memory"
+                log.info("Streaming the CPU's layers in prefill %s", why)
+                streamed, streamed_bytes = [None] * len(streamed), 0
         layers = [w for w in streamed if w is not None]
         self.streamed_matrices = [one for w in layers for one in matrices_of(w)]
-        if layers:
-            layer_bytes = sum(one.n_bytes for one in self.streamed_matrices)
-            position_s = _position_s(operators, layers[0].q) * layer_bytes / layers[0].q.n_bytes
-            speed = replace(speed, layer_bytes=layer_bytes, cpu_position_s=position_s)
         self._speed = speed
         self._cpu = Transformer(config, weights, executor, operators)
         self._copies = Stream(gpu.device, urgent=True)  # the GPU gathers rows there, beside large products
@@ -146,6 +146,12 @@ def fit(config: ModelConfig, weights: ModelWeights, context: int, room: int) -> 
     """Return whether the least that prompts need takes no more bytes on the GPU."""
     sizes = sizes_for(config, [layer.ffns[0] for layer in weights.layers], context, room, config.has_zeros)
     return sizes.gpu_bytes <= room
+
+
+def _with_layers(speed: StreamingSpeed, operators: Operators, layers: Sequence[LayerWeights]) -> StreamingSpeed:
+    """Return the speed with what these layers take, on the CPU as one product was measured."""
+    n_bytes, q = sum(one.n_bytes for w in layers for one in matrices_of(w)), layers[0].q
+    return replace(speed, layer_bytes=n_bytes, cpu_position_s=_position_s(operators, q) * n_bytes / q.n_bytes)
 
 
 def _position_s(operators: Operators, w: PackedMatrix) -> float:

@@ -362,7 +362,7 @@ def test_prompts_pay_sooner_once_the_gpu_gathers_itself(two_sides: Setting, monk
 
 
 @pytest.mark.parametrize(
-    ("room", "cpu_s", "least", "way"), [(1 << 30, 10.0, 31, "ring"), (1 << 30, 0.0, 11, ""), (0, 10.0, 2, "")]
+    ("room", "cpu_s", "least", "way"), [(1 << 30, 10.0, 31, "ring"), (1 << 30, 0.0, 2, ""), (0, 10.0, 2, "")]
 )
 def test_the_cpus_layers_are_streamed_where_that_pays_and_fits(
     monkeypatch: pytest.MonkeyPatch, room: int, cpu_s: float, least: int, way: str
@@ -386,7 +386,7 @@ def test_the_cpus_layers_are_streamed_where_that_pays_and_fits(
     wanted = setting.oracle.forward(tokens, setting.expected)[-1:]
     assert np.abs(found - wanted).max() < 4e-3 * np.abs(wanted).max()
     assert (made.least_tokens, made.way) == (least, way)
-    assert bool(made.streamed_matrices) == (room > 0)
+    assert bool(made.streamed_matrices) == bool(way)
     made.close()
     setting.close()
     arrays.close()
