@@ -4,6 +4,7 @@
     python tests/benchmarks/make_model.py powerinfer 1b-sparse.gguf --shape 1b --gate sparse --active 0.1 --rank 448
     python tests/benchmarks/make_model.py powerinfer opt.gguf --shape opt-6.7b --bundle opt-bundle
     python tests/benchmarks/make_model.py powerinfer 40b.gguf --shape falcon-40b --active 0.10 --statistics
+    python tests/benchmarks/make_model.py dense 30b.gguf --shape qwen3-30b-a3b --codec q4_k
 
 dense is what llama.cpp loads (it knows no OPT); powerinfer has down neuron-major and a predictor in every layer. With
 `--gate sparse` the neurons that are not active have negative gates, so that exact mode and predictors of any kind find
@@ -16,6 +17,7 @@ size.
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 import struct
 import sys
@@ -33,8 +35,8 @@ from threadpoolctl import threadpool_limits
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from model_contents import BLOCK_ROWS, DISTINCT_LAYERS, EMBEDDING_SCALE, Neurons  # noqa: E402 - found by the line above
-from model_shapes import N_SPECIAL, SHAPES, Shape, Tensor, Variant, tensors  # noqa: E402
+from model_contents import BLOCK_ROWS, DISTINCT_LAYERS, EMBEDDING_SCALE, Neurons, Routing  # noqa: E402 - found above
+from model_shapes import EXPERT_SHAPES, N_SPECIAL, SHAPES, Shape, Tensor, Variant, tensors  # noqa: E402
 from samples.raw_gguf import array, entry, gguf_file, tensor, text, value  # noqa: E402
 
 from native_kernels.codecs import CODECS  # noqa: E402
@@ -42,12 +44,15 @@ from native_kernels.cpu.runtime.pool import usable_processors  # noqa: E402
 
 U8 = NDArray[np.uint8]
 
-_GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}  # the same in 2023's numbering
-_FILE_TYPES = {"f16": 1, "q4_0": 2, "q8_0": 7}
+_GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "q4_k": 12, "mxfp4": 39}  # up to q8_0 as in 2023
+_FILE_TYPES = {"f16": 1, "q4_0": 2, "q8_0": 7, "q4_k": 14, "mxfp4": 38}
+_WITHOUT_ENCODER = ("q4_k", "mxfp4")  # only for repeating numbers of models with experts
+_ALL_SHAPES = SHAPES | EXPERT_SHAPES
 _ALIGNMENT = 32
 _POOL_WEIGHTS = 1 << 24
 _AS_TOKENS = 1 << 20  # probabilities are kept as counts over so many
-_DRAWN = ("first", "fc1", "fc2")  # contents whose every number is their own, in DISTINCT_LAYERS layers
+_DRAWN = ("first", "fc1", "fc2", "text", "next token", "router")  # contents that do not repeat within a tensor
+_WHOLE = ("fc1", "router")  # drawn as one, not in blocks of rows
 _CONSTANTS = {"ones": 1.0, "root half": 0.5**0.5, "zeros": 0.0}
 
 
@@ -66,13 +71,18 @@ class Recipe:
 
     @property
     def sizes(self) -> Shape:
-        shape = SHAPES[self.shape]
+        shape = _ALL_SHAPES[self.shape]
         return shape if self.context is None else replace(shape, context=self.context)
 
     @property
     def neurons(self) -> Neurons:
         sizes = self.sizes
         return Neurons(sizes.d_model, sizes.d_ff, self.rank, self.active, self.sparse_gate, self.seed)
+
+    @property
+    def routing(self) -> Routing:
+        sizes = self.sizes
+        return Routing(sizes.d_model, sizes.n_experts, sizes.n_experts_used, sizes.vocab_size, self.seed)
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -83,8 +93,12 @@ def make_model(path: Path, recipe: Recipe) -> int:
     """Writes the file and says how many bytes it has. It has its name only when it is whole.
 
     All processors fill it at once, as memory: writes to one file would wait for each other.
-    Raises: OSError where the disk has no room for it.
+    Raises: OSError where the disk has no room for it; ValueError where the shape cannot have the variant or the codec.
     """
+    if recipe.sizes.n_experts and recipe.variant != "dense":
+        raise ValueError("PowerInfer's format has no experts")
+    if recipe.codec in _WITHOUT_ENCODER and not recipe.sizes.n_experts:
+        raise ValueError(f"only models with experts are made in {recipe.codec}")
     writing = path.with_name(path.name + ".writing")
     head, places, n_bytes = _plan(recipe)
     if (free := shutil.disk_usage(path.parent).free) < n_bytes:
@@ -97,7 +111,8 @@ def make_model(path: Path, recipe: Recipe) -> int:
     first: dict[tuple[str, int, tuple[int, ...]], int] = {}  # where contents lie that others are copied from
     drawn, repeated, copied = list[Callable[[], None]](), list[Callable[[], None]](), list[Callable[[], None]]()
     for number, (each, offset) in enumerate(places):
-        distinct, here = (each.content, each.layer % DISTINCT_LAYERS, each.shape), memory[offset:][: _bytes_of(each)]
+        layer = each.layer if each.content == "router" else each.layer % DISTINCT_LAYERS
+        distinct, here = (each.content, layer, each.shape), memory[offset:][: _bytes_of(each)]
         if each.content not in _DRAWN:
             repeated.append(partial(pool.fill, here, each, number))
         elif distinct in first:
@@ -161,7 +176,8 @@ def _metadata(recipe: Recipe) -> Iterator[bytes]:
     yield value("general.architecture", arch)
     yield value("general.name", f"synthetic {recipe.shape} {recipe.codec}")
     yield _count("general.file_type", _FILE_TYPES[recipe.codec])
-    yield value(ACTIVATION_KEY, "relu-glu" if shape.gated else "relu")
+    if not shape.n_experts:
+        yield value(ACTIVATION_KEY, "relu-glu" if shape.gated else "relu")
     table = shape.context + (2 if arch == "opt" else 0)  # OPT's files give the length of the table of positions
     counts = {
         "context_length": table,
@@ -173,11 +189,20 @@ def _metadata(recipe: Recipe) -> Iterator[bytes]:
     }
     for key, count in counts.items():
         yield _count(f"{arch}.{key}", count)
-    if arch == "llama":
-        yield _count("llama.rope.dimension_count", shape.head_dim)
-        yield value("llama.attention.layer_norm_rms_epsilon", 1e-5)
+    if arch == "llama" or shape.n_experts:
+        yield _count(f"{arch}.rope.dimension_count", shape.head_dim)
+        yield value(f"{arch}.attention.layer_norm_rms_epsilon", 1e-5)
     else:
         yield value(f"{arch}.attention.layer_norm_epsilon", 1e-5)
+    if shape.n_experts:
+        yield _count(f"{arch}.expert_feed_forward_length", shape.d_ff)
+        yield _count(f"{arch}.expert_count", shape.n_experts)
+        yield _count(f"{arch}.expert_used_count", shape.n_experts_used)
+        yield _count(f"{arch}.attention.key_length", shape.head_dim)
+        yield _count(f"{arch}.attention.value_length", shape.head_dim)
+        yield value(f"{arch}.rope.freq_base", 1e6)
+    if arch == "gpt-oss":
+        yield _count("gpt-oss.attention.sliding_window", 128)
     if recipe.variant == "powerinfer":
         yield value("powerinfer.sparse_threshold", 0.0)
     yield from _vocabulary(shape.vocab_size)
@@ -208,35 +233,46 @@ class _Pool:
 
     def __init__(self, recipe: Recipe) -> None:
         self._seed = recipe.seed
-        self._neurons = recipe.neurons
-        self._neurons.prepare()
-        self._codec = CODECS[recipe.codec]
+        self._neurons, self._routing = recipe.neurons, recipe.routing
+        (self._routing if recipe.sizes.n_experts else self._neurons).prepare()
         self._scale = np.float32(1 / np.sqrt(recipe.sizes.d_model))
-        n_weights = min(_POOL_WEIGHTS, 2 * max(each.n_elements for each in recipe.tensors))
-        base = np.random.default_rng([self._seed, 5]).standard_normal(n_weights, np.float32)
-        contents = {each.content for each in recipe.tensors} - {*_DRAWN, *_CONSTANTS}
-        self._encoded = {content: self._random(content, base) for content in sorted(contents)}
+        repeating = [each for each in recipe.tensors if each.content not in {*_DRAWN, *_CONSTANTS}]
+        n_weights = min(_POOL_WEIGHTS, 2 * max(each.n_elements for each in repeating))
+        rng = np.random.default_rng([self._seed, 5])
+        base = rng.standard_normal(n_weights, np.float32)
+        kinds = sorted({(each.content, each.codec) for each in repeating})
+        self._encoded = {
+            (content, codec): self._random(content, codec, base)
+            if CODECS[codec].can_encode
+            else _random_blocks(codec, n_weights, float(self._scale), rng)
+            for content, codec in kinds
+        }
 
     def draws(self, here: U8, each: Tensor) -> Iterator[Callable[[], None]]:
         """What fills the tensor's bytes, in parts that may run at once."""
-        if each.content == "fc1":
-            yield lambda: np.copyto(here, self._codec.encode(self._neurons.fc1(each.layer)).reshape(-1))
-            return
-        row_bytes = len(here) // each.shape[0]
-        for start in range(0, each.shape[0], BLOCK_ROWS):
-            stop = min(start + BLOCK_ROWS, each.shape[0])
+        row_bytes, step = len(here) // each.shape[0], each.shape[0] if each.content in _WHOLE else BLOCK_ROWS
+        for start in range(0, each.shape[0], step):
+            stop = min(start + step, each.shape[0])
             yield partial(self._draw, here[start * row_bytes : stop * row_bytes], each, start, stop)
 
     def _draw(self, here: U8, each: Tensor, start: int, stop: int) -> None:
-        rows = self._neurons.first if each.content == "first" else self._neurons.fc2
-        here[:] = self._codec.encode(rows(each.layer, start, stop)).reshape(-1)
+        neurons, routing = self._neurons, self._routing
+        rows: dict[str, Callable[[], NDArray[np.float32]]] = {
+            "first": lambda: neurons.first(each.layer, start, stop),
+            "fc1": lambda: neurons.fc1(each.layer),
+            "fc2": lambda: neurons.fc2(each.layer, start, stop),
+            "text": lambda: routing.embedding(start, stop),
+            "next token": lambda: routing.head(start, stop),
+            "router": lambda: routing.router(each.layer),
+        }
+        here[:] = CODECS[each.codec].encode(rows[each.content]()).reshape(-1)
 
     def fill(self, here: U8, each: Tensor, number: int) -> None:
         """The tensor's bytes, of numbers that repeat; number: of the tensor."""
         if (constant := _CONSTANTS.get(each.content)) is not None:
             here.view(np.float32)[:] = constant
             return
-        pool, unit = self._encoded[each.content], self._codec.type_size
+        pool, unit = self._encoded[each.content, each.codec], CODECS[each.codec].type_size
         at = int(np.random.default_rng([self._seed, 4, number]).integers(len(pool) // unit)) * unit
         done = 0
         while done < len(here):
@@ -244,20 +280,33 @@ class _Pool:
             here[done : done + len(piece)] = piece
             done, at = done + len(piece), 0
 
-    def _random(self, content: str, base: NDArray[np.float32]) -> U8:
+    def _random(self, content: str, codec: str, base: NDArray[np.float32]) -> U8:
         makers: dict[str, Callable[[], NDArray[np.float32]]] = {
             "weights": lambda: base * self._scale,
             "embedding": lambda: (base + 1) * np.float32(EMBEDDING_SCALE),
             "positions": lambda: base,
         }
-        return self._codec.encode(makers[content]()).reshape(-1)
+        return CODECS[codec].encode(makers[content]()).reshape(-1)
+
+
+def _random_blocks(codec: str, n_weights: int, scale: float, rng: np.random.Generator) -> U8:
+    """Return blocks of a codec that has no encoder: random numbers of about this standard deviation."""
+    kind = CODECS[codec]
+    blocks = rng.integers(0, 256, (n_weights // kind.block_size, kind.type_size), np.uint8)
+    if codec == "mxfp4":
+        blocks[:, 0] = 127 + round(math.log2(scale / 2.93))  # 2.93: standard deviation of the 16 numbers
+    else:
+        d = np.float16(scale / (32 * 4.61))  # 4.61: standard deviation of 0 to 15
+        blocks[:, :4] = np.array([d, 7.5 * d], "<f2").view(np.uint8)
+        blocks[:, 4:16] = [0xA0] * 8 + [0] * 4  # all scales and minima are 32
+    return blocks.reshape(-1)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("variant", choices=("dense", "powerinfer"))
     parser.add_argument("path", type=Path)
-    parser.add_argument("--shape", choices=SHAPES, default="tiny")
+    parser.add_argument("--shape", choices=_ALL_SHAPES, default="tiny")
     parser.add_argument("--codec", choices=sorted(_FILE_TYPES), default="f16")
     parser.add_argument("--gate", choices=("sparse", "open"), default="sparse")
     parser.add_argument("--active", type=float, default=0.15, help="share of the neurons active, on average")
@@ -267,6 +316,10 @@ def main() -> int:
     parser.add_argument("--statistics", action="store_true", help="also keep how likely each neuron is to fire")
     parser.add_argument("--bundle", type=Path, help="also write it as a bundle to this folder")
     flags = parser.parse_args()
+    if flags.variant == "powerinfer" and flags.shape in EXPERT_SHAPES:
+        parser.error("PowerInfer's format has no experts")
+    if flags.codec in _WITHOUT_ENCODER and flags.shape not in EXPERT_SHAPES:
+        parser.error(f"only models with experts are made in {flags.codec}")
     sparse = flags.gate == "sparse"
     recipe = Recipe(
         flags.shape, flags.codec, flags.variant, sparse, flags.active, flags.rank, flags.seed, flags.context

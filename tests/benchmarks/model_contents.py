@@ -10,10 +10,15 @@ nothing. With z = the normal quantile of p, the row g + z / d gives g x + z mean
 with the probability p, whatever the scale of x. Directions lie in a space of fewer dimensions than x has, as many as
 the predictor has pairs of rows: fc1 holds the base of that space twice, with both signs, because a ReLU follows, and
 the mean; fc2 holds each neuron's coordinates and its z. So the predictor is right but for rounding.
+
+Routers of experts work in the same way: an expert's z decides how often it is among the highest scores. The
+vocabulary is one text, token after token: half of a token's random part is its own, half changes slowly from token to
+token, so that consecutive tokens share experts. The head continues the text: greedy decoding goes to the next token.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
@@ -28,19 +33,32 @@ BLOCK_ROWS = 256  # neurons that are drawn at once: what a neuron is depends on 
 EMBEDDING_SCALE = 20.0  # E: large beside what layers add to it
 _FLATTENING, _MOST_OFTEN = 0.01, 0.98
 _ALWAYS_Z = 3.0  # of a neuron whose gate is open for 99.9 % of the tokens
+# The expert of rank q (0 to 1) is chosen with a probability ~ 1 / (q + 0.15)**2, at most 0.9.
+_EXPERT_FLATTENING, _EXPERT_EXPONENT, _EXPERT_MOST_OFTEN = 0.15, 2.0, 0.9
+_MEMORY_TOKENS = 64  # in which the slow half of a token's random part falls to 1/e
 
 
 def activation_probabilities(n: int, mean: float) -> NDArray[np.float64]:
     """How often each of n neurons is active, the hottest first, so that the wanted share is on average."""
     if not 0 < mean < _MOST_OFTEN:
         raise ValueError(f"a share of {mean} of the neurons cannot be active; more than 0 and less than {_MOST_OFTEN}")
-    rank = (np.arange(n) + 0.5) / n + _FLATTENING
-    low, high = 0.0, 2.0
+    return _scaled(1 / ((np.arange(n) + 0.5) / n + _FLATTENING), mean, _MOST_OFTEN)
+
+
+def expert_probabilities(n: int, n_used: int) -> NDArray[np.float64]:
+    """Return how likely a token is to choose each of n experts, in descending order; the sum is n_used."""
+    rank = (np.arange(n) + 0.5) / n
+    return _scaled((rank + _EXPERT_FLATTENING) ** -_EXPERT_EXPONENT, n_used / n, _EXPERT_MOST_OFTEN)
+
+
+def _scaled(weights: NDArray[np.float64], mean: float, most: float) -> NDArray[np.float64]:
+    """Return probabilities proportional to the weights, up to `most`, with this mean."""
+    low, high = 0.0, 1.0 / weights.min()
     for _ in range(60):
         middle = (low + high) / 2
-        too_few = np.minimum(_MOST_OFTEN, middle / rank).mean() < mean
+        too_few = np.minimum(most, middle * weights).mean() < mean
         low, high = (middle, high) if too_few else (low, middle)
-    return np.minimum(_MOST_OFTEN, low / rank)
+    return np.minimum(most, low * weights)
 
 
 @dataclass(frozen=True)
@@ -129,3 +147,51 @@ class Neurons:
         length = np.linalg.norm(directions, axis=1, keepdims=True)
         z = self._quantiles[number][start:stop].astype(np.float32)
         return coordinates / length, directions / length, z
+
+
+@dataclass(frozen=True)
+class Routing:
+    """The embedding, the head and the routers of a model with experts."""
+
+    d_model: int
+    n_experts: int
+    n_experts_used: int
+    vocab_size: int
+    seed: int
+
+    @cached_property
+    def _text(self) -> F32:
+        """Each token's random part, f32 [V, D]: numbers of variance 1."""
+        rng = np.random.default_rng([self.seed, 6])
+        kept = math.exp(-1 / _MEMORY_TOKENS)
+        slow = rng.standard_normal(self.d_model, np.float32)
+        own = rng.standard_normal((self.vocab_size, self.d_model), np.float32)
+        for row in own:
+            slow = np.float32(kept) * slow + np.float32(math.sqrt(1 - kept**2)) * rng.standard_normal(
+                self.d_model, np.float32
+            )
+            row += slow
+        own *= np.float32(math.sqrt(0.5))
+        return own
+
+    def prepare(self) -> None:
+        """Draw what the methods share, so that several threads may call them."""
+        _ = self._text
+
+    def embedding(self, start: int, stop: int) -> F32:
+        """Return rows of the embedding [stop - start, D]."""
+        return np.float32(EMBEDDING_SCALE) * (1 + self._text[start:stop])
+
+    def head(self, start: int, stop: int) -> F32:
+        """Return rows of the head [stop - start, D]: each token scores the one before it."""
+        return self._text[np.arange(start, stop) - 1] / np.float32(math.sqrt(self.d_model))
+
+    def router(self, layer: int) -> F32:
+        """Return a layer's router [E, D]."""
+        rng = np.random.default_rng([self.seed, 7, layer])
+        rows = rng.standard_normal((self.n_experts, self.d_model), np.float32)
+        rows -= rows.mean(axis=1, keepdims=True)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        normal = NormalDist()
+        z = np.array([normal.inv_cdf(p) for p in expert_probabilities(self.n_experts, self.n_experts_used)])
+        return rows + (rng.permutation(z) / self.d_model)[:, None].astype(np.float32)

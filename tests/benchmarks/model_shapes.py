@@ -7,17 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Family = Literal["llama", "opt", "falcon"]
+Family = Literal["llama", "opt", "falcon", "qwen3moe", "gpt-oss"]
 Variant = Literal["dense", "powerinfer"]
 # What a tensor is filled with: see model_contents.py. "first" is the matrix that decides which neurons fire.
-Content = Literal["weights", "embedding", "positions", "first", "fc1", "fc2", "ones", "root half", "zeros"]
+Content = Literal[
+    "weights", "embedding", "positions", "first", "fc1", "fc2", "ones", "root half", "zeros",
+    "text", "next token", "router",
+]  # fmt: skip
 
 N_SPECIAL = 259  # <unk>, <s>, </s> and a token for each byte
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a decoder. norms: of a layer; Falcon has one or two, side by side."""
+    """The sizes of a decoder. norms: of a layer; Falcon has one or two, side by side. d_ff: of one expert, if any."""
 
     family: Family
     n_layers: int
@@ -28,15 +31,18 @@ class Shape:
     vocab_size: int = 32000
     context: int = 2048
     norms: int = 2
+    n_experts: int = 0
+    n_experts_used: int = 0
+    head_size: int | None = None  # None: heads share d_model
 
     @property
     def head_dim(self) -> int:
-        return self.d_model // self.n_heads
+        return self.head_size or self.d_model // self.n_heads
 
     @property
     def gated(self) -> bool:
         """Whether there is a gate beside up."""
-        return self.family == "llama"
+        return self.family == "llama" or self.n_experts > 0
 
     @property
     def ffn_parameters(self) -> int:
@@ -63,6 +69,19 @@ SHAPES: dict[str, Shape] = {
     "falcon-7b": Shape("falcon", 32, 4544, 18176, 71, 1, vocab_size=65024, norms=1),
     "falcon-40b": Shape("falcon", 60, 8192, 32768, 128, 8, vocab_size=65024),
 }
+# Models with experts, with a smaller vocabulary than the trained ones have.
+EXPERT_SHAPES: dict[str, Shape] = {
+    "qwen3moe-tiny": Shape("qwen3moe", 2, 256, 256, 4, 2, 1024, 512, n_experts=128, n_experts_used=8, head_size=64),
+    "gpt-oss-tiny": Shape("gpt-oss", 2, 256, 256, 4, 2, 1024, 512, n_experts=8, n_experts_used=2, head_size=64),
+    "qwen3moe-1b": Shape("qwen3moe", 16, 1024, 1792, 16, 4, context=4096, n_experts=8, n_experts_used=2, head_size=64),
+    "qwen3-30b-a3b": Shape(
+        "qwen3moe", 48, 2048, 768, 32, 4, context=8192, n_experts=128, n_experts_used=8, head_size=128
+    ),
+    "gpt-oss-20b": Shape("gpt-oss", 24, 2880, 2880, 64, 8, context=8192, n_experts=32, n_experts_used=4, head_size=64),
+    "gpt-oss-120b": Shape(
+        "gpt-oss", 36, 2880, 2880, 64, 8, context=8192, n_experts=128, n_experts_used=4, head_size=64
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -83,6 +102,9 @@ class Tensor:
 def tensors(shape: Shape, codec: str, variant: Variant, rank: int) -> Iterator[Tensor]:
     """Every tensor of the file, in its order. rank: of the predictors, which the powerinfer variant alone has."""
     d, vocab = shape.d_model, shape.vocab_size
+    if shape.n_experts:
+        yield from _with_experts(shape, codec)
+        return
     yield Tensor("token_embd.weight", (vocab, d), codec, "embedding")
     if shape.family == "opt":  # begins with two rows that were meant for padding; the embedding is the head
         yield Tensor("position_embd.weight", (shape.context + 2, d), codec, "positions")
@@ -101,6 +123,38 @@ def tensors(shape: Shape, codec: str, variant: Variant, rank: int) -> Iterator[T
         if variant == "powerinfer":
             yield Tensor(f"blk.{layer}.fc1.weight", (rank, d), codec, "fc1", layer)
             yield Tensor(f"blk.{layer}.fc2.weight", (shape.d_ff, rank), codec, "fc2", layer)
+
+
+def _with_experts(shape: Shape, codec: str) -> Iterator[Tensor]:
+    """Every tensor of a model with experts. Only experts have the codec MXFP4, and only repeating numbers Q4_K."""
+    d, f, vocab, n = shape.d_model, shape.d_ff, shape.vocab_size, shape.n_experts
+    heads, kv = shape.n_heads * shape.head_dim, shape.n_kv_heads * shape.head_dim
+    attention = "q8_0" if codec == "mxfp4" else codec
+    embedding = "q8_0" if codec in ("mxfp4", "q4_k") else codec
+    yield Tensor("token_embd.weight", (vocab, d), embedding, "text")
+    yield Tensor("output_norm.weight", (d,), "f32", "ones")
+    yield Tensor("output.weight", (vocab, d), embedding, "next token")
+    for layer in range(shape.n_layers):
+        own = f"blk.{layer}."
+        matrices = (
+            ("attn_q", (heads, d), attention), ("attn_k", (kv, d), attention), ("attn_v", (kv, d), attention),
+            ("attn_output", (d, heads), attention), ("ffn_gate_exps", (n, f, d), codec),
+            ("ffn_up_exps", (n, f, d), codec), ("ffn_down_exps", (n, d, f), codec),
+        )  # fmt: skip
+        for name, sizes, stored in matrices:
+            yield Tensor(f"{own}{name}.weight", sizes, stored, "weights", layer)
+            if shape.family == "gpt-oss":
+                yield Tensor(f"{own}{name}.bias", sizes[:-1], "f32", "weights", layer)
+        yield Tensor(f"{own}ffn_gate_inp.weight", (n, d), "f32", "router", layer)
+        norms = {"attn_norm": d}
+        if shape.family == "gpt-oss":
+            norms["post_attention_norm"] = d
+            yield Tensor(f"{own}ffn_gate_inp.bias", (n,), "f32", "zeros", layer)
+            yield Tensor(f"{own}attn_sinks.weight", (shape.n_heads,), "f32", "zeros", layer)
+        else:
+            norms |= {"ffn_norm": d, "attn_q_norm": shape.head_dim, "attn_k_norm": shape.head_dim}
+        for name, size in norms.items():
+            yield Tensor(f"{own}{name}.weight", (size,), "f32", "ones", layer)
 
 
 def _layer(shape: Shape) -> Iterator[tuple[str, tuple[int, ...], Content]]:

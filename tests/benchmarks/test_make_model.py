@@ -10,20 +10,24 @@ import make_model as make_model_script
 import numpy as np
 import pytest
 from make_model import Recipe, main, make_bundle, make_model
-from model_contents import DISTINCT_LAYERS, activation_probabilities
-from model_shapes import SHAPES, Variant
+from model_contents import DISTINCT_LAYERS, Routing, activation_probabilities
+from model_shapes import EXPERT_SHAPES, N_SPECIAL, SHAPES, Variant
+from numpy.typing import NDArray
 
 from engine.bundle.bundle import is_bundle
+from engine.config import ModelConfig
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.sparse import SparseExecutor
 from engine.loading.modes import read_predictors
 from engine.loading.opening import read_tokenizer
+from engine.model import router
 from engine.model.kv_cache import KVCache
 from engine.model.model_artefacts import read_stats
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import ModelWeights, load_weights, open_model
-from native_kernels.backend import F32
+from native_kernels.backend import F32, Operators, PackedMatrix
+from native_kernels.codecs import CODECS
 from native_kernels.reference import ReferenceOperators
 
 TINY = ("tiny", "opt-tiny", "falcon-tiny")
@@ -188,3 +192,82 @@ def test_llama_cpp_opens_the_dense_variant(shape: str, codec: str, tmp_path: Pat
         assert np.isfinite(np.array(model.scores[:3])).all()
     finally:
         model.close()
+
+
+class RecordingExecutor(DenseExecutor):
+    """The dense executor, which also keeps the router's choices, i64 [T, K] per layer."""
+
+    def __init__(self, config: ModelConfig, weights: ModelWeights, operators: Operators) -> None:
+        super().__init__(config, weights, operators)
+        self.chosen: list[NDArray[np.int64]] = []
+
+    def ffn(self, layer: int, x: F32, residual: F32, routing: router.Routing | None = None) -> F32:
+        assert routing is not None
+        self.chosen.append(routing.experts)
+        return super().ffn(layer, x, residual, routing)
+
+
+def chosen_by_embedding(routing: Routing, layer: int, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each token chooses each expert [T, E], if layers add nothing to the embedding."""
+    x = routing.embedding(0, routing.vocab_size)[tokens]
+    x /= np.sqrt(np.square(x).mean(axis=1, keepdims=True))
+    return as_mask(np.argsort(-(x @ routing.router(layer).T))[:, : routing.n_experts_used], routing.n_experts)
+
+
+def as_mask(chosen: NDArray[np.int64], n_experts: int) -> NDArray[np.bool_]:
+    found = np.zeros((len(chosen), n_experts), bool)
+    np.put_along_axis(found, chosen, True, axis=1)
+    return found
+
+
+def test_choices_are_as_uneven_and_as_local_as_published() -> None:
+    """The busiest experts of 64 tokens, in the next 64 tokens; and the experts that consecutive tokens share."""
+    routing = Routing(256, 128, 8, 4096, seed=1)
+    shared, shares = [], []
+    for layer in range(4):
+        chosen = chosen_by_embedding(routing, layer, np.arange(routing.vocab_size))
+        shared.append((chosen[1:] & chosen[:-1]).sum() / chosen[1:].sum())
+        for start in range(0, len(chosen), 128):
+            earlier, later = chosen[start : start + 64].sum(axis=0), chosen[start + 64 : start + 128].sum(axis=0)
+            carried = np.cumsum(later[np.argsort(-earlier)]) / later.sum()
+            shares.append([carried[round(share * 128) - 1] for share in (0.1, 0.25, 0.5)])
+    assert np.mean(shares, axis=0) == pytest.approx([0.47, 0.76, 0.91], abs=0.04)
+    assert np.mean(shared) == pytest.approx(0.38, abs=0.03)
+
+
+@pytest.mark.parametrize(("shape", "codec"), [("qwen3moe-tiny", "q4_0"), ("gpt-oss-tiny", "mxfp4")])
+def test_the_engine_chooses_by_the_embedding_and_continues_the_text(shape: str, codec: str, tmp_path: Path) -> None:
+    path, own = tmp_path / "experts.gguf", Recipe(shape, codec)
+    make_model(path, own)
+    opened = open_model(path)
+    config, weights = opened.config, load_weights(opened, hold="f32")
+    executor = RecordingExecutor(config, weights, OPS)
+    tokens = np.arange(N_SPECIAL, N_SPECIAL + 64)
+    model = Transformer(config, weights, executor, OPS)
+    hidden = model.forward(tokens, KVCache(config, len(tokens)))
+    np.testing.assert_array_equal(model.logits(hidden).argmax(axis=1), tokens + 1)
+    for layer, chosen in enumerate(executor.chosen):
+        expected = chosen_by_embedding(own.routing, layer, tokens)
+        assert (as_mask(chosen, config.n_experts) & expected).sum() > 0.85 * expected.sum()
+
+
+@pytest.mark.parametrize("codec", ["f16", "q4_0", "q4_k", "q8_0", "mxfp4"])
+@pytest.mark.parametrize("shape", ["qwen3moe-tiny", "gpt-oss-tiny"])
+def test_models_with_experts_open_in_every_codec(shape: str, codec: str, tmp_path: Path) -> None:
+    path = tmp_path / "experts.gguf"
+    assert make_model(path, Recipe(shape, codec)) == path.stat().st_size
+    opened = open_model(path)
+    sizes = EXPERT_SHAPES[shape]
+    assert (opened.config.n_experts, opened.config.n_experts_used) == (sizes.n_experts, sizes.n_experts_used)
+    assert opened.source.tensors["blk.1.ffn_down_exps.weight"].codec == codec
+    weights = load_weights(opened, hold="mapped")
+    gate = weights.layers[1].experts[1].gate
+    assert isinstance(gate, PackedMatrix)
+    spread = CODECS[codec].decode(gate.data.view(np.uint8)).std()
+    assert spread == pytest.approx(sizes.d_model**-0.5, rel=0.5)
+
+
+def test_experts_have_no_place_in_the_other_files(tmp_path: Path) -> None:
+    for wrong in (Recipe("gpt-oss-tiny", "q8_0", "powerinfer"), Recipe("tiny", "mxfp4")):
+        with pytest.raises(ValueError, match="experts"):
+            make_model(tmp_path / "model.gguf", wrong)

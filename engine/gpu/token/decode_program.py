@@ -141,6 +141,11 @@ class GpuDecodeProgram:
         """Which computes."""
         return self._gpu
 
+    @property
+    def slots(self) -> ExpertSlots | None:
+        """The experts on the GPU; None for a model without experts."""
+        return self._slots
+
     def gpu_steps(self) -> list[list[Step]]:
         """What the GPU does for a token with its logits, stretch by stretch; to be looked at, or measured."""
         return self._runner.plan("logits").stretches
