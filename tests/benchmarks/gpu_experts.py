@@ -368,7 +368,7 @@ def line(budget: str, found: dict[str, Any]) -> str:
         f"{found['exchanged_per_token']:.2f} exchanges a token",
         f"{moved} a token, floor {1e3 * found['floor_s']:.2f} ms at {found['floor_dram_bytes_per_s'] / 1e9:.0f} GB/s "
         f"of RAM, share {found['share_of_floor']:.2f}",
-        f"VRAM {found['vram_bytes'] / GIB:.2f} GiB",
+        f"VRAM {found['vram_bytes'] / GIB:.2f} GiB" + (f" of {budget}" if found["budget_bytes"] else ""),
     ]
     if found["same_text_as_cpu"] is not None:
         same = "the same text as" if found["same_text_as_cpu"] else "ANOTHER TEXT than"

@@ -47,7 +47,6 @@ U8 = NDArray[np.uint8]
 _GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "q4_k": 12, "mxfp4": 39}  # up to q8_0 as in 2023
 _FILE_TYPES = {"f16": 1, "q4_0": 2, "q8_0": 7, "q4_k": 14, "mxfp4": 38}
 _WITHOUT_ENCODER = ("q4_k", "mxfp4")  # only for repeating numbers of models with experts
-_ALL_SHAPES = SHAPES | EXPERT_SHAPES
 _ALIGNMENT = 32
 _POOL_WEIGHTS = 1 << 24
 _AS_TOKENS = 1 << 20  # probabilities are kept as counts over so many
@@ -71,7 +70,7 @@ class Recipe:
 
     @property
     def sizes(self) -> Shape:
-        shape = _ALL_SHAPES[self.shape]
+        shape = (SHAPES | EXPERT_SHAPES)[self.shape]
         return shape if self.context is None else replace(shape, context=self.context)
 
     @property
@@ -306,7 +305,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("variant", choices=("dense", "powerinfer"))
     parser.add_argument("path", type=Path)
-    parser.add_argument("--shape", choices=_ALL_SHAPES, default="tiny")
+    parser.add_argument("--shape", choices=SHAPES | EXPERT_SHAPES, default="tiny")
     parser.add_argument("--codec", choices=sorted(_FILE_TYPES), default="f16")
     parser.add_argument("--gate", choices=("sparse", "open"), default="sparse")
     parser.add_argument("--active", type=float, default=0.15, help="share of the neurons active, on average")

@@ -14,6 +14,10 @@ the mean; fc2 holds each neuron's coordinates and its z. So the predictor is rig
 Routers of experts work in the same way: an expert's z decides how often it is among the highest scores. The
 vocabulary is one text, token after token: half of a token's random part is its own, half changes slowly from token to
 token, so that consecutive tokens share experts. The head continues the text: greedy decoding goes to the next token.
+Measured with 128 experts of which 8 are used, against published traces of Qwen3-30B-A3B in brackets: the busiest 10,
+25 and 50 % of the experts of 64 tokens take 47, 73 and 89 % of the choices of the next 64 tokens (47, 76 and 91), and
+two consecutive tokens share 38 % of their experts (38). The CPU engine, with 24 layers: 50, 75, 90 and 38 %. With 4
+of 128 used, two tokens share 28 %; with 4 of 32, 53 %. Two random tokens share 21 % with 8 of 128.
 """
 
 from __future__ import annotations
