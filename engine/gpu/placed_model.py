@@ -362,7 +362,7 @@ class PlacedModel:
         return Prompts(
             gpu, config, base.weights, loaded.model, executor, base.backend.operators, pool, base.context,
             base.kv_codec, room, self.streaming_speed, self._pinned_weights,
-            memory_plan.library_bytes(config, self.info, budget_bytes), self.info,
+            memory_plan.library_bytes(config, self.info, budget_bytes), self.info, loaded.expert_slots,
         )  # fmt: skip
 
     @property

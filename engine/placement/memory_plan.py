@@ -46,6 +46,8 @@ _TILE_BYTES, STAGING_BYTES = 32 << 20, 2 * (32 << 20)
 # The exchange buffer for hot neurons between answers; two modes may be in use at once; drivers allocate in units of 2
 # MiB.
 EXCHANGE_BYTES, _DECODERS, GRANULARITY_BYTES = 2 << 20, 2, 16 << 20
+# Experts exchanged at once between two tokens: one by one, half of the time passes between uploads.
+EXPERTS_AT_ONCE = 4
 # Bytes of neurons per byte of page tables on the GPU. Tables take a 512th of the pinned bytes: all of a layer's neurons
 # and the copies of zero-copy neurons. 409 to 435 with 13B, 32B and 70B models on an H200.
 _PINNED_BY_TABLES = 400
@@ -156,11 +158,16 @@ def gpu_scratch_bytes(
     """
     answering = _DECODERS * _decode_bytes(model.config) + prefill_bytes(model, context, vram_budget) + EXCHANGE_BYTES
     if model.unit:
-        answering += min(GPU_LANDING_BYTES, model.unit * int(model.gpu_bytes.neuron.max()))
+        answering += expert_exchange_bytes(model.unit * int(model.gpu_bytes.neuron.max()))
     answering += library_bytes(model.config, gpu, vram_budget)
     if sequences > 1:
         answering += batch_bytes(model, sequences)
     return max(GPU_LANDING_BYTES, answering) + GRANULARITY_BYTES + _page_tables(model, vram_budget)
+
+
+def expert_exchange_bytes(expert_bytes: int) -> int:
+    """Return the bytes through which experts are exchanged, on the GPU; twice as much is pinned in RAM."""
+    return min(GPU_LANDING_BYTES, max(1 << 20, EXPERTS_AT_ONCE * expert_bytes))
 
 
 def _page_tables(model: ModelBytes, vram_budget: int) -> int:
@@ -197,7 +204,7 @@ def prefill_bytes(model: ModelBytes, context: int, vram_budget: int) -> int:
         of_experts = 4 * (config.n_experts + 2 * config.d_model + 4 * config.n_experts_used) + 10 * config.shared_d_ff
         of_experts += config.n_experts_used * (6 * (config.d_model + 8) + 10 * (config.d_ff + 8))
         full += more * of_experts + (more - positions) * of_position + 4 * (config.d_model + 8) * (width + 8)
-        full += 4 * config.n_layers * config.n_experts
+        full += 8 * config.n_layers * (config.n_experts + 1) + 4 * GPU_LANDING_BYTES
     return int(min(full, max(LEAST_PREFILL_BYTES, vram_budget // (16 if config.n_experts else 48))))
 
 

@@ -54,7 +54,7 @@ class Setting:
     ) -> None:  # fmt: skip
         """weights: instead of random ones in RAM. in_place: whether the GPU reads them where they lie, in a file then:
         small arrays share their pages with others. streams: from so many tokens on the CPU's layers are streamed."""
-        self.config = config
+        self.config, self.kv_codec = config, kv_codec
         self.weights = weights or random_weights(config, codec, row_wise)
         if in_place and weights is None:
             with tempfile.TemporaryDirectory() as folder:
@@ -101,7 +101,11 @@ class Setting:
             wanted = self.oracle.forward(tokens, self.expected)
             size = np.sqrt(np.square(wanted).mean(axis=1))
             error = np.sqrt(np.square(found - wanted).mean(axis=1)) / size
-            assert error.max() < 4e-3, error.tolist()
+            # Keys and values of 8 bits, and routers near a tie, make more of what is rounded.
+            near = 1e-2 if self.kv_codec == "q8_0" else 4e-3
+            few = len(error) // 8 if self.config.n_experts else 0
+            assert np.sort(error)[len(error) - few - 1] < near, error.tolist()
+            assert error.max() < (6e-2 if few else near), error.tolist()
         assert np.array_equal(self.cache.tokens, self.expected.tokens)
 
     def close(self) -> None:

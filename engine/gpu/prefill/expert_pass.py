@@ -56,6 +56,7 @@ class ExpertPass:
         assert memory.experts is not None, "the model has experts"
         self._ops, self._memory, self._at, self._config = ops, memory, memory.experts, config
         self._layer, self._ffn, self._n = layer, ffn, n_tokens
+        self._groups = memory.experts.groups_of(layer)
 
     def choose(self, x: Rows) -> None:
         """Choose the experts of every position for the router's input x [T, D], and group the rows."""
@@ -67,20 +68,20 @@ class ExpertPass:
             ops.score(x, n, ffn.shared_gate, 0, shared, self._memory.tile)
         ops.choose(at.scores, n, config.n_experts, at.choice, config.router, config.normed_routing, shared)
         ops.group(
-            at.choice.ids, n, config.n_experts_used, at.ranks_of(self._layer), config.n_experts, at.groups, at.places
+            at.choice.ids, n, config.n_experts_used, at.ranks_of(self._layer), config.n_experts, self._groups, at.places
         )
 
     def run(self, x: RoundedRows, cold: Iterator[ColdExperts], out: Rows, adds: bool) -> None:
         """Compute out [T, D] = the experts' weighted outputs for x [T, D], or add them to it."""
         ops, at, ffn, n = self._ops, self._at, self._ffn, self._n
         n_used, width = self._config.n_experts_used, self._config.d_model
-        ops.take(x, at.groups.positions, n * n_used, at.rows)
+        ops.take(x, self._groups.positions, n * n_used, at.rows)
         n_resident = 0
         if ffn.resident is not None:
             n_resident = ffn.resident.n_slots
-            self._compute(_Stack.of(ffn.resident), at.groups.part(0, n_resident), at.rows, at.out)
+            self._compute(_Stack.of(ffn.resident), self._groups.part(0, n_resident), at.rows, at.out)
         for experts in cold:
-            groups = at.groups.part(n_resident + experts.first, experts.n)
+            groups = self._groups.part(n_resident + experts.first, experts.n)
             self._compute(_Stack.of(experts), groups, at.rows, at.out)
         if ffn.shared is not None:
             everything = Groups(1, at.all_rows, 0, self._n)

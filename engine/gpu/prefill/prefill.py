@@ -11,6 +11,7 @@ What a product makes is exact to about 2^-11 of its terms (native_kernels/cuda/p
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Experts, Key, 
 from engine.gpu.prefill.expert_pass import ExpertPass
 from engine.gpu.prefill.prefill_memory import PrefillMemory, Sizes, sizes_for
 from engine.gpu.prefill.streamed_layers import StreamedLayer, StreamedLayers
+from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.gpu.weights.layers import GpuLayer, GpuModel, GpuRowWiseFfn
 from engine.model.counters import FfnCounters
 from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit
@@ -106,11 +108,11 @@ class GpuPrefill:
     def __init__(
         self, cpu: Transformer, model: GpuModel, ops: GpuPrefillOps, pool: Pool, sizes: Sizes,
         zero_copy: ZeroCopy | None = None, streamed: StreamedLayers | None = None,
-        streams: Callable[[int], bool] = lambda n_tokens: True,
+        streams: Callable[[int], bool] = lambda n_tokens: True, slots: ExpertSlots | None = None,
     ) -> None:  # fmt: skip
         """cpu: the same model on the CPU. pool: its threads gather the cold neurons that the GPU does not reach.
         streamed: of the CPU's layers those that are streamed in chunks of so many tokens as `streams` accepts; the
-        prefill owns them.
+        prefill owns them. slots: of experts, which learn what prompts choose.
 
         Cost: the bytes of `sizes` on the GPU and pinned. Raises: CudaOutOfMemoryError, and nothing is kept.
         """
@@ -120,6 +122,7 @@ class GpuPrefill:
         self._memory = PrefillMemory(ops, sizes)
         self._streamed, self._streams = streamed, streams
         self._cold = ColdStream(self._memory.ring, pool, ops, zero_copy)
+        self._slots = slots
         self._missing: list[I32] = []
 
     @property
@@ -154,7 +157,7 @@ class GpuPrefill:
         the work, and nothing is under way then.
         Raises: CudaError, and what look raises.
         """
-        cache.sequence_length = length
+        cache.sequence_length, started = length, time.perf_counter()
         self._missing = self._cold_neurons()
         most, wanted = self._memory.sizes.positions, len(tokens) if last is None else min(last, len(tokens))
         found: list[F32] = []
@@ -175,6 +178,8 @@ class GpuPrefill:
             if self._streamed is not None:
                 self._streamed.forget()
             raise
+        if self._slots is not None:
+            self._slots.follow(time.perf_counter() - started)
         return self._cpu.last_norm(np.concatenate(found) if len(found) != 1 else found[0])
 
     def _piece(self, tokens: I64, cache: PromptCache, start: int, length: int, look: Look, unwanted: int) -> F32:
@@ -206,6 +211,7 @@ class GpuPrefill:
         if self._streamed is not None:
             self._streamed.finish()
         self._count(layers, len(tokens))
+        self._learn(len(tokens))
         return x
 
     def _to_stream(
@@ -266,7 +272,18 @@ class GpuPrefill:
             rank[cold] = np.arange(n - len(cold), n)
             found.append(cold if ffn is not None else cold[:0])
         self._memory.upload_ranks(ranks)
+        self._ranks = ranks
         return found
+
+    def _learn(self, n_tokens: int) -> None:
+        """Tell the slots how often a chunk chose each expert."""
+        experts, n = self._memory.experts, self._config.n_experts
+        if experts is None or self._slots is None:
+            return
+        on_gpu = np.array([layer is not None for layer in self._model.layers])
+        [starts] = self._memory.download_numbers([(experts.all_starts, len(on_gpu) * (n + 1))])
+        rows = np.diff(starts.reshape(-1, n + 1), axis=1)
+        self._slots.learn(np.take_along_axis(rows, self._ranks, axis=1) * on_gpu[:, None], n_tokens)
 
     def _count(self, layers: Sequence[GpuLayer | StreamedLayer | None], n_tokens: int) -> None:
         counts, fired = self._memory.counts(self._config.n_layers, n_tokens)

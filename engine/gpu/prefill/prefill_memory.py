@@ -77,7 +77,7 @@ class Sizes:
             rows, of_rows = t * self.n_used, max(t * self.n_used * even(self.d_ff), t * even(self.shared))
             wanted |= {
                 "scores": 4 * t * self.n_experts, "shared_scores": 4 * t, "ids": 4 * rows, "weights": 4 * (rows + t),
-                "starts": 4 * (self.n_experts + 1), "positions": 4 * rows, "places": 4 * rows,
+                "starts": 4 * self.n_layers * (self.n_experts + 1), "positions": 4 * rows, "places": 4 * rows,
                 "ranks": 4 * self.n_layers * self.n_experts, "all_rows": 8, "normed": 4 * t * wide,
                 "expert_in": 2 * rows * even(wide), "expert_factors": 4 * rows, "expert_first": 4 * of_rows,
                 "expert_up": 4 * of_rows, "expert_hidden": 2 * of_rows, "hidden_factors": 4 * max(rows, t),
@@ -127,8 +127,9 @@ def _sizes(
     if config.n_experts:
         largest = max(experts_bytes(w, config.n_experts) for w in layers)
         least = max(experts_bytes(w, 1) for w in layers)
-        # Gate and up of an expert beside each other.
-        tile_bytes = max(tile_bytes, 4 * _even(config.d_model) * _even(max(config.d_ff, config.shared_d_ff)) + 1024)
+        # Gate and up of an expert beside each other; of many experts, since each launch costs some 14 us.
+        one = 4 * _even(config.d_model) * _even(max(config.d_ff, config.shared_d_ff)) + 1024
+        tile_bytes = max(tile_bytes, one, min(4 * buffer_bytes, config.n_experts * one))
     return Sizes(
         positions=positions, neurons=neurons,
         buffer_bytes=_even(max(least, min(buffer_bytes, largest)), _ALIGNMENT),
@@ -295,7 +296,7 @@ class ExpertMemory:
         self._n_experts = sizes.n_experts
         self.scores, self.shared_scores, self.normed = at["scores"], at["shared_scores"], at["normed"]
         self.choice = GpuChoice(sizes.n_used, at["ids"], at["weights"], 0)
-        self.groups = Groups(sizes.n_experts, at["starts"], at["positions"], sizes.positions)
+        self._starts, self._positions, self._most = at["starts"], at["positions"], sizes.positions
         self.places, self.ranks, self.all_rows = at["places"], at["ranks"], at["all_rows"]
         self.rows = RoundedRows(at["expert_in"], _even(sizes.d_model), at["expert_factors"])
         self.first, self.up = at["expert_first"], at["expert_up"]
@@ -305,6 +306,16 @@ class ExpertMemory:
     def hidden(self, width: int) -> RoundedRows:
         """The hidden values of experts of so many neurons."""
         return RoundedRows(self._hidden, _even(width), self._factors)
+
+    def groups_of(self, layer: int) -> Groups:
+        """The rows of each expert of a layer, by rank. Each layer's starts stay until the next chunk."""
+        n = self._n_experts
+        return Groups(n, self._starts + 4 * layer * (n + 1), self._positions, self._most)
+
+    @property
+    def all_starts(self) -> int:
+        """i32 [L, E + 1]."""
+        return self._starts
 
     def ranks_of(self, layer: int) -> int:
         """i32 [E] of a layer."""

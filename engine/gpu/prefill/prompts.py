@@ -18,6 +18,7 @@ from engine.gpu.prefill.pinned_weights import PinnedWeights
 from engine.gpu.prefill.prefill import GpuPrefill, Look, StreamingSpeed, sizes_for, threshold
 from engine.gpu.prefill.streamed_layers import StreamedLayers, can_stream, matrices_of
 from engine.gpu.weights.cache import GpuCache
+from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.gpu.weights.layers import GpuModel
 from engine.machine.graphics import GpuInfo
 from engine.machine.measured_hardware import recall_library, remember_library
@@ -43,11 +44,14 @@ class Prompts:
         self, gpu: CudaGpu, config: ModelConfig, weights: ModelWeights, model: GpuModel, executor: FfnExecutor,
         operators: Operators, pool: Pool, context: int, kv_codec: KvCodec, room: int, speed: StreamingSpeed,
         in_place: PinnedWeights, library_bytes: int = 0, info: GpuInfo | None = None,
+        slots: ExpertSlots | None = None,
     ) -> None:  # fmt: skip
         """context, kv_codec: of a sequence. room: bytes on the GPU that it may take. speed: without the CPU's layers.
         in_place: what of the weights the GPU reads where they lie, which may become more between prompts.
         library_bytes: beside the room, for NVIDIA's library of products; 0: it is not used. info: the GPU, for which
-        the faster way is remembered. Raises: CudaOutOfMemoryError, CudaError; nothing is held then."""
+        the faster way is remembered. slots: of experts.
+
+        Raises: CudaOutOfMemoryError, CudaError; nothing is held then."""
         ffns, streamed_bytes = [layer.ffns[0] for layer in weights.layers], 0
         streamed = [
             w if layer is None and can_stream(w) else None
@@ -81,7 +85,7 @@ class Prompts:
             on_gpu = None
             if layers:
                 on_gpu = StreamedLayers(self._ops, config, streamed, context, kv_codec, sizes.positions)
-            self._prefill = GpuPrefill(self._cpu, model, self._ops, pool, sizes, in_place, on_gpu, self._streams)
+            self._prefill = GpuPrefill(self._cpu, model, self._ops, pool, sizes, in_place, on_gpu, self._streams, slots)
         except BaseException:
             self.close()
             raise

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
-from engine.gpu.weights.landing import LANDING_BYTES, Landing, Numbers
+from engine.gpu.weights.landing import Landing, Numbers, Upload
 from engine.gpu.weights.layers import GpuModel
 from engine.gpu.weights.layout import expert_uploads, slots_of
 from engine.model.weights import ModelWeights
-from native_kernels.backend import F32, I32, U8
+from engine.placement.memory_plan import EXPERTS_AT_ONCE, expert_exchange_bytes
+from native_kernels.backend import F32, I32, I64, U8
 from native_kernels.cpu.ffn.experts import Residency
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.gpu import Gpu
@@ -27,14 +29,16 @@ DECAY = 0.995  # of the heat, per token
 HYSTERESIS = 1.3  # an expert must be this much hotter than the one that it replaces
 LEAST_GAIN = 0.5  # and by this many choices, so that a single one moves nothing
 TIME_SHARE = 0.05  # of the decode time that exchanges may take
-_MOST_AT_ONCE = 4  # exchanges between two tokens
 _RESCALE_AT = 1e6
-_FIRST_EXCHANGE_S = 1e-3  # until one was measured
+_FIRST_EXCHANGE_S = 3e-4  # of one expert, until it was measured
 
 
-def exchange_bytes(expert_bytes: int) -> int:
-    """Return the GPU memory that exchanges take beside the slots."""
-    return min(LANDING_BYTES, max(1 << 20, expert_bytes))
+class Move(NamedTuple):
+    """An expert of a layer, and the slot that it goes to."""
+
+    layer: int
+    slot: int
+    expert: int
 
 
 class ExpertSlots:
@@ -67,7 +71,7 @@ class ExpertSlots:
         self._exchange_s = _FIRST_EXCHANGE_S
         first = weights.layers[0].experts[0]
         sizes = [one.n_bytes for one in (first.gate, first.up, first.down, first.down_t) if one is not None]
-        self._landing = Landing(gpu, pool, exchange_bytes(sum(sizes))) if self._moves.any() else None
+        self._landing = Landing(gpu, pool, expert_exchange_bytes(sum(sizes))) if self._moves.any() else None
 
     def residency(self, layer: int) -> Residency:
         """Return what the CPU's calls read and count of a layer."""
@@ -91,57 +95,70 @@ class ExpertSlots:
         found: F32 = self.heat / self._growth[0]
         return found
 
-    def follow(self, token_s: float) -> None:
-        """Exchange experts after a token that took so long, within TIME_SHARE. Raises: CudaError."""
+    def learn(self, choices: I64, n_tokens: int) -> None:
+        """Add the choices [L, E] of consecutive positions of a prompt, whose order is not known."""
+        share = (1 - DECAY**n_tokens) / (n_tokens * (1 - DECAY))  # of a choice that is worth 1 at the end
+        self.heat *= np.float32(DECAY**n_tokens)
+        self.heat += choices.astype(np.float32) * np.float32(share * self._growth[0])
+
+    def follow(self, seconds: float) -> None:
+        """Exchange experts after work that took so long, within TIME_SHARE. Raises: CudaError."""
         if self._landing is None or not self.is_following:
             return
-        most = _MOST_AT_ONCE * self._exchange_s
-        self._allowance_s = min(most, self._allowance_s + TIME_SHARE * token_s)
-        while self._allowance_s >= self._exchange_s:
-            found = self._best()
-            if found is None:
-                return
-            started = time.perf_counter()
-            self.exchange(*found)
-            took = time.perf_counter() - started
-            self._exchange_s += 0.2 * (took - self._exchange_s)
-            self._allowance_s -= took
+        wanted = EXPERTS_AT_ONCE * self._exchange_s
+        self._allowance_s = min(2 * wanted, self._allowance_s + TIME_SHARE * seconds)
+        if self._allowance_s < wanted:
+            return
+        moves = self._best()
+        if not moves:
+            return
+        started = time.perf_counter()
+        self.exchange(moves)
+        took = time.perf_counter() - started
+        self._exchange_s += 0.2 * (took / len(moves) - self._exchange_s)
+        self._allowance_s -= took
 
-    def exchange(self, layer: int, slot: int, expert: int) -> None:
-        """Move an expert from RAM into a slot; the former one is no longer resident. Between tokens.
+    def exchange(self, moves: Sequence[Move]) -> None:
+        """Move experts from RAM into slots of different layers; the former ones are no longer resident.
 
-        Raises: CudaError; the slot is empty then.
+        Between tokens. Cost: the experts' bytes over the bus. Raises: CudaError; those slots are empty then.
         """
-        ffn = self._ffns[layer]
-        assert ffn is not None, "the layer is on the GPU"
-        assert ffn.resident is not None, "the layer has slots"
         assert self._landing is not None, "a layer has experts to exchange"
-        ids = self.expert_in[layer]
-        self._resident[layer, ids[slot]] = 0
-        slot_of = slots_of(ids, self._resident.shape[1])
-        slot_of[ids[slot]] = -1
-        self._landing.run([Numbers(slot_of, ffn.slot_of)])
-        uploads = expert_uploads(self._weights.layers[layer].experts[expert], ffn.resident, slot)
-        slot_of[expert] = slot
-        self._landing.run([*uploads, Numbers(slot_of, ffn.slot_of)])
-        ids[slot] = expert
-        self._resident[layer, expert] = 1
-        self.exchanged += 1
+        jobs: list[Upload] = []
+        emptied: list[Upload] = []
+        for layer, slot, expert in moves:
+            ffn, ids = self._ffns[layer], self.expert_in[layer]
+            assert ffn is not None, "the layer is on the GPU"
+            assert ffn.resident is not None, "the layer has slots"
+            self._resident[layer, ids[slot]] = 0
+            before = slots_of(ids, self._resident.shape[1])
+            before[ids[slot]] = -1
+            after = before.copy()
+            after[expert] = slot
+            emptied.append(Numbers(before, ffn.slot_of))
+            jobs += expert_uploads(self._weights.layers[layer].experts[expert], ffn.resident, slot)
+            jobs.append(Numbers(after, ffn.slot_of))
+        self._landing.run([*emptied, *jobs])
+        for layer, slot, expert in moves:
+            self.expert_in[layer][slot] = expert
+            self._resident[layer, expert] = 1
+        self.exchanged += len(moves)
 
-    def _best(self) -> tuple[int, int, int] | None:
-        """The exchange that gains most, as layer, slot and expert; None if none gains enough."""
+    def _best(self) -> list[Move]:
+        """The exchanges that gain most, at most one in a layer; none that gains too little."""
         resident = self._resident != 0
         cold = np.where(resident, -np.inf, self.heat)
         hot = np.where(resident, self.heat, np.inf)
         best, worst = cold.max(axis=1), hot.min(axis=1)
         with np.errstate(invalid="ignore"):
             gains = np.where(self._moves, best - HYSTERESIS * worst, -np.inf)
-        layer = int(gains.argmax())
-        if not gains[layer] > LEAST_GAIN * self._growth[0]:
-            return None
-        leaving = int(hot[layer].argmin())
-        slot = int(np.flatnonzero(self.expert_in[layer] == leaving)[0])
-        return layer, slot, int(cold[layer].argmax())
+        order = np.argsort(-gains, kind="stable")[:EXPERTS_AT_ONCE]
+        found = []
+        for layer in order[gains[order] > LEAST_GAIN * self._growth[0]].tolist():
+            leaving = int(hot[layer].argmin())
+            slot = int(np.flatnonzero(self.expert_in[layer] == leaving)[0])
+            found.append(Move(layer, slot, int(cold[layer].argmax())))
+        return found
 
     def close(self) -> None:
         """Free what exchanges need; the slots are others'. A second call does nothing."""

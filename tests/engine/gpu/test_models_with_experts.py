@@ -31,6 +31,7 @@ WIDTH = 64
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpuMachine]:
     monkeypatch.setattr(memory_plan, "USUAL_CONTEXT_BYTES", 0)
+    monkeypatch.setattr(memory_plan, "prefill_bytes", lambda *_: 24 << 20)  # the same for every budget
     made = FakeGpuMachine(tmp_path, monkeypatch)
     yield made
     for gpu in made.gpus:
