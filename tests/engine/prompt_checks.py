@@ -105,7 +105,7 @@ class Setting:
             near = 1e-2 if self.kv_codec == "q8_0" else 4e-3
             few = len(error) // 8 if self.config.n_experts else 0
             assert np.sort(error)[len(error) - few - 1] < near, error.tolist()
-            assert error.max() < (6e-2 if few else near), error.tolist()
+            assert error.max() < (0.15 if few else near), error.tolist()
         assert np.array_equal(self.cache.tokens, self.expected.tokens)
 
     def close(self) -> None:

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
-from engine.gpu.weights.landing import Landing, Numbers, Upload
+from engine.gpu.weights.expert_exchange import Exchange
 from engine.gpu.weights.layers import GpuModel
-from engine.gpu.weights.layout import expert_uploads, slots_of
+from engine.gpu.weights.layout import slots_of
 from engine.model.weights import ModelWeights
-from engine.placement.memory_plan import EXPERTS_AT_ONCE, expert_exchange_bytes
+from engine.placement.memory_plan import EXPERTS_AT_ONCE
 from native_kernels.backend import F32, I32, I64, U8
 from native_kernels.cpu.ffn.experts import Residency
 from native_kernels.cpu.runtime.pool import Pool
@@ -28,9 +28,9 @@ from native_kernels.cuda.gpu import Gpu
 DECAY = 0.995  # of the heat, per token
 HYSTERESIS = 1.3  # an expert must be this much hotter than the one that it replaces
 LEAST_GAIN = 0.5  # and by this many choices, so that a single one moves nothing
-TIME_SHARE = 0.05  # of the decode time that exchanges may take
+TIME_SHARE = 0.1  # of the decode time that exchanges may take
 _RESCALE_AT = 1e6
-_FIRST_EXCHANGE_S = 3e-4  # of one expert, until it was measured
+_FIRST_EXCHANGE_S = 1e-4  # of one expert, until it was measured
 
 
 class Move(NamedTuple):
@@ -69,9 +69,7 @@ class ExpertSlots:
         self._moves = np.array([0 < len(ids) < n for ids in self.expert_in])
         self._allowance_s = 0.0
         self._exchange_s = _FIRST_EXCHANGE_S
-        first = weights.layers[0].experts[0]
-        sizes = [one.n_bytes for one in (first.gate, first.up, first.down, first.down_t) if one is not None]
-        self._landing = Landing(gpu, pool, expert_exchange_bytes(sum(sizes))) if self._moves.any() else None
+        self._exchange = Exchange(gpu, pool, weights.layers[0].experts[0], n) if self._moves.any() else None
 
     def residency(self, layer: int) -> Residency:
         """Return what the CPU's calls read and count of a layer."""
@@ -103,7 +101,7 @@ class ExpertSlots:
 
     def follow(self, seconds: float) -> None:
         """Exchange experts after work that took so long, within TIME_SHARE. Raises: CudaError."""
-        if self._landing is None or not self.is_following:
+        if self._exchange is None or not self.is_following:
             return
         wanted = EXPERTS_AT_ONCE * self._exchange_s
         self._allowance_s = min(2 * wanted, self._allowance_s + TIME_SHARE * seconds)
@@ -121,27 +119,24 @@ class ExpertSlots:
     def exchange(self, moves: Sequence[Move]) -> None:
         """Move experts from RAM into slots of different layers; the former ones are no longer resident.
 
-        Between tokens. Cost: the experts' bytes over the bus. Raises: CudaError; those slots are empty then.
+        Between tokens. What is moved is there for the next token. Cost: about the bytes of the experts over the bus.
+        Raises: CudaError; those slots are empty then.
         """
-        assert self._landing is not None, "a layer has experts to exchange"
-        jobs: list[Upload] = []
-        emptied: list[Upload] = []
-        for layer, slot, expert in moves:
-            ffn, ids = self._ffns[layer], self.expert_in[layer]
-            assert ffn is not None, "the layer is on the GPU"
-            assert ffn.resident is not None, "the layer has slots"
-            self._resident[layer, ids[slot]] = 0
-            before = slots_of(ids, self._resident.shape[1])
-            before[ids[slot]] = -1
-            after = before.copy()
-            after[expert] = slot
-            emptied.append(Numbers(before, ffn.slot_of))
-            jobs += expert_uploads(self._weights.layers[layer].experts[expert], ffn.resident, slot)
-            jobs.append(Numbers(after, ffn.slot_of))
-        self._landing.run([*emptied, *jobs])
-        for layer, slot, expert in moves:
-            self.expert_in[layer][slot] = expert
-            self._resident[layer, expert] = 1
+        assert self._exchange is not None, "a layer has experts to exchange"
+        for start in range(0, len(moves), self._exchange.at_once):
+            some = moves[start : start + self._exchange.at_once]
+            given = []
+            for layer, slot, expert in some:
+                ffn, ids = self._ffns[layer], self.expert_in[layer]
+                assert ffn is not None, "the layer is on the GPU"
+                self._resident[layer, ids[slot]] = 0
+                before = slots_of(ids, self._resident.shape[1])
+                before[ids[slot]] = -1
+                given.append((ffn, slot, before, expert, self._weights.layers[layer].experts[expert]))
+            self._exchange.run(given)
+            for layer, slot, expert in some:
+                self.expert_in[layer][slot] = expert
+                self._resident[layer, expert] = 1
         self.exchanged += len(moves)
 
     def _best(self) -> list[Move]:
@@ -162,5 +157,5 @@ class ExpertSlots:
 
     def close(self) -> None:
         """Free what exchanges need; the slots are others'. A second call does nothing."""
-        if self._landing is not None:
-            self._landing.close()
+        if self._exchange is not None:
+            self._exchange.close()
