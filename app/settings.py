@@ -107,11 +107,21 @@ class SettingsError(Exception):
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """Inclusive bounds of a value, the step of its control, and the unit. For text, high is the maximum length."""
+
+    low: float | None = None
+    high: float | None = None
+    step: float | None = None
+    unit: str = ""
+
+
+@dataclass(frozen=True)
 class Setting:
     """One field of AppSettings: its label for users and the check of its value.
 
     `none` is the label for None ("Automatic"); empty: None is not allowed. `group` is empty for values that the window
-    keeps itself and no dialog shows. low and high are inclusive; for text, high is the maximum length.
+    keeps itself and no dialog shows.
     """
 
     name: str
@@ -120,10 +130,7 @@ class Setting:
     title: str
     description: str
     group: str
-    low: float | None
-    high: float | None
-    step: float | None
-    unit: str
+    bounds: Bounds
     choices: tuple[tuple[str, str], ...]  # value, label
     none: str
 
@@ -131,6 +138,7 @@ class Setting:
         """Return why a value is invalid, as one sentence; None if it is valid."""
         if value is None:
             return None if self.none else tr("{name} has no value.", name=self.name)
+        low, high = self.bounds.low, self.bounds.high
         shown = reprlib.repr(value)  # shortened, whatever a damaged file holds
         if self.kind == "choice":
             allowed = [choice for choice, _ in self.choices]
@@ -140,14 +148,14 @@ class Setting:
         if self.kind == "text":
             if not isinstance(value, str):
                 return f"{self.name} is {shown}; it must be text."
-            if self.high is not None and len(value) > self.high:
-                return f"{self.name} has {len(value)} characters; at most {self.high:.0f} are kept."
+            if high is not None and len(value) > high:
+                return f"{self.name} has {len(value)} characters; at most {high:.0f} are kept."
             return None
         if isinstance(value, bool) or not isinstance(value, int if self.kind == "whole" else (int, float)):
             return f"{self.name} is {shown}; it must be {'a whole number' if self.kind == 'whole' else 'a number'}."
         # Written so that NaN, which JSON files can hold, fails too.
-        if self.low is not None and self.high is not None and not self.low <= value <= self.high:
-            return f"{self.name} is {shown}; it must lie between {self.low:.10g} and {self.high:.10g}."
+        if low is not None and high is not None and not low <= value <= high:
+            return f"{self.name} is {shown}; it must lie between {low:.10g} and {high:.10g}."
         return None
 
 
@@ -158,15 +166,12 @@ def _setting(
     description: str = "",
     *,
     group: str = "",
-    low: float | None = None,
-    high: float | None = None,
-    step: float | None = None,
-    unit: str = "",
+    bounds: Bounds = Bounds(),
     choices: tuple[tuple[str, str], ...] = (),
     none: str = "",
 ) -> Any:
-    words = {"kind": kind, "title": title, "description": description, "group": group, "low": low, "high": high,
-             "step": step, "unit": unit, "choices": choices, "none": none}  # fmt: skip
+    words = {"kind": kind, "title": title, "description": description, "group": group, "bounds": bounds,
+             "choices": choices, "none": none}  # fmt: skip
     return field(default=default, metadata=words)
 
 
@@ -192,7 +197,7 @@ class AppSettings:
         choices=(("system", "System"), ("en", "English"), ("de", "Deutsch"), ("zh_CN", "简体中文")))  # fmt: skip
     text_px: int = _setting(
         "whole", 15, "Text size", "Ctrl + and Ctrl - work everywhere.",
-        group=_APPEARANCE, low=10, high=24, step=1, unit="px")  # fmt: skip
+        group=_APPEARANCE, bounds=Bounds(10, 24, 1, "px"))  # fmt: skip
     contrast: str = _setting(
         "choice", "system", "Contrast", "High makes text and borders stronger.", group=_APPEARANCE,
         choices=(("system", "System"), ("high", "High")))  # fmt: skip
@@ -202,28 +207,28 @@ class AppSettings:
     system_prompt: str = _setting(
         "text", "", "Instructions",
         "The model reads them before every chat without a persona. Small models may not follow them.",
-        group=_ANSWERS, high=20_000)  # fmt: skip
+        group=_ANSWERS, bounds=Bounds(high=20_000))  # fmt: skip
     max_tokens: int | None = _setting(
         "whole", None, "Longest answer", "An answer ends here at the latest.", group=_ANSWERS,
-        low=1, high=1 << 20, step=64, unit="tokens", none="No limit")  # fmt: skip
+        bounds=Bounds(1, 1 << 20, 64, "tokens"), none="No limit")  # fmt: skip
     temperature: float | None = _setting(
         "number", None, "Temperature", "0 always takes the likeliest word; higher is more varied.", group=_SAMPLING,
-        low=0.0, high=2.0, step=0.05, none=_OWN)  # fmt: skip
+        bounds=Bounds(0.0, 2.0, 0.05), none=_OWN)  # fmt: skip
     top_k: int | None = _setting(
         "whole", None, "Top k", "Only the k likeliest tokens are considered; 0 considers all.", group=_SAMPLING,
-        low=0, high=1000, step=1, none=_OWN)  # fmt: skip
+        bounds=Bounds(0, 1000, 1), none=_OWN)  # fmt: skip
     top_p: float | None = _setting(
         "number", None, "Top p", "Only the likeliest tokens that together reach this share; 1 considers all.",
-        group=_SAMPLING, low=0.0, high=1.0, step=0.01, none=_OWN)  # fmt: skip
+        group=_SAMPLING, bounds=Bounds(0.0, 1.0, 0.01), none=_OWN)  # fmt: skip
     min_p: float | None = _setting(
         "number", None, "Min p", "Leaves out tokens below this share of the likeliest one; 0 leaves out none.",
-        group=_SAMPLING, low=0.0, high=1.0, step=0.01, none=_OWN)  # fmt: skip
+        group=_SAMPLING, bounds=Bounds(0.0, 1.0, 0.01), none=_OWN)  # fmt: skip
     repeat_penalty: float | None = _setting(
         "number", None, "Repeat penalty", "Above 1, words that were just used become less likely.", group=_SAMPLING,
-        low=0.5, high=2.0, step=0.05, none=_OWN)  # fmt: skip
+        bounds=Bounds(0.5, 2.0, 0.05), none=_OWN)  # fmt: skip
     seed: int | None = _setting(
         "whole", None, "Seed", "The same seed and the same question give the same answer.", group=_SAMPLING,
-        low=0, high=2**31 - 1, step=1, none="New each time")  # fmt: skip
+        bounds=Bounds(0, 2**31 - 1, 1), none="New each time")  # fmt: skip
     mode: str = _setting(
         "choice", "auto", "Neurons",
         "Sparse computes the neurons that predictors expect to be active, and needs a model with predictors. "
@@ -236,13 +241,13 @@ class AppSettings:
         choices=(("auto", "Automatic"), ("cpu", "CPU only"), ("cuda", "GPU")))  # fmt: skip
     vram_budget_gib: float | None = _setting(
         "number", None, "GPU memory", "How much of it a model may use. Automatic leaves some for other programs.",
-        group=_ENGINE, low=0.5, high=96.0, step=0.1, unit="GB", none=_AUTOMATIC)  # fmt: skip
+        group=_ENGINE, bounds=Bounds(0.5, 96.0, 0.1, "GB"), none=_AUTOMATIC)  # fmt: skip
     threads: int | None = _setting(
         "whole", None, "Threads", "CPU threads that work on an answer.", group=_ENGINE,
-        low=1, high=1024, step=1, none=_AUTOMATIC)  # fmt: skip
+        bounds=Bounds(1, 1024, 1), none=_AUTOMATIC)  # fmt: skip
     context: int | None = _setting(
         "whole", None, "Context", "How much of a chat the model sees. More takes more memory.", group=_ENGINE,
-        low=8, high=1 << 24, step=256, unit="tokens", none=_AUTOMATIC)  # fmt: skip
+        bounds=Bounds(8, 1 << 24, 256, "tokens"), none=_AUTOMATIC)  # fmt: skip
     notify: bool = _setting(
         "switch", True, "Notifications", "When a long answer ends while Hearth is in the background. They "
                                          "contain no chat text.", group=_MANNERS)  # fmt: skip
@@ -262,17 +267,19 @@ class AppSettings:
                                          "key.", group=_SERVER)  # fmt: skip
     serve_port: int = _setting(
         "whole", DEFAULT_PORT, "Port", "Change it if another program uses this port.", group=_SERVER,
-        low=1024, high=65535, step=1)  # fmt: skip
+        bounds=Bounds(1024, 65535, 1))  # fmt: skip
     engine_location: str = _setting(
         "choice", "process", "Engine runs in",
         "In its own process, a failure of the engine does not close the window.",
         group=_ADVANCED, choices=(("process", "Its own process"), ("in-thread", "The window's process")))  # fmt: skip
-    model: str = _setting("text", "", "Model", high=4096)  # id of the model to load at start; empty: the shipped one
+    model: str = _setting("text", "", "Model", bounds=Bounds(high=4096))  # id, to load at start; empty: the shipped one
     offer_dismissed: bool = _setting("switch", False, "Bigger model not wanted")  # offered at the first launch
     sidebar_open: bool = _setting("switch", True, "Sidebar open")
-    window_geometry: str = _setting("text", "", "Window geometry", high=10_000)  # base64 of QWidget.saveGeometry()
-    last_conversation: str = _setting("text", "", "Last chat", high=100)  # its id; empty: none
-    closed_folders: str = _setting("text", "", "Closed folders", high=20_000)  # their names, one per line
+    # base64 of QWidget.saveGeometry()
+    window_geometry: str = _setting("text", "", "Window geometry", bounds=Bounds(high=10_000))
+    last_conversation: str = _setting("text", "", "Last chat", bounds=Bounds(high=100))  # its id; empty: none
+    # their names, one per line
+    closed_folders: str = _setting("text", "", "Closed folders", bounds=Bounds(high=20_000))
 
     def __post_init__(self) -> None:
         for setting in described():
@@ -315,7 +322,7 @@ def worded(setting: Setting) -> Setting:
         title=tr(setting.title),
         description=tr(setting.description),
         group=tr(setting.group),
-        unit=tr(setting.unit),
+        bounds=dataclasses.replace(setting.bounds, unit=tr(setting.bounds.unit)),
         none=tr(setting.none),
         choices=tuple((value, tr(words)) for value, words in setting.choices),
     )

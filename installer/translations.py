@@ -29,7 +29,8 @@ FORMS = {"de": 2, "zh_CN": 1}  # how many forms a word has by its number, as Qt 
 # Calls that note words for translation by standing in a table: places and names of the arguments that hold them.
 _TABLES: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "Command": ((1,), ("where", "also")),
-    "_setting": ((2, 3), ("unit", "none", "choices")),
+    "_setting": ((2, 3), ("none", "choices")),
+    "Bounds": ((3,), ("unit",)),
 }
 
 

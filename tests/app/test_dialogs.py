@@ -221,7 +221,8 @@ def test_every_row_goes_back_to_what_it_was_at_first(dialog: SettingsDialog, qtb
         elif kept.kind == "switch":
             other = not kept.default
         elif kept.kind in ("whole", "number"):
-            other = type(kept.low)(kept.low) if kept.default != kept.low else kept.high
+            low, high = kept.bounds.low, kept.bounds.high
+            other = type(low)(low) if kept.default != low else high
         assert not row.back.isVisible(), name
         dialog.set_settings(AppSettings(**{name: other}))
         dialog.reveal(name)

@@ -188,14 +188,14 @@ def test_every_field_is_described_for_the_dialog() -> None:
             assert setting.description.endswith(".")
             assert setting.kind != "choice" or len(setting.choices) > 1
             if setting.kind in {"number", "whole"}:
-                assert None not in (setting.low, setting.high, setting.step)
-                assert setting.fault(setting.low) is setting.fault(setting.high) is None
+                assert None not in (setting.bounds.low, setting.bounds.high, setting.bounds.step)
+                assert setting.fault(setting.bounds.low) is setting.fault(setting.bounds.high) is None
     assert [setting.name for setting in described()] == [f.name for f in dataclasses.fields(AppSettings)]
 
 
 @pytest.mark.parametrize("edge", ["low", "high"])
 def test_the_engine_takes_every_value_that_the_settings_allow(edge: str) -> None:
-    values = {s.name: getattr(s, edge) for s in described() if s.kind in {"number", "whole"}}
+    values = {s.name: getattr(s.bounds, edge) for s in described() if s.kind in {"number", "whole"}}
     values |= {s.name: int(values[s.name]) for s in described() if s.kind == "whole"}
     settings = AppSettings(**values)
     SamplingConfig().changed(settings.sampling())

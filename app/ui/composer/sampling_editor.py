@@ -12,7 +12,7 @@ from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPlainTextEdit, QSizePolicy, QVBoxLayout, QWidget
 
 from app.chat.answers.presets import MAX_STOPS, STOP_LENGTH, fields_of_sampling
-from app.settings import Setting, worded
+from app.settings import Bounds, Setting, worded
 from app.translation import figure, tr
 from app.ui.look import theme
 from app.ui.settings.setting_rows import MAX_STEPS, value_text
@@ -100,12 +100,12 @@ class SliderField(SamplingRow):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        assert setting.low is not None
-        assert setting.high is not None
-        self.low, self.step = setting.low, setting.step or 1.0
+        assert setting.bounds.low is not None
+        assert setting.bounds.high is not None
+        self.low, self.step = setting.bounds.low, setting.bounds.step or 1.0
         self.slider = Slider(f"{setting.title}. {setting.description}")
-        high = _REACH.get(setting.name, setting.high)
-        self.slider.setRange(0, round((high - setting.low) / self.step))
+        high = _REACH.get(setting.name, setting.bounds.high)
+        self.slider.setRange(0, round((high - setting.bounds.low) / self.step))
         self.slider.setPageStep(max(self.slider.maximum() // 10, 1))
         self.figure = ColumnLabel(VALUE_PX, "ink3", Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         for part in (self.slider, self.figure, self.back):
@@ -147,12 +147,12 @@ class NumberField(SamplingRow):
         self.field = QLineEdit()
         self.field.setProperty("kind", "field")
         self.field.setAccessibleName(f"{setting.title}. {setting.description}")
-        self.unit = Label(setting.unit, "small", "ink3")
+        self.unit = Label(setting.bounds.unit, "small", "ink3")
         self.across.addWidget(self.field)
         self.across.addWidget(self.unit)
         self.across.addStretch(1)
         self.across.addWidget(self.back)
-        self.unit.setVisible(bool(setting.unit))
+        self.unit.setVisible(bool(setting.bounds.unit))
         self.field.textEdited.connect(self._typed)
         self.field.editingFinished.connect(self.show_it)
         self.restyle()
@@ -186,8 +186,8 @@ class NumberField(SamplingRow):
             if good
             else tr(
                 "A whole number from {low} to {high}",
-                low=figure(self.setting.low or 0, ",.0f"),
-                high=figure(self.setting.high or 0, ",.0f"),
+                low=figure(self.setting.bounds.low or 0, ",.0f"),
+                high=figure(self.setting.bounds.high or 0, ",.0f"),
             )
         )
         if good:
@@ -208,7 +208,7 @@ class StopsField(SamplingRow):
             most=MAX_STOPS,
         )
         super().__init__(
-            Setting("stop", "text", None, tr("Stop at"), words, "", None, None, None, "", (), tr("Nothing"))
+            Setting("stop", "text", None, tr("Stop at"), words, "", Bounds(), (), tr("Nothing"))
         )
         self.field = QPlainTextEdit()
         self.field.setProperty("kind", "field")
@@ -263,8 +263,8 @@ class SamplingEditor(QWidget):
         self._column.setSpacing(0)
         self.rows: dict[str, SamplingRow] = {}
         for setting in map(worded, fields_of_sampling()):
-            reach = _REACH.get(setting.name, setting.high or 0) - (setting.low or 0)
-            slides = setting.step is not None and reach / setting.step <= MAX_STEPS
+            reach = _REACH.get(setting.name, setting.bounds.high or 0) - (setting.bounds.low or 0)
+            slides = setting.bounds.step is not None and reach / setting.bounds.step <= MAX_STEPS
             self.rows[setting.name] = SliderField(setting) if slides else NumberField(setting)
         self.rows["stop"] = StopsField()
         for row in self.rows.values():

@@ -77,7 +77,7 @@ def _value(setting: Setting, value: object) -> str:
     if setting.kind == "text":
         return ""
     words = number(value, "g")  # type: ignore[arg-type]
-    return f"{words}\u202f{setting.unit}" if setting.unit else words
+    return f"{words}\u202f{setting.bounds.unit}" if setting.bounds.unit else words
 
 
 def in_messages(text: str, searched: Callable[[str], object]) -> Entry:

@@ -36,10 +36,10 @@ def value_text(setting: Setting, value: float | None) -> str:
     """Return a number as the dialog shows it, with its unit."""
     if value is None:
         return setting.none
-    unit = f"{NARROW}{setting.unit}" if setting.unit else ""
+    unit = f"{NARROW}{setting.bounds.unit}" if setting.bounds.unit else ""
     if setting.kind == "whole":
         return f"{figure(value, ',.0f')}{unit}"
-    step = setting.step or 1.0
+    step = setting.bounds.step or 1.0
     digits = next((n for n in range(4) if abs(step * 10**n - round(step * 10**n)) < 1e-9), 4)
     return f"{figure(value, f'.{digits}f')}{unit}"
 
@@ -94,7 +94,7 @@ class SettingRow(QFrame):
         """Return whether the row's texts contain every word (lower case)."""
         kept = self.setting
         choices = (words for _, words in kept.choices)
-        said = " ".join((kept.title, kept.description, kept.group, kept.unit, kept.none, *choices))
+        said = " ".join((kept.title, kept.description, kept.group, kept.bounds.unit, kept.none, *choices))
         return all(word in said.casefold() for word in words)
 
     def _offer_back(self, value: Any) -> None:
@@ -161,12 +161,12 @@ class SliderRow(SettingRow):
 
     def __init__(self, setting: Setting, automatic: float | None = None, parent: QWidget | None = None) -> None:
         super().__init__(setting, parent)
-        assert setting.low is not None
-        assert setting.high is not None
-        self.low, self.step = setting.low, setting.step or 1.0
+        assert setting.bounds.low is not None
+        assert setting.bounds.high is not None
+        self.low, self.step = setting.bounds.low, setting.bounds.step or 1.0
         self.automatic = automatic  # the value that None stands for, if known
         self.slider = Slider(self.name())
-        self.slider.setRange(0, round((setting.high - setting.low) / self.step))
+        self.slider.setRange(0, round((setting.bounds.high - setting.bounds.low) / self.step))
         self.slider.setPageStep(max(self.slider.maximum() // 10, 1))
         back = setting.none or value_text(setting, setting.default)
         self.slider.setToolTip(tr("Double-click for: {back}", back=back))
@@ -205,7 +205,7 @@ class SliderRow(SettingRow):
         self._side.setSpacing(theme.px(8))
         self.slider.setFixedWidth(theme.px(150))
         metrics = QFontMetrics(theme.font("row"))
-        words = (self.setting.none, value_text(self.setting, self.setting.high))
+        words = (self.setting.none, value_text(self.setting, self.setting.bounds.high))
         widest = max(metrics.horizontalAdvance(one) for one in words)
         self.words.setMinimumWidth(max(widest + 2, theme.px(112)))  # one width for all, so that the sliders align
 
@@ -230,8 +230,8 @@ class NumberRow(SettingRow):
         self.field.setAccessibleName(self.name())
         self.field.setPlaceholderText(setting.none)
         self.field.setAlignment(Qt.AlignmentFlag.AlignRight)
-        self.unit = Label(setting.unit, "small", "ink3")
-        self.unit.setVisible(bool(setting.unit))
+        self.unit = Label(setting.bounds.unit, "small", "ink3")
+        self.unit.setVisible(bool(setting.bounds.unit))
         self._side = QHBoxLayout()
         self._side.addWidget(self.field)
         self._side.addWidget(self.unit)
@@ -264,12 +264,12 @@ class NumberRow(SettingRow):
             return None, tr("“{typed}” is not a number.", typed=self.field.text().strip())
         if self.setting.fault(value) is None:
             return value, ""
-        assert self.setting.low is not None
-        assert self.setting.high is not None
+        assert self.setting.bounds.low is not None
+        assert self.setting.bounds.high is not None
         return value, tr(
             "Must lie between {low} and {high}.",
-            low=figure(self.setting.low, ",.10g"),
-            high=figure(self.setting.high, ",.10g"),
+            low=figure(self.setting.bounds.low, ",.10g"),
+            high=figure(self.setting.bounds.high, ",.10g"),
         )
 
     def _mark(self, fault: str) -> None:
@@ -312,7 +312,7 @@ class TextRow(SettingRow):
         super().restyle()
         self.row.setContentsMargins(theme.px(16), theme.px(12), theme.px(16), theme.px(14))
         self.row.setSpacing(theme.px(8))
-        lines = 1 if (self.setting.high or 0) <= ONE_LINE else 4
+        lines = 1 if (self.setting.bounds.high or 0) <= ONE_LINE else 4
         self.field.setFont(theme.font("row"))
         self.field.setFixedHeight(lines * theme.line_height("row") + theme.px(18))
 
@@ -329,7 +329,7 @@ class TextRow(SettingRow):
         self.field.blockSignals(False)
 
     def _typed(self) -> None:
-        if self.setting.high is not None and len(self.field.toPlainText()) > self.setting.high:
+        if self.setting.bounds.high is not None and len(self.field.toPlainText()) > self.setting.bounds.high:
             self.field.undo()
         self._rest.start()
 
@@ -363,6 +363,6 @@ def row_for(setting: Setting, automatic: float | None = None) -> SettingRow:
         return SwitchRow(setting)
     if setting.kind == "text":
         return TextRow(setting)
-    reach = (setting.high or 0) - (setting.low or 0)
-    aimable = setting.step is not None and reach / setting.step <= MAX_STEPS
+    reach = (setting.bounds.high or 0) - (setting.bounds.low or 0)
+    aimable = setting.bounds.step is not None and reach / setting.bounds.step <= MAX_STEPS
     return SliderRow(setting, automatic) if aimable else NumberRow(setting)

@@ -57,9 +57,10 @@ class WindowSettings(QObject):
     def resize_text(self, step: int | None) -> None:
         """Change the text size by `step` px; None restores the default."""
         size = description_of("text_px")
-        assert size.low is not None
-        assert size.high is not None
-        px = size.default if step is None else min(max(self.current.text_px + step, int(size.low)), int(size.high))
+        low, high = size.bounds.low, size.bounds.high
+        assert low is not None
+        assert high is not None
+        px = size.default if step is None else min(max(self.current.text_px + step, int(low)), int(high))
         self.set(text_px=px)
 
     # -------------------------------------------------------------- dialogs

@@ -203,7 +203,7 @@ def test_every_field_of_sampling_is_one_of_the_engines() -> None:
     for setting in fields_of_sampling():
         assert hasattr(SamplingConfig(), setting.name)
         assert setting.fault(None) is None
-        for bound in (setting.low, setting.high):
+        for bound in (setting.bounds.low, setting.bounds.high):
             assert bound is not None
             value = int(bound) if setting.kind == "whole" else bound
             SamplingConfig().changed({setting.name: value})
