@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.chat.answers.answer_choices import AnswerChoices
@@ -24,6 +25,16 @@ if TYPE_CHECKING:
     from app.settings import AppPaths, AppSettings
 
 
+@dataclass(frozen=True)
+class ChatFileAccess:
+    """Background access to the files of the chats. saves, reads: threads for the store. save_small: writes a small file
+    in the background."""
+
+    saves: Operations
+    reads: Operations
+    save_small: Callable[[str, Callable[[], object]], None]
+
+
 class Chats:
     """One for the window. Nothing is read before `setup.read` and `controller.start`."""
 
@@ -32,21 +43,20 @@ class Chats:
         places: AppPaths,
         settings: AppSettings,
         clients: Clients,
-        saves: Operations,
-        reads: Operations,
-        save_small: Callable[[str, Callable[[], object]], None],
+        files: ChatFileAccess,
         place_for: PlaceFor,
         engine_options_for: Choices,
         model: str = "",
     ) -> None:
-        """saves, reads: threads for the store. save_small: writes a small file in the background. engine_options_for:
-        the EngineConfig fields kept for a model. model: to load first; empty: the model in the settings."""
+        """engine_options_for: the EngineConfig fields kept for a model. model: to load first; empty: the model in the
+        settings."""
         engine = clients.engine
-        self.memory = ChatMemory(lambda: Store.rescue(places.chats_file), saves, reads)
+        self.memory = ChatMemory(lambda: Store.rescue(places.chats_file), files.saves, files.reads)
         choices = AnswerChoices(Personas(places.personas_file), Presets(places.presets_file), places.answers_file)
         policy = AnswerPolicy(settings, choices, place_for)
         switch = ModelSwitch(engine, settings, model or settings.model or STARTER, engine_options_for)
         self.controller = ChatController(engine, self.memory, policy, switch, clients.remote)
-        self.setup = AnswerSetup(self.controller, engine, self.memory, policy, ModeRates(places.rates_file), save_small)
+        rates = ModeRates(places.rates_file)
+        self.setup = AnswerSetup(self.controller, engine, self.memory, policy, rates, files.save_small)
         self.folders = ChatFolders(self.memory)
         self.titles = ChatTitles(engine, self.memory, self.controller)

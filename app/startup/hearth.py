@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
 
-from app.chat.chats import Chats
+from app.chat.chats import ChatFileAccess, Chats
 from app.chat.store.operations import Operations
 from app.clients.clients import Clients
 from app.desktop.crash_notes import LastRun
@@ -71,10 +71,8 @@ class Hearth(QObject):
         self.worker, self.engine, self.library = clients.worker, clients.engine, clients.library
         self.remote, self.monitor = clients.remote, clients.monitor
         self.choices = ModelChoices(places.choices_file)
-        chats = Chats(
-            places, settings, clients, self.saves, self.reads, self._save_small, book.place,
-            self.choices.engine_options, model or "",
-        )  # fmt: skip
+        files = ChatFileAccess(self.saves, self.reads, self._save_small)
+        chats = Chats(places, settings, clients, files, book.place, self.choices.engine_options, model or "")
         self.memory, self.controller, self.setup = chats.memory, chats.controller, chats.setup
         self.folders, self.titles = chats.folders, chats.titles
         self.servers = ServersController(self.library, self.controller, book, self._save_small)
