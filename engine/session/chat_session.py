@@ -15,7 +15,7 @@ from engine.errors import ContextOverflowError, DeviceFailedError, InvalidReques
 from engine.executor.adaptation import Adaptation
 from engine.job import Job
 from engine.model.transformer import Transformer
-from engine.session.generate import TokenEvent, generate
+from engine.session.generate import StopRules, TokenEvent, generate
 from engine.session.loaded_model import LoadedModel
 from engine.session.sampling import Sampler, make_sampler
 from engine.text.attached_texts import AttachedTexts, Portion
@@ -159,10 +159,8 @@ class ChatSession:
             prompt,
             make(sampling),
             self.model.tokenizer.stream(continues),
-            stop_token_ids=self.model.stop_token_ids,
-            stop_texts=sampling.stop,
-            max_tokens=sampling.max_tokens,
-            job=job,
+            StopRules(self.model.stop_token_ids, sampling.stop, sampling.max_tokens),
+            job,
         )
         try:
             with self.model.undisturbed():

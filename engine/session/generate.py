@@ -73,6 +73,15 @@ class TokenEvent:
     stats: GenerationStats = field(default_factory=GenerationStats)
 
 
+@dataclass(frozen=True)
+class StopRules:
+    """What ends an answer: a token, a text, or the number of tokens; None: only the context limits it."""
+
+    token_ids: frozenset[int] = frozenset()
+    texts: tuple[str, ...] = ()
+    max_tokens: int | None = None
+
+
 def prefill(
     model: Transformer,
     tokens: Sequence[int],
@@ -140,10 +149,7 @@ def generate(
     prompt: Sequence[int],
     sampler: Sampler,
     text_stream: TextStream,
-    *,
-    stop_token_ids: frozenset[int] = frozenset(),
-    stop_texts: tuple[str, ...] = (),
-    max_tokens: int | None = None,
+    stop: StopRules = StopRules(),
     job: Job = Job(),
 ) -> Iterator[TokenEvent]:
     """Yield the answer to `prompt` token by token; the last event has the finish reason and all statistics.
@@ -158,7 +164,7 @@ def generate(
     counters.reset_sums()
     started = time.perf_counter()
     room = cache.capacity - len(prompt)
-    limit = room if max_tokens is None else min(max_tokens, room)
+    limit = room if stop.max_tokens is None else min(stop.max_tokens, room)
 
     try:
         logits = prefill(model, prompt[cache.length :], cache, job)
@@ -171,7 +177,7 @@ def generate(
     counters.reset_sums()
 
     history = list(prompt)
-    scanner = StopScanner(stop_texts)
+    scanner = StopScanner(stop.texts)
     reason: FinishReason = "length"
     while stats.tokens < limit:
         if job.cancelled():
@@ -199,7 +205,7 @@ def generate(
             stats.ttft_s = now - started
         stats.decode_s = now - started - stats.ttft_s
         stats.total_s = now - started
-        if token in stop_token_ids:
+        if token in stop.token_ids:
             reason = "stop"
             break
         stats.tokens += 1

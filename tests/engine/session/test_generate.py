@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from engine.job import Job
 from engine.session import generate as main_path
-from engine.session.generate import StopScanner, TokenEvent, generate, prefill
+from engine.session.generate import StopRules, StopScanner, TokenEvent, generate, prefill
 
 V = 64
 
@@ -78,9 +78,9 @@ def greedy(logits: np.ndarray, history: Sequence[int]) -> int:
     return int(logits.argmax())
 
 
-def run(prompt: Sequence[int], cache: FakeCache | None = None, **options: object) -> list[TokenEvent]:
+def run(prompt: Sequence[int], cache: FakeCache | None = None, job: Job = Job(), **stop: Any) -> list[TokenEvent]:
     model, cache = FakeModel(), cache or FakeCache()
-    return list(generate(model, cache, prompt, greedy, Letters(), **options))  # type: ignore[arg-type]
+    return list(generate(model, cache, prompt, greedy, Letters(), StopRules(**stop), job))  # type: ignore[arg-type]
 
 
 def tokens(events: list[TokenEvent]) -> list[int]:
@@ -96,7 +96,7 @@ def test_the_answer_continues_the_prompt_and_ends_at_the_limit() -> None:
 
 
 def test_a_stop_token_ends_the_answer_and_is_not_part_of_it() -> None:
-    events = run([1, 2], stop_token_ids=frozenset({13}))
+    events = run([1, 2], token_ids=frozenset({13}))
     assert tokens(events) == [3, 5, 8]
     assert events[-1].finish_reason == "stop"
     assert events[-1].stats.tokens == 3
@@ -118,7 +118,7 @@ def test_a_token_limit_below_the_room_is_no_full_context() -> None:
 def test_what_the_cache_holds_is_not_computed_again() -> None:
     model, cache = FakeModel(), FakeCache()
     cache.tokens = [1, 2, 3]
-    events = list(generate(model, cache, [1, 2, 3, 4], greedy, Letters(), max_tokens=2))  # type: ignore[arg-type]
+    events = list(generate(model, cache, [1, 2, 3, 4], greedy, Letters(), StopRules(max_tokens=2)))  # type: ignore[arg-type]
     assert model.pieces[0] == 1
     assert tokens(events) == [7, 11]
     assert events[-1].stats.reused_tokens == 3
@@ -171,12 +171,12 @@ class Border(FakeModel):
 def test_a_border_beyond_which_the_cache_is_of_no_use() -> None:
     plain = [event.token_id for event in run([1, 1, 1], max_tokens=6)]
     model, cache = Border(), FakeCache()
-    events = list(generate(model, cache, [1, 1, 1], greedy, Letters(), max_tokens=6))  # type: ignore[arg-type]
+    events = list(generate(model, cache, [1, 1, 1], greedy, Letters(), StopRules(max_tokens=6)))  # type: ignore[arg-type]
     assert [event.token_id for event in events] == plain
     assert model.pieces == [3, 1, 1, 6, 1, 1]  # the sixth token: all of them once more
     assert events[-1].stats.decode_steps == 4
 
-    again = list(generate(model, cache, [1, 1, 1, 2], greedy, Letters(), max_tokens=1))  # type: ignore[arg-type]
+    again = list(generate(model, cache, [1, 1, 1, 2], greedy, Letters(), StopRules(max_tokens=1)))  # type: ignore[arg-type]
     assert again[-1].stats.reused_tokens == 0
     assert model.pieces[-1] == 4
 
@@ -211,7 +211,7 @@ def test_stop_is_heard_between_the_layers_of_a_piece() -> None:
 
 
 def test_a_stop_text_over_several_tokens_is_cut_off() -> None:
-    events = run([1, 2], stop_texts=("IN",))  # D F I N V
+    events = run([1, 2], texts=("IN",))  # D F I N V
     assert "".join(event.text for event in events) == "DF"
     assert events[-1].finish_reason == "stop"
 
@@ -245,21 +245,21 @@ class HalfLetters(Letters):
     ("options", "text", "reason"),
     [
         ({"max_tokens": 4}, "DFIN", "length"),
-        ({"stop_token_ids": frozenset({21})}, "DFIN", "stop"),
-        ({"max_tokens": 4, "stop_texts": ("IX",)}, "DFIN", "length"),  # the I was held back for it
-        ({"max_tokens": 4, "stop_texts": ("IN",)}, "DF", "length"),
+        ({"token_ids": frozenset({21})}, "DFIN", "stop"),
+        ({"max_tokens": 4, "texts": ("IX",)}, "DFIN", "length"),  # the I was held back for it
+        ({"max_tokens": 4, "texts": ("IN",)}, "DF", "length"),
     ],
 )
 def test_what_the_stream_still_holds_comes_with_the_end(options: dict[str, Any], text: str, reason: str) -> None:
     model, cache = FakeModel(), FakeCache()
-    events = list(generate(model, cache, [1, 2], greedy, HalfLetters(), **options))  # type: ignore[arg-type]
+    events = list(generate(model, cache, [1, 2], greedy, HalfLetters(), StopRules(**options)))  # type: ignore[arg-type]
     assert "".join(event.text for event in events) == text
     assert events[-1].finish_reason == reason
 
 
 def test_an_interrupted_answer_keeps_the_text_that_was_held_back() -> None:
     calls = itertools.count()
-    events = run([1, 2], job=Job(lambda: next(calls) >= 4), stop_texts=("IX",))
+    events = run([1, 2], job=Job(lambda: next(calls) >= 4), texts=("IX",))
     assert "".join(event.text for event in events) == "DFI"
 
 
@@ -274,7 +274,7 @@ def test_the_figures_are_those_of_a_clock(monkeypatch: pytest.MonkeyPatch) -> No
     model, cache = Ticking(), FakeCache()
     cache.tokens = [1]
     model.executor.counters.reset_sums = lambda: resets.append(len(cache.tokens))
-    events = list(generate(model, cache, [1, 1, 1, 1, 1], greedy, Letters(), max_tokens=4))  # type: ignore[arg-type]
+    events = list(generate(model, cache, [1, 1, 1, 1, 1], greedy, Letters(), StopRules(max_tokens=4)))  # type: ignore[arg-type]
     stats = events[-1].stats
     assert (stats.prefill_s, stats.ttft_s, stats.decode_s, stats.total_s) == (4.0, 4.0, 3.0, 7.0)
     assert (stats.prefill_tok_s, stats.decode_tok_s) == (1.0, 1.0)

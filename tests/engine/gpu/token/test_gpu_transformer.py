@@ -19,7 +19,7 @@ from engine.gpu.weights.cache import GpuCache
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
-from engine.session.generate import decode_one_token, generate, prefill
+from engine.session.generate import StopRules, decode_one_token, generate, prefill
 from engine.session.sampling import make_sampler
 from native_kernels.backend import F32, I64
 from native_kernels.cuda.gpu import Gpu
@@ -88,7 +88,7 @@ def test_an_answer_says_what_the_gpu_computed(both: tuple[GpuTransformer, OnGpu]
             return ""
 
     sampler = make_sampler(SamplingConfig(temperature=0.0))
-    *_, last = generate(model, ours.cache(), TOKENS.tolist(), sampler, Stream(), max_tokens=6)  # type: ignore[arg-type]
+    *_, last = generate(model, ours.cache(), TOKENS.tolist(), sampler, Stream(), StopRules(max_tokens=6))  # type: ignore[arg-type]
     assert last.stats.gpu_neuron_load is not None
     assert 0 < last.stats.gpu_neuron_load < 1
     assert last.stats.tokens == 6
