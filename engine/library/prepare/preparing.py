@@ -10,7 +10,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -51,6 +51,18 @@ _WORK: dict[PrepareStage, str] = {
 Report = Callable[[str, int, int, float | None], None]  # stage, done, total, seconds left of all stages
 
 
+def _report_nothing(stage: str, done: int, total: int, eta_s: float | None) -> None:
+    """Drop a report."""
+
+
+@dataclass(frozen=True)
+class PrepareJob:
+    """A cancel check and where preparing reports. The default is never cancelled and reports nowhere."""
+
+    report: Report = _report_nothing
+    cancelled: Callable[[], bool] = never
+
+
 class ModelStore(Protocol):
     """What is needed of the library in engine/library/owned/installed.py."""
 
@@ -74,8 +86,7 @@ def prepare(
     library: ModelStore,
     model: str,
     predictors: str = "train",
-    report: Report = lambda stage, done, total, eta_s: None,
-    cancelled: Callable[[], bool] = never,
+    job: PrepareJob = PrepareJob(),
     *,
     engine: EngineConfig | None = None,
     sparsity: Sparsity | None = None,
@@ -86,8 +97,8 @@ def prepare(
 
     predictors: "train", or "sign" for those that need no training, to be trained while idle (`pending_training`).
     engine: how the model will be run. jobs: where the stages run; None: a separate process, ended afterwards. Units:
-    report receives the stage's own units, and the seconds left of all stages. Raises: LibraryError if another model is
-    being prepared, or this one is missing or broken; the jobs' errors; Cancelled, within a second in a separate
+    job.report receives the stage's own units, and the seconds left of all stages. Raises: LibraryError if another model
+    is being prepared, or this one is missing or broken; the jobs' errors; Cancelled, within a second in a separate
     process. After any of these, the same call continues.
     """
     if predictors not in PREDICTORS:
@@ -100,7 +111,7 @@ def prepare(
         seen = outlook(installed, chosen, read_state(model), engine, sparsity, amounts)
         running = jobs or StageProcess()
         try:
-            run = _Run(library, seen, engine or EngineConfig(), report, cancelled, running)
+            run = _Run(library, seen, engine or EngineConfig(), job, running)
             steps = run.all_stages()
         finally:
             if jobs is None:
@@ -164,16 +175,14 @@ class _Run:
         library: ModelStore,
         seen: Outlook,
         engine: EngineConfig,
-        report: Report,
-        cancelled: Callable[[], bool],
+        job: PrepareJob,
         jobs: Jobs,
     ) -> None:
         self._library = library
         self._seen = seen
         self._model = seen.model
         self._engine = engine
-        self._report = report
-        self._cancelled = cancelled
+        self._job = job
         self._jobs = jobs
         self._begun = "" if seen.state is None else seen.state.stage  # part of that stage is done
         self._left = {step.stage: step.eta_s or 0.0 for step in seen.plan.steps}
@@ -190,7 +199,7 @@ class _Run:
         """Run all stages; return them with their seconds. Raises: the jobs' errors, Cancelled."""
         steps = []
         for step in self._seen.plan.steps:
-            if self._cancelled():
+            if self._job.cancelled():
                 raise Cancelled
             keep_state(replace(self._state, stage=step.stage))
             started = time.monotonic()
@@ -253,12 +262,12 @@ class _Run:
 
         def hear(name: str, done: int, total: int) -> None:
             if name == _WORK[stage]:
-                self._report(stage, done, total, pace.left(done, total))
+                self._job.report(stage, done, total, pace.left(done, total))
             else:
-                self._report(stage, 0, max(1, total), pace.left(0, 1))
+                self._job.report(stage, 0, max(1, total), pace.left(0, 1))
 
-        self._report(stage, 0, 1, pace.left(0, 1))
-        self._jobs.run(stage, arguments, hear, self._cancelled)
+        self._job.report(stage, 0, 1, pace.left(0, 1))
+        self._jobs.run(stage, arguments, hear, self._job.cancelled)
         if self._begun != stage:
             keep_pace(self._seen.machine, self._seen.pace_name(stage), self._seen.work(stage) / pace.elapsed_s)
 

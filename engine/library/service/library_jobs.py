@@ -245,13 +245,13 @@ def _prepare_plan(services: Services, given: Values, job: LibraryContext) -> Val
 
 
 def _prepare(services: Services, given: Values, job: LibraryContext) -> Values:
-    from engine.library.prepare.preparing import prepare
+    from engine.library.prepare.preparing import PrepareJob, prepare
 
     model = given["model"]
     services.training.hold()
     try:
         installed, done = prepare(
-            services.library, model, given.get("predictors", "train"), job.report, job.cancelled,
+            services.library, model, given.get("predictors", "train"), PrepareJob(job.report, job.cancelled),
             sparsity=services.sparsity_of(model),
         )  # fmt: skip
     finally:

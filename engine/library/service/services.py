@@ -111,9 +111,9 @@ class Services:
         return pending_training(self.library)
 
     def _train(self, model: str, cancelled: Callable[[], bool]) -> None:
-        from engine.library.prepare.preparing import prepare
+        from engine.library.prepare.preparing import PrepareJob, prepare
 
-        prepare(self.library, model, "train", cancelled=cancelled, sparsity=self.sparsity_of(model))
+        prepare(self.library, model, "train", PrepareJob(cancelled=cancelled), sparsity=self.sparsity_of(model))
         self.prepared(self.library.get(model))
 
     def prepared(self, model: InstalledModel) -> None:

@@ -39,6 +39,7 @@ from engine.job import Job
 from engine.library.prepare import preparing
 from engine.library.prepare.prepare_gains import Gains
 from engine.library.prepare.prepare_state import PrepareState, forget_state, keep_state, only_one, read_pace, read_state
+from engine.library.prepare.preparing import PrepareJob
 from engine.library.records import InstalledModel, PreparePlan
 from engine.model.model_files import open_model
 from engine.session.loaded_model import LoadedModel
@@ -119,7 +120,7 @@ def done(plan: PreparePlan) -> list[str]:
 
 def test_every_stage_in_order_and_then_nothing(shelf: OneModel, everything: EngineConfig, truly_trained: None) -> None:
     jobs, told = Recorded(), []
-    model, plan = run(shelf, everything, jobs=jobs, report=lambda *said: told.append(said))
+    model, plan = run(shelf, everything, jobs=jobs, job=PrepareJob(lambda *said: told.append(said)))
     assert jobs.names == done(plan) == STAGES
     bundle = Path(model.prepared)
     assert bundle == shelf.prepared_folder(ID)

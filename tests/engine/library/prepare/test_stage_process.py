@@ -21,6 +21,7 @@ from engine.config import EngineConfig
 from engine.errors import Cancelled, EngineError, EngineProcessError, ModelNotFoundError
 from engine.library.prepare import prepare_gains, preparing
 from engine.library.prepare.prepare_state import read_state
+from engine.library.prepare.preparing import PrepareJob
 from engine.library.prepare.stage_process import Jobs, StageProcess
 from engine.library.records import PreparePlan
 from engine.model.model_files import open_model
@@ -58,8 +59,8 @@ shelf = OneModel(installed(Path({model!r}), activation="relu"), Path({folder!r})
 with StageProcess() as jobs:
     def report(stage, done, total, eta_s):
         print(stage, done, total, jobs.pid or 0, flush=True)
-    preparing.prepare(shelf, {id!r}, "sign", report, engine=EngineConfig(**{engine!r}), sparsity=RARELY,
-                      amounts=SMALL, jobs=jobs)
+    preparing.prepare(shelf, {id!r}, "sign", preparing.PrepareJob(report), engine=EngineConfig(**{engine!r}),
+                      sparsity=RARELY, amounts=SMALL, jobs=jobs)
 """
 
 
@@ -101,7 +102,13 @@ def is_whole(shelf: OneModel) -> None:
 def test_all_stages_in_a_process_of_its_own(shelf: OneModel, everything: EngineConfig) -> None:
     told: list[tuple[Any, ...]] = []
     made, plan = preparing.prepare(
-        shelf, ID, "sign", lambda *said: told.append(said), engine=everything, sparsity=RARELY, amounts=SMALL
+        shelf,
+        ID,
+        "sign",
+        PrepareJob(lambda *said: told.append(said)),
+        engine=everything,
+        sparsity=RARELY,
+        amounts=SMALL,
     )
     assert [step.stage for step in plan.steps] == STAGES
     assert made == shelf.model
@@ -127,7 +134,7 @@ def test_a_stage_whose_process_is_killed_goes_on(shelf: OneModel, everything: En
 
     try:
         with StageProcess() as jobs:
-            prepare(shelf, everything, jobs, report=kill)
+            prepare(shelf, everything, jobs, job=PrepareJob(kill))
     except EngineProcessError as error:
         assert "signal 9" in error.message  # noqa: PT017 - solving may be quicker than the signal
         state = read_state(ID)
@@ -148,7 +155,7 @@ def test_a_stage_is_stopped(shelf: OneModel, everything: EngineConfig, stage: st
             wanted.append(True)
 
     with StageProcess() as jobs, pytest.raises(Cancelled):
-        prepare(shelf, everything, jobs, report=hear, cancelled=lambda: bool(wanted))
+        prepare(shelf, everything, jobs, job=PrepareJob(hear, lambda: bool(wanted)))
     prepare(shelf, everything, Recorded())
     is_whole(shelf)
 
