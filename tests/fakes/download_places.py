@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,8 @@ import pytest
 from engine.library.hub.download import RetryPolicy
 from engine.library.hub.downloads import Downloads
 from engine.library.hub.hub import Hub
-from engine.library.records import Download, InstalledFile, InstalledModel
+from engine.library.owned.stored_models import StoredModel
+from engine.library.records import Download, InstalledModel
 
 DATA = random.Random(7).randbytes(40 << 20)
 SMALL = DATA[: 3 << 20]
@@ -42,18 +43,17 @@ class PlainShelf:
     def id_for(self, repo: str, variant: str = "") -> str:
         return f"{repo}-{variant}" if variant else repo
 
-    def register(
-        self, id: str, *, name: str, folder: Path, files: Sequence[InstalledFile], **about: Any
-    ) -> InstalledModel:
-        for file in files:
+    def register(self, model: StoredModel) -> InstalledModel:
+        folder = Path(model.folder)
+        for file in model.files:
             assert (folder / file.name).stat().st_size == file.n_bytes
-        path = str(folder / about.pop("path")) if about.get("path") else str(folder)
-        about.pop("path", None)
-        n_bytes = sum(file.n_bytes for file in files)
-        self.listed[id] = InstalledModel(
-            id=id, name=name, folder=str(folder), path=path, files=tuple(files), n_bytes=n_bytes, state="ready", **about
-        )
-        return self.listed[id]
+        self.listed[model.id] = InstalledModel(
+            id=model.id, name=model.name, folder=model.folder, path=str(folder / model.path), files=model.files,
+            n_bytes=model.n_bytes, state="ready", origin=model.origin, owned=model.owned, repo=model.repo,
+            revision=model.revision, catalogue_id=model.catalogue_id, activation=model.activation,
+            template=model.template, licence=model.licence, kind=model.kind,
+        )  # fmt: skip
+        return self.listed[model.id]
 
 
 def downloads_in(folder: Path, **more: Any) -> tuple[Downloads, PlainShelf]:

@@ -46,6 +46,7 @@ from engine.library.hub.remote_shape import check_readable
 from engine.library.hub.variants import PREDICTOR_FOLDER, is_pickled, matching, variants_of
 from engine.library.owned import disk_space
 from engine.library.owned.long_paths import spelled
+from engine.library.owned.stored_models import StoredModel
 from engine.library.records import HubFile, InstalledFile, InstalledModel, Variant
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class Resolved:
 @dataclass(frozen=True)
 class JobCallbacks:
     """Callbacks of a job: the file and its activity, the model's bytes that count, bytes received, why nothing arrives
-    (None: it continues), a verified file.
+    (None: it continues), a verified file; and the bytes that other downloads have yet to write to the same disk.
     """
 
     doing: Callable[[str, str], None]  # "downloading" or "checking", file
@@ -79,6 +80,7 @@ class JobCallbacks:
     came: Callable[[int], None]
     waiting: Callable[[str, HubError | None], None]
     proven: Callable[[RemoteFile], None] = lambda file: None
+    others: Callable[[], int] = lambda: 0
 
 
 def resolve(hub: Hub, wanted: DownloadRequest) -> Resolved:
@@ -112,12 +114,10 @@ class DownloadJob:
     """The download of one model. run() can be repeated after any failure, also by another process."""
 
     def __init__(self, wanted: DownloadRequest, resolved: Resolved | None, hub: Hub, store: ModelStore, staging: Path,
-                 retry_policy: RetryPolicy, stop: Stop, telling: JobCallbacks,
-                 others: Callable[[], int] = lambda: 0) -> None:  # fmt: skip
-        """others: bytes that other downloads have yet to write to the same disk."""
+                 retry_policy: RetryPolicy, stop: Stop, telling: JobCallbacks) -> None:  # fmt: skip
         self.wanted, self.resolved = wanted, resolved
         self._hub, self._store, self._staging = hub, store, staging
-        self._patience, self._stop, self._telling, self._others = retry_policy, stop, telling, others
+        self._patience, self._stop, self._telling = retry_policy, stop, telling
         self._counts: dict[str, int] = {}  # key -> bytes that count
         self._proven: dict[str, Path] = {}  # key -> path
 
@@ -139,9 +139,9 @@ class DownloadJob:
                 self._telling.doing("downloading", "")
                 self._count_existing(self.resolved)
                 self._check_readable(self.resolved)
-                disk_space.check_free_space(self._staging, self.resolved.n_bytes - self._sum(), self._others())
+                disk_space.check_free_space(self._staging, self.resolved.n_bytes - self._sum(), self._telling.others())
                 if self._staging.parent.parent != spelled(self._store.folder):  # models have been moved since
-                    disk_space.check_free_space(self._store.folder, self.resolved.n_bytes, self._others())
+                    disk_space.check_free_space(self._store.folder, self.resolved.n_bytes, self._telling.others())
                 for file in self.resolved.files:
                     self._one(file)
                 model = self._put(self.resolved)
@@ -241,13 +241,14 @@ class DownloadJob:
             installed.append(InstalledFile(file.place, file.n_bytes, sha256))
         wanted = self.wanted
         try:
-            return self._store.register(
-                wanted.model, name=wanted.name, folder=self._store.folder_for(wanted.model), files=installed,
+            model = StoredModel(
+                wanted.model, wanted.name, str(self._store.folder_for(wanted.model)), tuple(installed),
                 path=next((f.place for f in resolved.files if f.place.lower().endswith(".gguf")), ""),
-                origin="download", owned=True, repo=wanted.repo, revision=resolved.revision,
-                catalogue_id=wanted.catalogue_id, activation=wanted.activation, template=wanted.template,
-                licence=wanted.licence or resolved.licence, kind=wanted.kind,
+                repo=wanted.repo, revision=resolved.revision, catalogue_id=wanted.catalogue_id,
+                activation=wanted.activation, template=wanted.template, licence=wanted.licence or resolved.licence,
+                kind="chat" if wanted.kind == "chat" else "base" if wanted.kind == "base" else "",
             )  # fmt: skip
+            return self._store.register(model)
         except EngineError as error:
             self._take_back(resolved)
             if isinstance(error, NO_MODEL):  # these very bytes will never be one

@@ -13,7 +13,8 @@ from typing import Protocol
 from engine.errors import InvalidRequestError
 from engine.library.hub.hub_names import parse_repository
 from engine.library.hub.variants import PREDICTOR_FOLDER
-from engine.library.records import CatalogueEntry, InstalledFile, InstalledModel, ModelKind, Origin
+from engine.library.owned.stored_models import StoredModel
+from engine.library.records import CatalogueEntry, InstalledModel
 
 
 class ModelStore(Protocol):
@@ -23,10 +24,7 @@ class ModelStore(Protocol):
     def folder(self) -> Path: ...
     def folder_for(self, id: str) -> Path: ...
     def id_for(self, repo: str, variant: str = "") -> str: ...
-    def register(self, id: str, *, name: str, folder: Path, files: Sequence[InstalledFile], path: str = "",
-                 origin: Origin = "download", owned: bool = True, repo: str = "", revision: str = "",
-                 catalogue_id: str = "", activation: str = "", template: str = "", licence: str = "",
-                 kind: ModelKind | str = "") -> InstalledModel: ...  # fmt: skip
+    def register(self, model: StoredModel) -> InstalledModel: ...
 
 
 @dataclass(frozen=True)

@@ -236,7 +236,7 @@ class Downloads:
         """Run a download. before: the thread of the previous run, which may still be ending."""
         job = DownloadJob(
             entry.kept.wanted, entry.kept.resolved, self._hub, self._library, Path(entry.kept.staging),
-            self._patience, stop, self._telling(entry, stop), lambda: self._to_write(entry),
+            self._patience, stop, self._telling(entry, stop),
         )  # fmt: skip
         try:
             while before is not None and before.is_alive():
@@ -299,7 +299,7 @@ class Downloads:
                     entry.file = file or entry.file
                     self._show(entry, "downloading" if error is None else "waiting", error)
 
-        return JobCallbacks(doing, done, came, waiting)
+        return JobCallbacks(doing, done, came, waiting, others=lambda: self._to_write(entry))
 
     def _show(self, entry: Entry, state: DownloadState, error: EngineError | None = None) -> None:
         """Report an intermediate state, which is not worth writing to the disk."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +28,7 @@ from engine.library.owned.owned_files import PREPARED, drop_stale
 from engine.library.owned.states import STARTER_ID as STARTER_ID
 from engine.library.owned.states import file_problem, installed, starter
 from engine.library.owned.stored_models import Remarks, StoredModel, as_line, as_part, checked_id, file_below
-from engine.library.records import ELSEWHERE, InstalledFile, InstalledModel, ModelKind, Origin
+from engine.library.records import ELSEWHERE, InstalledFile, InstalledModel
 
 log = logging.getLogger(__name__)
 
@@ -165,41 +165,21 @@ class Library:
 
     # ------------------------------------------------------------------ taking in
 
-    def register(
-        self,
-        id: str,
-        *,
-        name: str,
-        folder: Path,
-        files: Sequence[InstalledFile],
-        path: str = "",
-        origin: Origin = "download",
-        owned: bool = True,
-        repo: str = "",
-        revision: str = "",
-        catalogue_id: str = "",
-        activation: str = "",
-        template: str = "",
-        licence: str = "",
-        kind: ModelKind | str = "",
-    ) -> InstalledModel:
-        """Add a model whose files are in `folder` to the list; it replaces one with the same id.
+    def register(self, model: StoredModel) -> InstalledModel:
+        """Add a model whose files are in its folder to the list; it replaces one with the same id.
 
-        path: the file to open, below the folder; empty: the folder itself. owned: the files now belong to Hearth and
-        are deleted with the model; the folder is then `<owner>/<name>` of a models folder. Raises: LibraryError if a
-        file is missing or has another size, ModelFormatError and UnsupportedModelError if Hearth cannot read it.
+        owned: the files now belong to Hearth and are deleted with the model; the folder is then `<owner>/<name>` of a
+        models folder. Raises: LibraryError if a file is missing or has another size, ModelFormatError and
+        UnsupportedModelError if Hearth cannot read it.
         """
-        folder = spelled(Path(os.path.abspath(folder)))
-        model = StoredModel(
-            checked_id(id), name, str(folder), tuple(files), owned, origin, path, repo, revision, catalogue_id,
-            activation, template, licence, kind if kind in ("chat", "base") else "", _now(),
-        )  # fmt: skip
+        folder = spelled(Path(os.path.abspath(model.folder)))
+        model = replace(model, id=checked_id(model.id), folder=str(folder), added=_now())
         model.check()
-        if owned and f"{folder.parent.name}/{folder.name}" != id:
-            raise LibraryError(f"{folder} is not where {id} belongs.", "Put its files where folder_for says.")
+        if model.owned and f"{folder.parent.name}/{folder.name}" != model.id:
+            raise LibraryError(f"{folder} is not where {model.id} belongs.", "Put its files where folder_for says.")
         if problem := file_problem(model, folder):
             raise LibraryError(f"{model.name} cannot be listed. {problem}", "Download it again.")
-        survey(file_below(folder, path) if path else folder, activation)
+        survey(file_below(folder, model.path) if model.path else folder, model.activation)
         return self._list(model)
 
     def _list(self, model: StoredModel) -> InstalledModel:

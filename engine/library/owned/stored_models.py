@@ -66,8 +66,8 @@ class StoredModel:
     name: str
     folder: str
     files: tuple[InstalledFile, ...]
-    owned: bool
-    origin: Origin
+    owned: bool = True
+    origin: Origin = "download"
     path: str = ""
     repo: str = ""
     revision: str = ""

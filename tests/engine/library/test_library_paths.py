@@ -12,7 +12,7 @@ from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.library.owned.installed import STARTER_ID, Library
 from engine.library.owned.long_paths import spelled, windows_spelling
-from engine.library.owned.stored_models import as_part, is_file_name, is_id, is_part
+from engine.library.owned.stored_models import StoredModel, as_part, is_file_name, is_id, is_part
 from engine.library.records import InstalledFile, from_json, to_json
 
 ODD = {
@@ -61,7 +61,7 @@ def test_models_folder_with_any_name(odd: Path, tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     shutil.copy(gguf, folder)
     file = InstalledFile("a.gguf", gguf.stat().st_size, "")
-    library.register("maker/tiny", name="T", folder=folder, files=[file], path="a.gguf")
+    library.register(StoredModel("maker/tiny", "T", str(folder), (file,), path="a.gguf"))
     again = Library(odd / "models")
     assert sound(again, copied.id)
     assert sound(again, "maker/tiny")

@@ -13,6 +13,7 @@ from samples.tiny_model import make_tiny_gguf, make_tiny_model
 from engine.errors import ModelNotFoundError
 from engine.library.owned.hub_cache import cache_folder, cached_models
 from engine.library.owned.installed import STARTER_ID, Library
+from engine.library.owned.stored_models import StoredModel
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -179,7 +180,7 @@ def test_what_was_downloaded_goes_before_what_lies_in_the_cache(library: Library
     folder = library.folder_for("maker/tiny")
     shutil.copytree(tmp_path / "source", folder)
     told = [InstalledFile(name, path.stat().st_size, "") for name, path in files.items()]
-    library.register("maker/tiny", name="Tiny", folder=folder, files=told)
+    library.register(StoredModel("maker/tiny", "Tiny", str(folder), tuple(told)))
     assert ids(library) == ["maker/tiny"]
 
 

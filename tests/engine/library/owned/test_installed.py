@@ -24,6 +24,7 @@ from engine.errors import (
 from engine.job import Job
 from engine.library.owned.installed import STARTER_ID, Library
 from engine.library.owned.library_file import RECEIPT
+from engine.library.owned.stored_models import StoredModel
 from engine.library.records import InstalledFile
 
 
@@ -43,7 +44,7 @@ def put(library: Library, source: Path, id: str = "maker/tiny", **more: object) 
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(source, folder / source.name)
     files = [InstalledFile(source.name, source.stat().st_size, sha256(source))]
-    library.register(id, name="Tiny", folder=folder, files=files, path=source.name, **more)  # type: ignore[arg-type]
+    library.register(StoredModel(id, "Tiny", str(folder), tuple(files), path=source.name, **more))  # type: ignore[arg-type]
     return folder
 
 
@@ -160,15 +161,15 @@ def test_what_is_registered_must_be_there_and_readable(library: Library, tiny_gg
     folder = library.folder_for("maker/tiny")
     file = InstalledFile("tiny.gguf", tiny_gguf.stat().st_size, "")
     with pytest.raises(LibraryError, match="is not there"):
-        library.register("maker/tiny", name="T", folder=folder, files=[file])
+        library.register(StoredModel("maker/tiny", "T", str(folder), (file,)))
     folder.mkdir(parents=True)
     (folder / "tiny.gguf").write_bytes(b"no model" * 100)
     with pytest.raises(LibraryError, match="bytes; it had"):
-        library.register("maker/tiny", name="T", folder=folder, files=[file])
+        library.register(StoredModel("maker/tiny", "T", str(folder), (file,)))
     with pytest.raises(ModelFormatError):
-        library.register("maker/tiny", name="T", folder=folder, files=[replace(file, n_bytes=800)])
+        library.register(StoredModel("maker/tiny", "T", str(folder), (replace(file, n_bytes=800),)))
     with pytest.raises(LibraryError, match="is not where"):
-        library.register("maker/tiny", name="T", folder=tiny_gguf.parent, files=[file], path="tiny.gguf")
+        library.register(StoredModel("maker/tiny", "T", str(tiny_gguf.parent), (file,), path="tiny.gguf"))
     assert ids(library) == [STARTER_ID]
 
 

@@ -23,6 +23,7 @@ from engine.library.owned import moving
 from engine.library.owned.imports import file_hash
 from engine.library.owned.installed import STARTER_ID, Library
 from engine.library.owned.library_file import LibraryFile
+from engine.library.owned.stored_models import StoredModel
 from engine.library.records import InstalledFile
 
 KILLED = Path(__file__).parents[3] / "support" / "killed_moves.py"
@@ -40,7 +41,7 @@ def fill(library: Library, mine: Path) -> None:
         InstalledFile(name, (folder / name).stat().st_size, file_hash(folder / name, lambda done: None, lambda: False))
         for name in ("tiny.gguf", "deep/more.json")
     ]
-    library.register("maker/tiny", name="Tiny", folder=folder, files=files, path="tiny.gguf")
+    library.register(StoredModel("maker/tiny", "Tiny", str(folder), tuple(files), path="tiny.gguf"))
     (folder / "notes.txt").write_text("mine")
     library.add(make_tiny_model(mine / "hf"), copy=True, name="Copied")
     model = library.add(gguf, name="In place")
