@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from app.chat.conversation import Attachment
+from app.chat.store.conversation import Attachment
 from app.text.markdown_blocks import displayable
 from app.translation import figure, tr
 from engine.service.protocol import CountResult
@@ -148,18 +148,6 @@ def _bounded(attachment: Attachment) -> Attachment:
 
 
 # ------------------------------------------------------------------ what is sent
-
-
-def content_of(text: str, attachments: Sequence[Attachment]) -> str:
-    """Return a message as the model reads it: each attached text framed by its name, then the user's text."""
-    parts = [f"[{label(a)}]\n{a.text}\n[End of {a.name}]" for a in attachments]
-    return "\n\n".join([*parts, text] if text.strip() else parts)
-
-
-def label(attachment: Attachment) -> str:
-    """Return an attachment's name, with a PDF's number of pages."""
-    pages = f", {attachment.n_pages} page{'' if attachment.n_pages == 1 else 's'}" if attachment.n_pages else ""
-    return f"{attachment.name}{pages}"
 
 
 def cut(attachment: Attachment, chars: int, kept_tokens: int, tokens: int) -> Attachment:

@@ -12,7 +12,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from app.chat.chat_memory import ChatMemory
-from app.chat.conversation import Conversation
+from app.chat.store.conversation import Conversation
 
 
 class ChatChoices(QObject):

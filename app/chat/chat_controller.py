@@ -15,11 +15,11 @@ from app.chat.answers.answer_settings import AnswerSettings
 from app.chat.chat_choices import ChatChoices
 from app.chat.chat_status import status_at, status_here
 from app.chat.chat_turns import STILL_ANSWERING, ChatTurns, versions_of
-from app.chat.conversation import Attachment, Conversation, Message, MessageState, Unsent, title_from
 from app.chat.engine_failures import EngineFailures
 from app.chat.engine_settings import EngineSettings
 from app.chat.next_message import NextMessage
 from app.chat.open_chat import OpenChat
+from app.chat.store.conversation import Attachment, Conversation, Message, MessageState, Unsent, title_from
 from app.chat.unsent_requests import UnsentRequests
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.servers import CHOICE, Place

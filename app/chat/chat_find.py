@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from app.chat.answers.thinking import split
-from app.chat.conversation import Message, Role
+from app.chat.store.conversation import Message, Role
 from app.text.plain_text import answer_pieces, fold, own_pieces
+from app.text.thinking import split
 
 
 class Match(NamedTuple):

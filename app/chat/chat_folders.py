@@ -12,7 +12,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, QSignalBlocker, Signal
 
 from app.chat.chat_memory import ChatMemory
-from app.chat.conversation import BinnedChat, Conversation
+from app.chat.store.conversation import BinnedChat, Conversation
 from app.translation import figure, tr, tr_n
 from app.user_messages import UserMessage, describe
 

@@ -17,7 +17,8 @@ from typing import Any
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.chat.chat_search import ChatSearch
-from app.chat.conversation import (
+from app.chat.store.chat_files import read_json, write_json, write_markdown, write_markdown_folder
+from app.chat.store.conversation import (
     BinnedChat,
     Conversation,
     Message,
@@ -31,7 +32,6 @@ from app.chat.conversation import (
     put_in,
     take_out,
 )
-from app.chat.store.chat_files import read_json, write_json, write_markdown, write_markdown_folder
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
 from app.errors import RescueReport, StoreError

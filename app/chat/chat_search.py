@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QObject, QTimer
 
-from app.chat.conversation import SearchHit
+from app.chat.store.conversation import SearchHit
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from app.chat.conversation import Message
+from app.chat.store.conversation import Message
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.servers import Place
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, QTimer
 
 from app.chat.chat_memory import ChatMemory
-from app.chat.conversation import TITLE_LENGTH, Message, MessageState, Role, title_from
+from app.chat.store.conversation import TITLE_LENGTH, Message, MessageState, Role, title_from
 from app.clients.engine_client import EngineClient
 from engine.service import protocol
 

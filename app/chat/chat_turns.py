@@ -15,12 +15,12 @@ from PySide6.QtCore import QObject, Signal
 
 from app.chat.answers.answer_queue import Answer, AnswerQueue
 from app.chat.answers.answer_settings import AnswerSettings, request_for
-from app.chat.answers.thinking import ThoughtClock
 from app.chat.chat_memory import ChatMemory
-from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, branch, siblings
 from app.chat.message_action import MessageAction, can_continue
+from app.chat.store.conversation import Attachment, Conversation, Message, MessageState, Role, branch, siblings
 from app.clients.answer_request import AnswerRequest
 from app.clients.servers import Place
+from app.text.thinking import ThoughtClock
 from app.translation import figure, noted, tr, tr_n
 
 SettingsFor = Callable[[Conversation | None], AnswerSettings]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from app.chat.answer_setup import AnswerSetup
 from app.chat.answers.answer_choices import AnswerChoices
 from app.chat.answers.answer_policy import AnswerPolicy, PlaceFor
-from app.chat.answers.answer_setup import AnswerSetup
 from app.chat.answers.mode_rates import ModeRates
 from app.chat.answers.personas import Personas
 from app.chat.answers.presets import Presets

@@ -11,9 +11,8 @@ from typing import Any, Protocol
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from app.chat.attachments import content_of
-from app.chat.conversation import Attachment
 from app.chat.draft_attachments import DraftAttachments, Measure
+from app.chat.store.conversation import Attachment, content_of
 from app.clients.engine_client import EngineClient
 from engine.service.protocol import CountResult
 

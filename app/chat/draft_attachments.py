@@ -15,7 +15,7 @@ from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from app.chat import attachments
 from app.chat.attachments import MOST_FILES, AttachmentError
-from app.chat.conversation import Attachment, new_id
+from app.chat.store.conversation import Attachment, new_id
 from app.translation import tr
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from app.chat.conversation import Message, MessageState, Role
+from app.chat.store.conversation import Message, MessageState, Role
 
 _CUT = {MessageState.LENGTH, MessageState.CANCELLED, MessageState.FAILED, MessageState.INTERRUPTED}
 

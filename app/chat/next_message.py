@@ -13,7 +13,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.chat.answers.answer_queue import Answer, AnswerQueue
 from app.chat.chat_memory import ChatMemory
-from app.chat.conversation import Attachment, MessageState, Unsent
+from app.chat.store.conversation import Attachment, MessageState, Unsent
 from app.translation import tr
 
 # Calls back with what of a message's attachments the context of its chat has room for.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 
-from app.chat.conversation import Conversation
+from app.chat.store.conversation import Conversation
 
 if TYPE_CHECKING:
     from app.chat.chat_memory import ChatMemory

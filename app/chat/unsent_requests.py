@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from app.chat.answers.answer_settings import AnswerSettings, request_for
 from app.chat.attachments import cut_to
-from app.chat.conversation import Attachment, Conversation, Message, Role, Unsent
+from app.chat.store.conversation import Attachment, Conversation, Message, Role, Unsent
 
 if TYPE_CHECKING:
     from app.chat.chat_memory import ChatMemory

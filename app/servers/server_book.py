@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from app.chat.preset_store import PresetStoreError, free_name, read_json, write_json
+from app.chat.store.preset_store import PresetStoreError, free_name, read_json, write_json
 from app.clients.servers import CHOICE, MAX_MODELS, NAME_LENGTH, Place, Server
 from engine.errors import InvalidRequestError
 from engine.remote.address import checked_address, origin_of

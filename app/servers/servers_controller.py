@@ -14,7 +14,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from app.chat.chat_controller import ChatController
-from app.chat.preset_store import new_id
+from app.chat.store.preset_store import new_id
 from app.clients.library_client import Library, Values
 from app.clients.servers import Place, Server
 from app.servers.server_book import ServerBook

@@ -28,7 +28,7 @@ from app.text.math_typeset import formula, is_bounded
 # Added at both ends of inline code, since Qt cannot pad its box: a no-break space between two zero-width characters
 # that nobody types. `without_padding` removes it from copied text.
 PAD = "\u2060\u00a0\u2060"
-# A formula is two images for Qt: itself, and one that gives the line its depth (app/ui/transcript/formulas.py).
+# A formula is two images for Qt: itself, and one that gives the line its depth (app/ui/look/formulas.py).
 FORMULA, STRUT = "formula", "strut"
 MAX_DEPTH = 6  # deeper indents look the same
 QUOTES_DRAWN = 3  # nested quotes; deeper ones look the same, because Qt lays out each level of tables twice

@@ -29,11 +29,11 @@ from app.ui.window_frame import WindowFrame
 from app.user_messages import Action, UserMessage
 
 if TYPE_CHECKING:
-    from app.chat.answers.answer_setup import AnswerSetup
+    from app.chat.answer_setup import AnswerSetup
     from app.chat.chat_controller import ChatController
     from app.chat.chat_folders import ChatFolders
     from app.chat.chat_memory import ChatMemory
-    from app.chat.conversation import Conversation, Message
+    from app.chat.store.conversation import Conversation, Message
     from app.clients.engine_client import EngineClient
     from app.models.model_rows import ModelRow
     from app.models.models_controller import ModelsController

@@ -4,6 +4,41 @@
 <context>
     <name>Hearth</name>
     <message>
+        <location filename="../../app/chat/answer_setup.py"/>
+        <source>Every new chat with {name} starts with these choices</source>
+        <translation>Jeder neue Chat mit {name} beginnt mit dieser Auswahl</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answer_setup.py"/>
+        <source>New chats with {name} use the settings again</source>
+        <translation>Neue Chats mit {name} folgen wieder den Einstellungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answer_setup.py"/>
+        <source>No model is loaded.</source>
+        <translation>Es ist kein Modell geladen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answer_setup.py"/>
+        <source>Saved as {name}</source>
+        <translation>Gespeichert als {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answer_setup.py"/>
+        <source>This chat uses a server. Only answers from this PC can be compared.</source>
+        <translation>Dieser Chat geht an einen Server: Vergleichen lässt sich nur, was dieser PC beantwortet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answer_setup.py"/>
+        <source>This model computes every neuron anyway, so there is nothing to compare.</source>
+        <translation>Dieses Modell berechnet ohnehin jedes Neuron, es gibt also nichts zu vergleichen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answer_setup.py"/>
+        <source>{model} here: {costs}.</source>
+        <translation>{model} hier: {costs}.</translation>
+    </message>
+    <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Already in memory</source>
         <translation>Bereits im Speicher</translation>
@@ -223,41 +258,6 @@
         <translation>{used} von {total}</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>Every new chat with {name} starts with these choices</source>
-        <translation>Jeder neue Chat mit {name} beginnt mit dieser Auswahl</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>New chats with {name} use the settings again</source>
-        <translation>Neue Chats mit {name} folgen wieder den Einstellungen</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>No model is loaded.</source>
-        <translation>Es ist kein Modell geladen.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>Saved as {name}</source>
-        <translation>Gespeichert als {name}</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>This chat uses a server. Only answers from this PC can be compared.</source>
-        <translation>Dieser Chat geht an einen Server: Vergleichen lässt sich nur, was dieser PC beantwortet.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>This model computes every neuron anyway, so there is nothing to compare.</source>
-        <translation>Dieses Modell berechnet ohnehin jedes Neuron, es gibt also nichts zu vergleichen.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>{model} here: {costs}.</source>
-        <translation>{model} hier: {costs}.</translation>
-    </message>
-    <message>
         <location filename="../../app/chat/answers/comparison.py"/>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
         <source>Answering</source>
@@ -412,7 +412,7 @@
     <message>
         <location filename="../../app/chat/attachments.py"/>
         <location filename="../../app/chat/draft_attachments.py"/>
-        <location filename="../../app/chat/preset_store.py"/>
+        <location filename="../../app/chat/store/preset_store.py"/>
         <source>{name} could not be read: {why}.</source>
         <translation>{name} konnte nicht gelesen werden: {why}.</translation>
     </message>
@@ -557,17 +557,6 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/chat/conversation.py"/>
-        <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/chat/empty_page.py"/>
-        <location filename="../../app/ui/models/server_section.py"/>
-        <location filename="../../app/ui/sidebar/rail.py"/>
-        <location filename="../../app/ui/sidebar/side_panel.py"/>
-        <location filename="../../app/ui/tray.py"/>
-        <source>New chat</source>
-        <translation>Neuer Chat</translation>
-    </message>
-    <message>
         <location filename="../../app/chat/draft_attachments.py"/>
         <source>{name} was not attached. A message can have {most} attachments.</source>
         <translation>{name} wurde nicht angehängt: Höchstens {most} gehen mit einer Nachricht.</translation>
@@ -611,31 +600,6 @@
         <location filename="../../app/chat/pdf_text.py"/>
         <source>{name} is protected by a password.</source>
         <translation>{name} ist mit einem Passwort geschützt.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/preset_store.py"/>
-        <source>Hearth keeps at most {most}.</source>
-        <translation>Mehr als {most} können nicht behalten werden.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/preset_store.py"/>
-        <source>{name} contains nothing that Hearth exported.</source>
-        <translation>{name} enthält nichts, was Hearth exportiert hat.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/preset_store.py"/>
-        <source>{name} is larger than {most} MB.</source>
-        <translation>{name} ist größer als {most} MB.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/preset_store.py"/>
-        <source>{name} is not a JSON file.</source>
-        <translation>{name} ist keine JSON-Datei.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/preset_store.py"/>
-        <source>{name} was written by a newer Hearth.</source>
-        <translation>{name} wurde von einem neueren Hearth geschrieben.</translation>
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
@@ -804,6 +768,42 @@
             <numerusform>{n} Seite</numerusform>
             <numerusform>{n} Seiten</numerusform>
         </translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/conversation.py"/>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
+        <location filename="../../app/ui/sidebar/rail.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
+        <location filename="../../app/ui/tray.py"/>
+        <source>New chat</source>
+        <translation>Neuer Chat</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/preset_store.py"/>
+        <source>Hearth keeps at most {most}.</source>
+        <translation>Mehr als {most} können nicht behalten werden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/preset_store.py"/>
+        <source>{name} contains nothing that Hearth exported.</source>
+        <translation>{name} enthält nichts, was Hearth exportiert hat.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/preset_store.py"/>
+        <source>{name} is larger than {most} MB.</source>
+        <translation>{name} ist größer als {most} MB.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/preset_store.py"/>
+        <source>{name} is not a JSON file.</source>
+        <translation>{name} ist keine JSON-Datei.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/preset_store.py"/>
+        <source>{name} was written by a newer Hearth.</source>
+        <translation>{name} wurde von einem neueren Hearth geschrieben.</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/clients/engine_client.py"/>

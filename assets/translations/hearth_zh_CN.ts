@@ -4,6 +4,41 @@
 <context>
     <name>Hearth</name>
     <message>
+        <location filename="../../app/chat/answer_setup.py"/>
+        <source>Every new chat with {name} starts with these choices</source>
+        <translation>与 {name} 的每个新对话都以这些选择开始</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answer_setup.py"/>
+        <source>New chats with {name} use the settings again</source>
+        <translation>与 {name} 的新对话重新使用设置</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answer_setup.py"/>
+        <source>No model is loaded.</source>
+        <translation>未加载模型。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answer_setup.py"/>
+        <source>Saved as {name}</source>
+        <translation>已保存为 {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answer_setup.py"/>
+        <source>This chat uses a server. Only answers from this PC can be compared.</source>
+        <translation>此聊天会发送到服务器：只能比较此电脑的回答。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answer_setup.py"/>
+        <source>This model computes every neuron anyway, so there is nothing to compare.</source>
+        <translation>此模型本来就计算每个神经元，没有可比较的。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answer_setup.py"/>
+        <source>{model} here: {costs}.</source>
+        <translation>{model} 在此电脑上：{costs}。</translation>
+    </message>
+    <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Already in memory</source>
         <translation>已在内存中</translation>
@@ -221,41 +256,6 @@
         <translation>{used} / {total}</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>Every new chat with {name} starts with these choices</source>
-        <translation>与 {name} 的每个新对话都以这些选择开始</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>New chats with {name} use the settings again</source>
-        <translation>与 {name} 的新对话重新使用设置</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>No model is loaded.</source>
-        <translation>未加载模型。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>Saved as {name}</source>
-        <translation>已保存为 {name}</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>This chat uses a server. Only answers from this PC can be compared.</source>
-        <translation>此聊天会发送到服务器：只能比较此电脑的回答。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>This model computes every neuron anyway, so there is nothing to compare.</source>
-        <translation>此模型本来就计算每个神经元，没有可比较的。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>{model} here: {costs}.</source>
-        <translation>{model} 在此电脑上：{costs}。</translation>
-    </message>
-    <message>
         <location filename="../../app/chat/answers/comparison.py"/>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
         <source>Answering</source>
@@ -408,7 +408,7 @@
     <message>
         <location filename="../../app/chat/attachments.py"/>
         <location filename="../../app/chat/draft_attachments.py"/>
-        <location filename="../../app/chat/preset_store.py"/>
+        <location filename="../../app/chat/store/preset_store.py"/>
         <source>{name} could not be read: {why}.</source>
         <translation>无法读取 {name}：{why}。</translation>
     </message>
@@ -547,17 +547,6 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/chat/conversation.py"/>
-        <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/chat/empty_page.py"/>
-        <location filename="../../app/ui/models/server_section.py"/>
-        <location filename="../../app/ui/sidebar/rail.py"/>
-        <location filename="../../app/ui/sidebar/side_panel.py"/>
-        <location filename="../../app/ui/tray.py"/>
-        <source>New chat</source>
-        <translation>新聊天</translation>
-    </message>
-    <message>
         <location filename="../../app/chat/draft_attachments.py"/>
         <source>{name} was not attached. A message can have {most} attachments.</source>
         <translation>未附加 {name}：每条消息最多 {most} 个附件。</translation>
@@ -601,31 +590,6 @@
         <location filename="../../app/chat/pdf_text.py"/>
         <source>{name} is protected by a password.</source>
         <translation>{name} 有密码保护。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/preset_store.py"/>
-        <source>Hearth keeps at most {most}.</source>
-        <translation>最多保留 {most} 个。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/preset_store.py"/>
-        <source>{name} contains nothing that Hearth exported.</source>
-        <translation>{name} 不含 Hearth 导出的内容。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/preset_store.py"/>
-        <source>{name} is larger than {most} MB.</source>
-        <translation>{name} 大于 {most} MB。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/preset_store.py"/>
-        <source>{name} is not a JSON file.</source>
-        <translation>{name} 不是 JSON 文件。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/preset_store.py"/>
-        <source>{name} was written by a newer Hearth.</source>
-        <translation>{name} 由更新版本的 Hearth 写入。</translation>
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
@@ -793,6 +757,42 @@
         <translation>
             <numerusform>{n} 页</numerusform>
         </translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/conversation.py"/>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
+        <location filename="../../app/ui/sidebar/rail.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
+        <location filename="../../app/ui/tray.py"/>
+        <source>New chat</source>
+        <translation>新聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/preset_store.py"/>
+        <source>Hearth keeps at most {most}.</source>
+        <translation>最多保留 {most} 个。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/preset_store.py"/>
+        <source>{name} contains nothing that Hearth exported.</source>
+        <translation>{name} 不含 Hearth 导出的内容。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/preset_store.py"/>
+        <source>{name} is larger than {most} MB.</source>
+        <translation>{name} 大于 {most} MB。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/preset_store.py"/>
+        <source>{name} is not a JSON file.</source>
+        <translation>{name} 不是 JSON 文件。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/preset_store.py"/>
+        <source>{name} was written by a newer Hearth.</source>
+        <translation>{name} 由更新版本的 Hearth 写入。</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/clients/engine_client.py"/>

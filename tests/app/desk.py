@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from app.chat.answers.answer_policy import AnswerPolicy, PlaceFor
 from app.chat.chat_controller import ChatController
 from app.chat.chat_memory import ChatMemory
-from app.chat.conversation import Conversation, Message, MessageState
+from app.chat.store.conversation import Conversation, Message, MessageState
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
 from app.clients.engine_client import EngineClient

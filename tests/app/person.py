@@ -14,7 +14,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.chat.conversation import Message
+from app.chat.store.conversation import Message
 from app.chat.store.store import Store
 from app.clients.engine_process import ProcessHost, Timeouts
 from app.clients.engine_status import Phase

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QApplication
 
 from app.chat.chat_folders import ChatFolders
 from app.chat.chat_memory import BIN_DAYS
-from app.chat.conversation import BinnedChat, Conversation, Message, Role
+from app.chat.store.conversation import BinnedChat, Conversation, Message, Role
 from app.chat.store.store import Store
 from app.startup.bootstrap import folders_in
 from app.ui.sidebar.bin_dialog import MOST_ROWS, BinDialog, days_left

@@ -11,7 +11,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.settings import AppSettings, described
+from app.settings import AppSettings, Bounds, described
 from app.ui.look import theme
 from app.ui.settings.about_dialog import AboutDialog, Page
 from app.ui.settings.setting_groups import Group
@@ -281,7 +281,7 @@ def test_a_short_text_is_one_line(qtbot: QtBot) -> None:
     from dataclasses import replace
 
     prompt = next(setting for setting in described() if setting.name == "system_prompt")
-    long, short = row_for(prompt), row_for(replace(prompt, high=80))
+    long, short = row_for(prompt), row_for(replace(prompt, bounds=Bounds(high=80)))
     for row in (long, short):
         qtbot.addWidget(row)
     assert short.field.height() < long.field.height()

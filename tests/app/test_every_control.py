@@ -28,7 +28,7 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QDialog, QMenu, QWi
 from pytestqt.qtbot import QtBot
 
 import app.ui
-from app.chat.conversation import Attachment, BinnedChat, Conversation, Unsent
+from app.chat.store.conversation import Attachment, BinnedChat, Conversation, Unsent
 from app.clients.servers import Place
 from app.settings import described
 from app.stored_data import Erased, Undeleted

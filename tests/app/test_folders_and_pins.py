@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLineEdit, QMen
 from pytestqt.qtbot import QtBot
 from support.shown_text import numbers_in
 
-from app.chat.conversation import Conversation, SearchHit
+from app.chat.store.conversation import Conversation, SearchHit
 from app.ui.look import theme
 from app.ui.sidebar import chat_drag
 from app.ui.sidebar.chat_list import ChatList

@@ -11,7 +11,7 @@ from person import Arrive
 from pytestqt.qtbot import QtBot
 from support.shown_text import numbers_in
 
-from app.chat.conversation import MessageState
+from app.chat.store.conversation import MessageState
 from app.clients.engine_status import EngineStatus, Phase, sentence, why_there
 from app.settings import AppSettings
 from app.ui.settings.settings_dialog import SettingsDialog

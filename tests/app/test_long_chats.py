@@ -9,8 +9,8 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.chat.conversation import Message, MessageState, Role
 from app.chat.message_action import MessageAction
+from app.chat.store.conversation import Message, MessageState, Role
 from app.ui.look import theme
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.message_builder import BATCH, MOST_BUILT, NEWEST

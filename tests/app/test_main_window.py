@@ -14,7 +14,7 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.chat.conversation import Conversation, Message, MessageState, Role
+from app.chat.store.conversation import Conversation, Message, MessageState, Role
 from app.chat.store.store import Store
 from app.errors import StoreError
 from app.settings import AppSettings, load_settings

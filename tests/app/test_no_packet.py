@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from PySide6.QtCore import QTimer
 from app.startup import bootstrap
-from app.chat.conversation import Conversation, Message, Role
+from app.chat.store.conversation import Conversation, Message, Role
 class Driven(bootstrap.Hearth):
     def start(self):
         super().start()

@@ -11,7 +11,7 @@ import pytest
 from desk import Desk
 from pytestqt.qtbot import QtBot
 
-from app.chat.conversation import MessageState
+from app.chat.store.conversation import MessageState
 
 
 def some_acts(desk: Desk, chance: random.Random) -> None:

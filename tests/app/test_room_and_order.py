@@ -10,7 +10,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFrame, QMainWindow, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.chat.conversation import Conversation, Message, Role
+from app.chat.store.conversation import Conversation, Message, Role
 from app.clients.engine_status import EngineStatus, Phase
 from app.ui.chat.chat_page import ChatPage
 from app.ui.look import compositor, theme

@@ -15,7 +15,7 @@ from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.chat.conversation import Message, MessageState
+from app.chat.store.conversation import Message, MessageState
 from app.clients.engine_status import Phase
 from app.settings import AppSettings
 from app.startup.bootstrap import folders_in

@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.chat.answers.answer_labels import facts_of, figures_of
-from app.chat.conversation import Message, MessageState, Role
 from app.chat.message_action import MessageAction
+from app.chat.store.conversation import Message, MessageState, Role
 from app.clients.servers import Place
 from app.ui.models.server_actions import ServerActions
 from app.ui.transcript.own_message import OwnMessage

@@ -17,8 +17,8 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 from support.shown_text import numbers_in
 
-from app.chat.conversation import Message, MessageState, Role
 from app.chat.message_action import MessageAction
+from app.chat.store.conversation import Message, MessageState, Role
 from app.clients.engine_status import EngineStatus, Phase
 from app.models.model_switch import LOAD_LAST
 from app.settings import AppSettings

@@ -13,9 +13,9 @@ import pytest
 from limits import MOST_SECONDS
 
 from app.chat.answers.personas import Persona, Personas
-from app.chat.conversation import Conversation, Message, Role, WholeChat
-from app.chat.preset_store import PresetStoreError
 from app.chat.store.chat_files import read_json, write_json
+from app.chat.store.conversation import Conversation, Message, Role, WholeChat
+from app.chat.store.preset_store import PresetStoreError
 from app.errors import ChatFileError
 from app.settings import AppSettings, load_settings, save_settings
 from engine.assets import asset_root

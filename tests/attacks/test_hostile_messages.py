@@ -13,8 +13,8 @@ from PySide6.QtCore import QCoreApplication, QEvent, QMimeData
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.chat.conversation import Message, MessageState, Role
 from app.chat.store.chat_file_check import LONGEST_TEXT
+from app.chat.store.conversation import Message, MessageState, Role
 from app.ui.composer.message_field import MessageField
 from app.ui.look import theme
 from app.ui.transcript.prose import Prose

@@ -38,7 +38,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 def fill_chats(folder: Path, chats: int) -> None:
     """So many chats of one question each."""
-    from app.chat.conversation import Conversation, Message, Role
+    from app.chat.store.conversation import Conversation, Message, Role
     from app.chat.store.store import Store
     from app.startup.bootstrap import folders_in
 
@@ -52,7 +52,7 @@ def fill_chats(folder: Path, chats: int) -> None:
 
 def fill_long_chat(folder: Path, messages: int) -> str:
     """One chat of so many messages; its id. Every tenth answer has a table and code."""
-    from app.chat.conversation import Conversation, Message, Role
+    from app.chat.store.conversation import Conversation, Message, Role
     from app.chat.store.store import Store
     from app.startup.bootstrap import folders_in
 

@@ -105,7 +105,7 @@ def painted(folder: Path) -> float:
 def fill(folder: Path, chats: int) -> None:
     """A data folder with so many chats."""
     sys.path.insert(0, str(ROOT))
-    from app.chat.conversation import Conversation, Message, Role
+    from app.chat.store.conversation import Conversation, Message, Role
     from app.chat.store.store import Store
     from app.startup.bootstrap import folders_in
 

@@ -27,7 +27,8 @@ SILENT = {
 }  # fmt: skip
 # What goes to a model with an attachment, and what a damaged file of settings is said to hold, in the details.
 SILENT_FUNCTIONS = {
-    "attachments.py": {"content_of", "label", "cut"},
+    "attachments.py": {"cut"},
+    "conversation.py": {"content_of", "_label"},
     "settings.py": {"fault", "load_settings", "_parsed", "_kept_aside"},
 }
 PASTED = "Pasted text"  # goes to the model as the name of an attachment

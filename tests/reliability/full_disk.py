@@ -22,8 +22,8 @@ from samples.tiny_model import make_tiny_model
 
 from app.chat.answers.mode_rates import ModeRates
 from app.chat.answers.personas import Persona, Personas
-from app.chat.conversation import Conversation, Message, Role, WholeChat
 from app.chat.store.chat_files import write_json
+from app.chat.store.conversation import Conversation, Message, Role, WholeChat
 from app.chat.store.store import Store
 from app.errors import StoreError
 from app.models.model_choices import ModelChoices

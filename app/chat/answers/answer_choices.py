@@ -13,7 +13,7 @@ from typing import Any
 
 from app.chat.answers.personas import NO_PERSONA, Persona, Personas
 from app.chat.answers.presets import BALANCED, Preset, Presets, checked_sampling
-from app.chat.preset_store import PresetStoreError, read_json, write_json
+from app.chat.store.preset_store import PresetStoreError, read_json, write_json
 from app.settings import AppSettings
 from engine.config import MODES
 

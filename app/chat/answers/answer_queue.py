@@ -14,14 +14,14 @@ from typing import Any, Protocol
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from app.chat.answers.thinking import ThoughtClock
-from app.chat.conversation import Message, MessageState
+from app.chat.store.conversation import Message, MessageState
 from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_client import EngineClient
 from app.clients.engine_process import EngineDied
 from app.clients.engine_status import EngineStatus
 from app.clients.remote_client import RemoteClient
 from app.clients.servers import Place
+from app.text.thinking import ThoughtClock
 from engine.service import protocol
 
 _ENDS = {"stop": MessageState.COMPLETE, "length": MessageState.LENGTH, "cancelled": MessageState.CANCELLED}

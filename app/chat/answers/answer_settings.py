@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.chat.answers.thinking import spoken
-from app.chat.attachments import content_of
-from app.chat.conversation import Message, Role
+from app.chat.store.conversation import Message, Role, content_of
 from app.clients.answer_request import AnswerRequest
 from app.clients.servers import Place
+from app.text.thinking import spoken
 
 OVERFLOWS = ("roll", "middle", "stop")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from app.chat.preset_store import PresetStoreError, read_json, write_json
+from app.chat.store.preset_store import PresetStoreError, read_json, write_json
 from app.clients.engine_status import FEWEST_TOKENS
 from app.figures import rate
 from app.translation import noted, tr, tr_n

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from app.chat.preset_store import PresetStore, checked_name
+from app.chat.store.preset_store import PresetStore, checked_name
 from app.translation import noted, tr
 
 MAX_INSTRUCTIONS = 20_000  # characters

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from app.chat.preset_store import PresetStore, checked_name
+from app.chat.store.preset_store import PresetStore, checked_name
 from app.settings import Setting, described
 from app.translation import noted, tr
 

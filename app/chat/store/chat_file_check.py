@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, WholeChat
+from app.chat.store.conversation import Attachment, Conversation, Message, MessageState, Role, WholeChat
 from app.chat.store.json_steps import STEP_BYTES, TooManyContainersError, decoded, text_of
 from app.clients.servers import CHOICE
 from app.errors import ChatFileError

@@ -17,8 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from app.chat.conversation import UNTITLED, Attachment, Message, MessageState, Role, WholeChat, branch
 from app.chat.store.chat_file_check import FORMAT, NOT_IN_FILES, VERSION, parsed
+from app.chat.store.conversation import UNTITLED, Attachment, Message, MessageState, Role, WholeChat, branch
 from app.errors import ChatFileError
 from app.translation import noted, tr, tr_n
 

@@ -16,7 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.chat.conversation import (
+from app.chat.store.chat_files import plain
+from app.chat.store.conversation import (
     Attachment,
     BinnedChat,
     Conversation,
@@ -27,7 +28,6 @@ from app.chat.conversation import (
     Unsent,
     WholeChat,
 )
-from app.chat.store.chat_files import plain
 from app.chat.store.store_file import failures, open_file
 from app.chat.store.store_rescue import copy_rows, open_in_memory, open_or_restore, restore
 from app.chat.store.store_search import SearchIndex, snippet

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from app.chat.conversation import MessageState, Role, new_id, title_from
+from app.chat.store.conversation import MessageState, Role, new_id, title_from
 from app.chat.store.store_file import (
     CONVERSATION_COLUMNS,
     LATER_COLUMNS,

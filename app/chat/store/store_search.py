@@ -13,9 +13,9 @@ import sqlite3
 import unicodedata
 from typing import Any
 
-from app.chat.answers.thinking import split
 from app.text.block_parser import parse
 from app.text.plain_text import Mark, block_text, fold, marks_in, places
+from app.text.thinking import split
 
 SNIPPET_LENGTH = 80
 PIECE = 3  # letters in an index entry

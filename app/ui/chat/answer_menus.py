@@ -13,11 +13,11 @@ from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QApplication, QWidget
 
 from app.chat.answers.personas import NO_PERSONA
-from app.chat.preset_store import PresetStore
+from app.chat.store.preset_store import PresetStore
 from app.translation import tr
 
 if TYPE_CHECKING:
-    from app.chat.answers.answer_setup import AnswerSetup
+    from app.chat.answer_setup import AnswerSetup
     from app.ui.chat.chat_page import ChatPage
     from app.ui.chat.compare_dialog import CompareDialog
     from app.ui.composer.persona_menu import PersonaMenu

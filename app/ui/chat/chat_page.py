@@ -11,12 +11,12 @@ from PySide6.QtCore import QPoint, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
-from app.chat.answers.thinking import spoken
-from app.chat.conversation import UNTITLED, Conversation, Message, Role, Unsent
 from app.chat.message_action import ActionName, MessageAction, can_continue
+from app.chat.store.conversation import UNTITLED, Conversation, Message, Role, Unsent
 from app.clients.engine_status import EngineStatus, Phase
 from app.text.markdown_blocks import web_address
 from app.text.selected_text import quoted
+from app.text.thinking import spoken
 from app.translation import tr
 from app.ui.chat.empty_page import EmptyPage
 from app.ui.chat.find_bar import MOST_SELECTED, FindBar

@@ -9,8 +9,8 @@ from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QApplication, QBoxLayout, QHBoxLayout, QSizePolicy, QWidget
 
 from app.chat import attachments
-from app.chat.conversation import Attachment
 from app.chat.draft_attachments import Attached
+from app.chat.store.conversation import Attachment
 from app.translation import figure, tr, tr_n
 from app.ui.look import theme
 from app.ui.look.painting import antialiased, block, outline

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QWidget
 
-from app.chat.conversation import Attachment
+from app.chat.store.conversation import Attachment
 from app.text.text_pages import broken, page_end
 from app.translation import tr
 from app.ui.composer.attachment_chip import size_of

@@ -20,8 +20,8 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFileDialog, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
-from app.chat.conversation import Unsent
 from app.chat.draft_attachments import DraftAttachments
+from app.chat.store.conversation import Unsent
 from app.clients.engine_status import EngineStatus, Phase
 from app.shortcuts import keys, tooltip
 from app.translation import tr

@@ -6,7 +6,7 @@ from PySide6.QtCore import QRectF, Signal
 from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QWidget
 
-from app.chat.conversation import Unsent
+from app.chat.store.conversation import Unsent
 from app.translation import figure, tr, tr_n
 from app.ui.look import icons, theme
 from app.ui.look.painting import antialiased, block

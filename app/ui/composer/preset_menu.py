@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from app.chat.answers.answer_setup import Offer
+from app.chat.answer_setup import Offer
 from app.chat.answers.mode_rates import MODE_TEXTS, rates_text
 from app.chat.answers.presets import BALANCED, Preset
 from app.translation import figure as number

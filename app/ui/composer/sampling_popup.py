@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QWidget
 
-from app.chat.preset_store import NAME_LENGTH
+from app.chat.store.preset_store import NAME_LENGTH
 from app.translation import tr
 from app.ui.composer.sampling_editor import SamplingEditor
 from app.ui.look import theme

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from app.chat.conversation import UNTITLED, Conversation
+from app.chat.store.conversation import UNTITLED, Conversation
 from app.clients.servers import Place
 from app.models.model_rows import ModelRow
 from app.settings import AppSettings, Setting, described, worded

@@ -12,8 +12,8 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QHBoxLayout, QScrollArea, QVBoxLayout
 
+from app.chat.answer_setup import Offer
 from app.chat.answers.answer_labels import MODES
-from app.chat.answers.answer_setup import Offer
 from app.chat.answers.mode_rates import MODE_TEXTS
 from app.clients.engine_status import Phase
 from app.clients.live_figures import LiveFigures

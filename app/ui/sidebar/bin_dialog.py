@@ -11,7 +11,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.chat.chat_memory import BIN_DAYS
-from app.chat.conversation import UNTITLED, BinnedChat
+from app.chat.store.conversation import UNTITLED, BinnedChat
 from app.translation import figure, tr, tr_n
 from app.ui.look import theme
 from app.ui.widgets.controls import Button, IconButton, Label

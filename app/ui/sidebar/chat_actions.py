@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, QPoint, QStandardPaths
 from PySide6.QtWidgets import QFileDialog, QWidget
 
-from app.chat.conversation import BinnedChat, Conversation
 from app.chat.store.chat_files import file_name
+from app.chat.store.conversation import BinnedChat, Conversation
 from app.translation import tr
 from app.ui.sidebar import chat_menus
 from app.ui.sidebar.bin_dialog import BinDialog

@@ -27,7 +27,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.chat.conversation import Conversation, SearchHit
+from app.chat.store.conversation import Conversation, SearchHit
 from app.translation import tr
 from app.ui.look import theme
 from app.ui.sidebar import chat_drag, chat_menus

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt
 
-from app.chat.conversation import Conversation
+from app.chat.store.conversation import Conversation
 from app.shortcuts import keys
 from app.translation import tr
 from app.ui.look import icons

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QStringListModel, Qt, QTimer, Signal
 from PySide6.QtWidgets import QWidget
 
-from app.chat.conversation import UNTITLED, Conversation, SearchHit
+from app.chat.store.conversation import UNTITLED, Conversation, SearchHit
 from app.translation import noted, tr, tr_n
 
 Index = QModelIndex | QPersistentModelIndex

@@ -8,7 +8,7 @@ from PySide6.QtCore import QPoint, QRectF, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QFontMetrics, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
 
-from app.chat.conversation import Conversation, SearchHit
+from app.chat.store.conversation import Conversation, SearchHit
 from app.shortcuts import keys, tooltip
 from app.translation import tr
 from app.ui.look import theme

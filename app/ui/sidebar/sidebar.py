@@ -11,7 +11,7 @@ from PySide6.QtCore import QEasingCurve, QEvent, QObject, QRect, Qt, QVariantAni
 from PySide6.QtGui import QHideEvent, QKeyEvent, QMouseEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
-from app.chat.conversation import Conversation, SearchHit
+from app.chat.store.conversation import Conversation, SearchHit
 from app.clients.engine_status import EngineStatus
 from app.translation import tr
 from app.ui.look import theme

@@ -9,12 +9,12 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QWidget
 
 from app.chat.answers.answer_labels import figures_of
-from app.chat.answers.thinking import ReplySplitter, split
-from app.chat.conversation import Message, MessageState
+from app.chat.store.conversation import Message, MessageState
 from app.clients.engine_status import EngineStatus, Phase
 from app.text.block_parser import BlockParser
 from app.text.markdown_blocks import Block
 from app.text.plain_text import block_text, thought_text
+from app.text.thinking import ReplySplitter, split
 from app.translation import figure, tr
 from app.ui.look import theme
 from app.ui.transcript.answer_figures import AnswerFigures

@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
-from app.chat.conversation import Message, Role
+from app.chat.store.conversation import Message, Role
 from app.translation import figure, tr, tr_n
 from app.ui.look import theme
 from app.ui.widgets.controls import Button, Label, Rule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.chat.conversation import Message, Role
+from app.chat.store.conversation import Message, Role
 from app.ui.transcript.context_mark import sent
 from app.ui.transcript.message_column import MessageColumn
 

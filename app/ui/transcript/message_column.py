@@ -12,7 +12,7 @@ from dataclasses import replace
 from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import QApplication, QSizePolicy, QSpacerItem, QVBoxLayout, QWidget
 
-from app.chat.conversation import Message, MessageState, Role
+from app.chat.store.conversation import Message, MessageState, Role
 from app.ui.look import theme
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.message_view import MessageView
@@ -91,6 +91,11 @@ class MessageColumn(QWidget):
     def index(self, message_id: str) -> int:
         """Return the index of a message; -1 if there is none."""
         return next((i for i in range(len(self.messages) - 1, -1, -1) if self.messages[i].id == message_id), -1)
+
+    @staticmethod
+    def loose_view(message: Message) -> MessageView:
+        """Build a message that is not in the column. The caller deletes it."""
+        return make_view(message)
 
     def view(self, message_id: str) -> MessageView | None:
         """Return the view of a message, if it is built."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from app.chat.conversation import Message
 from app.chat.message_action import ActionName, MessageAction
+from app.chat.store.conversation import Message
 from app.text.markdown_blocks import Block
 from app.ui.look import theme
 from app.ui.transcript.context_mark import ContextMark

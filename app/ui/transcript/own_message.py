@@ -8,7 +8,7 @@ from PySide6.QtCore import QEvent, QPoint, Qt
 from PySide6.QtGui import QEnterEvent, QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
-from app.chat.conversation import Message
+from app.chat.store.conversation import Message
 from app.clients.engine_status import EngineStatus
 from app.text.text_pages import OWN_LINES, OWN_PAGE, broken, page_end
 from app.translation import figure, tr

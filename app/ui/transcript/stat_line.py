@@ -11,8 +11,8 @@ from PySide6.QtGui import QMouseEvent, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
 from app.chat.answers.answer_labels import count, facts_of, figures_of, state_text
-from app.chat.conversation import Message
 from app.chat.message_action import can_continue
+from app.chat.store.conversation import Message
 from app.clients.engine_status import EngineStatus, Phase
 from app.figures import rate
 from app.translation import tr

@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QWidget
 from shiboken6 import isValid
 
 from app.chat.chat_find import ChatFind, Match, Spot
-from app.chat.conversation import MessageState, Role
+from app.chat.store.conversation import MessageState, Role
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.message_view import MessageView
 from app.ui.transcript.selection.copied_text import span

@@ -11,7 +11,7 @@ from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QScrollArea, QWidget
 from shiboken6 import isValid
 
-from app.chat.conversation import Message, MessageState, Role
+from app.chat.store.conversation import Message, MessageState, Role
 from app.clients.engine_status import EngineStatus
 from app.translation import tr
 from app.ui.look import theme

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.chat.preset_store import NAME_LENGTH, Named, PresetStore, PresetStoreError, checked_name, new_id
+from app.chat.store.preset_store import NAME_LENGTH, Named, PresetStore, PresetStoreError, checked_name, new_id
 from app.translation import tr, tr_n
 from app.ui.look import theme
 from app.ui.widgets import focus_ring, tab_order

@@ -13,7 +13,7 @@ from support.shown_text import numbers_in
 
 from app.chat import attachments, pdf_text
 from app.chat.attachments import AttachmentError
-from app.chat.conversation import Attachment
+from app.chat.store.conversation import Attachment, content_of
 
 GERMAN = "Die Wärmepumpe läuft für 5 €, sagte Jürgen. Größe und Übung genügen. " * 30
 RUSSIAN = "Тепловой насос работает зимой и летом, и он стоит недорого. " * 30
@@ -102,7 +102,7 @@ def test_the_text_of_a_pdf_is_read_in_another_process(tmp_path: Path) -> None:
     read = attachments.read(path)
     assert (read.kind, read.n_pages) == ("pdf", 3)
     assert read.text == "Heat pumps (air to water)\n\nPage three"
-    assert attachments.label(read) == "report.pdf, 3 pages"
+    assert content_of("", (read,)).startswith("[report.pdf, 3 pages]\n")
     assert "pypdf" not in sys.modules, "the window never loads it"
 
 
@@ -121,10 +121,10 @@ def test_reading_a_pdf_can_be_given_up_and_takes_no_longer_than_it_may(monkeypat
 def test_what_the_model_reads_names_every_text_and_ends_with_the_question() -> None:
     one = Attachment("a.txt", "first", "text")
     two = Attachment("b.pdf", "second", "pdf", 2)
-    content = attachments.content_of("What?", (one, two))
+    content = content_of("What?", (one, two))
     assert content == "[a.txt]\nfirst\n[End of a.txt]\n\n[b.pdf, 2 pages]\nsecond\n[End of b.pdf]\n\nWhat?"
-    assert attachments.content_of("Hello", ()) == "Hello"
-    assert attachments.content_of(" ", (one,)) == "[a.txt]\nfirst\n[End of a.txt]"
+    assert content_of("Hello", ()) == "Hello"
+    assert content_of(" ", (one,)) == "[a.txt]\nfirst\n[End of a.txt]"
 
 
 def test_a_text_that_was_cut_says_so_and_how_much_of_it_there_is() -> None:

@@ -14,7 +14,7 @@ import pytest
 from desk import MakeDesk
 
 from app.chat.answers.answer_settings import history
-from app.chat.conversation import Message, MessageState, Role
+from app.chat.store.conversation import Message, MessageState, Role
 from app.chat.store.store import Store
 from app.clients.engine_status import Phase
 from app.errors import StoreError

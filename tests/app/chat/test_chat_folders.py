@@ -14,7 +14,7 @@ from support.shown_text import numbers_in
 
 from app.chat.chat_folders import ChatFolders
 from app.chat.chat_memory import ChatMemory
-from app.chat.conversation import Conversation, Message, Role
+from app.chat.store.conversation import Conversation, Message, Role
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
 from app.ui.keyboard.commands import Commands

@@ -13,8 +13,17 @@ import pytest
 
 from app.chat import chat_search
 from app.chat.chat_memory import ChatMemory
-from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, branch, newest_leaf, siblings
 from app.chat.store import store_search
+from app.chat.store.conversation import (
+    Attachment,
+    Conversation,
+    Message,
+    MessageState,
+    Role,
+    branch,
+    newest_leaf,
+    siblings,
+)
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
 from app.errors import ChatFileError

@@ -9,7 +9,7 @@ import pytest
 from desk import Desk, MakeDesk
 
 from app.chat.chat_titles import MOST_TOKENS, REQUEST, ChatTitles, tidied, title_of
-from app.chat.conversation import Message, MessageState, Role
+from app.chat.store.conversation import Message, MessageState, Role
 
 
 def exchange(question: str, answer: str = "An answer.") -> list[Message]:

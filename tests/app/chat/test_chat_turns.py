@@ -9,8 +9,8 @@ from desk import Desk, MakeDesk
 from app.chat.answers.answer_queue import joined
 from app.chat.answers.answer_settings import history
 from app.chat.chat_turns import STILL_ANSWERING, versions_of
-from app.chat.conversation import Attachment, Message, MessageState, Role, branch
 from app.chat.message_action import ActionName, MessageAction
+from app.chat.store.conversation import Attachment, Message, MessageState, Role, branch
 from app.settings import AppSettings
 
 

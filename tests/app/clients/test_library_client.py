@@ -16,7 +16,7 @@ from fakes.hub import FakeHub
 from pytestqt.qtbot import QtBot
 from samples.tiny_model import make_tiny_gguf
 
-from app.chat.conversation import MessageState
+from app.chat.store.conversation import MessageState
 from app.clients.engine_process import EngineDied, ProcessHost, Timeouts, default_command
 from app.clients.engine_worker import EngineWorker
 from app.clients.library_client import LibraryClient, library_makers

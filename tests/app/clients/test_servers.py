@@ -17,9 +17,9 @@ from desk import Desk, MakeDesk
 from fakes.server import FakeServer, Piece
 
 from app.chat.chat_titles import ChatTitles
-from app.chat.conversation import Conversation, Message, MessageState, Role, WholeChat
 from app.chat.message_action import MessageAction, can_continue
 from app.chat.store.chat_files import read_json, write_json
+from app.chat.store.conversation import Conversation, Message, MessageState, Role, WholeChat
 from app.clients.engine_status import Phase
 from app.clients.engine_worker import EngineWorker, InThreadHost
 from app.clients.library_client import LibraryClient

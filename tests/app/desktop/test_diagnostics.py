@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.chat.conversation import Conversation, Message, Role
+from app.chat.store.conversation import Conversation, Message, Role
 from app.chat.store.store import Store
 from app.clients.engine_status import EngineStatus, Phase
 from app.desktop import crash_notes, diagnostics

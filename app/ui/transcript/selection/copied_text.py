@@ -16,7 +16,7 @@ from PySide6.QtGui import (
 )
 
 from app.text.markdown_blocks import Block, CodeBlock, TableBlock, without_padding
-from app.ui.transcript import formulas
+from app.ui.look import formulas
 
 OBJECT = "\ufffc"  # a formula in a document's text
 _BAR = re.compile(r"(?<!\\)\|")  # between two cells of a row

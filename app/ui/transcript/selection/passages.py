@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from app.chat.answers.thinking import spoken
-from app.chat.conversation import Message, Role
+from app.chat.store.conversation import Message, Role
 from app.text.block_parser import parse
 from app.text.markdown_blocks import CodeBlock, ProseBlock
 from app.text.selected_text import FAR, Cut, Passage, Place, Selection, cut, markdown_of, quoted
+from app.text.thinking import spoken
 from app.ui.transcript.selection.copied_text import block_text
 
 if TYPE_CHECKING:
@@ -16,22 +17,26 @@ if TYPE_CHECKING:
 
 
 def passage_of(
-    message: Message, view: MessageView | None, index: int, selection: Selection, with_markdown: bool = True
+    message: Message,
+    view: MessageView | None,
+    make_view: Callable[[Message], MessageView],
+    index: int,
+    selection: Selection,
+    with_markdown: bool = True,
 ) -> Passage:
     """Return the selected part of the message with that index.
 
-    view: its widget, if it is built. with_markdown: otherwise only the plain text is made.
+    view: its widget, if it is built; otherwise make_view builds one. with_markdown: otherwise only the plain text is
+    made.
     """
     from_start = selection.start <= Place(index, 0, 0)
     to_end = selection.end >= Place(index, FAR, 0)
     if from_start and to_end and (view is None or not view.shows_all):
         return _whole(view.source if view is not None else spoken_or_own(message), message)
     if view is None:
-        from app.ui.transcript.message_column import make_view  # a circular import at module level
-
         view = make_view(message)
         try:
-            return passage_of(message, view, index, selection, with_markdown)
+            return passage_of(message, view, make_view, index, selection, with_markdown)
         finally:
             view.deleteLater()
     parts = {

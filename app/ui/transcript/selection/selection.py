@@ -129,7 +129,7 @@ class TextSelection(QObject):
         messages = list(column.messages)
         for index in range(selection.start.message, min(selection.end.message + 1, len(messages))):
             view = column.view(messages[index].id) if column.first <= index < column.last else None
-            passage = passage_of(messages[index], view, index, selection, with_markdown)
+            passage = passage_of(messages[index], view, column.loose_view, index, selection, with_markdown)
             if passage.plain or passage.markdown:
                 yield passage
 

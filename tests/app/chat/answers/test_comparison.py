@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from support.shown_text import numbers_in
 
 from app.chat.answers.comparison import LONGEST, Comparison, Side, SideState, differences, verdict
-from app.chat.conversation import MessageState
+from app.chat.store.conversation import MessageState
 from app.clients.answer_request import AnswerRequest
 from app.ui.chat.compare_dialog import PromptField
 from engine.service.protocol import Generate, Request

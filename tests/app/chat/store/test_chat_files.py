@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, WholeChat
 from app.chat.store import chat_file_check, chat_files
 from app.chat.store.chat_file_check import parsed
 from app.chat.store.chat_files import file_name, plain, read_json, write_json, write_markdown, write_markdown_folder
+from app.chat.store.conversation import Attachment, Conversation, Message, MessageState, Role, WholeChat
 from app.chat.store.store import Store
 from app.errors import ChatFileError
 

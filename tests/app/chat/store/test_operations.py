@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from app.chat.conversation import Conversation, Message, Role
+from app.chat.store.conversation import Conversation, Message, Role
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
 from app.errors import StoreError, StoreErrorKind

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, Unsent, branch
 from app.chat.store import store_file
+from app.chat.store.conversation import Attachment, Conversation, Message, MessageState, Role, Unsent, branch
 from app.chat.store.store import Store
 from app.errors import StoreError
 
@@ -368,7 +368,7 @@ def test_a_snippet_shows_the_hit_in_its_surroundings(store: Store) -> None:
 WRITER = """
 import dataclasses, sys, time
 from pathlib import Path
-from app.chat.conversation import Conversation, Message, MessageState, Role
+from app.chat.store.conversation import Conversation, Message, MessageState, Role
 from app.chat.store.store import Store
 store = Store.open(Path(sys.argv[1]))
 chat = Conversation(title="killed")

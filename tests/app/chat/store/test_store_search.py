@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role
 from app.chat.store import store_search
+from app.chat.store.conversation import Attachment, Conversation, Message, MessageState, Role
 from app.chat.store.store import Store
 from app.chat.store.store_search import snippet
 from app.errors import StoreError

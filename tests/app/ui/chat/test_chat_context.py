@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from support.shown_text import numbers_in
 
 from app.chat.attachments import kept_of
-from app.chat.conversation import Message, Role
+from app.chat.store.conversation import Message, Role
 from app.clients.engine_status import EngineStatus, Phase
 from app.ui.chat.chat_context import ChatContext
 from app.ui.chat.chat_page import ChatPage

@@ -10,7 +10,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, Unsent
+from app.chat.store.conversation import Attachment, Conversation, Message, MessageState, Role, Unsent
 from app.clients.engine_status import EngineStatus, Phase
 from app.ui.chat import chat_page
 from app.ui.chat.chat_page import ChatPage, chat_as_markdown

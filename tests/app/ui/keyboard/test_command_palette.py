@@ -13,7 +13,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.chat.conversation import Conversation
+from app.chat.store.conversation import Conversation
 from app.settings import AppSettings, described
 from app.text.palette_search import Entry, folded, marks, matching
 from app.ui.keyboard.command_palette import CommandPalette

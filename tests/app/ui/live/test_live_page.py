@@ -17,8 +17,8 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 from support.shown_text import numbers_in
 
+from app.chat.answer_setup import Offer
 from app.chat.answers.answer_choices import Chosen
-from app.chat.answers.answer_setup import Offer
 from app.chat.answers.presets import Preset
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.live_figures import LiveFigures

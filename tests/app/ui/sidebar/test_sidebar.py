@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLineEdit, QMen
 from pytestqt.qtbot import QtBot
 from support.shown_text import numbers_in
 
-from app.chat.conversation import Conversation, SearchHit
+from app.chat.store.conversation import Conversation, SearchHit
 from app.clients.engine_status import EngineStatus, Phase
 from app.ui.look import theme
 from app.ui.sidebar import chat_list

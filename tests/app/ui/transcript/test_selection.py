@@ -12,7 +12,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.chat.conversation import Message, MessageState, Role
+from app.chat.store.conversation import Message, MessageState, Role
 from app.text.block_parser import BlockParser
 from app.text.selected_text import FAR, Cut, Place, Selection, cut, markdown_of, whole_message
 from app.ui.chat.chat_page import ChatPage

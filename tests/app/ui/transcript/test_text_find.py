@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.chat.chat_find import ChatFind, Spot
-from app.chat.conversation import Conversation, Message, MessageState, Role
+from app.chat.store.conversation import Conversation, Message, MessageState, Role
 from app.clients.engine_status import EngineStatus, Phase
 from app.text.plain_text import fold
 from app.ui.chat.chat_page import ChatPage

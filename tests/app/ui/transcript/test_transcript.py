@@ -17,7 +17,7 @@ from pytestqt.qtbot import QtBot
 from support.shown_text import numbers_in
 
 from app.chat.answers.answer_labels import facts_of
-from app.chat.conversation import Message, MessageState, Role
+from app.chat.store.conversation import Message, MessageState, Role
 from app.clients.engine_status import EngineStatus, Phase
 from app.text import markdown_blocks
 from app.text.block_parser import STEP

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.chat.answers.thinking import MARKS, Reply, ReplySplitter, ThoughtClock, split, spoken
+from app.text.thinking import MARKS, Reply, ReplySplitter, ThoughtClock, split, spoken
 
 
 @pytest.mark.parametrize(("opening", "end"), MARKS)

@@ -132,6 +132,18 @@ UNTITLED = noted("New chat")
 TITLE_LENGTH = 60
 
 
+def content_of(text: str, attachments: Sequence[Attachment]) -> str:
+    """Return a message as the model reads it: each attached text framed by its name, then the user's text."""
+    parts = [f"[{_label(a)}]\n{a.text}\n[End of {a.name}]" for a in attachments]
+    return "\n\n".join([*parts, text] if text.strip() else parts)
+
+
+def _label(attachment: Attachment) -> str:
+    """Return an attachment's name, with a PDF's number of pages."""
+    pages = f", {attachment.n_pages} page{'' if attachment.n_pages == 1 else 's'}" if attachment.n_pages else ""
+    return f"{attachment.name}{pages}"
+
+
 def title_from(text: str) -> str:
     """Return a chat's first title: the first line of its first message, cut at a word."""
     line = next((part.strip() for part in text.splitlines() if part.strip()), "")

@@ -16,8 +16,8 @@ from app.chat.answers.mode_rates import ModeRate, ModeRates, costs
 from app.chat.answers.presets import Preset
 from app.chat.chat_controller import ChatController
 from app.chat.chat_memory import ChatMemory
-from app.chat.conversation import Message, Role
-from app.chat.preset_store import PresetStore, PresetStoreError, new_id
+from app.chat.store.conversation import Message, Role
+from app.chat.store.preset_store import PresetStore, PresetStoreError, new_id
 from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_client import EngineClient
 from app.settings import AppSettings

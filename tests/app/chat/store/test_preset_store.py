@@ -10,7 +10,7 @@ import pytest
 
 from app.chat.answers.personas import MAX_INSTRUCTIONS, Persona, Personas
 from app.chat.answers.presets import BALANCED, MAX_STOPS, Preset, Presets, checked_sampling, fields_of_sampling
-from app.chat.preset_store import MAX_FILE_BYTES, MAX_THINGS, NAME_LENGTH, PresetStoreError, checked_name, new_id
+from app.chat.store.preset_store import MAX_FILE_BYTES, MAX_THINGS, NAME_LENGTH, PresetStoreError, checked_name, new_id
 from engine.config import SamplingConfig
 
 

@@ -15,8 +15,7 @@ from app.text import math_drawing
 from app.text.block_parser import BlockParser, parse
 from app.text.markdown_blocks import FORMULA, CodeBlock, ProseBlock
 from app.text.math_typeset import MOST_CHARACTERS, MOST_DEPTH, Drawing, formula, is_bounded, typeset
-from app.ui.look import theme
-from app.ui.transcript import formulas
+from app.ui.look import formulas, theme
 from app.ui.transcript.prose import Prose
 from app.ui.transcript.selection.copied_text import copied_text
 
