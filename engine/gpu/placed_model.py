@@ -40,6 +40,7 @@ from engine.placement.cost_model import UNKNOWN_PCIE_BYTES_PER_S
 from engine.placement.gpu_bytes import kv_layer_bytes
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.rebalancing import can_use_zero_copy
+from engine.placement.setting import KnownInputs
 from engine.placement.solving import Solved, solve_model
 from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
@@ -210,9 +211,9 @@ class PlacedModel:
             return found
 
         steps.begin("placing")
+        known = KnownInputs(base.weights, self._opened.info, predictor, base.ram)
         return solve_model(
-            base.opened, engine, job=Job(cancelled), weights=base.weights, gpu=self._opened.info,
-            vram_bytes=self._policy.limit, predictor=predictor, ram=base.ram, limit_s=_PLACING_S,
+            base.opened, engine, job=Job(cancelled), known=known, vram_bytes=self._policy.limit, limit_s=_PLACING_S,
             read_rates=self._read_rates,
         )  # fmt: skip
 

@@ -40,6 +40,8 @@ BOOL = NDArray[np.bool_]
 # and the problem is still solved in seconds.
 MOST_BLOCKS = 128
 BLOCK_MULTIPLE = 32
+# Largest position of the predicted token, far enough that its KV cache counts.
+TYPICAL_POSITION = 512
 # Zero-copy blocks are used only if a layer then takes at most this share of its time.
 _WORTH_IT = 0.9
 # Attention reads the KV cache at a lower bandwidth than matrices are read.
@@ -179,31 +181,51 @@ class Hottest:
         return cls(order, ends, {name: _within(getattr(activity, name), order, ends) for name in names})
 
 
+@dataclass(frozen=True)
+class TokenContext:
+    """The position of the token whose time is predicted, in a KV cache of this many tokens."""
+
+    context: int
+    position: int
+    kv_codec: KvCodec
+
+    @classmethod
+    def typical(cls, context: int, kv_codec: KvCodec) -> TokenContext:
+        """Return a token in the middle of the context, at most at TYPICAL_POSITION."""
+        return cls(context, min(TYPICAL_POSITION, context // 2), kv_codec)
+
+
+@dataclass(frozen=True)
+class FixedBytes:
+    """Memory beside the layers, in bytes: vram as soon as the GPU is used, ram always. pinned: host memory that may be
+    pinned for zero-copy neurons."""
+
+    vram: int = 0
+    ram: int = 0
+    pinned: int = 0
+
+
 def build_problem(
     model: ModelBytes,
     activity: Activity | Hottest,
     machine: Machine,
     mode: Mode,
-    context: int,
-    position: int,
-    kv_codec: KvCodec,
+    at: TokenContext,
     predictors: PredictorBytes | None = None,
-    fixed_vram: int = 0,
-    fixed_ram: int = 0,
-    pinned_bytes: int = 0,
+    fixed: FixedBytes = FixedBytes(),
     zero_copy_blocks: I64 | None = None,
 ) -> Problem:
     """Return all ways to place this model on this machine.
 
-    position: position of the token whose time is predicted. pinned_bytes: host memory that may be pinned for zero-copy
-    neurons. zero_copy_blocks [L]: number of zero-copy blocks to use instead of the best number.
+    at: the token whose time is predicted. zero_copy_blocks [L]: number of zero-copy blocks to use instead of the best
+    number.
     Cost: 20 ms for 80 layers of 28,672 neurons, plus Hottest if `activity` is an Activity.
     """
     block, neurons = model.unit or block_size(model.neurons), model.neurons
     hottest = Hottest.of(activity, model.unit) if isinstance(activity, Activity) else activity
     order, ends = hottest.order, hottest.ends
     parts = _Parts(model, hottest, mode, predictors if mode == "sparse" else None)
-    kv_bytes, kv_read = model.kv_of_layer(context, kv_codec), model.kv_of_layer(position, kv_codec)
+    kv_bytes, kv_read = model.kv_of_layer(at.context, at.kv_codec), model.kv_of_layer(at.position, at.kv_codec)
     last = len(ends) - 1
     rates, d_model = machine.gpu, model.config.d_model
 
@@ -222,7 +244,7 @@ def build_problem(
         taken = np.array([0, last]) if model.ffn_is_whole else np.arange(last + 1)
         has_hot = taken > 0
         hot = np.where(has_hot, parts.hot_s(rates)[:, taken] + gpu_layer_s(False, True), 0.0)
-        most = 0 if model.ffn_is_whole or model.unit else pinned_bytes // max(1, int(on_gpu.neuron.sum()) * block)
+        most = 0 if model.ffn_is_whole or model.unit else fixed.pinned // max(1, int(on_gpu.neuron.sum()) * block)
         beside, hot, cold = _zero_copy(
             parts, machine, hot, parts.neurons_s(machine.cold), taken, most, zero_copy_blocks
         )
@@ -238,7 +260,7 @@ def build_problem(
         of_parts = parts.predictor_on_gpu * (not model.ffn_is_whole)
         seconds.append(np.where((on_gpu.possible & (of_parts >= 0))[:, None], layer_s, np.inf))
         of_predictor.append(np.maximum(of_parts, 0)[:, None] * np.ones(len(taken), np.int64))
-        held = on_gpu.attention + kv_layer_bytes(model.config, context, kv_codec)
+        held = on_gpu.attention + kv_layer_bytes(model.config, at.context, at.kv_codec)
         vram.append(
             held[:, None]
             + of_predictor[1]
@@ -269,8 +291,8 @@ def build_problem(
         order=order,
         block=block,
         computed=parts.sums["computed"],
-        fixed_vram=fixed_vram,
-        fixed_ram=fixed_ram + model.embedding,
+        fixed_vram=fixed.vram,
+        fixed_ram=fixed.ram + model.embedding,
         fixed_seconds=cpu_token_s(),
         crossing_s=machine.exchange(4 * d_model) if rates is not None else 0.0,
     )

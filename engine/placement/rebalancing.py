@@ -16,7 +16,8 @@ from engine.placement.concurrent_reads import ReadTimes, rates_of
 from engine.placement.cost_model import Machine
 from engine.placement.greedy import place_greedily
 from engine.placement.placement_problem import Choice, Hottest, Problem, block_size
-from engine.placement.solving import Setting, activity_by, problem_by, with_learned
+from engine.placement.setting import Setting
+from engine.placement.solving import activity_by, problem_by, with_learned
 from engine.sparsity.placement import Placement
 
 

@@ -14,7 +14,7 @@ from engine.errors import EngineError
 if TYPE_CHECKING:
     from engine.gpu.residency import GpuResidency
     from engine.placement.placement_problem import Problem
-    from engine.placement.solving import Setting
+    from engine.placement.setting import Setting
     from engine.session.loaded_model import LoadedModel
 
 log = logging.getLogger(__name__)
@@ -103,13 +103,15 @@ def _on_cpu(model: LoadedModel) -> dict[str, Any]:
 
 def _alone(model: LoadedModel) -> tuple[Problem, Setting]:
     """Return the problem of the model as loaded on the CPU alone."""
-    from engine.placement.solving import problem_of, read_setting
+    from engine.placement.setting import KnownInputs, read_setting
+    from engine.placement.solving import problem_of
 
     engine = replace(
         model.engine, device="cpu", mode=model.mode, context=model.context, kv_cache=model.kv_codec,
         vram_budget_gib=None, threads=model.threads,
     )  # fmt: skip
-    setting = read_setting(model.opened, engine, model.weights, read=lambda: model.modes.stored_predictor)
+    known = KnownInputs(model.weights, predictor=lambda: model.modes.stored_predictor)
+    setting = read_setting(model.opened, engine, known)
     return problem_of(setting, model.mode)[0], setting
 
 

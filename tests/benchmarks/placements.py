@@ -35,7 +35,7 @@ from engine.placement.activity import Activity, scaled_to  # noqa: E402
 from engine.placement.cost_model import Machine  # noqa: E402
 from engine.placement.greedy import place_greedily, steps_of  # noqa: E402
 from engine.placement.model_bytes import ModelBytes, PredictorBytes  # noqa: E402
-from engine.placement.placement_problem import build_problem  # noqa: E402
+from engine.placement.placement_problem import FixedBytes, TokenContext, build_problem  # noqa: E402
 from engine.placement.solver import solve  # noqa: E402
 from native_kernels.codecs import CODECS  # noqa: E402
 
@@ -146,9 +146,9 @@ def solved(case: Case, precision: str, machine_name: str) -> Row:
 
     def problem_for(mode: Literal["sparse", "dense"], on: Machine) -> Any:
         return build_problem(
-            model, activity(case, shape, dense=mode == "dense"), on, mode, CONTEXT, POSITION, "f16",
-            predictors(case, model) if mode == "sparse" else None, context + on_gpu,
-            memory_plan.PROCESS_BYTES + scratch,
+            model, activity(case, shape, dense=mode == "dense"), on, mode,
+            TokenContext(CONTEXT, POSITION, "f16"), predictors(case, model) if mode == "sparse" else None,
+            FixedBytes(context + on_gpu, memory_plan.PROCESS_BYTES + scratch),
         )  # fmt: skip
 
     started = time.process_time()  # one thread's work, whatever else the machine does

@@ -43,7 +43,7 @@ from engine.placement.activity import activity_of, scaled_to  # noqa: E402
 from engine.placement.cost_model import Machine  # noqa: E402
 from engine.placement.machine_figures import working_set  # noqa: E402
 from engine.placement.model_bytes import ModelBytes, PredictorBytes  # noqa: E402
-from engine.placement.placement_problem import build_problem  # noqa: E402
+from engine.placement.placement_problem import TokenContext, build_problem  # noqa: E402
 from engine.session.generate import decode_one_token, prefill  # noqa: E402
 from engine.session.loaded_model import LoadedModel  # noqa: E402
 from engine.session.resolve_model import resolve_model  # noqa: E402
@@ -187,8 +187,8 @@ def predicted(model: LoadedModel, mode: Mode, threads: int, sample: dict[str, fl
     profile: HardwareProfile = probe()
     profile = replace(profile, cpu=replace(profile.cpu, bytes_per_s=sample["bytes_per_s"]))
     problem = build_problem(
-        sizes, activity, Machine.of(profile, threads, None), mode, model.context,
-        AT + SAMPLE_TOKENS // 2, model.kv_codec, predictors,
+        sizes, activity, Machine.of(profile, threads, None), mode,
+        TokenContext(model.context, AT + SAMPLE_TOKENS // 2, model.kv_codec), predictors,
     )  # fmt: skip
     return problem.cpu_alone.seconds(problem)
 

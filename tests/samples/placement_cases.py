@@ -14,7 +14,7 @@ from engine.placement.activity import activity_of
 from engine.placement.cost_model import Machine
 from engine.placement.gpu_bytes import GpuBytes
 from engine.placement.model_bytes import ModelBytes, PredictorBytes
-from engine.placement.placement_problem import Problem, build_problem
+from engine.placement.placement_problem import FixedBytes, Problem, TokenContext, build_problem
 from engine.sparsity.stats import NeuronStats
 
 MIB = 1 << 20
@@ -90,5 +90,6 @@ def a_problem(
     activity = activity_of(config, mode, stats or some_stats(config), predictors)
     machine = Machine.of(profile, 7, gpu)
     return build_problem(
-        a_model(config, **model), activity, machine, mode, 512, 256, "f16", predictors, fixed_vram, MIB, pinned_bytes
-    )
+        a_model(config, **model), activity, machine, mode, TokenContext(512, 256, "f16"), predictors,
+        FixedBytes(fixed_vram, MIB, pinned_bytes),
+    )  # fmt: skip

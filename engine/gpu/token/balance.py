@@ -31,7 +31,8 @@ from engine.model.weights import ModelWeights
 from engine.placement.concurrent_reads import ReadTimes, kind_of
 from engine.placement.machine_figures import Others, serves_this_load_alone
 from engine.placement.rebalancing import expected_to_fired, gain_of, with_expected
-from engine.placement.solving import Setting, Solved
+from engine.placement.setting import Setting
+from engine.placement.solving import Solved
 from native_kernels.cuda.runtime.driver import CudaError
 
 log = logging.getLogger(__name__)

@@ -25,12 +25,10 @@ from engine.placement.cost_model import Machine
 from engine.placement.greedy import Steps, place_greedily, steps_of
 from engine.placement.memory_plan import Budgets
 from engine.placement.model_bytes import I64, PredictorBytes
-from engine.placement.placement_problem import Choice, Problem, build_problem
+from engine.placement.placement_problem import Choice, FixedBytes, Problem, TokenContext, build_problem
 from engine.placement.solver import solve
 
 KV_CODEC: KvCodec = "f16"  # as models are loaded
-# The latest position of the predicted token in a conversation, as in engine/placement/solving.py.
-TYPICAL_POSITION = 512
 
 
 # ------------------------------------------------------------------ of a placement
@@ -335,14 +333,14 @@ class _Case:
             activity,
             Machine.of(self.machine.profile, self.machine.threads, self.machine.gpu),
             mode,
-            self.context,
-            min(TYPICAL_POSITION, self.context // 2),
-            KV_CODEC,
+            TokenContext.typical(self.context, KV_CODEC),
             predictors,
-            fixed_vram=self.fixed_vram,
-            fixed_ram=self.fixed_ram,
-            # of all layers; these are some of them
-            pinned_bytes=pinned * int(few.gpu_bytes.neuron.sum()) // max(1, gpu_neurons),
+            # pinned is of all layers; these are some of them
+            FixedBytes(
+                self.fixed_vram,
+                self.fixed_ram,
+                pinned * int(few.gpu_bytes.neuron.sum()) // max(1, gpu_neurons),
+            ),
         )
 
     def _all_layers(self, few: Problem) -> Problem:

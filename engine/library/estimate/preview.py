@@ -35,8 +35,7 @@ from engine.placement.cost_model import Machine
 from engine.placement.greedy import Steps, place_greedily, steps_of
 from engine.placement.memory_plan import Budgets
 from engine.placement.model_bytes import ModelBytes, PredictorBytes
-from engine.placement.placement_problem import Choice, Hottest, Problem, build_problem
-from engine.placement.solving import TYPICAL_POSITION
+from engine.placement.placement_problem import Choice, FixedBytes, Hottest, Problem, TokenContext, build_problem
 from engine.sparsity.stats import NeuronStats
 
 _KEPT_MODELS, _KEPT_PROBLEMS = 3, 6
@@ -227,9 +226,8 @@ class _Case:
             pinned = memory_plan.pinned_bytes(machine.profile, self.budgets.ram_bytes - self.all_in_ram)
         rates = Machine.of(machine.profile, machine.threads, machine.gpu, read_rates)
         return build_problem(
-            known.sizes, known.hottest[mode, end], rates, mode, self.context,
-            min(TYPICAL_POSITION, self.context // 2), self.kv_codec, predictors,
-            fixed_vram=self.fixed_vram, fixed_ram=self.fixed_ram, pinned_bytes=pinned,
+            known.sizes, known.hottest[mode, end], rates, mode, TokenContext.typical(self.context, self.kv_codec),
+            predictors, FixedBytes(self.fixed_vram, self.fixed_ram, pinned),
         )  # fmt: skip
 
 

@@ -25,7 +25,8 @@ from engine.placement.activity import activity_of, scaled_to
 from engine.placement.gpu_bytes import predictor_bytes
 from engine.placement.greedy import place_greedily
 from engine.placement.model_bytes import ModelBytes, PredictorBytes
-from engine.placement.solving import Setting, problem_of, read_setting
+from engine.placement.setting import KnownInputs, Setting, read_setting
+from engine.placement.solving import problem_of
 from engine.sparsity.stats import NeuronStats
 from native_kernels.codecs import ROW_CODECS
 
@@ -201,7 +202,7 @@ def _setting(opened: OpenedModel, engine: EngineConfig) -> Setting:
     could_be_free = int(GPU_SHARE * (gpu.total_bytes or 0))
     if could_be_free <= (gpu.free_bytes or 0):
         return setting
-    return read_setting(opened, engine, known_gpu=replace(gpu, free_bytes=could_be_free))
+    return read_setting(opened, engine, KnownInputs(gpu=replace(gpu, free_bytes=could_be_free)))
 
 
 def _rate(setting: Setting) -> float | None:

@@ -30,7 +30,7 @@ from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
 from engine.model.weights import load_weights
-from engine.placement import solving
+from engine.placement import setting
 from engine.session import loaded_model as loading
 from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
@@ -192,7 +192,7 @@ def test_what_a_model_holds_of_the_ram_is_not_counted_twice(
     profile = HardwareProfile.load(tiny.parent / "slow.json")
     before, after = (RamInfo(4 * GIB, int(gib * GIB)) for gib in (2.5, 1.0))
     replace(profile, ram=before).save(tiny.parent / "slow.json")
-    monkeypatch.setattr(solving, "load_profile", lambda file: replace(profile, ram=after))
+    monkeypatch.setattr(setting, "load_profile", lambda file: replace(profile, ram=after))
     monkeypatch.setattr(vram_policy, "SMALLER", 0.9999)
     model = machine.load(tiny)
     assert model.gpu is not None

@@ -22,8 +22,9 @@ from engine.placement.cost_model import Machine, cold_layer_s, gpu_layer_s
 from engine.placement.greedy import place_greedily
 from engine.placement.memory_plan import Budgets
 from engine.placement.rebalancing import can_use_zero_copy, gain_of, machine_of
+from engine.placement.setting import Setting, read_setting
 from engine.placement.solver import Solution
-from engine.placement.solving import Setting, placement_of, problem_of, read_setting
+from engine.placement.solving import placement_of, problem_of
 from engine.sparsity.placement import Placement
 
 GB = 1e9

@@ -12,7 +12,7 @@ from engine.errors import InvalidRequestError
 from engine.placement.activity import activity_of
 from engine.placement.cost_model import EXCHANGE_S, Machine, cpu_layer_s, cpu_token_s, ffn_speeds
 from engine.placement.model_bytes import PredictorBytes
-from engine.placement.placement_problem import build_problem
+from engine.placement.placement_problem import TokenContext, build_problem
 
 
 def way_of(problem: object, attention: bool, blocks: int) -> int:
@@ -23,7 +23,7 @@ def way_of(problem: object, attention: bool, blocks: int) -> int:
 def test_dense_on_the_cpu_is_bytes_by_rates() -> None:
     config = a_config("silu-glu")
     model, machine = a_model(config), Machine.of(a_profile(), 7, None)
-    problem = build_problem(model, activity_of(config, "dense"), machine, "dense", 512, 256, "f16")
+    problem = build_problem(model, activity_of(config, "dense"), machine, "dense", TokenContext(512, 256, "f16"))
     cpu = machine.cpu
     ffn = config.d_ff * (16384 / cpu.gemv("f16") + 8192 / cpu.sums("f16"))
     layer = MIB / cpu.gemv("f16") + model.kv_of_layer(256, "f16") / (0.8 * cpu.gemv("f16")) + ffn
@@ -118,7 +118,8 @@ def test_keys_and_values_are_read_up_to_the_position() -> None:
     config = a_config()
     activity, machine = activity_of(config, "exact", some_stats(config)), Machine.of(a_profile(), 7, None)
     near, far = (
-        build_problem(a_model(config), activity, machine, "exact", 512, position, "f16") for position in (1, 512)
+        build_problem(a_model(config), activity, machine, "exact", TokenContext(512, position, "f16"))
+        for position in (1, 512)
     )
     assert near.cpu_alone.seconds(near) < far.cpu_alone.seconds(far)
     assert near.cpu_alone.ram(near) == far.cpu_alone.ram(far)

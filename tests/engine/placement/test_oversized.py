@@ -24,7 +24,7 @@ from engine.placement.cost_model import Machine
 from engine.placement.greedy import place_greedily
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.oversized import Alternative, Case, MemoryLimits, alternatives, fitting_context
-from engine.placement.placement_problem import build_problem
+from engine.placement.placement_problem import FixedBytes, TokenContext, build_problem
 from engine.placement.solver import solve
 from engine.session.loaded_model import LoadedModel
 from native_kernels.codecs import CODECS
@@ -113,9 +113,11 @@ def is_held(model: ModelBytes, room: MemoryLimits, context: int) -> bool:
     gpu, budgets = room.gpu, room.budgets
     scratch = memory_plan.gpu_scratch_bytes(model, context, gpu, budgets.vram_bytes)
     problem = build_problem(
-        model, activity_of(model.config, "exact"), Machine.of(room.profile, 7, gpu), "exact", context, 64, "f16", None,
-        0 if gpu is None else memory_plan.context_bytes(gpu) + scratch,
-        memory_plan.PROCESS_BYTES + memory_plan.scratch_bytes(model, context),
+        model, activity_of(model.config, "exact"), Machine.of(room.profile, 7, gpu), "exact",
+        TokenContext(context, 64, "f16"), None, FixedBytes(
+            0 if gpu is None else memory_plan.context_bytes(gpu) + scratch,
+            memory_plan.PROCESS_BYTES + memory_plan.scratch_bytes(model, context),
+        ),
     )  # fmt: skip
     choice = place_greedily(problem, budgets.vram_bytes, budgets.ram_bytes)
     if choice is None:  # the RAM is short

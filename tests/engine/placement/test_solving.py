@@ -33,7 +33,9 @@ from engine.machine.measured_hardware import load_profile, profile_names
 from engine.model.model_files import open_model
 from engine.placement import memory_plan
 from engine.placement.machine_figures import working_set
-from engine.placement.solving import TYPICAL_POSITION, read_setting, solve_model
+from engine.placement.placement_problem import TYPICAL_POSITION
+from engine.placement.setting import read_setting
+from engine.placement.solving import solve_model
 from engine.service.jobs import run_job
 from engine.sparsity.placement import RAM_PARTS, VRAM_PARTS
 from engine.sparsity.stats import NeuronStats

@@ -12,7 +12,7 @@ from support.shown_text import numbers_in
 
 from engine.config import EngineConfig
 from engine.errors import ArtifactMismatchError
-from engine.placement import solving
+from engine.placement import setting
 from engine.service.placement_words import about, gib, memory_of, placement_of
 from engine.session.loaded_model import LoadedModel
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_foretold_is_no_reason_not_to_say_the_rest(
     def reads(*of: object, **named: object) -> None:
         raise ArtifactMismatchError("The statistics are another model's.")
 
-    monkeypatch.setattr(solving, "read_setting", reads)
+    monkeypatch.setattr(setting, "read_setting", reads)
     told = placement_of(model)
     assert "tok/s" not in told["line"]
     assert told["predicted_tok_s"] is None

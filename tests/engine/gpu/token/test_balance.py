@@ -27,10 +27,11 @@ from engine.machine.hardware import HardwareProfile, choose_gpu, probe
 from engine.machine.measured_hardware import recall_expected, remember
 from engine.machine.read_rates import ReadRates
 from engine.model.weights import open_model
-from engine.placement import machine_figures, memory_plan, solving
+from engine.placement import machine_figures, memory_plan, setting
 from engine.placement.concurrent_reads import ReadTimes
 from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.model_bytes import ModelBytes
+from engine.placement.setting import Setting
 from engine.placement.solving import Solved, solve_model
 from engine.session import loaded_model
 from engine.session.chat_session import ChatSession
@@ -144,7 +145,7 @@ def test_what_its_predictors_expect_is_learned_from_the_tokens(
 ) -> None:
     asked: list[float | None] = []
 
-    def gain(setting: solving.Setting, *of: Any) -> tuple[ReadRates | None, float]:
+    def gain(setting: Setting, *of: Any) -> tuple[ReadRates | None, float]:
         assert setting.predictors is not None
         asked.append(setting.predictors.expected_to_fired)
         return stays()
@@ -305,7 +306,7 @@ def here(machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch) -
     whole.close()
     profile = HardwareProfile.load(tiny.parent / "slow.json")
     profile = replace(profile, cpu=replace(profile.cpu, bytes_per_s=6e6))
-    for module in (loaded_model, solving):
+    for module in (loaded_model, setting):
         monkeypatch.setattr(module, "probe", lambda: profile)
 
     def load(**changes: Any) -> LoadedModel:

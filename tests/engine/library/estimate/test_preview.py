@@ -26,7 +26,7 @@ from engine.machine.hardware import default_threads
 from engine.machine.measured_hardware import load_profile, remember_read_rates
 from engine.machine.read_rates import ReadRates
 from engine.model.model_files import open_model
-from engine.placement import memory_plan, solving
+from engine.placement import memory_plan, setting
 from engine.placement.concurrent_reads import kind_of
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.solving import solve_model
@@ -95,7 +95,7 @@ def test_what_is_remembered_of_a_models_rows_counts(tmp_path: Path, monkeypatch:
     path = make_tiny_powerinfer(tmp_path / "p.gguf", rank=8)
     known, previews = known_machine(a_profile(vram=4 * GIB, cpu_gb_s=1e-3, exchange_s=1e-6)), Previews()
     assert known.gpu is not None
-    monkeypatch.setattr(solving, "probe", lambda: known.profile)
+    monkeypatch.setattr(setting, "probe", lambda: known.profile)
     monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)
     opened = open_model(path)
     everything = solve_model(opened, EngineConfig(context=64, threads=known.threads)).placement.vram_bytes
@@ -117,7 +117,7 @@ def test_what_is_remembered_of_a_models_rows_counts(tmp_path: Path, monkeypatch:
 def test_experts_are_placed_as_at_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, experts: int) -> None:
     path = make_tiny_mixtral(tmp_path / "e.gguf")
     known, opened = known_machine(a_profile(vram=4 * GIB, cpu_gb_s=1e-3, exchange_s=1e-6)), open_model(path)
-    monkeypatch.setattr(solving, "probe", lambda: known.profile)
+    monkeypatch.setattr(setting, "probe", lambda: known.profile)
     monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)
     engine = EngineConfig(context=64, threads=known.threads)
     whole = solve_model(opened, engine).placement
