@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from app.chat.chat_memory import ChatMemory
     from app.chat.store.conversation import Conversation, Message
     from app.clients.engine_client import EngineClient
-    from app.models.model_rows import ModelRow
     from app.models.models_controller import ModelsController
     from app.servers.local_server import LocalServer
     from app.servers.servers_controller import ServersController
@@ -266,7 +265,7 @@ class MainWindow(WindowFrame):
         self.commands.bind("refresh_models", controller.refresh)
         controller.toast.connect(self.show_toast)
         controller.problem.connect(self._show_models_problem)
-        controller.rows_changed.connect(self._show_models_work)
+        controller.rows_changed.connect(self.sidebar.show_models_work)
 
     # -------------------------------------------------------------- pages
 
@@ -301,11 +300,6 @@ class MainWindow(WindowFrame):
             self.pages.models_page.show_banner(message)
         elif self._chat is not None:
             self._chat.problems.report("models", message)
-
-    def _show_models_work(self, rows: list[ModelRow]) -> None:
-        from app.models.model_selection import is_working, work_figure
-
-        self.sidebar.set_models_work(work_figure(rows), is_working(rows))
 
     # -------------------------------------------------------------- showing state
 

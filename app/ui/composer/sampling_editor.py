@@ -207,9 +207,7 @@ class StopsField(SamplingRow):
             "An answer ends before any of these, one per line; \\n is a line break. At most {most}.",
             most=MAX_STOPS,
         )
-        super().__init__(
-            Setting("stop", "text", None, tr("Stop at"), words, "", Bounds(), (), tr("Nothing"))
-        )
+        super().__init__(Setting("stop", "text", None, tr("Stop at"), words, "", Bounds(), (), tr("Nothing")))
         self.field = QPlainTextEdit()
         self.field.setProperty("kind", "field")
         self.field.setTabChangesFocus(True)

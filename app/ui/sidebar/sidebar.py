@@ -6,6 +6,7 @@ In a window narrower than 1080 px it is a rail, and the panel opens over the pag
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEasingCurve, QEvent, QObject, QRect, Qt, QVariantAnimation, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QMouseEvent, QResizeEvent, QShowEvent
@@ -20,6 +21,9 @@ from app.ui.sidebar.side_panel import SidePanel
 from app.ui.widgets.engine_card import dot_token, state_line
 from app.ui.widgets.floating import Scrim
 from engine.machine.monitor import MachineSample
+
+if TYPE_CHECKING:
+    from app.models.model_rows import ModelRow
 
 PANEL_PX = 256
 NARROW_BELOW_PX = 1080
@@ -109,6 +113,12 @@ class Sidebar(QFrame):
             part.models.set_selected(page == "models")
             part.live.set_selected(page == "live")
         self.rail.chat.set_selected(page == "chat")
+
+    def show_models_work(self, rows: list[ModelRow]) -> None:
+        """Show the progress of all models."""
+        from app.models.model_selection import is_working, work_figure
+
+        self.set_models_work(work_figure(rows), is_working(rows))
 
     def set_models_work(self, figure: str, working: bool = True) -> None:
         """Show the progress of downloads and preparation, "44%"; empty for none. working: not only waiting."""
