@@ -139,9 +139,8 @@ class FfnCalls:
             self._activation,
             self._first,
             self._hidden.values,
-            bias=bias,
             up=self._up if gated else None,
-            up_bias=w.up_bias if gated else None,
+            biases=(bias, w.up_bias if gated else None),
             relu_on_up=self._config.activation == "drelu-glu",
             threshold=self._config.activation_threshold,
             counts=counts,
@@ -172,7 +171,7 @@ class FfnCalls:
         """Lay out the activation of the first matrix, and up where it is not zero."""
         hidden = self._hidden.values
         calls = activation_calls(
-            self._activation, self._first, hidden, bias=bias, threshold=self._config.activation_threshold,
+            self._activation, self._first, hidden, biases=(bias, None), threshold=self._config.activation_threshold,
             counts=counts if w.gate is None or self._config.activation != "drelu-glu" else None,
         )  # fmt: skip
         if w.gate is None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from native_kernels.backend import F32, I64, PLAIN_SCORING, Scoring
-from native_kernels.cpu.attention.attention_tiles import TILE, converted_of, mix_of, row_of, scores_of
+from native_kernels.cpu.attention.attention_tiles import TILE, BlockValues, converted_of, mix_of, row_of, scores_of
 from native_kernels.cpu.attention.kv_store import CachePlace
 from native_kernels.cpu.products.vector_math import exp, put_some_floats, some_floats, tanh
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
@@ -185,9 +185,10 @@ def _kernel(codec: KvCodec) -> Kernel:
                     mine = weights + 4 * BLOCK * i
                     if rows >= converted_for:
                         convert_values(block + values_at, block + scales_at, padded_dim, n, converted, ahead)
-                        mix_floats(mine, rows, converted, 0, padded_dim, n, sums, 0)
+                        mix_floats(mine, rows, BlockValues(converted, 0), padded_dim, n, sums, 0)
                     else:
-                        mix_block(mine, rows, block + values_at, block + scales_at, padded_dim, n, sums, ahead)
+                        values = BlockValues(block + values_at, block + scales_at)
+                        mix_block(mine, rows, values, padded_dim, n, sums, ahead)
                 number += size
             if used == 1:
                 for row in range(rows):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
@@ -29,6 +29,7 @@ from native_kernels.cpu.runtime.simd import (
     call_same,
     constant,
     f32,
+    group_of,
     halves_to_floats,
     i64,
     largest,
@@ -38,6 +39,7 @@ from native_kernels.cpu.runtime.simd import (
     prefetch,
     splat,
     store,
+    unpacked,
     void,
 )
 from native_kernels.kv_blocks import BLOCK, GROUP, KvCodec
@@ -147,6 +149,13 @@ def _scores(rows: int, codec: KvCodec, asks: bool = True) -> Any:
     return scores
 
 
+class BlockValues(NamedTuple):
+    """Addresses of a block's values and of their scales, which q8_0 alone has."""
+
+    values: int
+    scales: int
+
+
 @cache
 def _mix(rows: int, vectors: int, codec: KvCodec, asks: bool = True) -> Any:
     """Operation: sums [rows, :] += weights [rows, TILE] times some columns of the values of a block's first n
@@ -154,19 +163,10 @@ def _mix(rows: int, vectors: int, codec: KvCodec, asks: bool = True) -> Any:
     """
     width = _WIDTH[codec]
 
-    @operation(void, i64, i64, i64, i64, i64, i64, i64, i64)
-    def mix(
-        b: Any,
-        weights: Any,
-        values: Any,
-        scales: Any,
-        padded_dim: Any,
-        n: Any,
-        column: Any,
-        sums: Any,
-        ahead: Any,
-    ) -> None:
+    @operation(void, i64, group_of(BlockValues), i64, i64, i64, i64, i64)
+    def mix(b: Any, weights: Any, block: Any, padded_dim: Any, n: Any, column: Any, sums: Any, ahead: Any) -> None:
         """sums: address of row 0, column 0; the row stride is padded_dim."""
+        values, scales = unpacked(b, block)
         places = []
         for row in range(rows):
             start = _at(b, sums, b.add(b.mul(padded_dim, number(row)), column), 4)
@@ -225,9 +225,7 @@ def scores_of(codec: KvCodec, asks: bool = True) -> Any:
 
 
 def mix_of(codec: KvCodec, asks: bool = True) -> Any:
-    """Return the function (weights [rows, TILE], rows, values, scales, padded_dim, positions, sums [rows, padded],
-    ahead).
-    """
+    """Return the function (weights [rows, TILE], rows, BlockValues, padded_dim, n, sums [rows, padded_dim], ahead)."""
 
     def pair(rows: int) -> tuple[int, Any, Any]:
         wide = _vectors(rows)
@@ -237,13 +235,13 @@ def mix_of(codec: KvCodec, asks: bool = True) -> Any:
 
     def columns(wide: int, many: Any, single: Any) -> Any:
         @inline
-        def over_columns(weights: Any, values: Any, scales: Any, padded_dim: Any, n: Any, sums: Any, ahead: Any) -> Any:
+        def over_columns(weights: Any, block: Any, padded_dim: Any, n: Any, sums: Any, ahead: Any) -> Any:
             column = 0
             while column + wide * LANES <= padded_dim:
-                many(weights, values, scales, padded_dim, n, column, sums, ahead)
+                many(weights, block, padded_dim, n, column, sums, ahead)
                 column += wide * LANES
             while column < padded_dim:
-                single(weights, values, scales, padded_dim, n, column, sums, ahead)
+                single(weights, block, padded_dim, n, column, sums, ahead)
                 column += LANES
 
         return over_columns
@@ -252,19 +250,19 @@ def mix_of(codec: KvCodec, asks: bool = True) -> Any:
     by2, by1 = columns(n2, two, two1), columns(n1, one, one1)
 
     @inline
-    def mix(weights: Any, rows: Any, values: Any, scales: Any, padded_dim: Any, n: Any, sums: Any, ahead: Any) -> Any:
+    def mix(weights: Any, rows: Any, block: Any, padded_dim: Any, n: Any, sums: Any, ahead: Any) -> Any:
         row = 0
         while row + 8 <= rows:
-            by8(weights + 4 * TILE * row, values, scales, padded_dim, n, sums + 4 * padded_dim * row, ahead)
+            by8(weights + 4 * TILE * row, block, padded_dim, n, sums + 4 * padded_dim * row, ahead)
             row += 8
         if row + 4 <= rows:
-            by4(weights + 4 * TILE * row, values, scales, padded_dim, n, sums + 4 * padded_dim * row, ahead)
+            by4(weights + 4 * TILE * row, block, padded_dim, n, sums + 4 * padded_dim * row, ahead)
             row += 4
         if row + 2 <= rows:
-            by2(weights + 4 * TILE * row, values, scales, padded_dim, n, sums + 4 * padded_dim * row, ahead)
+            by2(weights + 4 * TILE * row, block, padded_dim, n, sums + 4 * padded_dim * row, ahead)
             row += 2
         if row < rows:
-            by1(weights + 4 * TILE * row, values, scales, padded_dim, n, sums + 4 * padded_dim * row, ahead)
+            by1(weights + 4 * TILE * row, block, padded_dim, n, sums + 4 * padded_dim * row, ahead)
 
     return mix
 

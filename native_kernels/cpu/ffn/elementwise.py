@@ -120,23 +120,20 @@ def activation_calls(
     x: F32,
     out: F32,
     *,
-    bias: F32 | None = None,
     up: F32 | None = None,
-    up_bias: F32 | None = None,
+    biases: tuple[F32 | None, F32 | None] = (None, None),
     relu_on_up: bool = False,
     threshold: float = 0.0,
     counts: I64 | None = None,
-    stage: str = "ffn",
 ) -> list[Call]:
-    """Compute out = activation(x + bias) (up + up_bias), elementwise; out may be x. Items: numbers.
+    """Compute out = activation(x + its bias) (up + its bias), elementwise; out may be x. Items: numbers.
 
     Shapes: x, up, out [T, F] or [F]; biases [F]; counts [workers, COUNT_WORDS]: each worker adds to its own row how
     many passed the activation, and how many of them passed ReLU on up.
     """
-    arrays = [0 if one is None else one for one in (x, bias, up, up_bias, out, counts)]
-    args = arguments(*arrays, x.shape[-1], int(relu_on_up), float(threshold))
-    kept = (x, bias, up, up_bias, out, counts)
-    return [Call(_activation_kernel(activation), args, x.size, GRAIN, stage, kept)]
+    kept = (x, biases[0], up, biases[1], out, counts)
+    args = arguments(*(0 if one is None else one for one in kept), x.shape[-1], int(relu_on_up), float(threshold))
+    return [Call(_activation_kernel(activation), args, x.size, GRAIN, "ffn", kept)]
 
 
 def softcap_calls(x: F32, out: F32, cap: float, stage: str = "head") -> list[Call]:

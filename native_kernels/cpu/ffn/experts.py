@@ -28,6 +28,7 @@ from native_kernels.cpu.runtime.call import Call, address, aligned_empty, argume
 from native_kernels.cpu.runtime.jit import Kernel, kernel
 from native_kernels.cpu.runtime.simd import (
     LANES,
+    Rows,
     bits_not_zero,
     fma,
     get_byte,
@@ -180,7 +181,7 @@ def _product_kernel(codec: str) -> Kernel:
             first = at - slot * n_rows
             last = min(n_rows, first + hi - at)
             w = get_int(table + 8 * get_int32(ids + 4 * slot))
-            over(w, stride, 0, first, last, x + slot * x_step, d, out + 4 * slot * n_rows, ahead)
+            over(Rows(w, stride), 0, first, last, x + slot * x_step, d, out + 4 * slot * n_rows, ahead)
             at += last - first
 
     return Kernel(product, f"experts.product.{codec}")
@@ -210,7 +211,7 @@ def _listed_product_kernel(codec: str) -> Kernel:
             first, last = max(0, begin - before), min(count, end - before)
             if first < last:
                 w = get_int(table + 8 * get_int32(ids + 4 * slot))
-                over(w, stride, listed + listed_step * slot, first, last, x, d, out + out_step * slot, ahead)
+                over(Rows(w, stride), listed + listed_step * slot, first, last, x, d, out + out_step * slot, ahead)
             before += count
 
     return Kernel(product, f"experts.listed.{codec}")

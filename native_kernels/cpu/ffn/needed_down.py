@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -68,15 +69,31 @@ def _list_opened(fired: int, ids: int, first: int, last: int, listed: int) -> in
     return count
 
 
+class _Hidden(NamedTuple):
+    """Addresses of the hidden values of all tokens: values [places, most], marks of the tokens that fire, neurons."""
+
+    values: int
+    most: int
+    fired: int
+    ids: int
+
+
+class _Pairs(NamedTuple):
+    """Addresses of the lists of a block: where each token's list starts, neurons, and their weights."""
+
+    starts: int
+    listed: int
+    weights: int
+
+
 @inline
-def _list_pairs(
-    values: int, most: int, fired: int, ids: int, first: int, last: int, tokens: int, rows: int, starts: int,
-    listed: int, weights: int,
-) -> int:  # fmt: skip
+def _list_pairs(hidden: _Hidden, first: int, last: int, tokens: int, rows: int, pairs: _Pairs) -> int:
     """List for each token the neurons at some places that it fires, and its values; return their number.
 
     Each token's list is padded to whole passes of `rows` rows (1: not padded).
     """
+    values, most, fired, ids = hidden
+    starts, listed, weights = pairs
     total = 0
     for t in range(tokens):
         put_int32(starts + 4 * t, total)
@@ -165,9 +182,8 @@ def parts_kernel(codec: str) -> Kernel:
             behind = start
             while behind < stop:
                 place, behind = behind, min(behind + size, stop)
-                n_pairs = _list_pairs(
-                    values, most, fired, ids, place, behind, tokens, filled, starts, listed, weights
-                )  # fmt: skip
+                hidden, pairs = _Hidden(values, most, fired, ids), _Pairs(starts, listed, weights)
+                n_pairs = _list_pairs(hidden, place, behind, tokens, filled, pairs)
                 here, after, n_here = after, here, n_after
                 n_after = _list_opened(fired, ids, behind, min(behind + size, stop), after)
                 for piece in range(piece_1, piece_n):

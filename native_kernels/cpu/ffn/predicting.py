@@ -17,7 +17,7 @@ from native_kernels.cpu.ffn.sparse_ffn import Buffers, Predicted, list_where
 from native_kernels.cpu.products.gemv import GRAIN, OVER, check_vector, rows_ahead, stride_of
 from native_kernels.cpu.runtime.call import Call, Listed, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel, kernel
-from native_kernels.cpu.runtime.simd import get_float, get_int, get_int32, put_float, put_int, put_int32
+from native_kernels.cpu.runtime.simd import Rows, get_float, get_int, get_int32, put_float, put_int, put_int32
 
 
 @kernel
@@ -68,7 +68,7 @@ def second_kernel(codec: str) -> Kernel:
             if also != 0:
                 put_int(also, n)
         start, stop = n * lo // f, n * hi // f
-        over(w, stride, listed, start, stop, x, d, scores, ahead)
+        over(Rows(w, stride), listed, start, stop, x, d, scores, ahead)
         for i in range(start, stop):
             neuron = get_int32(listed + 4 * i)
             put_int32(ids + 4 * i, neuron)

@@ -34,6 +34,7 @@ from native_kernels.cpu.runtime.call import Call, Listed, aligned_empty, argumen
 from native_kernels.cpu.runtime.jit import Kernel, inline
 from native_kernels.cpu.runtime.simd import (
     LANES,
+    Rows,
     atomic_add,
     bits_not_zero,
     bits_reaching,
@@ -108,7 +109,7 @@ def _hidden(first: str, second: str | None, in_runs: bool) -> Kernel:
                 runs(args, own, ids, n, lo, hi, worker)
                 return
         start, stop = n * lo // f, n * hi // f
-        first_over(w1, stride1, ids, start, stop, x1, d, values - 4 * start, ahead1)
+        first_over(Rows(w1, stride1), ids, start, stop, x1, d, values - 4 * start, ahead1)
         for i in range(start, stop):
             neuron = get_int32(ids + 4 * i) if ids != 0 else i
             put_int32(ids_out + 4 * i, neuron)
@@ -136,7 +137,7 @@ def _hidden(first: str, second: str | None, in_runs: bool) -> Kernel:
             atomic_add(counts + 8, count if two else stop - start)
         if two:
             second = listed + 4 * f
-            second_over(w2, stride2, fired, 0, count, x2, d, second, ahead2)
+            second_over(Rows(w2, stride2), fired, 0, count, x2, d, second, ahead2)
             for i in range(count):
                 value = get_float(second + 4 * i)
                 if bias2 != 0:

@@ -8,7 +8,7 @@ others is exact in float32 (Henry, Tang and Heinecke, arXiv 1904.06376). gemm_am
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import binding, ir
 
@@ -20,10 +20,12 @@ from native_kernels.cpu.runtime.simd import (
     LANES,
     VF,
     VI,
+    Rows,
     bfloats_to_floats,
     call_same,
     constant,
     external,
+    group_of,
     i64,
     load,
     load_part,
@@ -34,6 +36,7 @@ from native_kernels.cpu.runtime.simd import (
     prefetch,
     store,
     times,
+    unpacked,
     void,
 )
 
@@ -78,21 +81,25 @@ def tile_products(b: Any, state: list[Any]) -> list[Any]:
     return state
 
 
-def product(a_parts: int, x_parts: int, wide: bool) -> Any:
-    """Return the operation (a, a_step, a_low, x, x_step, x_low, steps, c, c_step, begin, ahead): c [2 SIDE, 2 SIDE]
-    (+)= a x.
+class Factor(NamedTuple):
+    """A factor of a product of tiles: its address, row stride in bytes, and the distance to its low part."""
 
-    a: [2 SIDE, STEP * steps] bfloat16, row stride a_step bytes. x: pairs of the summed dimension, [STEP / 2 * steps, 2
-    SIDE, 2], stride x_step bytes. c: float32, row stride c_step bytes. With two parts, the low ones are a_low or x_low
-    bytes after the high ones. Not wide: half as many columns of x and c. begin: overwrite c. ahead: address of what is
-    read later; each step prefetches AHEAD_BYTES of it.
+    start: int
+    step: int
+    low: int
+
+
+def product(a_parts: int, x_parts: int, wide: bool) -> Any:
+    """Return the operation (a, x, steps, c, begin, ahead): c [2 SIDE, 2 SIDE] (+)= a x. a, x: Factor. c: Rows.
+
+    a: [2 SIDE, STEP * steps] bfloat16. x: pairs of the summed dimension, [STEP / 2 * steps, 2 SIDE, 2]. c: float32.
+    Not wide: half as many columns of x and c. begin: overwrite c. ahead: address of what is read later; each step
+    prefetches AHEAD_BYTES of it.
     """
     columns = 2 if wide else 1
 
-    def emit(
-        b: Any, a: Any, a_step: Any, a_low: Any, x: Any, x_step: Any, x_low: Any, steps: Any, c: Any, c_step: Any,
-        begin: Any, ahead: Any,
-    ) -> None:  # fmt: skip
+    def emit(b: Any, a: Any, x: Any, steps: Any, c: Any, begin: Any, ahead: Any) -> None:
+        (a, a_step, a_low), (x, x_step, x_low), (c, c_step) = (unpacked(b, group) for group in (a, x, c))
         places = [(2 * i + j, i, j) for i in range(2) for j in range(columns)]
 
         def of_sums(i: int, j: int) -> Any:
@@ -138,7 +145,7 @@ def product(a_parts: int, x_parts: int, wide: bool) -> Any:
         for tile, i, j in places:
             _call(b, "tilestored64", _tile(tile), of_sums(i, j), c_step)
 
-    return operation(void, *[i64] * 11)(emit)
+    return operation(void, group_of(Factor), group_of(Factor), i64, group_of(Rows), i64, i64)(emit)
 
 
 # ---------------------------------------------------------------- numbers as bfloat16

@@ -20,6 +20,7 @@ from native_kernels.cpu.gemm.amx import (
     CONFIGURATION_BYTES,
     SIDE,
     STEP,
+    Factor,
     configure,
     pairs_of_columns,
     pairs_of_rows,
@@ -33,6 +34,7 @@ from native_kernels.cpu.runtime.jit import Kernel
 from native_kernels.cpu.runtime.simd import (
     ISA,
     LANES,
+    Rows,
     floats,
     get_float,
     get_int,
@@ -152,12 +154,14 @@ def tile_kernel(codec: str) -> Kernel:
                         if t + PANEL >= n_tokens:
                             later = panels + first_token // PANEL * panel_step + 2 * PANEL * (k + PIECE)
                         for r in range(0, n_rows, PANEL):
-                            a, c = unpacked + r * _ROW_BYTES, sums + 4 * (_BLOCK_ROWS * t + PANEL * r)
+                            a = Factor(unpacked + r * _ROW_BYTES, _ROW_BYTES, low)
+                            x = Factor(panel, 4 * PANEL, token_low)
+                            c = Rows(sums + 4 * (_BLOCK_ROWS * t + PANEL * r), 4 * PANEL)
                             asked = later + r // PANEL * steps * AHEAD_BYTES
                             if n_tokens - t > SIDE:
-                                many(a, _ROW_BYTES, low, panel, 4 * PANEL, token_low, steps, c, 4 * PANEL, begin, asked)
+                                many(a, x, steps, c, begin, asked)
                             else:
-                                few(a, _ROW_BYTES, low, panel, 4 * PANEL, token_low, steps, c, 4 * PANEL, begin, asked)
+                                few(a, x, steps, c, begin, asked)
                 for t in range(0, n_tokens, PANEL):
                     here = out + (first_token + t) * out_step + 4 * first_row
                     write_sums(sums + 4 * _BLOCK_ROWS * t, 4 * PANEL, min(PANEL, n_tokens - t), n_rows, here, out_step)
@@ -256,14 +260,15 @@ def transposed_tile_kernel(codec: str) -> Kernel:
                     a = tiles + (t // PANEL) * tile_step + first // NEURONS * (in_tokens * token_low)
                     n_tokens = min(PANEL, tokens - t)
                     for c in range(0, n_columns, 2 * SIDE):
-                        here, x = out + t * out_step + 4 * (column + c), unpacked + 4 * c
+                        here = out + t * out_step + 4 * (column + c)
+                        hidden, rows = Factor(a, ROW_BYTES, token_low), Factor(unpacked + 4 * c, _PAIR_BYTES, low)
                         asked = a + tile_step + c // (2 * SIDE) * steps * AHEAD_BYTES
                         if n_tokens == PANEL and n_columns - c >= 2 * SIDE:
-                            multiply(a, ROW_BYTES, token_low, x, _PAIR_BYTES, low, steps, here, out_step, begin, asked)
+                            multiply(hidden, rows, steps, Rows(here, out_step), begin, asked)
                         else:
                             if first > 0:
                                 take_sums(sums, here, out_step, n_tokens, n_columns - c, PANEL, False)
-                            multiply(a, ROW_BYTES, token_low, x, _PAIR_BYTES, low, steps, sums, 4 * PANEL, begin, asked)
+                            multiply(hidden, rows, steps, Rows(sums, 4 * PANEL), begin, asked)
                             put_sums(sums, here, out_step, n_tokens, n_columns - c)
         release()
 

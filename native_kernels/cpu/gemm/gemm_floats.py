@@ -25,7 +25,7 @@ from native_kernels.cpu.gemm.tiles import (
 )
 from native_kernels.cpu.gemm.transposition import turn, turn_part
 from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
-from native_kernels.cpu.runtime.simd import LANES, floats_part, get_float, get_int, put_float, put_floats
+from native_kernels.cpu.runtime.simd import LANES, Rows, floats_part, get_float, get_int, put_float, put_floats
 
 # Rows decoded at a time, a multiple of every tile's; tokens whose sums stay in the cache beside them.
 _BLOCK_ROWS = 96 if LANES == 16 else 48
@@ -64,7 +64,7 @@ def pack_floats(args: int, lo: int, hi: int, worker: int) -> None:
             if n == LANES and t + LANES <= tokens:
                 turn(here, step, target, row)
             else:
-                turn_part(here, step, tokens - t, n, target, row, LANES, LANES)
+                turn_part(Rows(here, step), tokens - t, n, Rows(target, row), LANES, LANES)
 
 
 @cache
@@ -89,10 +89,8 @@ def float_kernel(codec: str) -> Kernel:
                 for t in range(0, tokens, DOT_TOKENS):
                     n_tokens = min(DOT_TOKENS, tokens - t)
                     target = out + t * out_step + 4 * row
-                    dots(
-                        here, w_step, n_rows, n_cols, panels + t * (panel_step // PANEL), panel_step // PANEL,
-                        sums, target, out_step, n_tokens,
-                    )  # fmt: skip
+                    x = Rows(panels + t * (panel_step // PANEL), panel_step // PANEL)
+                    dots(Rows(here, w_step), n_rows, n_cols, x, sums, Rows(target, out_step), n_tokens)
             return
         for first_token in range(0, tokens, _BLOCK_TOKENS):
             n_tokens = min(_BLOCK_TOKENS, tokens - first_token)
@@ -132,17 +130,16 @@ def _few_tokens(codec: str) -> Any:
 
         @inline
         def of_numbers(
-            w: int, w_step: int, n_rows: int, n_cols: int, x: int, x_step: int, temporary: int, out: int,
-            out_step: int, n_tokens: int,
+            w: Rows, n_rows: int, n_cols: int, x: Rows, temporary: int, out: Rows, n_tokens: int
         ) -> None:  # fmt: skip
             second, third, fourth = min(1, n_rows - 1), min(2, n_rows - 1), min(3, n_rows - 1)
             dots(
-                w, w + second * w_step, w + third * w_step, w + fourth * w_step, x, x_step, n_cols,
-                DOT_ROWS * w_step, temporary,
+                w.start, w.start + second * w.step, w.start + third * w.step, w.start + fourth * w.step,
+                x.start, x.step, n_cols, DOT_ROWS * w.step, temporary,
             )  # fmt: skip
             for r in range(n_rows):
                 for t in range(n_tokens):
-                    put_float(out + t * out_step + 4 * r, get_float(temporary + 4 * (r * DOT_TOKENS + t)))
+                    put_float(out.start + t * out.step + 4 * r, get_float(temporary + 4 * (r * DOT_TOKENS + t)))
 
         return of_numbers
 
@@ -150,22 +147,21 @@ def _few_tokens(codec: str) -> Any:
 
     @inline
     def of_blocks(
-        w: int, w_step: int, n_rows: int, n_cols: int, x: int, x_step: int, temporary: int, out: int,
-        out_step: int, n_tokens: int,
+        w: Rows, n_rows: int, n_cols: int, x: Rows, temporary: int, out: Rows, n_tokens: int
     ) -> None:  # fmt: skip
         row_bytes = 4 * _DOT_PIECE + 128
         rows = temporary + 4 * LANES
         for first in range(0, n_cols, _DOT_PIECE):
             n = min(_DOT_PIECE, n_cols - first)
             for r in range(n_rows):
-                unpack(w + r * w_step, n_cols, first, n, rows + r * row_bytes)
+                unpack(w.start + r * w.step, n_cols, first, n, rows + r * row_bytes)
             DOTS_OF_FLOATS(
-                rows, rows + row_bytes, rows + 2 * row_bytes, rows + 3 * row_bytes, x + 4 * first, x_step, n, 0,
-                temporary,
+                rows, rows + row_bytes, rows + 2 * row_bytes, rows + 3 * row_bytes, x.start + 4 * first, x.step,
+                n, 0, temporary,
             )  # fmt: skip
             for r in range(n_rows):
                 for t in range(n_tokens):
-                    value, place = get_float(temporary + 4 * (r * DOT_TOKENS + t)), out + t * out_step + 4 * r
+                    value, place = get_float(temporary + 4 * (r * DOT_TOKENS + t)), out.start + t * out.step + 4 * r
                     put_float(place, value if first == 0 else get_float(place) + value)
 
     return of_blocks
@@ -181,4 +177,4 @@ def write_sums(sums: int, step: int, n_tokens: int, n_rows: int, out: int, out_s
                 turn(source, step, here, out_step)
             else:
                 rows = min(LANES, n_rows - r)
-                turn_part(source, step, rows, LANES, here, out_step, n_tokens - t, rows)
+                turn_part(Rows(source, step), rows, LANES, Rows(here, out_step), n_tokens - t, rows)

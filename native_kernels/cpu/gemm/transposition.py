@@ -15,7 +15,9 @@ from native_kernels.cpu.runtime.simd import (
     VI,
     VS,
     F,
+    Rows,
     constant,
+    group_of,
     halves_to_floats,
     i64,
     load,
@@ -27,6 +29,7 @@ from native_kernels.cpu.runtime.simd import (
     store,
     store_part,
     times,
+    unpacked,
     void,
 )
 
@@ -58,19 +61,10 @@ def turn(b: Any, source: Any, source_step: Any, target: Any, target_step: Any) -
         store(b, b.add(target, times(b, target_step, i)), row)
 
 
-@operation(void, i64, i64, i64, i64, i64, i64, i64, i64)
-def turn_part(
-    b: Any,
-    source: Any,
-    source_step: Any,
-    n_rows: Any,
-    n_items: Any,
-    target: Any,
-    target_step: Any,
-    n_out: Any,
-    n_out_items: Any,
-) -> None:
+@operation(void, group_of(Rows), i64, i64, group_of(Rows), i64, i64)
+def turn_part(b: Any, source: Any, n_rows: Any, n_items: Any, target: Any, n_out: Any, n_out_items: Any) -> None:
     """As turn, of an incomplete tile: reads n_rows of n_items each, the rest is 0; writes n_out rows of n_out_items."""
+    (source, source_step), (target, target_step) = unpacked(b, source), unpacked(b, target)
     rows = []
     for i in range(LANES):
         at = b.add(source, times(b, source_step, i))

@@ -12,7 +12,7 @@ from native_kernels.cpu.products.activations import Format
 from native_kernels.cpu.products.row_dots import CODECS, ON_THE_WAY, Codec, emit_dots, rows_at_once
 from native_kernels.cpu.runtime.call import ALIGNMENT, Call, Listed, arguments
 from native_kernels.cpu.runtime.jit import Kernel, inline
-from native_kernels.cpu.runtime.simd import get_float, get_int, get_int32, put_float
+from native_kernels.cpu.runtime.simd import Rows, get_float, get_int, get_int32, put_float
 
 GRAIN = 16  # rows: one cache line of results
 
@@ -39,21 +39,21 @@ def stride_of(w: PackedMatrix) -> int:
 
 
 def dots_over(codec: Codec) -> Any:
-    """Return the function (w, stride, ids, lo, hi, x, d, out, ahead): out[i] = row ids[i] times x, lo <= i < hi."""
+    """Return the function (w, ids, lo, hi, x, d, out, ahead): out[i] = row ids[i] times x, lo <= i < hi."""
     rows = rows_at_once(codec)
     several, one = emit_dots(codec, rows), emit_dots(codec, 1)
 
     @inline
-    def over(w: int, stride: int, ids: int, lo: int, hi: int, x: int, d: int, out: int, ahead: int) -> None:
-        i = lo
+    def over(w: Rows, ids: int, lo: int, hi: int, x: int, d: int, out: int, ahead: int) -> None:
+        i, first, stride = lo, w.start, w.step
         in_one_stream = ahead >> 32 if ids == 0 else 0
         if in_one_stream == 0:
             passes = ahead & 0xFFFFFFFF
             while i + rows <= hi:
-                several(w, stride, ids, i, i + rows * passes, hi - 1, x, d, out)
+                several(first, stride, ids, i, i + rows * passes, hi - 1, x, d, out)
                 i += rows
         while i < hi:
-            one(w, stride, ids, i, i + max(1, in_one_stream), hi - 1, x, d, out)
+            one(first, stride, ids, i, i + max(1, in_one_stream), hi - 1, x, d, out)
             i += 1
 
     return over
@@ -69,7 +69,7 @@ def _gemv(codec: str) -> Kernel:
         w, stride, ids, x = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
         d, out, bias, ahead = get_int(args + 32), get_int(args + 40), get_int(args + 48), get_int(args + 56)
         positive = get_int(args + 64)
-        over(w, stride, ids, lo, hi, x, d, out, ahead)
+        over(Rows(w, stride), ids, lo, hi, x, d, out, ahead)
         if bias != 0:
             for i in range(lo, hi):
                 n = get_int32(ids + 4 * i) if ids != 0 else i

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from native_kernels.cpu.runtime import isa
 
@@ -34,6 +34,13 @@ VM = ir.VectorType(BIT, LANES)
 
 # numba's types
 i64, f32, void = types.int64, types.float32, types.void
+
+
+class Rows(NamedTuple):
+    """Rows in memory: the address of the first one, and the bytes from one to the next."""
+
+    start: int
+    step: int
 
 
 class _Vector(types.Type):  # type: ignore[misc]
@@ -76,6 +83,16 @@ def operation(result: Any, *arguments: Any) -> Callable[[Emit], Any]:
 
 
 # ---------------------------------------------------------------- pieces for operations
+
+
+def group_of(kind: Any) -> Any:
+    """Return the type of a NamedTuple of int64, as an argument of an operation."""
+    return types.NamedUniTuple(i64, len(kind._fields), kind)
+
+
+def unpacked(b: Any, group: Any) -> list[Any]:
+    """Return the values of such a group."""
+    return list(cgutils.unpack_tuple(b, group))
 
 
 def constant(of: Any, value: float) -> Any:

@@ -70,8 +70,8 @@ def check_activations() -> None:
             out = np.empty_like(x)
             other = up + up_bias
             calls = activation_calls(
-                kind, x, out, bias=bias, up=up if with_up else None,  # type: ignore[arg-type]
-                up_bias=up_bias if with_up else None, relu_on_up=relu, threshold=0.5, counts=counts,
+                kind, x, out, up=up if with_up else None, biases=(bias, up_bias if with_up else None),  # type: ignore[arg-type]
+                relu_on_up=relu, threshold=0.5, counts=counts,
             )  # fmt: skip
             run(calls, n_workers)
             first = function(x + bias)
