@@ -1,7 +1,6 @@
-"""LoadedModel: a model in memory, shared by any number of conversations, and the steps that load it.
+"""LoadedModel: a model in memory, shared by any number of conversations.
 
-Loading resolves the files, chooses the device, fits the context into memory, reads the weights, and prepares the
-kernels and the GPU's part. engine/gpu/trial/choice.py chooses the device, engine/loading/modes.py the mode.
+engine/session/load_stages.py has the stages of loading, engine/loading/modes.py chooses the mode.
 """
 
 from __future__ import annotations
@@ -13,28 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.config import EngineConfig, KvCodec, Mode, SamplingConfig
+from engine.config import EngineConfig, Mode, SamplingConfig
 from engine.executor.hot_blocks import HotBlocks
-from engine.gpu.residency import GpuResidency, load_residency
-from engine.gpu.trial import choice
-from engine.job import Job, Progress, run_cancellable
+from engine.gpu.residency import GpuResidency
+from engine.job import Job, Progress
 from engine.load_steps import LoadSteps
-from engine.loading.backends import Backend, choose_backend
 from engine.loading.load_context import LoadContext
-from engine.loading.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
-from engine.loading.opening import choose_context, read_tokenizer
-from engine.machine.graphics import GpuInfo
-from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
-from engine.machine.measured_hardware import load_profile
 from engine.model.kv_cache import KVCache
 from engine.model.prefetch import Prefetch, parts_of, spans_of
 from engine.model.transformer import Transformer
-from engine.model.weights import Hold, OpenedModel, load_weights, open_model
-from engine.placement.machine_figures import forget_hasty
-from engine.placement.memory_plan import budgets_of
-from engine.placement.model_bytes import ModelBytes
-from engine.placement.oversized import MemoryLimits, fitting_context
-from engine.session.resolve_model import find_model
+from engine.model.weights import Hold
+from engine.session import load_stages
 from engine.text.tokenizer import Tokenizer
 
 _HELD: dict[Hold, str] = {
@@ -42,8 +30,6 @@ _HELD: dict[Hold, str] = {
     "f16": "Held as 16-bit numbers",
     "mapped": "Run straight from the file",
 }
-
-_READ_AS_STORED = "the CPU kernels multiply matrices as the file stores them"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -78,11 +64,11 @@ class LoadedModel(LoadContext):
         """
         engine = engine or EngineConfig()
         started, steps = time.perf_counter(), LoadSteps()
-        source = _resolve(str(model), engine, steps, job)
-        device = _choose_device(source.opened, engine, steps, job)
-        memory = _fit_memory(source.opened, device, engine)
-        context = _read(source, device, memory, engine, steps, job)
-        part, why_not = _prepare(context, device, memory, preparing, job)
+        source = load_stages.resolve(str(model), engine, steps, job)
+        device = load_stages.choose_device(source.opened, engine, steps, job)
+        memory = load_stages.fit_memory(source.opened, device, engine)
+        context = load_stages.read(source, device, memory, engine, steps, job)
+        part, why_not = load_stages.prepare(context, device, memory, preparing, job)
         steps.begin("mode")
         try:
             on_gpu = part is not None and part.is_usable
@@ -238,128 +224,6 @@ class LoadedModel(LoadContext):
         config, executor = self.opened.config, self.modes.executor(mode, operators)
         decoder = self.backend.decoder(config, self.weights, mode, executor.counters, predictor)
         return Transformer(config, self.weights, executor, operators, decoder)
-
-
-@dataclass(frozen=True, eq=False)
-class _Source:
-    """The requested model's files, opened and checked. name: its name in the list of models, else empty."""
-
-    opened: OpenedModel
-    tokenizer: Tokenizer
-    name: str
-
-
-@dataclass(frozen=True, eq=False)
-class _Device:
-    """The CPU with its threads and backend, and the GPU if one can be used; otherwise cpu_reason says why."""
-
-    hardware: HardwareProfile
-    threads: int
-    threads_reason: str
-    backend: Backend
-    gpu: GpuInfo | None
-    cpu_reason: str
-
-
-@dataclass(frozen=True, eq=False)
-class _Memory:
-    """What fits: the context in tokens and the KV codec.
-
-    predictor_bytes: of the mode's predictors, (bytes that must be in RAM, bytes that can stay in the file).
-    """
-
-    context: int
-    kv_codec: KvCodec
-    sizes: ModelBytes
-    predictor_bytes: tuple[int, int]
-
-
-def _resolve(model: str, engine: EngineConfig, steps: LoadSteps, job: Job) -> _Source:
-    steps.begin("opening")
-    found = find_model(model)
-    activation, template = engine.activation or found.activation or None, engine.template or found.template or None
-    opened = run_cancellable(job.cancelled, lambda: open_model(found.path, activation), "opening")
-    steps.begin("tokenizer")
-    tokenizer = run_cancellable(job.cancelled, lambda: read_tokenizer(opened, template), "tokenizer")
-    return _Source(opened, tokenizer, found.name)
-
-
-def _choose_device(opened: OpenedModel, engine: EngineConfig, steps: LoadSteps, job: Job) -> _Device:
-    """Choose the device. Raises: as load, for a mode that the model cannot run in, before reading gigabytes."""
-    from threadpoolctl import threadpool_limits
-
-    steps.begin("machine")
-    forget_hasty()
-    hardware = load_profile(engine.hardware_file) if engine.hardware_file else probe()
-    choose_mode(opened, engine.mode)
-    threads, threads_reason = choose_threads(hardware, engine.threads)
-    threadpool_limits(limits=threads, user_api="blas")
-    backend = choose_backend(engine.backend, threads, job.cancelled)
-    job.stop_if_cancelled()
-    gpu, cpu_reason = choice.candidate(engine, opened, hardware, backend)
-    return _Device(hardware, threads, threads_reason, backend, gpu, cpu_reason)
-
-
-def _fit_memory(opened: OpenedModel, device: _Device, engine: EngineConfig) -> _Memory:
-    """Fit the context. Raises: HostMemoryError if the model does not fit with the shortest context."""
-    hardware, gpu = device.hardware, device.gpu
-    kv_codec = engine.kv_cache or device.backend.kv_codec
-    budgets = budgets_of(hardware, gpu, engine.vram_budget_gib)
-    available = min(hardware.ram.free_bytes, budgets.vram_bytes or hardware.ram.free_bytes)
-    context = choose_context(opened, engine.context, available // engine.sequences, kv_codec)
-    other = choose_gpu(hardware)[0] if engine.device == "cpu" else None
-    sizes, predictor_bytes = ModelBytes.of(opened), predictor_room(opened, engine.mode)
-    context = fitting_context(
-        sizes, MemoryLimits(hardware, gpu, budgets, other), context, kv_codec,
-        sequences=engine.sequences, is_given=engine.context is not None, must_bytes=predictor_bytes[0],
-    )  # fmt: skip
-    return _Memory(context, kv_codec, sizes, predictor_bytes)
-
-
-def _read(
-    source: _Source, device: _Device, memory: _Memory, engine: EngineConfig, steps: LoadSteps, job: Job,
-) -> LoadContext:  # fmt: skip
-    opened, backend = source.opened, device.backend
-    steps.begin("weights")
-    must, may = memory.predictor_bytes
-    weights = load_weights(
-        opened,
-        job,
-        extra_bytes=engine.sequences * KVCache.bytes_for(opened.config, memory.context, memory.kv_codec) + must,
-        mapped_bytes=may,
-        mapped_reason=_READ_AS_STORED if backend.reads_all_of(opened) else "",
-    )
-    job.stop_if_cancelled()
-    steps.begin("kernels")
-    sample = source.tokenizer.encode(SAMPLE_TEXT, add_bos=True)[: memory.context]
-    modes = ModeChooser(
-        opened, weights, sample, backend.operators, memory.kv_codec, lambda share: job.stop_if_cancelled()
-    )
-    return LoadContext(
-        opened=opened, weights=weights, modes=modes, backend=backend, engine=engine, context=memory.context,
-        kv_codec=memory.kv_codec, ram=device.hardware.ram, chosen=device.cpu_reason, steps=steps,
-    )  # fmt: skip
-
-
-def _prepare(
-    context: LoadContext, device: _Device, memory: _Memory, preparing: Progress, job: Job,
-) -> tuple[GpuResidency | None, str]:  # fmt: skip
-    """Compile the CPU's kernels and load the GPU's part; otherwise return why there is none."""
-    engine, hardware = context.engine, device.hardware
-    predictor = context.modes.to_be_asked(engine.mode) if device.gpu is None else None
-    config = context.opened.config
-    context.backend.prepare_operators(config, context.weights, context.kv_layout, predictor, job.reporting(preparing))
-    job.stop_if_cancelled()
-    if device.gpu is None:
-        return None, device.cpu_reason
-    part, why_not = load_residency(device.gpu, hardware, device.threads, context, job)
-    if part is None or not part.is_usable:  # without a GPU everything must fit in RAM
-        fitting_context(
-            memory.sizes, MemoryLimits(hardware, None, budgets_of(hardware, None, None)),
-            context.context, context.kv_codec,
-            sequences=engine.sequences, is_given=True, must_bytes=memory.predictor_bytes[0], why=why_not,
-        )  # fmt: skip
-    return part, why_not
 
 
 def _fields(context: LoadContext) -> dict[str, Any]:

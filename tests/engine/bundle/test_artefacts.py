@@ -514,7 +514,7 @@ def test_predictors_that_must_be_copied_are_asked_for_with_the_weights(tmp_path:
     def never(*arguments: Any, **options: Any) -> None:
         raise AssertionError("it is refused before gigabytes are read")
 
-    monkeypatch.setattr("engine.session.loaded_model.load_weights", never)
+    monkeypatch.setattr("engine.session.load_stages.load_weights", never)
     with pytest.raises(ModelFormatError, match=r"model_0\.pt"):
         load(folder, "sparse")
 

@@ -328,7 +328,7 @@ def test_json_is_whole_however_early_the_interrupt_comes(
         signal.raise_signal(signal.SIGINT)
         return open_model(*arguments, **options)
 
-    monkeypatch.setattr("engine.session.loaded_model.open_model", interrupting)
+    monkeypatch.setattr("engine.session.load_stages.open_model", interrupting)
     assert cli.main([*QUESTION, "--json"]) == 130
     values = json.loads(capsys.readouterr().out)
     assert (values["tokens"], values["text"], values["finish_reason"]) == ([], "", "cancelled")
@@ -342,7 +342,7 @@ def test_a_second_interrupt_does_not_wait(capsys: pytest.CaptureFixture[str], mo
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("the second interrupt was swallowed")
 
-    monkeypatch.setattr("engine.session.loaded_model.load_weights", stuck)
+    monkeypatch.setattr("engine.session.load_stages.load_weights", stuck)
     assert cli.main(QUESTION) == 130
     assert capsys.readouterr().out == ""
 

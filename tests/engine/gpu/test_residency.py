@@ -31,7 +31,7 @@ from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
 from engine.model.weights import load_weights
 from engine.placement import setting
-from engine.session import loaded_model as loading
+from engine.session import load_stages
 from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
@@ -463,7 +463,7 @@ class Pinning:
         solved = SimpleNamespace(placement=a_placement(hot, 256, head="gpu"), setting=None)
         patch.setattr(PlacedModel, "_solved", lambda *of: solved)
         patch.setattr(PlacedModel, "_timed", lambda *of: None)
-        patch.setattr(loading, "load_weights", partial(load_weights, hold="mapped"))
+        patch.setattr(load_stages, "load_weights", partial(load_weights, hold="mapped"))
         load = PlacedModel._load
 
         def with_place(part: PlacedModel, *of: Any) -> None:

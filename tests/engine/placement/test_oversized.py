@@ -246,7 +246,7 @@ def little_ram(path: Path, n_bytes: int, vram: int | None = None) -> EngineConfi
 
 
 def test_loading_refuses_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine.session import loaded_model
+    from engine.session import load_stages
 
     path = make_tiny_model(tmp_path / "m")
     engine = little_ram(tmp_path / "small.json", 512 << 20)
@@ -255,7 +255,7 @@ def test_loading_refuses_before_anything_is_read(tmp_path: Path, monkeypatch: py
     def reads(*of: object, **named: object) -> None:
         raise AssertionError("nothing is read")
 
-    monkeypatch.setattr(loaded_model, "load_weights", reads)
+    monkeypatch.setattr(load_stages, "load_weights", reads)
     tracemalloc.start()
     with pytest.raises(HostMemoryError, match="of RAM may be used") as refused:
         LoadedModel.load(path, engine)

@@ -19,7 +19,7 @@ from engine.job import Job, run_cancellable
 from engine.placement import solving
 from engine.service import protocol
 from engine.service.host import EngineHost
-from engine.session import loaded_model
+from engine.session import load_stages
 from engine.session.loaded_model import LoadedModel
 from native_kernels.cuda.runtime import modules
 
@@ -119,7 +119,7 @@ def slowly(patch: pytest.MonkeyPatch, owner: Any, name: str, started: threading.
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(loaded_model, "open_model"), (loaded_model, "read_tokenizer"), (solving, "solve")],
+    [(load_stages, "open_model"), (load_stages, "read_tokenizer"), (solving, "solve")],
     ids=lambda one: one if isinstance(one, str) else "",
 )
 def test_in_the_midst_of_what_asks_nobody(

@@ -345,7 +345,7 @@ def test_the_memory_for_the_context_is_asked_for_with_the_weights(monkeypatch: p
         asked.append((extra_bytes, mapped_bytes))
         raise Cancelled
 
-    monkeypatch.setattr("engine.session.loaded_model.load_weights", load_weights)
+    monkeypatch.setattr("engine.session.load_stages.load_weights", load_weights)
     for codec in KV_CODECS:
         with pytest.raises(Cancelled):
             LoadedModel.load("starter-chat", EngineConfig(context=64, kv_cache=codec, mode="exact"))

@@ -33,7 +33,7 @@ from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.setting import Setting
 from engine.placement.solving import Solved, solve_model
-from engine.session import loaded_model
+from engine.session import load_stages
 from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
 from engine.sparsity.stats import NeuronStats
@@ -193,7 +193,7 @@ def test_tokens_that_tell_nothing(
     elif why == "marks":
         monkeypatch.setattr("fakes.gpu.FakeGpu.mark", no_marks)
     else:
-        monkeypatch.setattr(loaded_model, "SAMPLE_TEXT", "")
+        monkeypatch.setattr(load_stages, "SAMPLE_TEXT", "")
     model = machine.load(tiny)
     assert watched == [None]
     assert len(by_hand) == 1
@@ -306,7 +306,7 @@ def here(machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch) -
     whole.close()
     profile = HardwareProfile.load(tiny.parent / "slow.json")
     profile = replace(profile, cpu=replace(profile.cpu, bytes_per_s=6e6))
-    for module in (loaded_model, setting):
+    for module in (load_stages, setting):
         monkeypatch.setattr(module, "probe", lambda: profile)
 
     def load(**changes: Any) -> LoadedModel:

@@ -1,0 +1,153 @@
+"""The stages of loading a model: resolve the files, choose the device, fit the context, read the weights, prepare.
+
+Each stage takes what the stages before it found. engine/gpu/trial/choice.py chooses the GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.config import EngineConfig, KvCodec
+from engine.gpu.residency import GpuResidency, load_residency
+from engine.gpu.trial import choice
+from engine.job import Job, Progress, run_cancellable
+from engine.load_steps import LoadSteps
+from engine.loading.backends import Backend, choose_backend
+from engine.loading.load_context import LoadContext
+from engine.loading.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
+from engine.loading.opening import choose_context, read_tokenizer
+from engine.machine.graphics import GpuInfo
+from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
+from engine.machine.measured_hardware import load_profile
+from engine.model.kv_cache import KVCache
+from engine.model.weights import OpenedModel, load_weights, open_model
+from engine.placement.machine_figures import forget_hasty
+from engine.placement.memory_plan import budgets_of
+from engine.placement.model_bytes import ModelBytes
+from engine.placement.oversized import MemoryLimits, fitting_context
+from engine.session.resolve_model import find_model
+from engine.text.tokenizer import Tokenizer
+
+_READ_AS_STORED = "the CPU kernels multiply matrices as the file stores them"
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The requested model's files, opened and checked. name: its name in the list of models, else empty."""
+
+    opened: OpenedModel
+    tokenizer: Tokenizer
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Device:
+    """The CPU with its threads and backend, and the GPU if one can be used; otherwise cpu_reason says why."""
+
+    hardware: HardwareProfile
+    threads: int
+    threads_reason: str
+    backend: Backend
+    gpu: GpuInfo | None
+    cpu_reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """What fits: the context in tokens and the KV codec.
+
+    predictor_bytes: of the mode's predictors, (bytes that must be in RAM, bytes that can stay in the file).
+    """
+
+    context: int
+    kv_codec: KvCodec
+    sizes: ModelBytes
+    predictor_bytes: tuple[int, int]
+
+
+def resolve(model: str, engine: EngineConfig, steps: LoadSteps, job: Job) -> Source:
+    steps.begin("opening")
+    found = find_model(model)
+    activation, template = engine.activation or found.activation or None, engine.template or found.template or None
+    opened = run_cancellable(job.cancelled, lambda: open_model(found.path, activation), "opening")
+    steps.begin("tokenizer")
+    tokenizer = run_cancellable(job.cancelled, lambda: read_tokenizer(opened, template), "tokenizer")
+    return Source(opened, tokenizer, found.name)
+
+
+def choose_device(opened: OpenedModel, engine: EngineConfig, steps: LoadSteps, job: Job) -> Device:
+    """Choose the device. Raises: as load, for a mode that the model cannot run in, before reading gigabytes."""
+    from threadpoolctl import threadpool_limits
+
+    steps.begin("machine")
+    forget_hasty()
+    hardware = load_profile(engine.hardware_file) if engine.hardware_file else probe()
+    choose_mode(opened, engine.mode)
+    threads, threads_reason = choose_threads(hardware, engine.threads)
+    threadpool_limits(limits=threads, user_api="blas")
+    backend = choose_backend(engine.backend, threads, job.cancelled)
+    job.stop_if_cancelled()
+    gpu, cpu_reason = choice.candidate(engine, opened, hardware, backend)
+    return Device(hardware, threads, threads_reason, backend, gpu, cpu_reason)
+
+
+def fit_memory(opened: OpenedModel, device: Device, engine: EngineConfig) -> Memory:
+    """Fit the context. Raises: HostMemoryError if the model does not fit with the shortest context."""
+    hardware, gpu = device.hardware, device.gpu
+    kv_codec = engine.kv_cache or device.backend.kv_codec
+    budgets = budgets_of(hardware, gpu, engine.vram_budget_gib)
+    available = min(hardware.ram.free_bytes, budgets.vram_bytes or hardware.ram.free_bytes)
+    context = choose_context(opened, engine.context, available // engine.sequences, kv_codec)
+    other = choose_gpu(hardware)[0] if engine.device == "cpu" else None
+    sizes, predictor_bytes = ModelBytes.of(opened), predictor_room(opened, engine.mode)
+    context = fitting_context(
+        sizes, MemoryLimits(hardware, gpu, budgets, other), context, kv_codec,
+        sequences=engine.sequences, is_given=engine.context is not None, must_bytes=predictor_bytes[0],
+    )  # fmt: skip
+    return Memory(context, kv_codec, sizes, predictor_bytes)
+
+
+def read(
+    source: Source, device: Device, memory: Memory, engine: EngineConfig, steps: LoadSteps, job: Job,
+) -> LoadContext:  # fmt: skip
+    opened, backend = source.opened, device.backend
+    steps.begin("weights")
+    must, may = memory.predictor_bytes
+    weights = load_weights(
+        opened,
+        job,
+        extra_bytes=engine.sequences * KVCache.bytes_for(opened.config, memory.context, memory.kv_codec) + must,
+        mapped_bytes=may,
+        mapped_reason=_READ_AS_STORED if backend.reads_all_of(opened) else "",
+    )
+    job.stop_if_cancelled()
+    steps.begin("kernels")
+    sample = source.tokenizer.encode(SAMPLE_TEXT, add_bos=True)[: memory.context]
+    modes = ModeChooser(
+        opened, weights, sample, backend.operators, memory.kv_codec, lambda share: job.stop_if_cancelled()
+    )
+    return LoadContext(
+        opened=opened, weights=weights, modes=modes, backend=backend, engine=engine, context=memory.context,
+        kv_codec=memory.kv_codec, ram=device.hardware.ram, chosen=device.cpu_reason, steps=steps,
+    )  # fmt: skip
+
+
+def prepare(
+    context: LoadContext, device: Device, memory: Memory, preparing: Progress, job: Job,
+) -> tuple[GpuResidency | None, str]:  # fmt: skip
+    """Compile the CPU's kernels and load the GPU's part; otherwise return why there is none."""
+    engine, hardware = context.engine, device.hardware
+    predictor = context.modes.to_be_asked(engine.mode) if device.gpu is None else None
+    config = context.opened.config
+    context.backend.prepare_operators(config, context.weights, context.kv_layout, predictor, job.reporting(preparing))
+    job.stop_if_cancelled()
+    if device.gpu is None:
+        return None, device.cpu_reason
+    part, why_not = load_residency(device.gpu, hardware, device.threads, context, job)
+    if part is None or not part.is_usable:  # without a GPU everything must fit in RAM
+        fitting_context(
+            memory.sizes, MemoryLimits(hardware, None, budgets_of(hardware, None, None)),
+            context.context, context.kv_codec,
+            sequences=engine.sequences, is_given=True, must_bytes=memory.predictor_bytes[0], why=why_not,
+        )  # fmt: skip
+    return part, why_not
