@@ -82,6 +82,25 @@ class GpuKv:
 
 
 @dataclass(frozen=True)
+class GpuAngles:
+    """Rotary angles of one position: f32 [n, 2], cosine and sine. n 0: nothing is rotated."""
+
+    values: int
+    n: int
+    order: RopeOrder
+
+
+@dataclass(frozen=True)
+class GpuScoring:
+    """How attention scores positions, as Scoring. sinks f32 [H]: an extra score per head, without a value; 0: none."""
+
+    scale: float
+    softcap: float | None = None
+    window: int | None = None
+    sinks: int = 0
+
+
+@dataclass(frozen=True)
 class GpuBlock:
     """The hot neurons of a layer, by slots: gate, up and down_t [S, D], biases f32 [S] (0: none).
 
@@ -339,23 +358,18 @@ class Gpu(Protocol):
         """
 
     def rotate_and_store(
-        self, qkv: int, n_heads: int, kv: GpuKv, state: int, angles: int, n_angles: int, order: RopeOrder,
-        q_norm: GpuNorm | None, k_norm: GpuNorm | None,
+        self, qkv: int, n_heads: int, kv: GpuKv, state: int, angles: GpuAngles, q_norm: GpuNorm | None,
+        k_norm: GpuNorm | None,
     ) -> None:  # fmt: skip
         """Norm and rotate the heads of one position in place, and store k and v into kv at position state[0].
 
-        qkv [H + 2 H_kv, head_dim]. The given norms apply to each head of q and of k; then the first 2 n_angles values
-        of each (0: none) are rotated.
+        qkv [H + 2 H_kv, head_dim]. The given norms apply to each head of q and of k; then the first 2 angles.n
+        values of each are rotated.
         """
 
-    def attend(
-        self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scale: float, softcap: float | None,
-        window: int | None, sinks: int = 0,
-    ) -> None:  # fmt: skip
+    def attend(self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scoring: GpuScoring) -> None:
         """Compute to [H * head_dim] = attention of q [H, head_dim] over positions 0 to state[0], limited to the last
-        `window`.
-
-        sinks f32 [H]: an extra score per head, without a value; 0: none.
+        scoring.window.
         """
 
     def softcap(self, x: int, n: int, cap: float) -> None:

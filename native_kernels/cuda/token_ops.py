@@ -11,8 +11,7 @@ from ctypes import c_float, c_int, c_uint64
 from dataclasses import dataclass
 from typing import Any
 
-from native_kernels.backend import RopeOrder
-from native_kernels.cuda.gpu import GpuKv, GpuNorm, GpuVector
+from native_kernels.cuda.gpu import GpuAngles, GpuKv, GpuNorm, GpuScoring, GpuVector
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.memory import DeviceMemory
 from native_kernels.cuda.runtime.modules import load
@@ -151,27 +150,27 @@ class GpuTokenOps:
             )  # fmt: skip
 
     def rotate_and_store(
-        self, qkv: int, n_heads: int, kv: GpuKv, state: int, angles: int, n_angles: int, order: RopeOrder,
-        q_norm: GpuNorm | None, k_norm: GpuNorm | None,
+        self, qkv: int, n_heads: int, kv: GpuKv, state: int, angles: GpuAngles, q_norm: GpuNorm | None,
+        k_norm: GpuNorm | None,
     ) -> None:  # fmt: skip
         """Norm, rotate and store. A position beyond the capacity is not stored."""
         _check_heads(n_heads, kv)
-        if 2 * n_angles > kv.head_dim:
-            raise ValueError(f"{n_angles} angles for heads of {kv.head_dim}")
+        if 2 * angles.n > kv.head_dim:
+            raise ValueError(f"{angles.n} angles for heads of {kv.head_dim}")
         self._launch(
             "rotate_and_store", (n_heads + 2 * kv.n_kv_heads,), (-(-kv.head_dim // 32) * 32,),
-            _at(qkv), c_int(n_heads), c_int(kv.n_kv_heads), c_int(kv.head_dim), _at(state), _at(angles),
-            c_int(n_angles), c_int(order == "interleaved"), *_norm_words(q_norm), *_norm_words(k_norm),
+            _at(qkv), c_int(n_heads), c_int(kv.n_kv_heads), c_int(kv.head_dim), _at(state), _at(angles.values),
+            c_int(angles.n), c_int(angles.order == "interleaved"), *_norm_words(q_norm), *_norm_words(k_norm),
             c_int(_CODEC_BYTES[kv.codec]), _at(kv.keys), _at(kv.values), _at(kv.key_scales), _at(kv.value_scales),
             c_int(kv.capacity),
         )  # fmt: skip
 
-    def attend(
-        self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scale: float, softcap: float | None,
-        window: int | None, sinks: int = 0,
-    ) -> None:  # fmt: skip
+    def attend(self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scoring: GpuScoring) -> None:
         """Compute attention. head_dim is at most MAX_HEAD_DIM; multiples of 8 are fast. Two kernels."""
-        self._attend((q, 0), 1, n_heads, kv, kv.capacity, state, to, 0, scale, softcap, window, sinks)
+        self._attend(
+            (q, 0), 1, n_heads, kv, kv.capacity, state, to, 0, scoring.scale, scoring.softcap, scoring.window,
+            scoring.sinks,
+        )  # fmt: skip
 
     def attend_each(
         self, q: int, q_step: int, n_sequences: int, n_heads: int, kv: GpuKv, slot: int, states: int, to: int,

@@ -11,10 +11,20 @@ from fakes.rows import from_planes, to_planes
 from numpy.typing import NDArray
 
 from native_kernels import reference
-from native_kernels.backend import Activation, RopeOrder, Scoring
+from native_kernels.backend import Activation, Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.copies import signs
-from native_kernels.cuda.gpu import GpuBlock, GpuChoice, GpuExperts, GpuKv, GpuMatrix, GpuNorm, GpuVector
+from native_kernels.cuda.gpu import (
+    GpuAngles,
+    GpuBlock,
+    GpuChoice,
+    GpuExperts,
+    GpuKv,
+    GpuMatrix,
+    GpuNorm,
+    GpuScoring,
+    GpuVector,
+)
 from native_kernels.cuda.layouts import plane_row_bytes
 
 F32 = NDArray[np.float32]
@@ -231,8 +241,8 @@ class FakeOperators(ABC):
         self.do("angles", step)
 
     def rotate_and_store(
-        self, qkv: int, n_heads: int, kv: GpuKv, state: int, angles: int, n_angles: int, order: RopeOrder,
-        q_norm: GpuNorm | None, k_norm: GpuNorm | None,
+        self, qkv: int, n_heads: int, kv: GpuKv, state: int, angles: GpuAngles, q_norm: GpuNorm | None,
+        k_norm: GpuNorm | None,
     ) -> None:  # fmt: skip
         def step() -> None:
             position = int(self.array(state, 1, np.int32)[0])
@@ -243,25 +253,23 @@ class FakeOperators(ABC):
             for part, norm in ((q, q_norm), (k, k_norm)):
                 if norm is not None:
                     part[:] = self._normed(part, norm)
-            if n_angles:
-                turns = self.array(angles, 2 * n_angles).reshape(1, n_angles, 2)
+            if angles.n:
+                turns = self.array(angles.values, 2 * angles.n).reshape(1, angles.n, 2)
                 for part in (q, k):
-                    part[:] = _OPS.rope(part[None], turns[..., 0], turns[..., 1], order)[0]
+                    part[:] = _OPS.rope(part[None], turns[..., 0], turns[..., 1], angles.order)[0]
             for values, to, scales in ((k, kv.keys, kv.key_scales), (v, kv.values, kv.value_scales)):
                 self._store(kv, to, scales, position, values)
 
         self.do("rotate_and_store", step)
 
-    def attend(
-        self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scale: float, softcap: float | None,
-        window: int | None, sinks: int = 0,
-    ) -> None:  # fmt: skip
+    def attend(self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scoring: GpuScoring) -> None:
         def step() -> None:
             n, d = int(self.array(state, 1, np.int32)[0]) + 1, kv.head_dim
             keys, values = self._stored(kv, kv.keys, kv.key_scales, n), self._stored(kv, kv.values, kv.value_scales, n)
             queries = self.array(q, n_heads * d).reshape(1, n_heads, d)
-            scoring = Scoring(scale, softcap, window, self.array(sinks, n_heads) if sinks else None)
-            self._put(to, _OPS.attention(queries, keys, values, scoring).reshape(-1))
+            sinks = self.array(scoring.sinks, n_heads) if scoring.sinks else None
+            how = Scoring(scoring.scale, scoring.softcap, scoring.window, sinks)
+            self._put(to, _OPS.attention(queries, keys, values, how).reshape(-1))
 
         self.do("attend", step)
 

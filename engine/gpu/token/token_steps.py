@@ -14,7 +14,7 @@ from engine.config import Mode, ModelConfig
 from engine.gpu.token.token_memory import COUNTS, STATE_WORDS, SharedMemory, TokenPlaces
 from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel
 from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
-from native_kernels.cuda.gpu import Gpu, GpuNorm, GpuVector
+from native_kernels.cuda.gpu import Gpu, GpuAngles, GpuNorm, GpuScoring, GpuVector
 
 Step = partial[None]  # one operator with its operands
 REACHED = "reached"  # the stage of neurons that are read over the bus
@@ -139,12 +139,12 @@ class TokenSteps:
         biases = (one.q_bias, one.k_bias, one.v_bias)
         self._do(partial(gpu.multiply, (one.q, one.k, one.v), x, outs, biases))
         self._do(partial(
-            gpu.rotate_and_store, places.qkv, spec.n_heads, one.kv, places.state, places.angles[spec.angles],
-            spec.rotated // 2, spec.rope_order, one.q_norm, one.k_norm,
+            gpu.rotate_and_store, places.qkv, spec.n_heads, one.kv, places.state,
+            GpuAngles(places.angles[spec.angles], spec.rotated // 2, spec.rope_order), one.q_norm, one.k_norm,
         ))  # fmt: skip
         self._do(partial(
-            gpu.attend, places.qkv, spec.n_heads, one.kv, places.state, places.mixed, spec.scale, spec.softcap,
-            spec.window, one.sinks,
+            gpu.attend, places.qkv, spec.n_heads, one.kv, places.state, places.mixed,
+            GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks),
         ))  # fmt: skip
         self._do(partial(gpu.multiply, (one.o,), places.mixed, (places.attended,), (one.o_bias,)))
         if step.after is not None:

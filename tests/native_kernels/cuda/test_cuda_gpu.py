@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from native_kernels.cuda.cuda_gpu import CudaGpu
-from native_kernels.cuda.gpu import GpuKv, GpuVector
+from native_kernels.cuda.gpu import GpuAngles, GpuKv, GpuScoring, GpuVector
 from native_kernels.cuda.runtime import modules
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, Device, Driver
 from tests.native_kernels.cuda.on_gpu import OnGpu
@@ -101,11 +101,11 @@ def test_attention_fills_the_gpu_and_no_more(
     kv = GpuKv(codec, 1, 1, 1, 1, n_kv_heads, head_dim, capacity)
     to = GpuVector(n_heads * head_dim, 1)
     for _ in range(2):
-        gpu.attend(1, n_heads, kv, 1, to, 0.1, None, window)
+        gpu.attend(1, n_heads, kv, 1, to, GpuScoring(0.1, None, window))
     assert grids == 2 * [grid, (-(-to.n // 64) * 2, 1, 1)]
     made = ("cuModuleLoadData", "cuMemAlloc_v2")
     before = [library.calls.count(name) for name in made]
-    gpu.attend(1, n_heads, kv, 1, to, 0.1, None, window)
+    gpu.attend(1, n_heads, kv, 1, to, GpuScoring(0.1, None, window))
     assert [library.calls.count(name) for name in made] == before
     gpu.close()
 
@@ -119,7 +119,7 @@ def test_heads_that_there_are_no_kernels_for_are_refused(
     gpu = CudaGpu(Device(0, Driver(library)))
     kv = GpuKv("f16", 1, 1, 0, 0, n_kv_heads, head_dim, 8)
     with pytest.raises(ValueError, match="heads"):
-        gpu.attend(1, n_heads, kv, 1, GpuVector(n, 1), 1.0, None, None)
+        gpu.attend(1, n_heads, kv, 1, GpuVector(n, 1), GpuScoring(1.0))
     gpu.close()
 
 
@@ -138,7 +138,7 @@ def test_angles_that_a_head_has_no_room_for_are_refused(library: Fake) -> None:
     gpu = CudaGpu(Device(0, Driver(library)))
     kv = GpuKv("f16", 1, 1, 0, 0, 2, 64, 8)
     with pytest.raises(ValueError, match="33 angles"):
-        gpu.rotate_and_store(1, 2, kv, 1, 1, 33, "halves", None, None)
+        gpu.rotate_and_store(1, 2, kv, 1, GpuAngles(1, 33, "halves"), None, None)
     gpu.close()
 
 

@@ -11,7 +11,7 @@ import pytest
 from native_kernels import kv_blocks
 from native_kernels.backend import Scoring
 from native_kernels.cuda.cuda_gpu import CudaGpu
-from native_kernels.cuda.gpu import GpuKv, GpuVector
+from native_kernels.cuda.gpu import GpuAngles, GpuKv, GpuScoring, GpuVector
 from native_kernels.cuda.runtime.driver import Device
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
@@ -192,7 +192,7 @@ def test_heads_are_rotated_and_stored(
     at = on_gpu.put(qkv)
     on_gpu.gpu.rotate_and_store(
         at, n_heads, kv, on_gpu.put(np.array([position], np.int32)),
-        on_gpu.put(np.stack([cos[0], sin[0]], axis=1)), n_angles, order,
+        GpuAngles(on_gpu.put(np.stack([cos[0], sin[0]], axis=1)), n_angles, order),
         on_gpu.norm("rms", weights[0], None, 1e-6) if norms in ("q", "both") else None,
         on_gpu.norm("rms", weights[1], None, 1e-6) if norms in ("k", "both") else None,
     )  # fmt: skip
@@ -217,7 +217,7 @@ def test_heads_are_rotated_and_stored(
 def test_a_position_behind_the_capacity_is_not_stored(on_gpu: OnGpu) -> None:
     kv = kv_of(on_gpu, "f32", 1, 64, 4)
     at = on_gpu.put(normal(3, 64))
-    on_gpu.gpu.rotate_and_store(at, 1, kv, on_gpu.put(np.array([4], np.int32)), 0, 0, "halves", None, None)
+    on_gpu.gpu.rotate_and_store(at, 1, kv, on_gpu.put(np.array([4], np.int32)), GpuAngles(0, 0, "halves"), None, None)
     assert (on_gpu.get(kv.keys, 256, np.uint32) == 0xFFFFFFFF).all()
 
 
@@ -255,7 +255,7 @@ def test_attention_sees_what_it_may(
         found = []
         for _ in range(2):
             state = on_gpu.put(np.array([position, 123456], np.int32))
-            on_gpu.gpu.attend(at, n_heads, kv, state, to, float(scale), cap, window, sinks_at)
+            on_gpu.gpu.attend(at, n_heads, kv, state, to, GpuScoring(float(scale), cap, window, sinks_at))
             found.append(on_gpu.get(to.values, to.n))
         wanted = reference.attention(
             q[None], keys[: position + 1], values[: position + 1], Scoring(float(scale), cap, window, sinks)
@@ -319,7 +319,7 @@ def filled_kv(on_gpu: OnGpu, codec: Any, n_kv_heads: int, head_dim: int, capacit
 def test_great_scores_do_not_overflow(on_gpu: OnGpu) -> None:
     kv, keys, values = filled_kv(on_gpu, "f32", 1, 64, 500)
     q, to = 100 * normal(2, 64), on_gpu.vector(128, in_bytes=False)
-    on_gpu.gpu.attend(on_gpu.put(q), 2, kv, on_gpu.put(np.array([499], np.int32)), to, 1.0, None, None)
+    on_gpu.gpu.attend(on_gpu.put(q), 2, kv, on_gpu.put(np.array([499], np.int32)), to, GpuScoring(1.0))
     wanted = reference.attention(q[None], keys, values, Scoring(1.0)).ravel()
     np.testing.assert_allclose(on_gpu.get(to.values, 128), wanted, rtol=1e-3, atol=1e-3)
 
@@ -328,7 +328,7 @@ def test_captured_work_reads_the_position_when_it_runs(on_gpu: OnGpu) -> None:
     kv, keys, values = filled_kv(on_gpu, "f16", 2, 64, 300)
     q, to = normal(4, 64), on_gpu.vector(256)
     state, at = on_gpu.put(np.array([0], np.int32)), on_gpu.put(q)
-    work = on_gpu.gpu.captured(lambda: on_gpu.gpu.attend(at, 4, kv, state, to, 0.125, None, None))
+    work = on_gpu.gpu.captured(lambda: on_gpu.gpu.attend(at, 4, kv, state, to, GpuScoring(0.125)))
     for position in (0, 40, 299):
         now = np.array([position], np.int32)
         on_gpu.gpu.upload(state, now.ctypes.data, 4)
