@@ -26,12 +26,13 @@ from engine.gpu.prefill.prefill import StreamingSpeed
 from engine.gpu.prefill.prompts import Prompts
 from engine.gpu.token.balance import TOKENS, Timed, settle, timed
 from engine.gpu.token.decode_program import PATIENCE_S, GpuDecodeProgram
+from engine.gpu.token.token_model import TokenModel
 from engine.gpu.token.transformer import GpuTransformer
 from engine.gpu.trial import budget
 from engine.gpu.trial.choice import GpuFullError, GpuUnusableError, OpenedGpu
 from engine.gpu.vram_policy import VramPolicy
 from engine.gpu.weights.cache import GpuCache, KvRegion
-from engine.gpu.weights.loading import LoadedGpu, load_onto_gpu
+from engine.gpu.weights.loading import GpuContents, LoadedGpu, load_onto_gpu
 from engine.job import Job
 from engine.loading.modes import choose_mode
 from engine.model.prefetch import Prefetch, parts_of, spans_of
@@ -233,10 +234,10 @@ class PlacedModel:
         steps.begin("predictors")
         predictor = base.modes.predictor if placement.mode == "sparse" else None
         assert base.backend.kernels is not None, "a GPU is not used without the kernels"
+        contents = GpuContents(placement, base.context * base.engine.sequences, base.kv_codec, learned)
         loaded = self._loaded = load_onto_gpu(
-            self._gpu, base.backend.kernels.pool, config, base.weights, predictor, placement,
-            base.context * base.engine.sequences, base.kv_codec, job, learned, steps,
-        )  # fmt: skip
+            self._gpu, base.backend.kernels.pool, config, base.weights, predictor, contents, job, steps
+        )
         if loaded.expert_slots is not None:
             loaded.expert_slots.is_following = base.engine.adapt
         layers = [None if layer is None else layer.kv for layer in loaded.model.layers]
@@ -312,10 +313,10 @@ class PlacedModel:
 
         counters.collect_with(collect)
         tables = None if blocks is None else blocks.tables
+        model = TokenModel(config, base.weights, loaded.model, mode, predictor, tables, loaded.expert_slots)
         program = GpuDecodeProgram(
-            self._gpu, config, base.weights, loaded.model, mode, counters, base.backend.kernels.pool, self._region,
-            predictor, tables, self._opened.execution, PATIENCE_S, loaded.expert_slots,
-        )  # fmt: skip
+            self._gpu, model, counters, base.backend.kernels.pool, self._region, self._opened.execution, PATIENCE_S
+        )
         try:
             program.capture()  # here: the program is compiled in a thread that has not entered the GPU
             if self._prompts is None and isinstance(self._gpu, CudaGpu):

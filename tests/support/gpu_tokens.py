@@ -13,8 +13,9 @@ from engine.config import KvCodec, Mode, ModelConfig
 from engine.decode.decode_program import DecodeProgram
 from engine.executor.slots import SlotTable
 from engine.gpu.token.decode_program import GpuDecodeProgram
+from engine.gpu.token.token_model import TokenModel
 from engine.gpu.weights.cache import GpuCache, KvRegion
-from engine.gpu.weights.loading import LoadedGpu, load_onto_gpu
+from engine.gpu.weights.loading import GpuContents, LoadedGpu, load_onto_gpu
 from engine.model.counters import FfnCounters
 from engine.model.kv_cache import KVCache
 from engine.model.weights import LayerWeights, ModelWeights
@@ -68,13 +69,11 @@ def put_on_gpu(
     placement = a_placement(hot, config.n_neurons, attention=homes, predictor=homes, head=head, reached=tuple(reached))
     predictor = predictor if mode == "sparse" else None
     counters, pool = FfnCounters(config.n_layers, config.n_neurons), Pool(threads)
-    loaded = load_onto_gpu(gpu, pool, config, weights, predictor, placement, CONTEXT, kv_codec)
+    loaded = load_onto_gpu(gpu, pool, config, weights, predictor, GpuContents(placement, CONTEXT, kv_codec))
     region = KvRegion(gpu, [None if layer is None else layer.kv for layer in loaded.model.layers], kv_codec)
     tables = [] if config.n_experts else [SlotTable(config.d_ff, ids) for ids in loaded.placed]
-    decoder = GpuDecodeProgram(
-        gpu, config, weights, loaded.model, mode, counters, pool, region, predictor, tables or None,
-        slots=loaded.expert_slots, **how,
-    )  # fmt: skip
+    model = TokenModel(config, weights, loaded.model, mode, predictor, tables or None, loaded.expert_slots)
+    decoder = GpuDecodeProgram(gpu, model, counters, pool, region, **how)
     return OnGpu(loaded, region, decoder, counters, pool, tables, config)
 
 

@@ -11,16 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config import Mode, ModelConfig
 from engine.decode.decode_calls import DecodeCalls
 from engine.decode.ffn_calls import FfnCalls
 from engine.executor.feed_forward import ffn_matrices
 from engine.executor.slots import SlotTable
 from engine.gpu.token.token_memory import COUNTS, SharedMemory
+from engine.gpu.token.token_model import TokenModel
 from engine.gpu.weights.layers import GpuModel
 from engine.model.graph import graph_of
 from engine.model.weights import ModelWeights
-from engine.sparsity.predictor import Predictor
 from native_kernels.backend import I64
 from native_kernels.cpu.ffn.bit_lists import list_bits_calls
 from native_kernels.cpu.ffn.sparse_ffn import Buffers, ffn_calls
@@ -51,27 +50,18 @@ class CpuCalls:
     """The buffers of one model's tokens on this side, and the calls over them."""
 
     def __init__(
-        self,
-        config: ModelConfig,
-        weights: ModelWeights,
-        model: GpuModel,
-        mode: Mode,
-        products: Products,
-        predictor: Predictor | None,
-        tables: Sequence[SlotTable] | None,
-        shared: SharedMemory,
-        rows: Sequence[int | None],
-    ) -> None:
-        """tables: [L], which neurons are hot; None: none are. rows: as DecodeCalls has it."""
-        self.ffn = FfnCalls(mode, config, weights, products, predictor)
+        self, model: TokenModel, products: Products, shared: SharedMemory, rows: Sequence[int | None]
+    ) -> None:  # fmt: skip
+        """rows: as DecodeCalls has it."""
+        config, weights = model.config, model.weights
+        self.ffn = FfnCalls(model.mode, config, weights, products, model.predictor)
         self.graph = DecodeCalls(config, weights, self.ffn, products, shared.stream.array, rows)
-        self.by_cpu = computed_by_cpu(weights, model)
+        self.by_cpu = computed_by_cpu(weights, model.on_gpu)
         self._config = config
         self._weights = weights
-        self._model = model
-        self._mode = mode
-        self._predictor = predictor
-        self._tables = tables or [SlotTable(config.d_ff, np.zeros(0, np.int32))] * config.n_layers
+        self._model = model.on_gpu
+        self._mode = model.mode
+        self._tables = model.tables or [SlotTable(config.d_ff, np.zeros(0, np.int32))] * config.n_layers
         self._shared = shared
         self._x = Vector(shared.x.array)
         self._residual = Vector(shared.residual.array)
@@ -79,7 +69,7 @@ class CpuCalls:
         self._buffers = Buffers.make(config.d_ff, config.d_model, products.n_workers)
         layers = range(config.n_layers)
         # Whose feed-forward block is not parted, and whose first matrix is computed whole and says what else is.
-        self._elsewhere = np.array([model.layers[i] is None or i in self.by_cpu for i in layers])
+        self._elsewhere = np.array([model.on_gpu.layers[i] is None or i in self.by_cpu for i in layers])
         self._decided = np.array([self._is_decided_by_first(i) for i in layers])
 
     def cold(self, i: int) -> list[Call]:

@@ -8,40 +8,42 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.config import Mode, ModelConfig
-from engine.decode.decode_calls import frequencies
 from engine.errors import Cancelled, DeviceFailedError
-from engine.executor.slots import SlotTable
-from engine.gpu.token.cpu_calls import COLD, LISTING, CpuCalls
-from engine.gpu.token.expert_cpu_calls import CpuExpertCalls
+from engine.gpu.token.cpu_calls import COLD, LISTING
+from engine.gpu.token.expert_cpu_calls import cpu_calls
+from engine.gpu.token.gpu_rotation import GpuRotation
 from engine.gpu.token.token_memory import COUNTS, SharedMemory, TokenMemory
 from engine.gpu.token.token_plan import plan_tokens
-from engine.gpu.token.token_runner import Ending, Execution, TokenRunner
-from engine.gpu.token.token_steps import REACHED, Step, TokenSteps
-from engine.gpu.weights.cache import GpuCache, KvRegion
-from engine.gpu.weights.expert_slots import ExpertSlots
-from engine.gpu.weights.layers import GpuModel
+from engine.gpu.token.token_runner import TokenRunner
+from engine.gpu.token.token_steps import REACHED, TokenSteps
+from engine.gpu.weights.cache import GpuCache
 from engine.job import never
 from engine.model.counters import FfnCounters
-from engine.model.graph import graph_of
-from engine.model.kv_cache import KVCache
-from engine.model.rope import RotaryPositions, Rotation
 from engine.model.transformer import check_tokens
-from engine.model.weights import ModelWeights
-from engine.sparsity.predictor import Predictor
-from native_kernels.backend import F32, I64
 from native_kernels.cpu.products.linear import Products
-from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.cpu.runtime.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN
-from native_kernels.cuda.gpu import Gpu
 from native_kernels.cuda.runtime.driver import CudaError
 from native_kernels.kv_blocks import KvLayout
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gpu.token.token_model import TokenModel
+    from engine.gpu.token.token_runner import Ending, Execution
+    from engine.gpu.token.token_steps import Step
+    from engine.gpu.weights.cache import KvRegion
+    from engine.gpu.weights.expert_slots import ExpertSlots
+    from engine.gpu.weights.layers import GpuModel
+    from engine.model.kv_cache import KVCache
+    from native_kernels.backend import F32, I64
+    from native_kernels.cpu.runtime.pool import Pool, Program
+    from native_kernels.cuda.gpu import Gpu
 
 log = logging.getLogger(__name__)
 
@@ -69,55 +71,38 @@ class GpuDecodeProgram:
     def __init__(
         self,
         gpu: Gpu,
-        config: ModelConfig,
-        weights: ModelWeights,
-        model: GpuModel,
-        mode: Mode,
+        model: TokenModel,
         counters: FfnCounters,
         pool: Pool,
         region: KvRegion,
-        predictor: Predictor | None = None,
-        tables: Sequence[SlotTable] | None = None,
         execution: Execution = "segments",
         patience_s: float = PATIENCE_S,
-        slots: ExpertSlots | None = None,
     ) -> None:
-        """model: what of these weights is on the GPU. tables: [L], which neurons are hot; None: none are. slots: of
-        experts, in a model that has them.
-
-        Raises: CudaError, CudaOutOfMemoryError; nothing is held then.
-        """
+        """Raises: CudaError, CudaOutOfMemoryError; nothing is held then."""
         gpu.enter()
-        self.mode: Mode = mode
+        config = model.config
+        self.mode = model.mode
         self._gpu = gpu
         self._config = config
-        self._model = model
+        self._model = model.on_gpu
         self._counters = counters
         self._pool = pool
         self._region = region
         self._execution: Execution = execution
         self._patience_s = patience_s
-        self._slots = slots
+        self._slots = model.slots
         self._timed = self._marks = False
         self._marked_at = 0.0
-        vocabulary = weights.head.n_rows
-        self._rotary = RotaryPositions(config, weights)
-        self._rotation: Rotation | None = None  # whose frequencies are on the GPU
+        vocabulary = model.weights.head.n_rows
         self._counted = np.zeros(COUNTS * config.n_layers, np.uint32)  # by the GPU up to now
         with ExitStack() as held:
-            self._memory = TokenMemory(gpu, config, model, vocabulary)
+            self._memory = TokenMemory(gpu, config, model.on_gpu, vocabulary)
             held.callback(self._memory.free)
             self._shared = SharedMemory(gpu, config, vocabulary)
             held.callback(self._shared.free)
-            products = Products(pool.n_threads)
-            self._cpu: CpuCalls | CpuExpertCalls
-            if slots is None:
-                self._cpu = CpuCalls(
-                    config, weights, model, mode, products, predictor, tables, self._shared, region.rows
-                )
-            else:
-                self._cpu = CpuExpertCalls(config, weights, model, mode, products, slots, self._shared, region.rows)
-            self._runner = self._laid_out(self._rotary.rotation(1).scale)
+            self._rotation = GpuRotation(gpu, model, self._memory.places.frequencies)
+            self._cpu = cpu_calls(model, Products(pool.n_threads), self._shared, region.rows)
+            self._runner = self._laid_out(self._rotation.first_scale)
             held.pop_all()
 
     @staticmethod
@@ -156,7 +141,7 @@ class GpuDecodeProgram:
         """Whether the program can run on this cache."""
         length = cache.length
         ours = isinstance(cache, GpuCache) and cache.region is self._region
-        return ours and (not length or self._rotary.keys_serve(cache.sequence_length, length + 1))
+        return ours and (not length or self._rotation.keys_serve(cache.sequence_length, length + 1))
 
     def measure_stages(self, on: bool = True, on_gpu: bool = False) -> None:
         """As Decoder says."""
@@ -338,23 +323,13 @@ class GpuDecodeProgram:
 
     def _turn(self, length: int) -> None:
         """Sets the rotary frequencies on the GPU for a sequence of this length."""
-        rotation, config = self._rotary.rotation(length), self._config
-        if config.positions != "rope" or rotation is self._rotation:
+        rotation = self._rotation.change(length)
+        if rotation is None:
             return
-        if self._rotation is not None and rotation.scale != self._rotation.scale:
+        if self._rotation.has_other_scale(rotation):
             self._runner.close()
             self._runner = self._laid_out(rotation.scale)
-        for table, to in zip(graph_of(config).angles, self._memory.places.frequencies, strict=False):
-            if table.scaled:
-                self._upload(to, rotation)
-            elif self._rotation is None:
-                self._upload(to, Rotation(table.theta))
-        self._rotation = rotation
-
-    def _upload(self, to: int, rotation: Rotation) -> None:
-        values = frequencies(rotation, self._config.rotated)
-        self._gpu.upload(to, values.ctypes.data, values.nbytes)
-        self._gpu.synchronize()  # the values may go now
+        self._rotation.upload(rotation)
 
 
 def _told(seconds: dict[str, float]) -> dict[str, float]:

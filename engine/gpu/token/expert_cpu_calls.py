@@ -11,14 +11,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config import Mode, ModelConfig
 from engine.decode.decode_calls import DecodeCalls
 from engine.decode.expert_calls import ExpertCalls
-from engine.gpu.token.cpu_calls import COLD
+from engine.gpu.token.cpu_calls import COLD, CpuCalls
 from engine.gpu.token.token_memory import COUNTS, SharedMemory
+from engine.gpu.token.token_model import TokenModel
 from engine.gpu.weights.expert_slots import ExpertSlots
-from engine.gpu.weights.layers import GpuModel
-from engine.model.weights import ModelWeights
 from native_kernels.backend import I64
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.runtime.call import Call
@@ -28,19 +26,20 @@ class CpuExpertCalls:
     """The buffers of one model's tokens on the CPU, and the calls over them."""
 
     def __init__(
-        self, config: ModelConfig, weights: ModelWeights, model: GpuModel, mode: Mode, products: Products,
-        slots: ExpertSlots, shared: SharedMemory, rows: Sequence[int | None],
+        self, model: TokenModel, slots: ExpertSlots, products: Products, shared: SharedMemory,
+        rows: Sequence[int | None],
     ) -> None:  # fmt: skip
         """rows: as DecodeCalls has it."""
-        self.ffn = ExpertCalls(mode, config, weights, products)
-        self.graph = DecodeCalls(config, weights, self.ffn, products, shared.stream.array, rows)
+        config = model.config
+        self.ffn = ExpertCalls(model.mode, config, model.weights, products)
+        self.graph = DecodeCalls(config, model.weights, self.ffn, products, shared.stream.array, rows)
         self.by_cpu: frozenset[int] = frozenset()
         self._config = config
-        self._mode = mode
+        self._mode = model.mode
         self._slots = slots
         self._shared = shared
         self._x = Vector(shared.x.array)
-        ffns = [None if layer is None else layer.experts for layer in model.layers]
+        ffns = [None if layer is None else layer.experts for layer in model.on_gpu.layers]
         self._on_gpu = np.array([ffn is not None for ffn in ffns])
         self._has_slots = np.array([ffn is not None and ffn.resident is not None for ffn in ffns])
 
@@ -77,3 +76,12 @@ class CpuExpertCalls:
     def predicts(self, i: int) -> bool:
         """Return False: the router decides."""
         return False
+
+
+def cpu_calls(
+    model: TokenModel, products: Products, shared: SharedMemory, rows: Sequence[int | None]
+) -> CpuCalls | CpuExpertCalls:
+    """Return the CPU's part of a model's tokens."""
+    if model.slots is None:
+        return CpuCalls(model, products, shared, rows)
+    return CpuExpertCalls(model, model.slots, products, shared, rows)

@@ -82,21 +82,30 @@ class LoadedGpu:
         give_back(self._memories)
 
 
+@dataclass(frozen=True, eq=False)
+class GpuContents:
+    """What of a model goes to the GPU: a placement's part, and the KV cache of so many tokens.
+
+    learned: [L], neurons in the order of their slots, instead of the placement's and as many.
+    """
+
+    placement: Placement
+    context: int
+    kv_codec: KvCodec
+    learned: Sequence[I32] | None = None
+
+
 def load_onto_gpu(
     gpu: Gpu,
     pool: Pool,
     config: ModelConfig,
     weights: ModelWeights,
     predictor: Predictor | None,
-    placement: Placement,
-    context: int,
-    kv_codec: KvCodec,
+    contents: GpuContents,
     job: Job = Job(),
-    learned: Sequence[I32] | None = None,
     steps: LoadSteps | None = None,
 ) -> LoadedGpu:
-    """Moves there what the placement puts there. predictor: None for modes that ask none. learned: [L], neurons in the
-    order of their slots, instead of the placement's and as many.
+    """Moves the contents there. predictor: None for modes that ask none.
 
     The calling thread must have entered the GPU. pool: its threads copy the weights. Units: progress in bytes.
     Cost: one reading of those weights; about as long as the file or the bus takes, whichever is slower.
@@ -104,7 +113,8 @@ def load_onto_gpu(
     """
     steps = steps or LoadSteps()
     steps.begin("room on the GPU")
-    hot = list(placement.in_slots if learned is None else learned)
+    placement, context, kv_codec = contents.placement, contents.context, contents.kv_codec
+    hot = list(placement.in_slots if contents.learned is None else contents.learned)
 
     def laid_out(bases: tuple[int, int, int]) -> GpuLayout:
         return GpuLayout(config, weights, placement, hot, context, kv_codec, bases)

@@ -23,14 +23,14 @@ from engine.gpu.prefill import prompts
 from engine.gpu.token import decode_program
 from engine.gpu.token.decode_program import GpuDecodeProgram
 from engine.gpu.trial import budget
-from engine.gpu.weights.loading import load_onto_gpu
+from engine.gpu.weights.loading import GpuContents, load_onto_gpu
 from engine.job import Job
 from engine.machine.hardware import choose_gpu, probe
 from engine.measure.evaluate import last_logits
 from engine.model.model_files import open_model
 from engine.model.weights import load_weights
 from engine.placement import memory_plan
-from engine.session import loaded_model
+from engine.session import load_stages
 from engine.session.chat_session import ChatSession
 from engine.session.generate import decode_one_token, prefill
 from engine.session.loaded_model import LoadedModel
@@ -112,7 +112,7 @@ def test_a_split_bundle_answers_too(tmp_path: Path, own_gpu: Gpu) -> None:
     hot = [np.sort(rng.choice(512, 200, replace=False)).astype(np.int32) for _ in range(2)]
     before, pool, placement = held_bytes(), Pool(2), a_placement(hot, 512, head="gpu")
     for _ in range(3):
-        loaded = load_onto_gpu(own_gpu, pool, opened.config, weights, None, placement, 64, "f16")
+        loaded = load_onto_gpu(own_gpu, pool, opened.config, weights, None, GpuContents(placement, 64, "f16"))
         assert loaded.hot_side is not None
         loaded.hot_side.load(0, np.array([3, 1], np.int32), np.setdiff1d(np.arange(512), hot[0])[:2].astype(np.int32))
         assert not loaded.hot_side.take_fired(0).any()
@@ -133,7 +133,7 @@ def test_prompts_say_the_same_whichever_way_cold_neurons_come(
     monkeypatch.setattr(prompts, "threshold", lambda speed, in_place: 2)
     monkeypatch.setattr(memory_plan, "IN_PLACE_SHARE", 0.0)  # whatever else is in this machine's RAM
     monkeypatch.setattr(memory_plan, "IN_PLACE_LEAST_SHARE", 0.0)
-    monkeypatch.setattr(loaded_model, "load_weights", partial(load_weights, hold="mapped"))
+    monkeypatch.setattr(load_stages, "load_weights", partial(load_weights, hold="mapped"))
     model = LoadedModel.load(bundle, EngineConfig(device="cuda", mode="exact"))
     try:
         gpu, tokens = model.gpu, list(range(100, 160))

@@ -21,7 +21,7 @@ from engine.conversion.convert import convert
 from engine.errors import Cancelled
 from engine.executor.hot_blocks import HotBlocks
 from engine.gpu.weights.landing import Landing, Numbers, Rows
-from engine.gpu.weights.loading import LoadedGpu, load_onto_gpu
+from engine.gpu.weights.loading import GpuContents, LoadedGpu, load_onto_gpu
 from engine.job import Job
 from engine.loading.modes import read_predictors
 from engine.model.model_files import OpenedModel, open_model
@@ -49,11 +49,9 @@ class Case:
     predictor: Predictor | None
     placement: Placement
 
-    def load(self, gpu: FakeGpu, **how: Any) -> LoadedGpu:
-        config = self.opened.config
-        return load_onto_gpu(
-            gpu, POOL, config, self.weights, self.predictor, self.placement, CONTEXT, "f16", **how
-        )  # fmt: skip
+    def load(self, gpu: FakeGpu, job: Job = Job(), learned: list[Any] | None = None) -> LoadedGpu:
+        contents = GpuContents(self.placement, CONTEXT, "f16", learned)
+        return load_onto_gpu(gpu, POOL, self.opened.config, self.weights, self.predictor, contents, job)
 
 
 def case(path: Path, hold: Hold = "mapped", share: float = 0.4, predicted: bool = False) -> Case:

@@ -1,0 +1,48 @@
+"""The rotary frequencies that the GPU's tokens read, which depend on the length of the sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.decode.decode_calls import frequencies
+from engine.gpu.token.token_model import TokenModel
+from engine.model.graph import graph_of
+from engine.model.rope import RotaryPositions, Rotation
+from native_kernels.cuda.gpu import Gpu
+
+
+class GpuRotation:
+    """The frequencies of one model. places: their addresses on the GPU."""
+
+    def __init__(self, gpu: Gpu, model: TokenModel, places: Sequence[int]) -> None:
+        self._gpu, self._config, self._places = gpu, model.config, places
+        self._rotary = RotaryPositions(model.config, model.weights)
+        self._rotation: Rotation | None = None  # whose frequencies are on the GPU
+        self.first_scale = self._rotary.rotation(1).scale
+
+    def keys_serve(self, length: int, longer: int) -> bool:
+        """Return whether the keys of a sequence of this length serve a longer one."""
+        return self._rotary.keys_serve(length, longer)
+
+    def change(self, length: int) -> Rotation | None:
+        """Return the rotation for a sequence of this length if other frequencies are on the GPU."""
+        rotation = self._rotary.rotation(length)
+        return None if self._config.positions != "rope" or rotation is self._rotation else rotation
+
+    def has_other_scale(self, rotation: Rotation) -> bool:
+        """Return whether the frequencies on the GPU belong to another scale of attention."""
+        return self._rotation is not None and rotation.scale != self._rotation.scale
+
+    def upload(self, rotation: Rotation) -> None:
+        """Set the frequencies on the GPU. Raises: CudaError."""
+        for table, to in zip(graph_of(self._config).angles, self._places, strict=False):
+            if table.scaled:
+                self._upload(to, rotation)
+            elif self._rotation is None:
+                self._upload(to, Rotation(table.theta))
+        self._rotation = rotation
+
+    def _upload(self, to: int, rotation: Rotation) -> None:
+        values = frequencies(rotation, self._config.rotated)
+        self._gpu.upload(to, values.ctypes.data, values.nbytes)
+        self._gpu.synchronize()  # the values may go now
