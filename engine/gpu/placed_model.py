@@ -18,13 +18,11 @@ from engine.decode.decode_program import why_not as why_no_program
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError
 from engine.executor.adaptation import Adaptation, can_learn
 from engine.executor.hot_blocks import HotBlocks
+from engine.gpu import prompt_setup
+from engine.gpu.background_reads import pin_weights, prefetch_weights
 from engine.gpu.batch.batch import GpuBatch, batch_ops, open_gpu_batch
 from engine.gpu.placement_text import is_for_want_of_memory, placement_summary, why_unused
-from engine.gpu.prefill import prompts
-from engine.gpu.prefill.pinned_weights import PinnedWeights, bytes_of, pinnable_spans, ram_check
-from engine.gpu.prefill.prefill import StreamingSpeed
-from engine.gpu.prefill.prompts import Prompts
-from engine.gpu.token.balance import TOKENS, Timed, settle, timed
+from engine.gpu.token.balance import TOKENS, Timed, can_balance, settle, timed
 from engine.gpu.token.decode_program import PATIENCE_S, GpuDecodeProgram
 from engine.gpu.token.token_model import TokenModel
 from engine.gpu.token.transformer import GpuTransformer
@@ -35,28 +33,25 @@ from engine.gpu.weights.cache import GpuCache, KvRegion
 from engine.gpu.weights.loading import GpuContents, LoadedGpu, load_onto_gpu
 from engine.job import Job
 from engine.loading.modes import choose_mode
-from engine.model.prefetch import Prefetch, parts_of, spans_of
 from engine.placement import memory_plan
-from engine.placement.cost_model import UNKNOWN_PCIE_BYTES_PER_S
 from engine.placement.gpu_bytes import kv_layer_bytes
-from engine.placement.model_bytes import ModelBytes
-from engine.placement.rebalancing import can_use_zero_copy
 from engine.placement.setting import KnownInputs
 from engine.placement.solving import Solved, solve_model
-from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 from native_kernels.cuda.runtime.modules import NoMachineCodeError, interrupted_by
 
 if TYPE_CHECKING:
     from engine.gpu.prefill.cold_stream import Rates
+    from engine.gpu.prefill.pinned_weights import PinnedWeights
+    from engine.gpu.prefill.prefill import StreamingSpeed
+    from engine.gpu.prefill.prompts import Prompts
     from engine.loading.load_context import LoadContext
     from engine.machine.graphics import GpuInfo
     from engine.machine.read_rates import ReadRates
-    from engine.model.transformer import FfnExecutor
+    from engine.model.prefetch import Prefetch
     from engine.placement.concurrent_reads import ReadTimes
     from engine.sparsity.placement import Placement
     from engine.sparsity.predictor import Predictor
-    from native_kernels.cpu.runtime.pool import Pool
 
 log = logging.getLogger(__name__)
 
@@ -120,8 +115,10 @@ class PlacedModel:
         first = place(self._read_rates)
         self._base.steps.begin("balancing")
         settle(first, place, not self._base.engine.hardware_file)
-        self.reading = self._prefetch_weights()
-        self._pin(self.reading)
+        self.reading = prefetch_weights(self._base.weights, self._now)
+        if self._pinned_weights is not None:
+            streamed = () if self._prompts is None else self._prompts.streamed_matrices
+            pin_weights(self._pinned_weights, self._base, self._now, streamed, self.reading)
         self._base.steps.end()
         return self.placement
 
@@ -156,40 +153,12 @@ class PlacedModel:
 
     def _timed(self, solved: Solved, cancelled: Callable[[], bool]) -> ReadTimes | None:
         """None where there is nothing to balance: neither side could take neurons from the other."""
-        layers, placement = self._now.model.layers, self.placement
-        has_zero_copy = any(layer is not None and layer.reached is not None for layer in layers)
-        could_not = bool(placement.zero_copy) and not has_zero_copy  # no memory could be pinned
-        if could_not or not can_use_zero_copy(solved.setting, placement):
+        if not can_balance(solved.setting, self.placement, self._now.model):
             return None
         self._base.steps.begin("balancing")
         program = self._made[self.mode_and_reason()[0]][1]
         sample, cache = self._base.modes.sample, self.new_cache(TOKENS)
         return timed(program, cache, sample, self._base.weights, self._now.model, self.blocks, cancelled)
-
-    def _prefetch_weights(self) -> Prefetch:
-        """What the CPU and prompts read of the files, read in the background until the model is placed anew."""
-        weights, loaded = self._base.weights, self._now
-        placement, side = loaded.placement, loaded.hot_side
-        in_slots = loaded.placed if side is None else side.neuron_in
-        hot = [
-            ids[: len(own)] if home == "gpu" else None
-            for ids, own, home in zip(in_slots, placement.hot, placement.attention, strict=True)
-        ]
-        return Prefetch(spans_of(parts_of(weights, hot, placement.head == "gpu")), weights)
-
-    def _pin(self, reading: Prefetch) -> None:
-        """Has the GPU read cold neurons and streamed layers in place in prompts, where the RAM has room for that."""
-        base, place = self._base, self._pinned_weights
-        if place is None:
-            return
-        layers = zip(base.weights.layers, self._now.model.layers, strict=True)
-        cold = [w for w, layer in layers if layer is not None and (layer.has_cold or layer.reached is not None)]
-        blocks = [one for w in cold for one in (w.experts[: base.opened.config.n_experts] or w.ffns)]
-        matrices = [one for w in blocks for one in w.matrices]
-        if self._prompts is not None:
-            matrices += self._prompts.streamed_matrices
-        spans = pinnable_spans(matrices)
-        place.begin(spans, base.weights, reading, ram_check(base.opened.files.path, bytes_of(spans, reading.spans)))
 
     def spare_ram(self) -> bool:
         """Whether weights are pinned in place; lets go of them where the RAM has run short. Between answers."""
@@ -319,8 +288,8 @@ class PlacedModel:
         )
         try:
             program.capture()  # here: the program is compiled in a thread that has not entered the GPU
-            if self._prompts is None and isinstance(self._gpu, CudaGpu):
-                self._prompts = self._open_prompts(self._gpu, executor, base.backend.kernels.pool)
+            if self._prompts is None and (found := prompt_setup.open_prompts(self._opened, base, loaded, executor)):
+                self._prompts, self._pinned_weights = found
             many = None if self._prompts is None else self._prompts.of_mode(executor)
             return GpuTransformer(config, base.weights, executor, operators, program, many), program
         except BaseException:
@@ -351,34 +320,10 @@ class PlacedModel:
             with contextlib.suppress(CudaError):
                 batch[1].close()
 
-    def _open_prompts(self, gpu: CudaGpu, executor: FfnExecutor, pool: Pool) -> Prompts | None:
-        """None if the memory for prompts does not hold one expert."""
-        base, loaded = self._base, self._now
-        sizes = ModelBytes.of(base.opened, base.weights)
-        config, budget_bytes = base.opened.config, loaded.placement.origins.vram_budget_bytes
-        room = memory_plan.prefill_bytes(sizes, base.context, budget_bytes)
-        if config.n_experts and not prompts.fit(config, base.weights, base.context, room):
-            log.info("Prompts have no memory for experts and run token by token")
-            return None
-        self._pinned_weights = PinnedWeights(gpu.device)
-        return Prompts(
-            gpu, config, base.weights, loaded.model, executor, base.backend.operators, pool, base.context,
-            base.kv_codec, room, self.streaming_speed, self._pinned_weights,
-            memory_plan.library_bytes(config, self.info, budget_bytes), self.info, loaded.expert_slots,
-        )  # fmt: skip
-
     @property
     def streaming_speed(self) -> StreamingSpeed:
         """What a prompt costs whose cold neurons pass over the bus, by what was measured when the GPU was tried."""
-        placement, info, config = self._now.placement, self._opened.info, self._base.opened.config
-        sizes = ModelBytes.of(self._base.opened, self._base.weights)
-        cold = sum(
-            (config.n_placed_neurons - len(hot)) * int(neuron)
-            for hot, neuron, home in zip(placement.hot, sizes.neuron, placement.attention, strict=True)
-            if home == "gpu"
-        )
-        bus = info.pcie_bytes_per_s or UNKNOWN_PCIE_BYTES_PER_S
-        return StreamingSpeed(cold, bus, self._opened.cpu_bytes_per_s or bus, placement.objective)
+        return prompt_setup.streaming_speed(self._opened, self._base, self._now.placement)
 
     def measure_streaming(self) -> Rates | None:
         """How fast cold neurons are gathered for a prompt and travel, as things are now; None where none do. Between

@@ -30,9 +30,10 @@ from engine.machine.read_rates import ReadRates
 from engine.model.weights import ModelWeights
 from engine.placement.concurrent_reads import ReadTimes, kind_of
 from engine.placement.machine_figures import Others, serves_this_load_alone
-from engine.placement.rebalancing import expected_to_fired, gain_of, with_expected
+from engine.placement.rebalancing import can_use_zero_copy, expected_to_fired, gain_of, with_expected
 from engine.placement.setting import Setting
 from engine.placement.solving import Solved
+from engine.sparsity.placement import Placement
 from native_kernels.cuda.runtime.driver import CudaError
 
 log = logging.getLogger(__name__)
@@ -151,6 +152,13 @@ def _learned_expected(setting: Setting, mode: Mode, times: ReadTimes) -> float |
     found = round(found, 2)
     remember_expected(setting.opened.fingerprint, found)
     return found
+
+
+def can_balance(setting: Setting, placement: Placement, model: GpuModel) -> bool:
+    """Return whether either side could take neurons from the other."""
+    has_zero_copy = any(layer is not None and layer.reached is not None for layer in model.layers)
+    could_not_pin = bool(placement.zero_copy) and not has_zero_copy
+    return not could_not_pin and can_use_zero_copy(setting, placement)
 
 
 def timed(

@@ -21,7 +21,7 @@ from samples.tiny_model import make_tiny_gguf, make_tiny_model
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import DeviceFailedError, DeviceMemoryError, DeviceUnavailableError
-from engine.gpu import placed_model, vram_policy
+from engine.gpu import background_reads, placed_model, vram_policy
 from engine.gpu.placed_model import PlacedModel
 from engine.gpu.prefill import pinned_weights
 from engine.gpu.prefill.pinned_weights import PinnedWeights
@@ -523,7 +523,7 @@ def test_before_an_answer_the_ram_is_looked_at_too(
 def test_nothing_is_pinned_where_the_ram_has_no_room(
     machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placed_model, "bytes_of", lambda *of: 49 * GIB)  # of 64 that are free, 16 are to stay so
+    monkeypatch.setattr(background_reads, "bytes_of", lambda *of: 49 * GIB)  # of 64 that are free, 16 are to stay so
     pinning = Pinning(machine, tmp_path, monkeypatch)
     assert pinning.place.wait(0)
     assert not pinning.gpu.spare_ram()

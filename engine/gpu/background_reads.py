@@ -1,0 +1,38 @@
+"""Reads a model's files in the background of a load, and pins what the GPU reads in place for prompts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.gpu.prefill.pinned_weights import PinnedWeights, bytes_of, pinnable_spans, ram_check
+from engine.model.prefetch import Prefetch, parts_of, spans_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.gpu.weights.loading import LoadedGpu
+    from engine.loading.load_context import LoadContext
+    from engine.model.weights import ModelWeights
+    from native_kernels.backend import PackedMatrix
+
+
+def prefetch_weights(weights: ModelWeights, loaded: LoadedGpu) -> Prefetch:
+    """Begin to read what the CPU and prompts read of the files. The caller closes it when the model is placed again."""
+    placement, side = loaded.placement, loaded.hot_side
+    in_slots = loaded.placed if side is None else side.neuron_in
+    hot = [
+        ids[: len(own)] if home == "gpu" else None
+        for ids, own, home in zip(in_slots, placement.hot, placement.attention, strict=True)
+    ]
+    return Prefetch(spans_of(parts_of(weights, hot, placement.head == "gpu")), weights)
+
+
+def pin_weights(
+    pinned: PinnedWeights, base: LoadContext, loaded: LoadedGpu, streamed: Sequence[PackedMatrix], reading: Prefetch
+) -> None:
+    """Let the GPU read cold neurons and streamed matrices in place in prompts, if the RAM has room for that."""
+    layers = zip(base.weights.layers, loaded.model.layers, strict=True)
+    cold = [w for w, layer in layers if layer is not None and (layer.has_cold or layer.reached is not None)]
+    blocks = [one for w in cold for one in (w.experts[: base.opened.config.n_experts] or w.ffns)]
+    spans = pinnable_spans([*(one for w in blocks for one in w.matrices), *streamed])
+    pinned.begin(spans, base.weights, reading, ram_check(base.opened.files.path, bytes_of(spans, reading.spans)))

@@ -1,0 +1,61 @@
+"""Sets up what computes a model's prompts on the GPU: its memory, and the speed of what passes over the bus."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from engine.gpu.prefill import prompts
+from engine.gpu.prefill.pinned_weights import PinnedWeights
+from engine.gpu.prefill.prefill import StreamingSpeed
+from engine.gpu.prefill.prompts import Prompts
+from engine.placement import memory_plan
+from engine.placement.cost_model import UNKNOWN_PCIE_BYTES_PER_S
+from engine.placement.model_bytes import ModelBytes
+from native_kernels.cuda.cuda_gpu import CudaGpu
+
+if TYPE_CHECKING:
+    from engine.gpu.trial.choice import OpenedGpu
+    from engine.gpu.weights.loading import LoadedGpu
+    from engine.loading.load_context import LoadContext
+    from engine.model.transformer import FfnExecutor
+    from engine.sparsity.placement import Placement
+
+log = logging.getLogger(__name__)
+
+
+def open_prompts(
+    opened: OpenedGpu, base: LoadContext, loaded: LoadedGpu, executor: FfnExecutor
+) -> tuple[Prompts, PinnedWeights] | None:
+    """Return None for a GPU without CUDA, or if the memory for prompts does not hold one expert.
+
+    Raises: CudaError, CudaOutOfMemoryError.
+    """
+    gpu, config, placement = opened.gpu, base.opened.config, loaded.placement
+    if not isinstance(gpu, CudaGpu):
+        return None
+    assert base.backend.kernels is not None, "a GPU is not used without the kernels"
+    budget_bytes = placement.origins.vram_budget_bytes
+    room = memory_plan.prefill_bytes(ModelBytes.of(base.opened, base.weights), base.context, budget_bytes)
+    if config.n_experts and not prompts.fit(config, base.weights, base.context, room):
+        log.info("Prompts have no memory for experts and run token by token")
+        return None
+    pinned = PinnedWeights(gpu.device)
+    found = Prompts(
+        gpu, config, base.weights, loaded.model, executor, base.backend.operators, base.backend.kernels.pool,
+        base.context, base.kv_codec, room, streaming_speed(opened, base, placement), pinned,
+        memory_plan.library_bytes(config, opened.info, budget_bytes), opened.info, loaded.expert_slots,
+    )  # fmt: skip
+    return found, pinned
+
+
+def streaming_speed(opened: OpenedGpu, base: LoadContext, placement: Placement) -> StreamingSpeed:
+    """Return what a prompt costs whose cold neurons pass over the bus, from measurements of the GPU's trial."""
+    config, sizes = base.opened.config, ModelBytes.of(base.opened, base.weights)
+    cold = sum(
+        (config.n_placed_neurons - len(hot)) * int(neuron)
+        for hot, neuron, home in zip(placement.hot, sizes.neuron, placement.attention, strict=True)
+        if home == "gpu"
+    )
+    bus = opened.info.pcie_bytes_per_s or UNKNOWN_PCIE_BYTES_PER_S
+    return StreamingSpeed(cold, bus, opened.cpu_bytes_per_s or bus, placement.objective)
