@@ -104,11 +104,17 @@ class Exchange:
                     used += bias.nbytes
             self._send(place, used, after, ffn.slot_of)
 
+    def tell(self, ffn: GpuExpertFfn, slot_of: I32) -> None:
+        """Tell the GPU the slots of all experts of a layer. Raises: CudaError."""
+        self._gpu.synchronize()  # the memory may still be read
+        self._send(0, 0, slot_of, ffn.slot_of)
+
     def _copy(self, unpacked: Sequence[tuple[int, PackedMatrix, GpuMatrix, int, int]], n_bytes: int) -> None:
         """Copy what the calls were told, and lay it out in the slots."""
         for copy in self._copies[len(unpacked) :]:
             copy.clear()
-        self._pool.run(self._program)
+        while not self._pool.run(self._program):  # a stop that came late: it was meant for the token
+            pass
         self._gpu.upload(self._raw.address, self._pinned.address, n_bytes)
         for at, source, matrix, first, n in unpacked:
             self._gpu.unpack_rows(self._raw.address + at, _unit(source), n, matrix, source.codec, 0, first)

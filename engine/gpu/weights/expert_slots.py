@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from engine.config import ModelConfig
 from engine.gpu.weights.expert_exchange import Exchange
@@ -42,8 +41,9 @@ class Move(NamedTuple):
 
 
 class ExpertSlots:
-    """The slots of a model's experts. heat: f32 [L, E]. expert_in: [L] of i32 [S]. exchanged: experts moved so far.
+    """The slots of a model's experts.
 
+    heat: f32 [L, E]. expert_in: [L] of i32 [S], negative: an empty slot. exchanged: experts moved so far.
     is_following: whether `follow` exchanges experts. Not thread-safe: use it in the thread that decodes.
     """
 
@@ -65,8 +65,9 @@ class ExpertSlots:
         for row, ids in zip(self._resident, self.expert_in, strict=True):
             row[ids] = 1
         self._growth: F32 = np.ones(1, np.float32)
-        self.missing: NDArray[np.int64] = np.zeros(config.n_layers, np.int64)
+        self.missing: I64 = np.zeros(config.n_layers, np.int64)
         self._moves = np.array([0 < len(ids) < n for ids in self.expert_in])
+        self._unsure: set[int] = set()  # layers whose slots an exchange that failed has left unclear on the GPU
         self._allowance_s = 0.0
         self._exchange_s = _FIRST_EXCHANGE_S
         self._exchange = Exchange(gpu, pool, weights.layers[0].experts[0], n) if self._moves.any() else None
@@ -75,8 +76,25 @@ class ExpertSlots:
         """Return what the CPU's calls read and count of a layer."""
         return Residency(self._resident[layer], self.heat[layer], self._growth, self.missing[layer : layer + 1])
 
+    def missing_of(self, layer: int, ids: I64) -> I64:
+        """Count the choices ids [B, K] of a step's sequences; return them with -1 for those that the GPU computes.
+
+        So it does for numbers that no expert has.
+        """
+        exist = (ids >= 0) & (ids < self.heat.shape[1])
+        np.add.at(self.heat[layer], ids[exist], self._growth[0])
+        found: I64 = np.where(exist & (self._resident[layer][np.where(exist, ids, 0)] == 0), ids, -1)
+        self.missing[layer] = np.count_nonzero(found >= 0)
+        return found
+
     def begin_token(self) -> None:
-        """Let the heat decay: later choices count more instead."""
+        """Let the heat decay: later choices count more instead. Raises: CudaError, after an exchange that failed."""
+        for layer in list(self._unsure):
+            ffn = self._ffns[layer]
+            assert ffn is not None, "the layer is on the GPU"
+            assert self._exchange is not None, "a layer has experts to exchange"
+            self._exchange.tell(ffn, slots_of(self.expert_in[layer], self._resident.shape[1]))
+            self._unsure.discard(layer)
         self._growth[0] /= DECAY
         if self._growth[0] > _RESCALE_AT:
             self.heat /= self._growth[0]
@@ -129,14 +147,17 @@ class ExpertSlots:
             for layer, slot, expert in some:
                 ffn, ids = self._ffns[layer], self.expert_in[layer]
                 assert ffn is not None, "the layer is on the GPU"
-                self._resident[layer, ids[slot]] = 0
+                if ids[slot] >= 0:
+                    self._resident[layer, ids[slot]] = 0
+                ids[slot] = -1
+                self._unsure.add(layer)
                 before = slots_of(ids, self._resident.shape[1])
-                before[ids[slot]] = -1
                 given.append((ffn, slot, before, expert, self._weights.layers[layer].experts[expert]))
             self._exchange.run(given)
             for layer, slot, expert in some:
                 self.expert_in[layer][slot] = expert
                 self._resident[layer, expert] = 1
+                self._unsure.discard(layer)
         self.exchanged += len(moves)
 
     def _best(self) -> list[Move]:

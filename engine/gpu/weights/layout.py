@@ -284,9 +284,10 @@ def experts_of(neurons: I32, width: int) -> I32:
 
 
 def slots_of(experts: I32, n_experts: int) -> I32:
-    """i32 [E]: the slot of each expert, for experts in the order of their slots; -1: none."""
+    """i32 [E]: the slot of each expert, for experts in the order of their slots, negative: empty; -1: none."""
     found = np.full(n_experts, -1, np.int32)
-    found[experts] = np.arange(len(experts), dtype=np.int32)
+    slots = np.flatnonzero(experts >= 0)
+    found[experts[slots]] = slots
     return found
 
 
