@@ -35,3 +35,9 @@ def test_hostile_experts(tmp_path: Path, name: str) -> None:
     metadata, kind, words = CASES[name]
     path = make_tiny_mixtral(tmp_path / "m.gguf", **metadata)
     refused(lambda: load_weights(open_model(path)), words, kind)
+
+
+@pytest.mark.parametrize("tensor", ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps", "ffn_gate_inp"])
+def test_a_file_without_some_of_its_experts_tensors(tmp_path: Path, tensor: str) -> None:
+    path = make_tiny_mixtral(tmp_path / "m.gguf", without=f"blk.1.{tensor}.weight")
+    refused(lambda: load_weights(open_model(path)), rf"lack blk\.1\.{tensor}", ModelFormatError)

@@ -11,8 +11,9 @@ from samples.raw_gguf import tiny_model_parts, write_gguf
 N_EXPERTS, N_USED = 4, 2
 
 
-def make_tiny_mixtral(path: Path, **metadata: Any) -> Path:
-    """As GGUF with ReLU in the experts; d_model 32, d_ff 64, two layers. metadata: said instead. `path` back."""
+def make_tiny_mixtral(path: Path, without: str = "", **metadata: Any) -> Path:
+    """As GGUF with ReLU in the experts; d_model 32, d_ff 64, two layers. metadata: said instead; without: a tensor that
+    is left out. `path` back."""
     said, tensors = tiny_model_parts(path.parent)
     rng = np.random.default_rng(5)
     out = {}
@@ -24,5 +25,6 @@ def make_tiny_mixtral(path: Path, **metadata: Any) -> Path:
             out[name] = values
     for layer in range(2):
         out[f"blk.{layer}.ffn_gate_inp.weight"] = rng.standard_normal((N_EXPERTS, 32)).astype(np.float32)
+    out.pop(without, None)
     said |= {"llama.expert_count": N_EXPERTS, "llama.expert_used_count": N_USED, "hearth.activation": "relu-glu"}
     return write_gguf(path, said | metadata, out)
