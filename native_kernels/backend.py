@@ -122,7 +122,10 @@ class ExpertBatch(Protocol):
         """Return the largest sensible number of tokens for one run if each uses n_used experts."""
 
     def run(self, layer: int, x: F32, ids: I64, weights: F32) -> tuple[F32, ExpertHidden]:
-        """Add the outputs of the distinct experts ids [T, K] for x [T, D], times weights [T, K] -> [T, D]."""
+        """Add the outputs of the distinct experts ids [T, K] for x [T, D], times weights [T, K] -> [T, D].
+
+        A negative id: none.
+        """
 
 
 class Scoring(NamedTuple):

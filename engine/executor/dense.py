@@ -21,7 +21,7 @@ class DenseExecutor:
         self._config = config
         self._layers = weights.layers
         self._operators = operators
-        self._experts = ExpertExecutor.make(config, weights, operators, self.counters)
+        self.experts = ExpertExecutor.make(config, weights, operators, self.counters)
 
     def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
         """Return what the FFN adds to the residual, [T, D], for normed x [T, D]."""
@@ -31,6 +31,6 @@ class DenseExecutor:
             self.counters.add_batch(layer, h.size, opened, fired, first)
             return down_of_all(w, h, self._operators)
 
-        if routing is not None and self._experts is not None:
-            return self._experts.ffn(layer, x, routing, block, skips=False)
+        if routing is not None and self.experts is not None:
+            return self.experts.ffn(layer, x, routing, block, skips=False)
         return through_blocks(self._layers[layer].ffns, x, routing, block)

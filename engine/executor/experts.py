@@ -67,18 +67,19 @@ class ExpertExecutor:
         ids, weights = routing.experts[:, :n_used], routing.weights[:, :n_used]
         step = self._batch.most_tokens(layer, n_used)
         chunks = [slice(start, start + step) for start in range(0, len(x), step)]
-        out = np.concatenate([self._some(layer, x[rows], ids[rows], weights[rows], skips) for rows in chunks])
+        out = np.concatenate([self.chosen(layer, x[rows], ids[rows], weights[rows], skips) for rows in chunks])
         if config.shared_d_ff:
             shared = block(self._layers[layer].experts[config.n_experts], config.n_experts * config.d_ff, x)
             out += routing.weights[:, n_used:] * shared
         return out
 
-    def _some(self, layer: int, x: F32, ids: I64, weights: F32, skips: bool) -> F32:
+    def chosen(self, layer: int, x: F32, ids: I64, weights: F32, skips: bool) -> F32:
+        """Return the weighted outputs of experts ids [T, K], negative: none, for normed x [T, D], at once."""
         counters, width = self._counters, self._config.d_ff
         out, hidden = self._batch.run(layer, x, ids, weights)
         computed = hidden.opened if skips else hidden.values.size
         counters.add_counted(layer, len(hidden.values), computed, hidden.opened, hidden.fired)
-        if counters.per_neuron is not None:
+        if counters.per_neuron is not None and len(hidden.values):
             fired = np.add.reduceat(hidden.values != 0, hidden.first, axis=0, dtype=np.int64)
             neurons = counters.per_neuron[layer, : self._config.n_experts * width]
             neurons.reshape(-1, width)[hidden.experts] += fired

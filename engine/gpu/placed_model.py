@@ -310,6 +310,7 @@ class PlacedModel:
             found = open_gpu_batch(
                 self._gpu, base.weights, self._now.model, graph, base.backend.kernels, region, tables,
                 base.modes.predictor if mode == "sparse" else None, batch_ops(self._gpu), sequences,
+                self._now.expert_slots,
             )  # fmt: skip
             self._batch = (mode, sequences), found
         return self._batch[1]

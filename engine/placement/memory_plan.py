@@ -43,6 +43,7 @@ _PREFILL_NEURONS, LEAST_PREFILL_BYTES = 4096, 24 << 20
 _LIBRARY_WIDTH, _LIBRARY_SHARE = 2048, 0.01
 # Batches on a GPU: the tile of weights converted to f16, and the staging buffer for neurons from host memory.
 _TILE_BYTES, STAGING_BYTES = 32 << 20, 2 * (32 << 20)
+_EXPERT_SEGMENTS = 8  # partial sums of an expert's neurons in batches, at most: native_kernels/cuda/expert_batch.py
 # The exchange buffer for hot neurons between answers; two modes may be in use at once; drivers allocate in units of 2
 # MiB.
 EXCHANGE_BYTES, _DECODERS, GRANULARITY_BYTES = 2 << 20, 2, 16 << 20
@@ -214,6 +215,10 @@ def batch_bytes(model: ModelBytes, sequences: int) -> int:
     heads = (2 * config.n_heads + 2 * config.n_kv_heads) * config.head_dim
     of_sequence = 32 * config.d_model + 6 * heads + 14 * config.d_ff + 4 * config.vocab_size
     of_sequence += 16 * config.rotated + 16 * config.n_layers
+    if config.n_experts:
+        parts = (config.n_experts_used + 1) * (1 if model.down_is_row_wise else _EXPERT_SEGMENTS)
+        hidden = max(config.n_experts_used * config.d_ff, config.shared_d_ff)
+        of_sequence += 4 * config.n_experts + 4 * (parts + 1) * config.d_model + 14 * hidden + (1 << 11)
     widest = max(config.d_model, heads, config.d_ff)
     tile = max(_TILE_BYTES, 512 * widest + (1 << 12))
     staging = min(STAGING_BYTES, 2 * (config.d_ff * int(model.gpu_bytes.neuron.max()) + (1 << 12)))

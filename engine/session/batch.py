@@ -174,10 +174,15 @@ def open_batch(model: LoadedModel, batch: int, mode: str | None = None) -> Batch
             f"{batch} sequences at once were asked for; 1 to {MOST_SEQUENCES} can be decoded.", "Change the batch."
         )
     ran = model.resolve_mode(mode)
-    if config.n_experts and (ran != "dense" or model.gpu is not None):
+    if config.n_experts and ran != "dense":
         return OneByOne(model.transformer(ran), batch)
     if model.gpu is not None:
-        return model.gpu.batch(ran, batch)
+        try:
+            return model.gpu.batch(ran, batch)
+        except InvalidRequestError:
+            if not config.n_experts:
+                raise
+            return OneByOne(model.transformer(ran), batch)
     return _on_cpu(model, batch, ran)
 
 

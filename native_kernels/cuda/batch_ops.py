@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ctypes import Structure, c_float, c_int, c_uint64
 
 from native_kernels.cuda.cuda_gpu import CudaGpu
+from native_kernels.cuda.expert_batch import GpuExpertBatchOps
 from native_kernels.cuda.gpu import GpuKv, GpuMatrix
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, Tile
@@ -58,11 +59,14 @@ class _Staged(Structure):
 class GpuBatchOps(GpuPrefillOps):
     """The operators, in the GPU's stream; `stage` runs in a second stream. The GPU must be entered.
 
+    experts: those on chosen experts.
+
     Raises: NoMachineCodeError, CudaError.
     """
 
     def __init__(self, gpu: CudaGpu) -> None:
         self._gpu = gpu
+        self.experts = GpuExpertBatchOps(gpu.device, gpu.stream)
         self._copies = Stream(gpu.device)
         self._so_far, self._staged = Event(gpu.device), (Event(gpu.device), Event(gpu.device))
         self._staging_blocks = max(1, min(_STAGING_BLOCKS, gpu.n_multiprocessors // _STAGING_SHARE))
@@ -79,6 +83,7 @@ class GpuBatchOps(GpuPrefillOps):
 
     def close(self) -> None:
         super().close()
+        self.experts.close()
         for event in (self._so_far, *self._staged):
             event.close()
         self._copies.close()
@@ -132,13 +137,16 @@ class GpuBatchOps(GpuPrefillOps):
 
     def attend_each(
         self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, slot: int, states: int, out: Rows, scale: float,
-        softcap: float | None, window: int | None,
+        softcap: float | None, window: int | None, sinks: int = 0,
     ) -> None:  # fmt: skip
         """Compute out [T, H * head_dim]: attention of row t of q [T, H, head_dim] over the positions 0 to states[t]
         (i32 [T]) of slot t of kv, limited to the last `window`.
+
+        sinks f32 [H]: an extra score per head, without a value; 0: none.
         """
         self._gpu.attend_each(
-            q.address, q.step, n_tokens, n_heads, kv, slot, states, out.address, out.step, scale, softcap, window
+            q.address, q.step, n_tokens, n_heads, kv, slot, states, out.address, out.step, scale, softcap, window,
+            sinks,
         )  # fmt: skip
 
     def needed(

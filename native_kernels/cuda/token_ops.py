@@ -174,7 +174,7 @@ class GpuTokenOps:
 
     def attend_each(
         self, q: int, q_step: int, n_sequences: int, n_heads: int, kv: GpuKv, slot: int, states: int, to: int,
-        to_step: int, scale: float, softcap: float | None, window: int | None,
+        to_step: int, scale: float, softcap: float | None, window: int | None, sinks: int = 0,
     ) -> None:  # fmt: skip
         """Compute `attend` for several sequences at once: row t of to from row t of q, f32 rows with strides in
         numbers.
@@ -182,7 +182,7 @@ class GpuTokenOps:
         The position of row t is states[t] (i32), and its keys and values start at position slot * t of kv. Two kernels.
         """
         row = GpuVector(n_heads * kv.head_dim, to)
-        self._attend((q, q_step), n_sequences, n_heads, kv, slot, states, row, to_step, scale, softcap, window)
+        self._attend((q, q_step), n_sequences, n_heads, kv, slot, states, row, to_step, scale, softcap, window, sinks)
 
     def _attend(
         self, q: tuple[int, int], n_sequences: int, n_heads: int, kv: GpuKv, slot: int, states: int, to: GpuVector,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,11 +11,97 @@ from fakes.gpu import FakeGpu
 from fakes.prefill import REFERENCE, NumpyPrefillOps, at, rows_at
 
 from native_kernels.backend import Scoring
-from native_kernels.cuda.gpu import GpuKv, GpuMatrix
+from native_kernels.cuda.expert_batch import ExpertPairs
+from native_kernels.cuda.gpu import GpuExperts, GpuKv, GpuMatrix, GpuVector
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prefill_ops import Rows
 
-_IN_ORDER = ("multiply", "multiply_two", "multiply_columns", "multiply_turned", "round", "activate")
+_IN_ORDER = (
+    "multiply", "multiply_two", "multiply_columns", "multiply_turned", "round", "activate", "score", "choose"
+)  # fmt: skip
+
+
+class FakeExpertBatchOps:
+    """native_kernels/cuda/expert_batch.py, pair by pair; what is asked for runs in the GPU's stream."""
+
+    def __init__(self, gpu: FakeGpu) -> None:
+        self._fake = gpu
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def group(self, ids: int, slot_of: int, pairs: ExpertPairs) -> None:
+        def step() -> None:
+            slot = self._fake.array(ids, pairs.n, np.int32)
+            table = self._fake.array(slot_of, int(slot.max()) + 1, np.int32)
+            slot = np.maximum(table[slot], -1)
+            self._fake.array(pairs.order, pairs.n, np.int32)[:] = np.argsort(slot, kind="stable")
+            used, first = np.unique(np.sort(slot), return_index=True)
+            assert len(used) <= pairs.n_groups
+            groups = self._fake.array(pairs.groups, 2 * pairs.n_groups + 2, np.int32).reshape(-1, 2)
+            groups[:] = (-1, pairs.n)
+            groups[: len(used)] = np.stack([used, first], axis=1)
+
+        self._fake.do("group", step)
+
+    def parts(self, experts: GpuExperts, pairs: ExpertPairs) -> int:
+        return self._fake.expert_parts(experts, pairs.n_used)
+
+    def products(self, experts: GpuExperts, x: GpuVector, pairs: ExpertPairs, first: int, up: int) -> None:
+        def step() -> None:
+            given = [(experts.up, experts.up_bias, first)]
+            if experts.gate is not None:
+                given = [(experts.gate, experts.gate_bias, first), (experts.up, experts.up_bias, up)]
+            for matrix, bias, to in given:
+                out = self._fake.array(to, pairs.n * experts.width).reshape(pairs.n, -1)
+                for p, slot in self._slots(pairs):
+                    one = _part(x, x.n // pairs.n_positions, p // pairs.n_used)
+                    out[p] = self._product(matrix, slot, experts.width, one, bias) if slot >= 0 else 0
+
+        self._fake.do("products", step)
+
+    def down(self, experts: GpuExperts, h: GpuVector, pairs: ExpertPairs, parts: int) -> None:
+        n = self._fake.expert_parts(experts, 1)
+
+        def step() -> None:
+            w, width = experts.down, experts.width
+            d = w.n_cols if experts.down_is_transposed else w.n_rows // experts.n_slots
+            out = self._fake.array(parts, pairs.n_used * n * pairs.n_positions * d)
+            out = out.reshape(pairs.n_used, n, pairs.n_positions, d)
+            out[:] = 0
+            weights = self._fake.array(pairs.weights, (pairs.n_positions - 1) * pairs.weight_step + pairs.n_used)
+            for p, slot in self._slots(pairs):
+                if slot < 0:
+                    continue
+                one = _part(h, width, p)
+                if experts.down_is_transposed:
+                    found = self._fake.array(one.values, width) @ self._fake._values(w)[slot * width :][:width]
+                    if experts.down_bias:
+                        found = found + self._fake.array(experts.down_bias + 4 * slot * d, d)
+                else:
+                    found = self._product(w, slot, d, one, experts.down_bias)
+                position, choice = divmod(p, pairs.n_used)
+                out[choice, -1, position] = weights[position * pairs.weight_step + choice] * found
+
+        self._fake.do("down", step)
+
+    def _slots(self, pairs: ExpertPairs) -> Iterator[tuple[int, int]]:
+        """Yield each pair and its slot."""
+        order = self._fake.array(pairs.order, pairs.n, np.int32)
+        groups = self._fake.array(pairs.groups, 2 * pairs.n_groups + 2, np.int32).reshape(-1, 2)
+        for (slot, first), (_, end) in pairwise(groups.tolist()):
+            for p in order[first:end].tolist():
+                yield p, slot
+
+    def _product(self, w: GpuMatrix, slot: int, n_rows: int, x: GpuVector, bias: int) -> Any:
+        """The slot's rows times x, and its bias."""
+        found = self._fake._values(w)[slot * n_rows :][:n_rows] @ self._fake._read_by(w, x)
+        return found + self._fake.array(bias + 4 * slot * n_rows, n_rows) if bias else found
+
+
+def _part(x: GpuVector, n: int, i: int) -> GpuVector:
+    """The i-th n numbers."""
+    return GpuVector(n, x.values + 4 * n * i, x.bytes and x.bytes + n * i, x.scales and x.scales + n * i // 4)
 
 
 class FakeBatchOps(NumpyPrefillOps):
@@ -22,6 +110,7 @@ class FakeBatchOps(NumpyPrefillOps):
     def __init__(self, gpu: FakeGpu) -> None:
         super().__init__()
         self._fake = gpu
+        self.experts: Any = FakeExpertBatchOps(gpu)
         self._held = False
         self._staged: list[int] = []  # halves that nobody has waited for since, as capturing asks for
         self._inner = NumpyPrefillOps()  # which asks itself for operators, too: those run at once
@@ -56,7 +145,7 @@ class FakeBatchOps(NumpyPrefillOps):
 
     def attend_each(
         self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, slot: int, states: int, out: Rows, scale: float,
-        softcap: float | None, window: int | None,
+        softcap: float | None, window: int | None, sinks: int = 0,
     ) -> None:  # fmt: skip
         dim = kv.head_dim
 
@@ -65,7 +154,12 @@ class FakeBatchOps(NumpyPrefillOps):
                 own = slice(slot * t, slot * t + length + 1)
                 query = rows_at(Rows(q.address + 4 * t * q.step, q.step), 1, n_heads * dim).reshape(1, n_heads, dim)
                 keys, values = (numbers[:, own].astype(np.float32).swapaxes(0, 1) for numbers, _ in self._kept(kv))
-                found = REFERENCE.attention(query, keys, values, Scoring(scale, softcap, window))
+                found = REFERENCE.attention(
+                    query,
+                    keys,
+                    values,
+                    Scoring(scale, softcap, window, at(sinks, np.float32, n_heads) if sinks else None),
+                )
                 rows_at(Rows(out.address + 4 * t * out.step, out.step), 1, n_heads * dim)[:] = found.reshape(1, -1)
 
         self._fake.do("attend_each", step)

@@ -40,9 +40,10 @@ class Batched:
         executor.counters = on_gpu.counters
         self.alone = GpuTransformer(config, weights, executor, operators, on_gpu.decoder)
         ops: Any = GpuBatchOps(gpu) if isinstance(gpu, CudaGpu) else FakeBatchOps(gpu)
+        tables, slots = on_gpu.tables or None, on_gpu.loaded.expert_slots
         self.together = open_gpu_batch(
-            gpu, weights, on_gpu.loaded.model, self.alone, operators, on_gpu.region, on_gpu.tables, predictor, ops,
-            batch,
+            gpu, weights, on_gpu.loaded.model, self.alone, operators, on_gpu.region, tables, predictor, ops, batch,
+            slots,
         )  # fmt: skip
 
     def close(self) -> None:

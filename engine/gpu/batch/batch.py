@@ -8,6 +8,7 @@ GPU a step is one program. It places nothing, and neither computes prompts nor c
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import cast
@@ -20,12 +21,14 @@ from engine.executor.dense import DenseExecutor
 from engine.executor.feed_forward import ffn_matrices
 from engine.executor.slots import SlotTable
 from engine.executor.union import UnionExecutor
+from engine.gpu.batch.batch_experts import BatchExperts
 from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
 from engine.gpu.batch.batch_runner import BatchRunner, OnCpu, OnGpu, Part
 from engine.gpu.batch.batch_steps import BatchSteps
 from engine.gpu.token.cpu_calls import computed_by_cpu
 from engine.gpu.weights.cache import GpuCache, KvRegion
-from engine.gpu.weights.layers import GpuLayer, GpuModel
+from engine.gpu.weights.expert_slots import ExpertSlots
+from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel
 from engine.model.counters import FfnCounters
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Angles, FfnExecutor, Transformer
@@ -38,6 +41,7 @@ from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.runtime.call import Listed
 from native_kernels.cuda.batch_ops import GpuBatchOps
 from native_kernels.cuda.cuda_gpu import CudaGpu
+from native_kernels.cuda.expert_batch import MOST_PAIRS
 from native_kernels.cuda.gpu import Gpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
@@ -46,8 +50,6 @@ PATIENCE_S = 10.0  # for one exchange
 
 def why_not(config: ModelConfig, model: GpuModel) -> str:
     """Why such a model's sequences cannot be decoded together on a GPU, in one sentence; "" where they can."""
-    if config.n_experts:
-        return "Models with experts are decoded one sequence at a time."
     predictors = [layer.predictor for layer in model.layers if layer is not None and layer.predictor is not None]
     if any(predictor.copy is not None for predictor in predictors):
         return "Predictors that are copies of the weights serve one sequence at a time on a GPU."
@@ -64,28 +66,37 @@ class GpuBatch:
 
     def __init__(
         self, gpu: Gpu, weights: ModelWeights, model: GpuModel, transformer: Transformer, operators: CpuOperators,
-        region: KvRegion, tables: Sequence[SlotTable] | None, executor: FfnExecutor, union: UnionExecutor,
-        ops: GpuBatchOps, batch: int,
+        region: KvRegion, tables: Sequence[SlotTable] | None, executor: FfnExecutor, union: UnionExecutor | None,
+        ops: GpuBatchOps, batch: int, slots: ExpertSlots | None = None,
     ) -> None:  # fmt: skip
         """transformer: what computes one sequence there. executor: of the rows that the CPU computes altogether;
-        union: whose work memory is used for cold neurons.
+        union: whose work memory is used for cold neurons; slots: of experts. A model has either.
 
         Raises: InvalidRequestError with the reason where it cannot be; CudaOutOfMemoryError, CudaError.
         """
         config = transformer.config
         if reason := why_not(config, model):
             raise InvalidRequestError(reason, "Use a batch of 1.")
-        self.batch, self.counters = batch, union.counters
+        self.batch, self.counters = batch, executor.counters
         self._gpu, self._config, self._model, self._pool, self._region = gpu, config, model, operators.pool, region
         self._transformer, self._ops, self._executor, self._union = transformer, ops, executor, union
+        self._slots = slots
         self._cpu = Transformer(config, weights, executor, operators)
         self._tables = tables or [SlotTable(config.d_ff, np.zeros(0, np.int32))] * config.n_layers
         self._slot = region.slot_positions(batch)
         gpu.enter()
         self._memory = BatchMemory(gpu, config, model, batch, weights.head.n_rows)
-        by_cpu = computed_by_cpu(weights, model)
+        self._experts: BatchExperts | None = None
+        if slots is not None:
+            try:
+                self._experts = BatchExperts(gpu, config, model, ops, batch)
+            except BaseException:
+                self._memory.free()
+                raise
+        by_cpu = computed_by_cpu(weights, model) if union is not None else frozenset()
+        mode = "dense" if union is None else union.name
         self._steps = BatchSteps(
-            gpu, config, model, ops, self._memory, batch, self._slot, union.name, by_cpu
+            gpu, config, model, ops, self._memory, batch, self._slot, mode, by_cpu, self._experts
         )  # fmt: skip
         self._tokens = np.array([batch], np.int64)
         self._staged: I64 = np.zeros((config.n_layers, 2), np.int64)  # neurons read over the bus, and those used
@@ -98,25 +109,28 @@ class GpuBatch:
         self._runner.close()
         if self._memory is not None:
             self._memory.free()
+            if self._experts is not None:
+                self._experts.free()
             self._ops.close()
             self._memory = cast(BatchMemory, None)
 
     @property
     def n_bytes(self) -> int:
         """What it takes of the GPU's memory, beside its captured work."""
-        return self._memory.n_bytes
+        return self._memory.n_bytes + (0 if self._experts is None else self._experts.n_bytes)
 
     # -------------------------------------------------------------- as BatchModel says
 
     def reset(self) -> None:
         self.counters.reset()
-        self._union.unions[:] = 0
+        if self._union is not None:
+            self._union.unions[:] = 0
         self._staged[:] = 0
         self._runner.forget_times()
 
     def union_shares(self) -> F32:
         """As BatchModel says, of the neurons that the CPU computes."""
-        return self._shares(self._union.unions)
+        return self._shares(self._staged * 0 if self._union is None else self._union.unions)
 
     def routed_shares(self) -> F32:
         """As BatchModel says."""
@@ -143,7 +157,10 @@ class GpuBatch:
         try:
             self._gpu.enter()
             self._region.take_together(own)
+            started = time.perf_counter()
             logits = self._run(tokens, own)
+            if self._slots is not None:
+                self._slots.follow(time.perf_counter() - started)
         except BaseException as error:
             with contextlib.suppress(CudaError):  # what went wrong first is told
                 self._recover()
@@ -161,6 +178,8 @@ class GpuBatch:
         positions = np.array([cache.length for cache in caches], np.int64)
         memory.host_states.array[0] = positions
         memory.host_states.array[1] = positions + self._slot * np.arange(self.batch)
+        if self._slots is not None:
+            self._slots.begin_token()
         self._angles, self._caches = angles_of(self._cpu, positions), caches
         for i, angles in enumerate(self._angles):
             memory.host_angles.array[2 * i : 2 * i + 2] = angles
@@ -227,6 +246,8 @@ class GpuBatch:
     def _cold(self, i: int, layer: GpuLayer) -> list[Part]:
         """The layer's cold neurons, once the GPU has published what they read; the sums into `host_cold`."""
         memory, config, w = self._memory, self._config, self._cpu.weights.layers[i].ffns[0]
+        if self._union is None:
+            return [OnCpu(()), partial(self._missing, i)]
         if i in self._steps.by_cpu:
             return [OnCpu(()), partial(self._whole, i)]
         table = self._tables[i]
@@ -241,6 +262,17 @@ class GpuBatch:
         if layer.blocks or w.down_bias is None:  # else the GPU adds the bias with its own neurons
             return [OnCpu(calls)]
         return [OnCpu(calls), partial(self._with_bias, w.down_bias)]
+
+    def _missing(self, i: int, x: F32) -> F32:
+        """Compute the chosen experts of layer i that are not resident."""
+        assert self._experts is not None, "the model has experts"
+        assert self._slots is not None, "so it has slots"
+        assert isinstance(self._executor, DenseExecutor), "as open_gpu_batch makes it"
+        assert self._executor.experts is not None, "open_gpu_batch has looked"
+        memory, (ids, weights) = self._memory, self._experts.published()
+        missing = self._slots.missing_of(i, ids)
+        memory.host_cold.array[:] = self._executor.experts.chosen(i, memory.host_x.array, missing, weights, skips=False)
+        return x
 
     def _whole(self, i: int, x: F32) -> F32:
         memory = self._memory
@@ -260,6 +292,10 @@ class GpuBatch:
         for i, layer in enumerate(self._model.layers):
             if layer is None or i in steps.by_cpu:
                 continue
+            if layer.experts is not None:
+                n_on_gpu += self._count_experts(i, layer.experts, found[i, 2 * self.batch :].tolist())
+                continue
+            assert self._union is not None, "the layer has neurons"
             opened, fired = found[i, : 2 * self.batch].reshape(-1, 2).sum(axis=0).tolist()
             ours = steps.host_counts[i]
             computed = steps.computed_on_gpu(layer, i, opened, int(found[i, 2 * self.batch]))
@@ -270,6 +306,15 @@ class GpuBatch:
             n_on_gpu += computed
         steps.host_counts[:] = 0
         self.counters.on_gpu = (self.counters.on_gpu or 0) + n_on_gpu
+
+    def _count_experts(self, i: int, ffn: GpuExpertFfn, found: Sequence[int]) -> int:
+        """Count what the GPU computed of layer i, and return its neurons. found: computed, opened and fired."""
+        assert self._slots is not None, "the model has experts"
+        missing = int(self._slots.missing[i])  # computed by the CPU, which counts them
+        computed = found[0] - (0 if ffn.resident is None else missing * self._config.d_ff)
+        pairs = self.batch * self._config.n_blocks_used - missing
+        self.counters.add_counted(i, pairs, computed, found[1], found[2])
+        return computed
 
     def _recover(self) -> None:
         """Both sides agree again, whatever went wrong, where the GPU still computes."""
@@ -286,6 +331,7 @@ def batch_ops(gpu: Gpu) -> GpuBatchOps:
 def open_gpu_batch(
     gpu: Gpu, weights: ModelWeights, model: GpuModel, graph: Transformer, operators: CpuOperators, region: KvRegion,
     tables: Sequence[SlotTable] | None, predictor: Predictor | None, ops: GpuBatchOps, batch: int,
+    slots: ExpertSlots | None = None,
 ) -> GpuBatch:  # fmt: skip
     """The batch of a model in the mode of `graph`, which computes one sequence there; ops are given to it.
 
@@ -294,8 +340,11 @@ def open_gpu_batch(
     config, dense = graph.config, isinstance(graph.executor, DenseExecutor)
     counters = FfnCounters(config.n_layers, config.d_ff)
     try:
-        if config.n_experts:
-            raise InvalidRequestError(why_not(config, model), "Use a batch of 1.")
+        if slots is not None:
+            of_experts = DenseExecutor(config, weights, operators)
+            if not dense or of_experts.experts is None or batch * config.n_experts_used > MOST_PAIRS:
+                raise InvalidRequestError("These experts are computed for one sequence at a time.", "Use a batch of 1.")
+            return GpuBatch(gpu, weights, model, graph, operators, region, None, of_experts, None, ops, batch, slots)
         union = UnionExecutor(config, weights, counters, operators, operators.pool, batch, predictor)
         executor: FfnExecutor = union
         if dense:

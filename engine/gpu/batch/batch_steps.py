@@ -10,6 +10,7 @@ from collections.abc import Set
 import numpy as np
 
 from engine.config import ModelConfig
+from engine.gpu.batch.batch_experts import BatchExperts
 from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
 from engine.gpu.batch.staging import Piece, pieces_of
 from engine.gpu.weights.layers import GpuLayer, GpuModel
@@ -26,7 +27,7 @@ class BatchSteps:
 
     def __init__(
         self, gpu: Gpu, config: ModelConfig, model: GpuModel, ops: GpuBatchOps, memory: BatchMemory, batch: int,
-        slot: int, mode: str, by_cpu: Set[int],
+        slot: int, mode: str, by_cpu: Set[int], experts: BatchExperts | None,
     ) -> None:  # fmt: skip
         self._gpu, self._config, self._model, self._ops, self._memory = gpu, config, model, ops, memory
         self._graph = graph_of(config)
@@ -35,6 +36,7 @@ class BatchSteps:
         self._activation = config.kernel_activation
         self.host_counts: I64 = np.zeros((config.n_layers, 5), np.int64)
         self.by_cpu = by_cpu
+        self._experts = experts
         self._ffn_in = memory.ffn_in
         self._words = 0  # address of which neurons the layer needs; 0: all
         self._pieces: dict[int, list[Piece]] = {
@@ -114,8 +116,11 @@ class BatchSteps:
 
     def norm(self, layer: int, step: Norm) -> None:
         """Also as it was before it was rounded: the CPU reads that."""
-        memory, weight = self._memory, getattr(self._layer(layer), step.weight)
-        if step.to == "attention_in" and self._graph.ffn(layer).reads != "attention_in":
+        memory, one, read = self._memory, self._layer(layer), {self._graph.ffn(layer).reads}
+        weight = getattr(one, step.weight)
+        if one.experts is not None:
+            read.add(self._graph.selects_from(layer))
+        if step.to == "attention_in" and step.to not in read:
             self._round(memory.attention_in, weight)
         else:
             out = memory.stream if step.to == "stream" else memory.normed
@@ -124,6 +129,12 @@ class BatchSteps:
     def select(self, layer: int, step: Select) -> None:
         """Which neurons are needed, and what the CPU reads to it."""
         one, memory = self._layer(layer), self._memory
+        if one.experts is not None:
+            assert self._experts is not None, "the model has experts"
+            self._experts.choose(one.experts, self._numbers(step.reads), memory)
+            if one.has_cold and step.reads == self._graph.ffn(layer).reads:
+                self._experts.publish(self._numbers(step.reads), memory)
+            return
         if self.predicts(layer) and one.whole is None:
             self._words = self._predict(one, step.reads)
         if one.has_cold:
@@ -158,7 +169,17 @@ class BatchSteps:
             states + 4 * n,
         )  # fmt: skip
         ops.attend_each(
-            qkv, n, spec.n_heads, kv, self._slot, states, memory.mixed, spec.scale, spec.softcap, spec.window
+            qkv,
+            n,
+            spec.n_heads,
+            kv,
+            self._slot,
+            states,
+            memory.mixed,
+            spec.scale,
+            spec.softcap,
+            spec.window,
+            one.sinks,
         )
         ops.round(memory.mixed, n, memory.mixed.step, memory.mixed_in)
         target = self._target(step)
@@ -170,7 +191,10 @@ class BatchSteps:
         self._ffn_in = self._rounded(step.reads)
         if step.after is not None:
             self._gpu.fill(target.address, 0, 4 * self._n * self._width)
-        self._hot(layer, one, self._words, target)
+        if one.experts is None:
+            self._hot(layer, one, self._words, target)
+        else:
+            self._chosen(layer, one, step.reads, target)
         if not one.has_cold:
             self._add_apart(layer, step.after)
 
@@ -183,6 +207,10 @@ class BatchSteps:
         """The value as products read it; what an FFN reads of the stream itself is in the place of its input."""
         return self._memory.attention_in if value == "attention_in" else self._memory.ffn_in
 
+    def _numbers(self, value: Value) -> Rows:
+        """Return the last value in f32."""
+        return self._memory.stream if value == "stream" else self._memory.normed
+
     def _target(self, step: Attend | Ffn) -> Rows:
         return self._memory.stream if step.after is None else self._memory.apart
 
@@ -191,6 +219,17 @@ class BatchSteps:
         if after is not None:
             memory, weight = self._memory, getattr(self._layer(layer), after)
             self._ops.round(memory.apart, self._n, self._width, None, weight, memory.stream, adds=True)
+
+    # -------------------------------------------------------------- experts
+
+    def _chosen(self, i: int, layer: GpuLayer, reads: Value, target: Rows) -> None:
+        """Add the experts that the GPU computes to target."""
+        assert layer.experts is not None, "the layer has experts"
+        assert self._experts is not None, "so has the model"
+        x = self._numbers(reads)
+        if layer.has_cold and self._graph.selects_from(i) != reads:  # else `select` has published them
+            self._experts.publish(x, self._memory)
+        self._experts.add(layer.experts, x, target, self._memory.counts_of(i, self._n) + 8 * self._n)
 
     # -------------------------------------------------------------- neurons
 

@@ -48,7 +48,7 @@ _COLUMNS = 256  # of a token's sum, per item
 def _add_up(args: int, lo: int, hi: int, worker: int) -> None:
     """Sum each token's expert outputs, weighted. Items: chunks of _COLUMNS of a token, then of the next.
 
-    args: outputs, columns, rows of the outputs i32 [T, K], weights [T, K], K, out, its row stride.
+    args: outputs, columns, rows of the outputs i32 [T, K] (negative: none), weights [T, K], K, out, its row stride.
     """
     said, d, places = get_int(args), get_int(args + 8), get_int(args + 16)
     weights, n_used, out, step = get_int(args + 24), get_int(args + 32), get_int(args + 40), get_int(args + 48)
@@ -58,8 +58,10 @@ def _add_up(args: int, lo: int, hi: int, worker: int) -> None:
         for at in range(first, min(d, first + _COLUMNS), LANES):
             total = zero()
             for k in range(token * n_used, (token + 1) * n_used):
-                row = said + 4 * (d * get_int32(places + 4 * k) + at)
-                total = fma(some_floats(row, d - at), spread(get_float(weights + 4 * k)), total)
+                place = get_int32(places + 4 * k)
+                if place >= 0:
+                    row = said + 4 * (d * place + at)
+                    total = fma(some_floats(row, d - at), spread(get_float(weights + 4 * k)), total)
             put_some_floats(out + step * token + 4 * at, d - at, total)
 
 
@@ -97,7 +99,7 @@ class _Block:
 class _Groups:
     """The tokens of each expert in use. experts, counts, first: i64 [G]; first: row of its first token.
 
-    tokens: i32 [R], the token that each row belongs to. places: i32 [T, K], the row of each token's choice.
+    tokens: i32 [R], the token that each row belongs to. places: i32 [T, K], the row of each token's choice; -1: none.
     """
 
     experts: I64
@@ -108,13 +110,15 @@ class _Groups:
 
     @classmethod
     def of(cls, ids: I64, n_experts: int) -> _Groups:
-        flat = ids.astype(np.uint16).reshape(-1)  # uint16 sorts in linear time
-        order = np.argsort(flat, kind="stable")
-        counts = np.bincount(flat, minlength=n_experts)
+        flat = ids.reshape(-1)
+        used = np.flatnonzero(flat >= 0)
+        some = flat[used].astype(np.uint16)  # uint16 sorts in linear time
+        order = used[np.argsort(some, kind="stable")]
+        counts = np.bincount(some, minlength=n_experts)
         experts = np.flatnonzero(counts)
         counts = counts[experts]
-        places = np.empty(flat.size, np.int32)
-        places[order] = np.arange(flat.size, dtype=np.int32)
+        places = np.full(flat.size, -1, np.int32)
+        places[order] = np.arange(order.size, dtype=np.int32)
         tokens = (order // ids.shape[1]).astype(np.int32)
         return cls(experts, counts, np.cumsum(counts) - counts, tokens, places.reshape(ids.shape))
 
@@ -169,7 +173,10 @@ class CpuExpertBatch:
         groups = _Groups.of(ids, len(block.up.addresses))
         if ids.size > self._arrays.rows:
             self._programs, self._arrays = {}, _Arrays(ids.size)
-        typical = max(2, round(ids.size / len(groups.experts)))
+        if not len(groups.experts):
+            none = np.empty((0, block.up.first.n_rows), np.float32)
+            return np.zeros((len(x), x.shape[1]), np.float32), ExpertHidden(none, groups.experts, groups.first, 0, 0)
+        typical = max(2, round(len(groups.tokens) / len(groups.experts)))
         key = (block.shape, *(form_of(codec, typical) for codec in block.codecs))
         if key not in self._programs:
             self._programs[key] = _Program(self, block, typical, self._arrays)

@@ -73,3 +73,39 @@ KERNEL __launch_bounds__(32) choose(const Choice first) {
         for (int k = lane; k < job.n_used; k += 32) job.weights[k] = job.weights[k] / used;
     if (lane == 0) job.weights[job.n_used] = job.shared_score ? logistic(*job.shared_score) : 0.f;
 }
+
+#define MOST_PAIRS 2048  // of a position and an expert that it uses, in `group`
+
+struct Group {
+    int slot, first;
+};
+
+// Group pairs by the slots of their experts ids [n], ascending; those of experts that are not resident come first, as one
+// group. order [n]: the pairs, group after group, ascending within. groups [n_groups + 1]: the slot and the first place
+// in order of each; those behind the last one are empty. One block.
+KERNEL __launch_bounds__(1024) group(const int* ids, const int* slot_of, int n, int n_groups, int* order,
+                                     Group* groups) {
+    __shared__ int slot[MOST_PAIRS];
+    __shared__ u8 starts[MOST_PAIRS];
+    int used = 0;
+    for (int i = threadIdx.x; i < n; i += 1024) slot[i] = max(slot_of[ids[i]], -1);
+    __syncthreads();
+    for (int base = 0; base < n; base += 1024) {
+        const int i = base + threadIdx.x;
+        bool is_first = i < n;
+        for (int j = 0; j < i && is_first; j++) is_first = slot[j] != slot[i];
+        if (i < n) starts[i] = is_first;
+        used += __syncthreads_count(is_first);
+    }
+    for (int i = threadIdx.x; i < n; i += 1024) {
+        int place = 0, number = 0;
+        for (int j = 0; j < n; j++) {
+            const bool before = slot[j] < slot[i];
+            place += before || (slot[j] == slot[i] && j < i);
+            number += before && starts[j];
+        }
+        order[place] = i;
+        if (starts[i]) groups[number] = {slot[i], place};
+    }
+    for (int i = used + threadIdx.x; i <= n_groups; i += 1024) groups[i] = {-1, n};
+}

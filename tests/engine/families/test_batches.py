@@ -11,7 +11,7 @@ from family_models import CASES, make_reference
 from samples.predictors import predictor_of
 from samples.tiny_model import make_tiny_model
 from support.gpu_batches import check
-from support.gpu_tokens import some_hot
+from support.gpu_tokens import some_experts, some_hot
 
 from engine.config import EngineConfig
 from engine.errors import ContextOverflowError, InvalidRequestError
@@ -123,3 +123,15 @@ def test_every_family_decodes_several_sequences_on_a_gpu(any_gpu: Any, name: str
             predictor=predictor,
             least=0.6 if mode == "sparse" else 1.0,
         )
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in FAMILIES])
+def test_every_family_with_experts_decodes_several_sequences_on_a_gpu(any_gpu: Any, name: str, tmp_path: Path) -> None:
+    """Some experts of a layer on the GPU, all of another, none of a third; then a layer on the CPU; then all."""
+    opened = open_model(make_reference(name, tmp_path).folder)
+    config, weights = opened.config, load_weights(opened, hold="f32")
+    n, n_layers = config.n_experts, config.n_layers
+    for counts, home, head in (((n // 2, n, 0, 1), "gpu", "gpu"), ((0, 1), "cpu", "cpu"), ((n,), "gpu", "gpu")):
+        attention = [home, *["gpu"] * (n_layers - 1)]
+        hot = some_experts(config, [counts[i % len(counts)] for i in range(n_layers)])
+        check(any_gpu, (config, weights), "dense", hot, attention=attention, head=head)

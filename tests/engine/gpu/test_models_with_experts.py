@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fakes.batch_operators import FakeBatchOps
 from fakes.gpu_machine import GIB, FakeGpuMachine
 from samples.experts_gguf import N_EXPERTS, make_tiny_mixtral
 
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import Cancelled
+from engine.gpu import placed_model
 from engine.gpu.weights import expert_slots
 from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.measure.bench_batch import run_batch
 from engine.placement import memory_plan
+from engine.placement.model_bytes import ModelBytes
 from engine.session.batch import open_batch
 from engine.session.chat_session import ChatSession
 from engine.session.generate import decode_batch, decode_one_token
@@ -32,6 +35,7 @@ WIDTH = 64
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpuMachine]:
     monkeypatch.setattr(memory_plan, "USUAL_CONTEXT_BYTES", 0)
     monkeypatch.setattr(memory_plan, "prefill_bytes", lambda *_: 24 << 20)  # the same for every budget
+    monkeypatch.setattr(placed_model, "batch_ops", FakeBatchOps)
     made = FakeGpuMachine(tmp_path, monkeypatch)
     yield made
     for gpu in made.gpus:
@@ -146,6 +150,9 @@ def test_a_batch_of_a_loaded_model(machine: FakeGpuMachine, tiny: Path, mode: st
     wanted = [decode_one_token(alone, token, model.new_cache()) for token in (7, 8, 9)]
     caches = [model.new_cache() for _ in range(3)]
     np.testing.assert_allclose(decode_batch(together, [7, 8, 9], caches), np.stack(wanted), atol=0.03)
+    sizes = ModelBytes.of(model.opened, model.weights)
+    assert model.gpu is not None
+    assert mode == "exact" or model.gpu.batch("dense", 3).n_bytes <= memory_plan.batch_bytes(sizes, 3)
     found = run_batch(model, 2, 5, 4, 1)
     assert (found.batch, found.device) == (2, "cuda")
     model.close()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fakes.batch_operators import FakeExpertBatchOps
 from samples.random_blocks import weights as random_weights
 
 from engine.gpu.weights.landing import Landing, Numbers
@@ -15,6 +16,8 @@ from engine.model.router import route
 from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, PackedMatrix
 from native_kernels.cpu.runtime.pool import Pool
+from native_kernels.cuda.cuda_gpu import CudaGpu
+from native_kernels.cuda.expert_batch import ExpertPairs, GpuExpertBatchOps
 from native_kernels.cuda.gpu import Gpu, GpuChoice, GpuExperts, GpuVector, Memory
 from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.reference import ReferenceOperators
@@ -145,6 +148,46 @@ def test_chosen_experts_as_numpy_has_them(on_gpu: OnGpu, codec: str, by_neuron: 
         wanted += WEIGHTS[row] * (matrix @ hidden[F * row : F * row + F] + block.down_bias)
         terms += np.abs(matrix) @ np.abs(hidden[F * row : F * row + F])
     assert near(found, wanted, terms)
+
+
+def part(x: GpuVector, n: int, i: int) -> GpuVector:
+    """The i-th n numbers of x."""
+    return GpuVector(n, x.values + 4 * n * i, x.bytes + n * i, x.scales + n * i // 4)
+
+
+@pytest.mark.parametrize("by_neuron", [False, True])
+@pytest.mark.parametrize("codec", list(UNIT_COLUMNS))
+def test_several_positions_get_what_each_gets_alone(on_gpu: OnGpu, codec: str, by_neuron: bool) -> None:
+    """Eleven positions, all of which use expert 4; expert 0 is used, too, but not resident."""
+    gpu, rng, n, k = on_gpu.gpu, np.random.default_rng(2), 11, 3
+    blocks = {i: expert(codec, i, by_neuron) for i in RESIDENT}
+    experts = on_gpu.experts([blocks[i] for i in RESIDENT])
+    table = slots_of(np.array(RESIDENT, np.int32), 5)
+    ids = np.stack([rng.permutation([4, *rng.permutation([0, 1, 2, 3])[: k - 1]]) for _ in range(n)]).astype(np.int32)
+    weights = rng.random((n, k + 1)).astype(np.float32)
+    at_weights, at_slots = on_gpu.put(weights), on_gpu.put(table[ids])
+    pairs = ExpertPairs(n, k, 4, on_gpu.room(4 * n * k), on_gpu.room(8 * 5), at_weights, k + 1)
+    ops: Any = GpuExpertBatchOps(gpu.device, gpu.stream) if isinstance(gpu, CudaGpu) else FakeExpertBatchOps(gpu)
+    ops.group(on_gpu.put(ids), on_gpu.put(table), pairs)
+    x = on_gpu.vector(rng.standard_normal(n * D).astype(np.float32))
+    h = on_gpu.vector((rng.standard_normal(n * k * F) * (rng.random(n * k * F) < 0.5)).astype(np.float32))
+    first, up = on_gpu.room(4 * n * k * F), on_gpu.room(4 * n * k * F)
+    ops.products(experts, x, pairs, first, up)
+    n_parts = ops.parts(experts, pairs)
+    parts = on_gpu.room(4 * n_parts * n * D)
+    ops.down(experts, h, pairs, parts)
+    found = [on_gpu.get(at, n, k, F) for at in (first, up)] + [on_gpu.get(parts, n_parts, n, D).sum(axis=0)]
+    one, other, few = on_gpu.room(4 * k * F), on_gpu.room(4 * k * F), on_gpu.room(4 * D * gpu.expert_parts(experts, k))
+    for t in range(n):
+        choice = GpuChoice(k, 0, at_weights + 4 * (k + 1) * t, at_slots + 4 * k * t)
+        gpu.expert_products(experts, part(x, D, t), choice, one, other)
+        gpu.expert_down(experts, part(h, k * F, t), choice, few)
+        alone = [on_gpu.get(at, k, F) for at in (one, other)]
+        alone.append(on_gpu.get(few, gpu.expert_parts(experts, k), D).sum(axis=0))
+        for several, wanted in zip(found, alone, strict=True):
+            assert np.abs(several[t] - wanted).max() <= 1e-5 * np.abs(wanted).max() + 1e-6
+        assert not found[0][t][ids[t] == 0].any()
+    ops.close()
 
 
 def rounded(on_gpu: OnGpu, x: GpuVector) -> F32:

@@ -1,0 +1,151 @@
+"""The experts of a batch's step on the GPU: chosen per sequence, then each expert's rows read once for all that use it.
+
+Experts that are not resident are the CPU's: it reads the choice from pinned memory. One exchange per layer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import numpy as np
+
+from engine.config import ModelConfig
+from engine.gpu.batch.batch_memory import BatchMemory
+from engine.gpu.weights.layers import GpuExpertFfn, GpuModel
+from native_kernels.backend import F32, I32, I64
+from native_kernels.cuda.batch_ops import GpuBatchOps
+from native_kernels.cuda.expert_batch import ExpertPairs
+from native_kernels.cuda.gpu import Gpu, GpuChoice, GpuExperts, GpuVector
+from native_kernels.cuda.prefill_ops import Rows
+
+_ALIGNMENT = 256
+
+
+class BatchExperts:
+    """Memory of a batch's experts, until `free`, and their operators in the stream.
+
+    n_bytes: taken on the GPU. B sequences use K of E experts each.
+    """
+
+    def __init__(self, gpu: Gpu, config: ModelConfig, model: GpuModel, ops: GpuBatchOps, batch: int) -> None:
+        """Raises: CudaOutOfMemoryError, CudaError; nothing is kept then."""
+        self._gpu, self._config, self._ops, self._n = gpu, config, ops, batch
+        b, k, d = batch, config.n_experts_used, config.d_model
+        self._at: dict[str, int] = defaultdict(int)  # addresses by name; 0 until there are any
+        hidden = b * max(k * config.d_ff, config.shared_d_ff)
+        ffns = [layer.experts for layer in model.layers if layer is not None and layer.experts is not None]
+        most_groups = max((self._n_groups(ffn) for ffn in ffns), default=0)
+        parts = max((sum(ops.experts.parts(one, pairs) for one, pairs in self._blocks(ffn)) for ffn in ffns), default=0)
+        sizes = {
+            "scores": 4 * b * config.n_experts, "shared_scores": 4 * b, "choice": 4 * b * (2 * k + 1),
+            "order": 4 * b * k, "groups": 8 * (most_groups + 1), "everyone": 4 * b, "one_group": 16,
+            "x_bytes": _filled(b * d, 64), "x_scales": 8 * -(-b * d // 32), "first": 4 * hidden, "up": 4 * hidden,
+            "hidden": 4 * hidden, "bytes": _filled(hidden, 64), "scales": 8 * -(-hidden // 32),
+            "parts": 4 * parts * b * d,
+        }  # fmt: skip
+        at, self.n_bytes = {}, 0
+        for name, size in sizes.items():
+            at[name] = self.n_bytes
+            self.n_bytes += _filled(size, _ALIGNMENT)
+        with ExitStack() as held:
+            memory = gpu.allocate(self.n_bytes)
+            held.callback(memory.free)
+            self._pinned = gpu.pin(4 * b * (2 * k + 1))
+            held.callback(self._pinned.free)
+            gpu.fill(memory.address, 0, self.n_bytes)
+            self._at |= {name: memory.address + offset for name, offset in at.items()}
+            everyone, one_group = np.arange(b, dtype=np.int32), np.array([0, 0, -1, b], np.int32)
+            for name, values in (("everyone", everyone), ("one_group", one_group)):
+                gpu.upload(self._at[name], values.ctypes.data, values.nbytes)
+            gpu.synchronize()  # the values may go now
+            self._held = held.pop_all()
+        self._ids: I32 = self._pinned.as_array(np.int32, b * k).reshape(b, k)
+        self._weights: F32 = self._pinned.as_array(np.float32, b * (k + 1), 4 * b * k).reshape(b, k + 1)
+
+    def free(self) -> None:
+        """Free all of it; what `published` returned must not be used any more."""
+        self._held.close()
+
+    def published(self) -> tuple[I64, F32]:
+        """Return the experts that the GPU chose [B, K], and their weights [B, K]."""
+        return self._ids.astype(np.int64), self._weights[:, :-1]
+
+    def choose(self, ffn: GpuExpertFfn, x: Rows, memory: BatchMemory) -> None:
+        """Choose the experts of each sequence for the router's input x [B, D]."""
+        ops, at, config, n = self._ops, self._at, self._config, self._n
+        ops.score(x, n, ffn.router, ffn.router_bias, at["scores"], memory.tile)
+        shared = 0
+        if ffn.shared_gate is not None:
+            shared = at["shared_scores"]
+            ops.score(x, n, ffn.shared_gate, 0, shared, memory.tile)
+        choice = GpuChoice(config.n_experts_used, at["choice"], self._weights_address, 0)
+        ops.choose(at["scores"], n, config.n_experts, choice, config.router, config.normed_routing, shared)
+        if ffn.resident is not None:
+            ops.experts.group(at["choice"], ffn.slot_of, self._chosen(ffn))
+
+    def publish(self, x: Rows, memory: BatchMemory) -> None:
+        """Hand the choice and the experts' input x [B, D] to the CPU."""
+        words = self._n * (2 * self._config.n_experts_used + 1)
+        self._gpu.publish(
+            memory.flag_address, memory.epoch, x.address, memory.host_x.pinned, self._n * self._config.d_model,
+            self._at["choice"], 0, self._pinned.device_address, words,
+        )  # fmt: skip
+
+    def add(self, ffn: GpuExpertFfn, x: Rows, target: Rows, counts: int) -> None:
+        """Add the outputs of resident experts and of the shared one for x [B, D] to target [B, D].
+
+        counts u32 [3]: as Gpu.activate increments them; experts that are not resident count as computed.
+        """
+        gpu, at, config, ops = self._gpu, self._at, self._config, self._ops.experts
+        size = self._n * config.d_model
+        vectors = GpuVector(size, x.address, at["x_bytes"], at["x_scales"])
+        if any(one is not None and one.reads_bytes for block in ffn.blocks for one in (block.gate, block.up)):
+            gpu.quantise(vectors)
+        parts = at["parts"]
+        for experts, pairs in self._blocks(ffn):
+            n = pairs.n * experts.width
+            rounds = experts.down.reads_bytes and not experts.down_is_transposed
+            hidden = GpuVector(n, at["hidden"], at["bytes"] if rounds else 0, at["scales"] if rounds else 0)
+            up = 0 if experts.gate is None else at["up"]
+            ops.products(experts, vectors, pairs, at["first"], up)
+            gpu.activate(
+                at["first"], up, n, config.kernel_activation, config.activation_threshold, hidden, counts
+            )  # fmt: skip
+            ops.down(experts, hidden, pairs, parts)
+            parts += 4 * ops.parts(experts, pairs) * size
+        if ffn.blocks:
+            gpu.advance(target.address, size, at["parts"], (parts - at["parts"]) // (4 * size))
+
+    @property
+    def _weights_address(self) -> int:
+        return self._at["choice"] + 4 * self._n * self._config.n_experts_used
+
+    def _n_groups(self, ffn: GpuExpertFfn) -> int:
+        """Return the most groups of a layer: one for each slot in use, and one for all that is not resident."""
+        slots = 0 if ffn.resident is None else ffn.resident.n_slots
+        return min(self._n * self._config.n_experts_used, slots + 1)
+
+    def _chosen(self, ffn: GpuExpertFfn) -> ExpertPairs:
+        k = self._config.n_experts_used
+        at = self._at
+        return ExpertPairs(
+            self._n, k, self._n_groups(ffn), at["order"], at["groups"], self._weights_address, weight_step=k + 1
+        )
+
+    def _blocks(self, ffn: GpuExpertFfn) -> Iterator[tuple[GpuExperts, ExpertPairs]]:
+        """Yield the experts that the GPU computes, and which position uses which."""
+        if ffn.resident is not None:
+            yield ffn.resident, self._chosen(ffn)
+        if ffn.shared is not None:
+            at, k = self._at, self._config.n_experts_used
+            weights = self._weights_address + 4 * k
+            yield ffn.shared, ExpertPairs(self._n, 1, 1, at["everyone"], at["one_group"], weights, weight_step=k + 1)
+
+
+def _filled(n: int, step: int) -> int:
+    return -(-n // step) * step
+
+
+__all__ = ["BatchExperts"]
