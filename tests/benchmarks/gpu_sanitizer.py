@@ -3,8 +3,9 @@
     python tests/benchmarks/gpu_sanitizer.py
     python tests/benchmarks/gpu_sanitizer.py --tool memcheck --tests tests/native_kernels/cuda/test_token_ops.py
 
-What runs is what the engine tries a GPU out with (kernel_checks.py), some seconds a tool, and in place of
-it the tests that were named, which takes minutes. compute-sanitizer comes with CUDA's toolkit.
+What runs is what the engine tries a GPU out with (kernel_checks.py), then a small model with experts that move after
+every token, some seconds a tool, and in place of them the tests that were named, which takes minutes.
+compute-sanitizer comes with CUDA's toolkit.
 """
 
 from __future__ import annotations
@@ -46,14 +47,16 @@ def main() -> int:
 
 
 def computes_right() -> int:
-    """The trial itself; prints what is wrong."""
+    """The trial itself, and experts that move; prints what is wrong."""
+    from support.exchanges import wrong_with_exchanges
+
     from engine.gpu.trial.kernel_checks import failures_of
     from native_kernels.cuda.cuda_gpu import CudaGpu
     from native_kernels.cuda.runtime.driver import Device
 
     gpu = CudaGpu(Device(0))
     try:
-        wrong = failures_of(gpu)
+        wrong = failures_of(gpu) + wrong_with_exchanges(gpu)
     finally:
         gpu.close()
     print("\n".join(wrong) or "All kernels compute what NumPy does.")
