@@ -112,6 +112,12 @@ def said() -> list[tuple[str, str]]:
                     == (name, budget, engine)) for engine in ("llama.cpp", "PowerInfer")]  # fmt: skip
         rate = anchor(name, budget)["decode_tok_s"]
         rows.append(("../README.md", f"| {model}, {budget} GiB | **{rate:.1f}** | {best[0]:.1f} | {best[1]:.1f} |"))
+    for name, budgets in (("qwen3-30b-a3b-q4_0", ("cpu", "1.9", "9.5", "all")), ("gpt-oss-120b-mxfp4", ("4", "24"))):
+        found = record(f"gpu-experts-{name}-2026-11-26")
+        for budget in budgets:
+            run = found["runs"][budget]
+            theirs = run["decode_tok_s"] / run["against_llama_cpp"]["decode"]
+            rows.append((page, f"**{run['decode_tok_s']:.1f}** | {theirs:.1f} |"))
     dense_cpu = record("against-llama-cpp-1b-2026-11-21")["codecs"]["q4_0"]["hearth dense"]["decode"]["ratio"][1]
     rows.append(("../README.md", f"{dense_cpu:.1f} times llama.cpp on two CPU cores"))
     rows.append(("../README.md", f"with 24 GiB of GPU memory: {dense['rows'][0]['decode_tok_s']:.1f} tokens/s"))
