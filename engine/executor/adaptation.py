@@ -196,18 +196,22 @@ def learned_stats(opened: OpenedModel, stats: NeuronStats | None) -> NeuronStats
 
 
 def read_activity(opened: OpenedModel, folder: Path | None = None) -> NeuronActivity:
-    """Return what earlier runs learned; empty if there is nothing or it is unusable. folder: as in Adaptation."""
+    """Return what earlier runs learned of each neuron, or expert; empty if there is nothing or it is unusable.
+
+    folder: as in Adaptation.
+    """
     config = opened.config
+    shape = (config.n_layers, config.n_experts or config.d_ff)
     try:
         activity = NeuronActivity.load(folder or activity_folder(opened), opened.fingerprint, config.activation_text)
-        if activity.counts.shape == (config.n_layers, config.d_ff):
+        if activity.counts.shape == shape:
             return activity
         log.info("What was learned of %s is of another shape", opened.name)
     except ModelNotFoundError:
         pass
     except EngineError as error:
         log.info("What was learned of %s cannot be used: %s", opened.name, error)
-    empty = NeuronActivity.empty(config.n_layers, config.d_ff)
+    empty = NeuronActivity.empty(*shape)
     return replace(empty, model=opened.fingerprint, activation=config.activation_text)
 
 

@@ -25,13 +25,13 @@ def ffn_bytes(weights: ModelWeights, first: float, second: float, down: float, r
     Shares of all neurons: first, whose first matrix is read; second, whose up is read beside a gate; down; reached, in
     the experts that the token uses.
     """
-    return sum(_layer_bytes(layer, first, second, down, reached) for layer in weights.layers)
+    return sum(layer_bytes(layer, first, second, down, reached) for layer in weights.layers)
 
 
 def exact_bytes(weights: ModelWeights, shares: Shares, reached: float = 1.0) -> float:
     """Return the bytes of one decoded token in exact mode. shares [L, 4]: FfnCounters.layer_shares."""
     layers = zip(weights.layers, shares, strict=True)
-    return sum(_layer_bytes(layer, reached, opened, fired, reached) for layer, (_, opened, fired, _) in layers)
+    return sum(layer_bytes(layer, reached, opened, fired, reached) for layer, (_, opened, fired, _) in layers)
 
 
 def sparse_bytes(weights: ModelWeights, predictor: Predictor, shares: Shares) -> tuple[float, float]:
@@ -40,7 +40,7 @@ def sparse_bytes(weights: ModelWeights, predictor: Predictor, shares: Shares) ->
     A cascade counts the rows of its copy that were read. shares [L, 4]: FfnCounters.layer_shares.
     """
     neurons = sum(
-        _layer_bytes(layer, _first_share(part, computed), opened, fired, 1.0)
+        layer_bytes(layer, _first_share(part, computed), opened, fired, 1.0)
         for layer, part, (computed, opened, fired, _) in zip(weights.layers, predictor.layers, shares, strict=True)
     )
     return neurons, predictor_bytes(predictor, shares[:, 3])
@@ -66,7 +66,7 @@ def _first_bytes(layer: LayerWeights) -> int:
     return sum(first_matrix(ffn)[0].n_bytes for ffn in layer.ffns)
 
 
-def _layer_bytes(layer: LayerWeights, first: float, second: float, down: float, reached: float) -> float:
+def layer_bytes(layer: LayerWeights, first: float, second: float, down: float, reached: float) -> float:
     """Return a layer's bytes. A row-wise down is read whole in every expert used."""
     rest = sum(ffn.up.n_bytes for ffn in layer.ffns if ffn.gate)
     by_neuron = sum(matrix.n_bytes for ffn in layer.ffns if (matrix := ffn.down_t))

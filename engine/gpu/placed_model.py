@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from engine.config import MODES, Mode
 from engine.decode.decode_program import why_not as why_no_program
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError
-from engine.executor.adaptation import Adaptation, can_learn
 from engine.executor.hot_blocks import HotBlocks
+from engine.executor.learned_hot import LearnedHot
 from engine.gpu import prompt_setup
 from engine.gpu.background_reads import pin_weights, prefetch_weights
 from engine.gpu.batch.batch import GpuBatch, batch_ops, open_gpu_batch
@@ -80,6 +80,7 @@ class PlacedModel:
         self._prompts: Prompts | None = None
         self._pinned_weights: PinnedWeights | None = None
         self._batch: tuple[tuple[Mode, int], GpuBatch] | None = None
+        self._learned = LearnedHot(base.opened) if base.engine.adapt else None
         self._policy = VramPolicy(base.engine.vram_budget_gib is None)
         self._reopen = reopen
         self._is_away = False  # the GPU was given back for want of memory, and may be had again
@@ -144,7 +145,7 @@ class PlacedModel:
             except (CudaError, NoMachineCodeError, DeviceFailedError) as error:
                 self._drop()
                 raise GpuUnusableError(f"{self._opened.info.name} failed while it was loaded ({error})") from error
-            self.reason = placement_summary(self.name, placement)
+            self.reason = placement_summary(self.name, placement, self._base.opened.config.n_experts)
             self._mode = self.mode_and_reason()[0]
             self._budget_bytes = placement.origins.vram_budget_bytes
             self._first_budget_bytes = self._first_budget_bytes or self._budget_bytes
@@ -197,9 +198,7 @@ class PlacedModel:
         mode = self.mode_and_reason(placement)[0]
         if config.n_experts and (reasons := why_no_program(config, base.weights, mode)):
             raise GpuUnusableError(reasons[0].removesuffix("."))
-        learned = None
-        if base.engine.adapt and can_learn(base.opened):
-            learned = Adaptation(base.opened).learned_hot(placement.in_slots)
+        learned = None if self._learned is None else self._learned.hot(placement)
         steps.begin("predictors")
         predictor = base.modes.predictor if placement.mode == "sparse" else None
         assert base.backend.kernels is not None, "a GPU is not used without the kernels"
@@ -209,6 +208,8 @@ class PlacedModel:
         )
         if loaded.expert_slots is not None:
             loaded.expert_slots.is_following = base.engine.adapt
+            if self._learned is not None:
+                self._learned.begin(loaded.expert_slots)
         layers = [None if layer is None else layer.kv for layer in loaded.model.layers]
         self._region = KvRegion(self._gpu, layers, base.kv_codec)
         side = loaded.hot_side
@@ -401,6 +402,7 @@ class PlacedModel:
     def _drop(self) -> None:
         """What is on the GPU goes; the GPU stays."""
         self.generation += 1
+        self._take_heat()
         self.blocks, self._region = None, None
         reading, self.reading = self.reading, None
         if reading is not None:
@@ -417,6 +419,11 @@ class PlacedModel:
                 with contextlib.suppress(CudaError):
                     one.close()
         self._prompts = self._pinned_weights = self._loaded = None
+
+    def _take_heat(self) -> None:
+        """Remember the experts' heat beyond the part on the GPU."""
+        if self._learned is not None and self._loaded is not None and self._loaded.expert_slots is not None:
+            self._learned.take(self._loaded.expert_slots)
 
     def _close_gpu(self) -> None:
         with contextlib.suppress(CudaError):

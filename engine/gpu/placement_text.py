@@ -5,16 +5,25 @@ from __future__ import annotations
 from engine.sparsity.placement import Placement
 
 
-def placement_summary(name: str, placement: Placement) -> str:
-    """Why the GPU computes, and what of the model is there."""
+def experts_text(placement: Placement, n_experts: int) -> str:
+    """Return how many experts are on the GPU: of each layer where all layers have as many, else of all."""
+    counts = placement.resident_experts(n_experts)
+    if len(set(counts)) == 1:
+        return f"{counts[0]} of {n_experts} experts of each layer"
+    return f"{sum(counts)} of {len(counts) * n_experts} experts"
+
+
+def placement_summary(name: str, placement: Placement, n_experts: int = 0) -> str:
+    """Return why the GPU computes, and what of the model is there."""
     neurons, zero_copy = placement.hot_neurons / (placement.n_layers * placement.neurons), ""
     if placement.zero_copy:
         share = sum(map(len, placement.zero_copy)) / (placement.n_layers * placement.neurons)
         zero_copy = f", reads {share:.0%} more in RAM"
     at_home = placement.attention.count("gpu")
-    where = f"{at_home} of {placement.n_layers} layers with {neurons:.0%} of the neurons"
+    what = experts_text(placement, n_experts) if n_experts else f"{neurons:.0%} of the neurons"
+    where = f"{at_home} of {placement.n_layers} layers with {what}"
     if at_home == placement.n_layers and neurons == 1:
-        where = "all layers with all neurons"
+        where = f"all layers with all {'experts' if n_experts else 'neurons'}"
     return f"{name} computes {where}{zero_copy}, in {_gib(placement.vram_bytes)} of VRAM"
 
 

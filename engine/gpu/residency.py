@@ -14,6 +14,7 @@ from engine.gpu.placed_model import PlacedModel
 from engine.gpu.trial import budget, choice
 from engine.gpu.trial.choice import GpuFullError, GpuUnusableError, OpenedGpu
 from engine.gpu.vram_policy import LEAST_GAIN_BYTES, LOOK_EVERY_S
+from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.job import Job, never
 from engine.loading.load_context import LoadContext
 from engine.machine.graphics import GpuInfo
@@ -28,6 +29,16 @@ log = logging.getLogger(__name__)
 
 class GpuResidency(PlacedModel):
     """As PlacedModel, and how it gets on with others. reopen: how a GPU that was given back is opened once more."""
+
+    @property
+    def expert_slots(self) -> ExpertSlots | None:
+        """The resident experts; None without experts."""
+        return None if self._loaded is None else self._loaded.expert_slots
+
+    def save_heat(self, at_once: bool = True) -> float | None:
+        """Save the heat of the experts, where the model adapts; as LearnedHot.save. Between answers."""
+        self._take_heat()
+        return None if self._learned is None else self._learned.save(at_once)
 
     def make_ready(self, mode: Mode) -> None:
         """So that `transformer` has it: placed anew where there is no room for what the mode needs, and given up where

@@ -22,6 +22,8 @@ F32 = NDArray[np.float32]
 _PRIOR = {"relu": 0.05, "relu-glu": 0.3, "fatrelu-glu": 0.11, "drelu-glu": 0.13}
 # Share of a layer's choices that goes to the busiest experts, by their share of all experts: a published measurement.
 _EXPERT_CURVE = ((0.0, 0.1, 0.25, 0.5, 1.0), (0.0, 0.47, 0.76, 0.91, 1.0))
+# Weight of that curve beside learned heat, in tokens.
+_USUAL_TOKENS = 32
 # Neurons that a predictor selects per active neuron if this was not measured; the starter model's ratio.
 _EXPECTED_TO_FIRED = 1.3
 
@@ -49,14 +51,19 @@ class Activity:
 
 
 def activity_of(
-    config: ModelConfig, mode: Mode, stats: NeuronStats | None = None, predictors: PredictorBytes | None = None
+    config: ModelConfig,
+    mode: Mode,
+    stats: NeuronStats | None = None,
+    predictors: PredictorBytes | None = None,
+    heat: F32 | None = None,
 ) -> Activity:
     """Return what a mode computes of this model. Without statistics all neurons are equally likely.
 
-    Shapes: stats [L, F]. Models with experts have no statistics; all experts count as equally likely.
+    heat [L, E]: choices of each expert of late, each worth less the longer ago it was; without it, experts count as
+    chosen as often as was published. Shapes: stats [L, F].
     """
-    fired, notes = _fired(config, stats)
-    routed = _routed(config)
+    routed = _routed(config, heat)
+    fired, notes = _fired(config, stats, routed)
     share = float(fired.mean())
     if mode == "dense" or not config.has_zeros:
         return Activity(routed, routed, routed, routed, _source(stats), share, notes)
@@ -103,10 +110,9 @@ def scaled_to(probabilities: F32, mean: float) -> F32:
     return scaled.astype(np.float32)
 
 
-def _fired(config: ModelConfig, stats: NeuronStats | None) -> tuple[F32, tuple[str, ...]]:
+def _fired(config: ModelConfig, stats: NeuronStats | None, routed: F32) -> tuple[F32, tuple[str, ...]]:
     """Return f32 [L, F] and the assumptions made."""
     shape = (config.n_layers, config.n_placed_neurons)
-    routed = _routed(config)
     if not config.has_zeros:
         return routed, ("The activation makes no zeros, so that every neuron is computed.",)
     prior = _PRIOR[config.activation]
@@ -126,12 +132,27 @@ def _fired(config: ModelConfig, stats: NeuronStats | None) -> tuple[F32, tuple[s
     return fired, (words,)
 
 
-def _routed(config: ModelConfig) -> F32:
+def _routed(config: ModelConfig, heat: F32 | None) -> F32:
     """Return f32 [L, F]: probability that the router sends a token to the neuron's expert; 1 without experts."""
-    of_layer = np.ones(config.n_placed_neurons, np.float32)
-    if config.n_experts:
-        of_layer = np.repeat(expert_shares(config.n_experts, config.n_experts_used), config.d_ff)
-    return np.broadcast_to(of_layer, (config.n_layers, len(of_layer)))
+    if not config.n_experts:
+        return np.broadcast_to(np.float32(1), (config.n_layers, config.n_placed_neurons))
+    usual = expert_shares(config.n_experts, config.n_experts_used)
+    if heat is None:
+        return np.broadcast_to(np.repeat(usual, config.d_ff), (config.n_layers, config.n_placed_neurons))
+    return np.repeat(np.stack([_chosen(layer, usual, config.n_experts_used) for layer in heat]), config.d_ff, axis=1)
+
+
+def _chosen(heat: F32, usual: F32, n_used: int) -> F32:
+    """Return how often each expert of a layer is chosen, f32 [E]: by its heat, and as is usual for its rank.
+
+    The heat counts the more, the more tokens it is of.
+    """
+    tokens = float(heat.sum()) / n_used
+    by_rank = np.empty_like(usual)
+    by_rank[np.argsort(-heat, kind="stable")] = usual
+    learned = heat / max(tokens, 1e-9)
+    weight = np.float32(tokens / (tokens + _USUAL_TOKENS))
+    return np.asarray(weight * learned + (1 - weight) * by_rank, np.float32)
 
 
 def expert_shares(n_experts: int, n_used: int) -> F32:

@@ -13,6 +13,7 @@ from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads,
 from engine.machine.measured_hardware import load_profile, recall_expected
 from engine.model.model_artefacts import no_predictors, read_predictor, read_stats
 from engine.placement import fingerprints, memory_plan
+from engine.placement.activity import F32
 from engine.placement.concurrent_reads import known_read_rates
 from engine.placement.gpu_bytes import kv_layer_bytes
 from engine.placement.machine_figures import with_figures, working_set
@@ -50,7 +51,10 @@ class KnownInputs:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """The solver's input. read_rates: measured read rates of the model's rows, by mode."""
+    """The solver's input.
+
+    read_rates: measured read rates of the model's rows, by mode. heat [L, E]: learned choices of experts.
+    """
 
     opened: OpenedModel
     model: ModelBytes
@@ -66,6 +70,7 @@ class Setting:
     notes: tuple[str, ...]
     sequences: int = 1
     read_rates: Mapping[Mode, ReadRates] = field(default_factory=dict)
+    heat: F32 | None = None
 
     @property
     def token_context(self) -> TokenContext:

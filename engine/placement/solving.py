@@ -15,6 +15,7 @@ from engine.bundle import artefacts
 from engine.config import EngineConfig, Mode
 from engine.errors import Cancelled, EngineError, UnsupportedModelError
 from engine.executor.adaptation import can_learn, learned_stats
+from engine.executor.learned_hot import read_heat
 from engine.job import Job, run_cancellable
 from engine.model.mapped_weights import turned_bytes
 from engine.placement import memory_plan
@@ -49,6 +50,12 @@ class Solved:
     changed: tuple[str, ...] = ()
     problem: Problem | None = None
 
+    @property
+    def experts(self) -> list[int] | None:
+        """The experts on the GPU, per layer; None for a model without."""
+        n_experts = self.setting.opened.config.n_experts
+        return list(self.placement.resident_experts(n_experts)) if n_experts else None
+
     def to_json(self) -> dict[str, Any]:
         """Return the object that `solve --json` prints and the engine process answers."""
         placement = self.placement
@@ -68,6 +75,7 @@ class Solved:
             "objective": placement.objective,
             "gap": placement.gap,
             "layers": list(placement.hot_counts),
+            "experts": self.experts,
             "attention_layers": placement.attention.count("gpu"),
             "head": placement.head,
             "context": placement.origins.context,
@@ -148,7 +156,11 @@ def with_learned(setting: Setting) -> Setting:
 
     It grows with every answer. A new placement uses it, but its change alone does not invalidate a kept placement.
     """
-    stats = learned_stats(setting.opened, setting.stats) if can_learn(setting.opened) else setting.stats
+    opened = setting.opened
+    if (heat := read_heat(opened)) is not None:
+        words = "The experts that were chosen in conversations of late count."
+        return replace(setting, heat=heat, notes=(*setting.notes, words))
+    stats = learned_stats(opened, setting.stats) if can_learn(opened) else setting.stats
     if stats is setting.stats:
         return setting
     return replace(setting, stats=stats, notes=(*setting.notes, "What fired in conversations of late counts, too."))
@@ -163,7 +175,7 @@ def problem_of(setting: Setting, mode: Mode) -> tuple[Problem, Activity]:
 def activity_by(setting: Setting, mode: Mode) -> Activity:
     """Return how likely a mode computes each neuron."""
     predictors = setting.predictors if mode == "sparse" else None
-    return activity_of(setting.opened.config, mode, setting.stats, predictors)
+    return activity_of(setting.opened.config, mode, setting.stats, predictors, setting.heat)
 
 
 def problem_by(

@@ -176,12 +176,16 @@ class ChatSession:
 
     def adapt(self) -> float | None:
         """Do one step of idle work, as Adaptation.adapt; None: nothing to do."""
-        return None if self.adaptation is None else self.adaptation.adapt(self.model.hot_blocks)
+        if self.adaptation is not None:
+            return self.adaptation.adapt(self.model.hot_blocks)
+        return None if self.model.on_gpu is None else self.model.on_gpu.save_heat(at_once=False)
 
     def keep(self) -> None:
         """Save what was learned before the model is unloaded."""
         if self.adaptation is not None:
             self.adaptation.keep(self.model.hot_blocks)
+        elif self.model.on_gpu is not None:
+            self.model.on_gpu.save_heat()
 
     def _graph(self, mode: str | None) -> Transformer:
         self.model.make_ready(mode)

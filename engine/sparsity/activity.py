@@ -1,6 +1,7 @@
 """Recent activity of each FFN neuron, and the hot neurons that follow from it: NeuronActivity and its file format.
 
-engine/executor/adaptation.py counts and exchanges neurons.
+engine/executor/adaptation.py counts and exchanges neurons. Of a model with experts the file holds the heat of each
+expert instead, which engine/executor/learned_hot.py keeps.
 """
 
 from __future__ import annotations

@@ -137,6 +137,10 @@ class Placement:
     def hot_neurons(self) -> int:
         return sum(self.hot_counts)
 
+    def resident_experts(self, n_experts: int) -> tuple[int, ...]:
+        """[L]: number of experts on the GPU, for a model with so many experts per layer."""
+        return tuple(n * n_experts // self.neurons for n in self.hot_counts)
+
     @property
     def in_slots(self) -> tuple[I32, ...]:
         """[L]: neurons that the GPU computes, one per slot: hot ones, then zero-copy ones."""

@@ -13,9 +13,16 @@ from samples.placement_cases import a_profile
 from engine.config import EngineConfig
 from engine.gpu.trial import choice, self_test
 from engine.machine.graphics import GpuInfo
+from engine.placement import memory_plan
 from engine.session.loaded_model import LoadedModel
 
 GIB = 1 << 30
+
+
+def same_scratch_for_every_budget(patch: pytest.MonkeyPatch) -> None:
+    """Let a VRAM budget decide about weights alone, as `budget_for_experts` assumes."""
+    patch.setattr(memory_plan, "USUAL_CONTEXT_BYTES", 0)
+    patch.setattr(memory_plan, "prefill_bytes", lambda *_: 24 << 20)
 
 
 class FakeGpuMachine:
@@ -32,6 +39,17 @@ class FakeGpuMachine:
     def load(self, model: Path, **changes: Any) -> LoadedModel:
         values: dict[str, Any] = {"device": "cuda", "threads": 1, "hardware_file": str(self._file), **changes}
         return LoadedModel.load(model, EngineConfig(**values))
+
+    def budget_for_experts(self, model: Path, experts: float, **changes: Any) -> float:
+        """Return a VRAM budget in GiB that holds all of a model but its experts, and about so many of those."""
+        loaded = self.load(model, **changes)
+        try:
+            assert loaded.gpu is not None
+            placement = loaded.gpu.placement
+            n_experts = placement.n_layers * loaded.opened.config.n_experts
+            return (placement.vram_bytes - (1 - experts / n_experts) * placement.hot_bytes) / GIB
+        finally:
+            loaded.close()
 
     def _open(self, info: GpuInfo) -> FakeGpu:
         self.gpus.append(self.make())

@@ -43,8 +43,10 @@ class Move(NamedTuple):
 class ExpertSlots:
     """The slots of a model's experts.
 
-    heat: f32 [L, E]. expert_in: [L] of i32 [S], negative: an empty slot. exchanged: experts moved so far.
-    is_following: whether `follow` exchanges experts. Not thread-safe: use it in the thread that decodes.
+    heat: f32 [L, E]. expert_in: [L] of i32 [S], negative: an empty slot. exchanged: experts moved so far. tokens:
+    decoded so far. is_on_gpu: bool [L], layers. counted: bool [L], layers whose choices are counted, because some of
+    their experts are not resident. is_following: whether `follow` exchanges experts. Not thread-safe: use it in the
+    thread that decodes.
     """
 
     def __init__(
@@ -61,12 +63,18 @@ class ExpertSlots:
         self.heat: F32 = np.zeros((config.n_layers, n), np.float32)
         self.is_following = True
         self.exchanged = 0
+        self.tokens = 0
+        self.is_on_gpu = np.array([one is not None for one in self._ffns])
         self._resident: U8 = np.zeros((config.n_layers, n), np.uint8)
         for row, ids in zip(self._resident, self.expert_in, strict=True):
             row[ids] = 1
         self._growth: F32 = np.ones(1, np.float32)
         self.missing: I64 = np.zeros(config.n_layers, np.int64)
+        self._missed: I64 = np.zeros(config.n_layers, np.int64)  # by tokens before the last one
         self._moves = np.array([0 < len(ids) < n for ids in self.expert_in])
+        self.counted = np.array(
+            [there and len(ids) < n for there, ids in zip(self.is_on_gpu, self.expert_in, strict=True)]
+        )
         self._unsure: set[int] = set()  # layers whose slots an exchange that failed has left unclear on the GPU
         self._allowance_s = 0.0
         self._exchange_s = _FIRST_EXCHANGE_S
@@ -99,6 +107,8 @@ class ExpertSlots:
         if self._growth[0] > _RESCALE_AT:
             self.heat /= self._growth[0]
             self._growth[0] = 1.0
+        self.tokens += 1
+        self._missed += self.missing
         self.missing.fill(0)
 
     def warm(self, heat: F32) -> None:
@@ -109,6 +119,12 @@ class ExpertSlots:
     def heat_in_choices(self) -> F32:
         """[L, E]: the choices of each expert, each worth less the longer ago it was."""
         found: F32 = self.heat / self._growth[0]
+        return found
+
+    @property
+    def missed(self) -> I64:
+        """[L]: chosen experts that were not resident, over all tokens. Layers on the CPU count none."""
+        found: I64 = self._missed + self.missing
         return found
 
     def learn(self, choices: I64, n_tokens: int) -> None:

@@ -152,6 +152,8 @@ def load_onto_gpu(
     _let_go_of(layout.jobs)
     parts = {**layout.part_bytes, "predictors": 0}
     placed = tuple(ids[: len(now)] for ids, now in zip(placement.in_slots, hot, strict=True))
+    if config.n_experts:
+        placed = tuple(hot)
     loaded = LoadedGpu(gpu, pool, layout.model, placement, context, kv_codec, parts, placed, _memories=memories)
     try:
         loaded.hot_side = _hot_side(gpu, pool, weights, layout.model, hot)

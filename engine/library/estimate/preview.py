@@ -18,6 +18,7 @@ from engine.bundle import artefacts
 from engine.config import EngineConfig, KvCodec, Mode, ModelConfig
 from engine.errors import DeviceMemoryError, EngineError
 from engine.executor.adaptation import can_learn, learned_stats
+from engine.executor.learned_hot import read_heat
 from engine.library.estimate.coverage import stats_of, variants_of
 from engine.library.estimate.estimates import estimate_of
 from engine.library.estimate.machines import KnownMachine
@@ -29,7 +30,7 @@ from engine.machine.read_rates import ReadRates
 from engine.model.model_artefacts import predictor_sizes, read_predictor, read_stats
 from engine.model.model_files import OpenedModel, open_model
 from engine.placement import memory_plan
-from engine.placement.activity import activity_of
+from engine.placement.activity import F32, activity_of
 from engine.placement.concurrent_reads import known_read_rates
 from engine.placement.cost_model import Machine
 from engine.placement.greedy import Steps, place_greedily, steps_of
@@ -56,6 +57,7 @@ class _Known:
     predictors: PredictorBytes | None
     notes: tuple[str, ...]
     hottest: dict[tuple[Mode, str], Hottest]
+    heat: F32 | None = None
 
     @property
     def modes(self) -> list[Mode]:
@@ -220,7 +222,9 @@ class _Case:
             if end != "taken":
                 variants = variants_of(shape_of(known.config), Sparsity())
                 stats = stats_of(known.config, variants[0 if end == "least" else 1])
-            known.hottest[mode, end] = Hottest.of(activity_of(known.config, mode, stats, predictors), known.sizes.unit)
+            known.hottest[mode, end] = Hottest.of(
+                activity_of(known.config, mode, stats, predictors, known.heat), known.sizes.unit
+            )
         pinned = 0
         if machine.gpu is not None:
             pinned = memory_plan.pinned_bytes(machine.profile, self.budgets.ram_bytes - self.all_in_ram)
@@ -257,7 +261,7 @@ def _known_of(path: Path, activation: str) -> _Known:
         except EngineError as error:
             notes.append(f"The model's predictors cannot be used: {error.message}")
     places = (str(artefacts.artefact_folder(opened)), *_beside(path))
-    return _Known(_stamp(path, places), opened.config, sizes, stats, predictors, tuple(notes), {})
+    return _Known(_stamp(path, places), opened.config, sizes, stats, predictors, tuple(notes), {}, read_heat(opened))
 
 
 def _predictor_bytes(opened: OpenedModel, sizes: ModelBytes) -> PredictorBytes | None:

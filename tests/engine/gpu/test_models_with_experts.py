@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes.batch_operators import FakeBatchOps
-from fakes.gpu_machine import GIB, FakeGpuMachine
+from fakes.gpu_machine import FakeGpuMachine, same_scratch_for_every_budget
 from samples.experts_gguf import N_EXPERTS, make_tiny_mixtral
 
 from engine.config import EngineConfig, SamplingConfig
@@ -33,8 +33,7 @@ WIDTH = 64
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpuMachine]:
-    monkeypatch.setattr(memory_plan, "USUAL_CONTEXT_BYTES", 0)
-    monkeypatch.setattr(memory_plan, "prefill_bytes", lambda *_: 24 << 20)  # the same for every budget
+    same_scratch_for_every_budget(monkeypatch)
     monkeypatch.setattr(placed_model, "batch_ops", FakeBatchOps)
     made = FakeGpuMachine(tmp_path, monkeypatch)
     yield made
@@ -61,21 +60,8 @@ def by_cpu(path: Path) -> list[int]:
 
 def slots_of(model: LoadedModel) -> ExpertSlots:
     assert model.gpu is not None
-    loaded = model.gpu._now
-    assert loaded.expert_slots is not None
-    return loaded.expert_slots
-
-
-def budget_for(machine: FakeGpuMachine, path: Path, experts: float, **changes: Any) -> float:
-    """A VRAM budget, GiB, that leaves out all but about so many of the model's experts."""
-    model = machine.load(path, **changes)
-    try:
-        assert model.gpu is not None
-        placement = model.gpu.placement
-        one = placement.hot_bytes / (placement.n_layers * N_EXPERTS)
-        return (placement.vram_bytes - (placement.n_layers * N_EXPERTS - experts) * one) / GIB
-    finally:
-        model.close()
+    assert model.gpu.expert_slots is not None
+    return model.gpu.expert_slots
 
 
 @pytest.mark.parametrize("converted", [False, True])
@@ -86,7 +72,7 @@ def test_the_text_is_the_same_wherever_experts_are(machine: FakeGpuMachine, tiny
         convert(tiny, path, "f16")
     wanted = by_cpu(path)
     for experts in (8, 5, 2):
-        model = machine.load(path, vram_budget_gib=budget_for(machine, path, experts + 0.5))
+        model = machine.load(path, vram_budget_gib=machine.budget_for_experts(path, experts + 0.5))
         assert model.gpu is not None
         placement = model.gpu.placement
         assert placement.hot_neurons == experts * WIDTH
@@ -104,7 +90,7 @@ def test_experts_follow_the_router(
     monkeypatch.setattr(expert_slots, "LEAST_GAIN", 0.0)
     monkeypatch.setattr(expert_slots, "HYSTERESIS", 1.0)
     wanted = by_cpu(tiny)
-    budget = budget_for(machine, tiny, 3.5)
+    budget = machine.budget_for_experts(tiny, 3.5)
     model = machine.load(tiny, vram_budget_gib=budget)
     slots = slots_of(model)
     assert answer(model) == wanted
@@ -121,7 +107,7 @@ def test_experts_follow_the_router(
 
 
 def test_heat_counts_choices_and_decays(machine: FakeGpuMachine, tiny: Path) -> None:
-    model = machine.load(tiny, vram_budget_gib=budget_for(machine, tiny, 2.5), adapt=False)
+    model = machine.load(tiny, vram_budget_gib=machine.budget_for_experts(tiny, 2.5), adapt=False)
     answer(model)
     slots = slots_of(model)
     tokens = len(PROMPT) + 24 - 1
@@ -133,7 +119,7 @@ def test_heat_counts_choices_and_decays(machine: FakeGpuMachine, tiny: Path) -> 
 
 
 def test_a_cancelled_answer_leaves_the_slots_consistent(machine: FakeGpuMachine, tiny: Path) -> None:
-    model = machine.load(tiny, vram_budget_gib=budget_for(machine, tiny, 3.5))
+    model = machine.load(tiny, vram_budget_gib=machine.budget_for_experts(tiny, 3.5))
     events = iter(ChatSession(model).generate(PROMPT, GREEDY))
     next(events)
     with pytest.raises((Cancelled, StopIteration)):
@@ -145,7 +131,7 @@ def test_a_cancelled_answer_leaves_the_slots_consistent(machine: FakeGpuMachine,
 @pytest.mark.parametrize("mode", ["dense", "exact"])
 def test_a_batch_of_a_loaded_model(machine: FakeGpuMachine, tiny: Path, mode: str) -> None:
     changes: dict[str, Any] = {"sequences": 3, "mode": mode, "context": 32}
-    model = machine.load(tiny, vram_budget_gib=budget_for(machine, tiny, 3.5, **changes), **changes)
+    model = machine.load(tiny, vram_budget_gib=machine.budget_for_experts(tiny, 3.5, **changes), **changes)
     together, alone = open_batch(model, 3), model.transformer()
     wanted = [decode_one_token(alone, token, model.new_cache()) for token in (7, 8, 9)]
     caches = [model.new_cache() for _ in range(3)]

@@ -106,3 +106,16 @@ def test_experts_are_chosen_as_often_as_was_published() -> None:
     np.testing.assert_allclose(shares.sum(), 4, rtol=1e-5)
     np.testing.assert_allclose([shares[:4].sum() / 4, shares[:20].sum() / 4], [0.47, 0.91], atol=0.01)
     assert (expert_shares(4, 3) <= 1).all()
+
+
+def test_learned_heat_outweighs_what_is_usual() -> None:
+    """The more tokens it is of; layers of which nothing was learned are as usual."""
+    config, usual = a_config(d_ff=64, n_experts=8, n_experts_used=2), expert_shares(8, 2)
+    learned = np.array([0, 0, 0, 0, 100, 60, 30, 10], np.float32)
+    heat = np.stack([learned, 0.01 * learned, np.zeros(8, np.float32), learned[::-1]])
+    chosen = activity_of(config, "dense", heat=heat).active[:, ::64]
+    np.testing.assert_allclose(chosen.sum(axis=1), 2, rtol=1e-5)
+    np.testing.assert_allclose(chosen[2], usual)
+    assert chosen[3].argmax() == 3
+    assert chosen[0].argmax() == chosen[1].argmax() == 4
+    assert abs(chosen[0][5] - 0.6) < abs(chosen[1][5] - 0.6)
