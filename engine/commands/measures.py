@@ -120,6 +120,8 @@ def bench(arguments: argparse.Namespace) -> int:
         on_gpu = result.bytes_per_token["gpu"]
         print(f"GPU     {on_gpu / 1e6:.1f} MB of them, {percent(result.gpu_neuron_load)} of the "
               f"neurons computed; {result.vram_bytes / 1e9:.2f} GB of VRAM held")  # fmt: skip
+        if result.expert_hits is not None:
+            print(f"experts  {percent(result.expert_hits)} of those that a token uses are on the GPU")
     if result.predictor_kinds:
         kinds = ", ".join(f"{kind} in {layers} layers" for kind, layers in result.predictor_kinds.items())
         print(f"predict  {result.predictor_bytes_per_token / 1e6:.2f} MB per token: {kinds}")

@@ -12,6 +12,7 @@ from engine.job import Job
 
 
 def solve(arguments: argparse.Namespace) -> int:
+    from engine.gpu.placement_text import experts_text
     from engine.placement.solving import solve_model
     from engine.session.resolve_model import open_named
 
@@ -30,9 +31,11 @@ def solve(arguments: argparse.Namespace) -> int:
     origin = "as it was solved before: nothing has changed" if solved.reused else "solved"
     if solved.changed:
         origin = f"solved again: {', '.join(solved.changed)} changed"
-    neurons = placement.n_layers * placement.neurons
+    neurons = f"{placement.hot_neurons} of {placement.n_layers * placement.neurons} neurons"
+    if opened.config.n_experts:
+        neurons = experts_text(placement, opened.config.n_experts)
     print(f"{opened.name}: {number(placement.predicted_tok_s)} tok/s predicted in {placement.mode} mode ({origin})")
-    print(f"  {placement.hot_neurons} of {neurons} neurons on the GPU ({placement.hot_bytes / 1e6:.1f} MB), "
+    print(f"  {neurons} on the GPU ({placement.hot_bytes / 1e6:.1f} MB), "
           f"which compute {percent(placement.gpu_neuron_load)} of those that a token needs")  # fmt: skip
     print(f"  attention of {placement.attention.count('gpu')} of {placement.n_layers} layers on the GPU, "
           f"head on the {placement.head.upper()}")  # fmt: skip

@@ -22,7 +22,7 @@ from engine.executor.ffn_bytes import Shares, exact_bytes, ffn_bytes, sparse_byt
 from engine.job import Progress
 from engine.machine.cpu_and_ram import process_ram_bytes
 from engine.machine.hardware import HardwareProfile, measure, probe, sample_bytes
-from engine.measure.token_bytes import token_bytes
+from engine.measure.token_bytes import Routed, token_bytes
 from engine.model.kv_cache import KVCache
 from engine.model.router import Routing
 from engine.placement.cost_model import UNKNOWN_GPU_BYTES_PER_S
@@ -68,6 +68,7 @@ class BenchResult:
     backend_reason: str
     device: str
     device_reason: str
+    expert_hits: float | None = None  # share of a token's experts that are resident on the GPU
 
 
 def run(
@@ -104,6 +105,7 @@ def run(
         prefill(transformer, rng.integers(0, config.vocab_size, prompt_tokens).tolist(), cache)
         between = time.perf_counter()
         counters.reset()
+        hits = _Hits(model)
         if number == 1:
             stages.start()
         for token in rng.integers(0, config.vocab_size, gen_tokens).tolist():
@@ -117,7 +119,7 @@ def run(
     timings["rest"] = max(0.0, sum(decode_s) / gen_tokens / repeat - sum(timings.values()))
     counted = _Counted(
         model.resolve_mode(mode), prompt_tokens + gen_tokens // 2, counters.layer_shares, counters.active_share,
-        counters.fired_share, counters.gpu_neuron_load,
+        counters.fired_share, counters.gpu_neuron_load, hits.routed,
     )  # fmt: skip
     moved = _moved(model, counted, lambda: _fired_of(transformer, cache))
     tell_floor(moved.floor)
@@ -135,6 +137,7 @@ def run(
         active_share=counted.active_share,
         fired_share=counted.fired_share,
         timings=timings,
+        expert_hits=None if counted.routed is None else float(counted.routed.hits.mean()),
         **described(model, mode, hardware),
     )
 
@@ -180,6 +183,26 @@ class _Counted:
     active_share: float | None
     fired_share: float | None
     gpu_neuron_load: float | None
+    routed: Routed | None
+
+
+class _Hits:
+    """Counts from its making on which experts of a model on a GPU are resident when a token uses them."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        self._config = model.opened.config
+        self._slots = None if model.gpu is None else model.gpu.expert_slots
+        if self._slots is not None:
+            self._tokens, self._missed = self._slots.tokens, self._slots.missed
+
+    @property
+    def routed(self) -> Routed | None:
+        """None without experts or a GPU."""
+        slots, config = self._slots, self._config
+        if slots is None:
+            return None
+        missed = (slots.missed - self._missed) / (config.n_experts_used * max(1, slots.tokens - self._tokens))
+        return Routed(config.n_experts, config.routed_share, np.where(slots.is_on_gpu, 1 - missed, 0.0))
 
 
 def _fired_of(transformer: Transformer, cache: KVCache) -> I64:
@@ -198,9 +221,9 @@ def _moved(model: LoadedModel, counted: _Counted, fired_of: Callable[[], I64]) -
     config, part = model.opened.config, model.gpu
     predictor = model.modes.predictor if mode == "sparse" else None
     if part is not None:
-        fired = fired_of()
-        moved = token_bytes(model.weights, part, mode, shares, fired, position, predictor)
-        least = token_bytes(model.weights, part, mode, shares, fired, position, predictor, least=True)
+        fired = counted.routed or fired_of()
+        how = (model.weights, part, mode, shares, fired, position, predictor)
+        moved, least = token_bytes(*how), token_bytes(*how, least=True)
         floor = partial(least.least_s, part.bytes_per_s or UNKNOWN_GPU_BYTES_PER_S)
         return _Moved(moved.on_gpu, moved.in_ram, moved.of_neurons, round(moved.predictors), floor)
     fired_share, reached = counted.fired_share or 0.0, config.routed_share

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import Mode
+from engine.executor.ffn_bytes import layer_bytes
 from engine.gpu.residency import GpuResidency
 from engine.model.weights import LayerWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
@@ -60,24 +61,48 @@ class TokenBytes:
         return float((before + np.maximum(hot, cold)).sum() + exchanges + head)
 
 
+@dataclass(frozen=True, eq=False)
+class Routed:
+    """How a token goes through experts.
+
+    share: share of a layer's neurons in the experts that it uses. hits [L]: share of those experts, without the shared
+    one, that are resident on the GPU.
+    """
+
+    n_experts: int
+    share: float
+    hits: F64
+
+
 def token_bytes(
-    weights: ModelWeights, part: GpuResidency, mode: Mode, shares: F64, fired_of: I64, position: int,
+    weights: ModelWeights, part: GpuResidency, mode: Mode, shares: F64, fired_of: I64 | Routed, position: int,
     predictor: Predictor | None, least: bool = False,
 ) -> TokenBytes:  # fmt: skip
     """Return the bytes that a token at `position` reads.
 
-    shares [L, 4]: FfnCounters.layer_shares. fired_of [L, F]: times each neuron was active. least: only the
-    indispensable bytes: selected neurons in sparse mode, active ones in the others.
+    shares [L, 4]: FfnCounters.layer_shares. fired_of [L, F]: times each neuron was active; with experts, Routed. least:
+    only the indispensable bytes: selected neurons in sparse mode, active ones in the others.
     """
     placement = part.placement
     at_home = np.array([home == "gpu" for home in placement.attention])
     hot = np.array([len(ids) for ids in placement.hot]) / placement.neurons
-    split = [_share_of(ids, fired) for ids, fired in zip(placement.hot, fired_of, strict=True)]
+    routed, split = fired_of if isinstance(fired_of, Routed) else None, []
+    if not isinstance(fired_of, Routed):
+        split = [_share_of(ids, fired) for ids, fired in zip(placement.hot, fired_of, strict=True)]
     n_layers = len(weights.layers)
     neurons = (np.zeros(n_layers), np.zeros(n_layers))
     asked = np.zeros(n_layers)
     for i, layer in enumerate(weights.layers):
         computed, opened, fired, copied = shares[i]
+        if routed is not None:
+            first, second, down = (routed.share,) * 3 if mode == "dense" else (routed.share, opened, fired)
+            if least and mode != "dense":
+                first, second, down = (float(fired),) * 3
+            all_of_it = layer_bytes(layer, first, second, down, routed.share)
+            shared = sum(w.n_bytes for expert in layer.experts[routed.n_experts :] for w in expert.matrices)
+            neurons[0][i] = at_home[i] * shared + routed.hits[i] * (all_of_it - shared)
+            neurons[1][i] = all_of_it - neurons[0][i]
+            continue
         row_wise = layer.ffns[0].down is not None
         if predictor is not None and not (row_wise and hot[i] == 1):
             asked[i] = predictor.layers[i].bytes_read(float(copied))
@@ -100,6 +125,7 @@ def token_bytes(
     asks_there = at_home & np.array([layer.ffns[0].down is None for layer in weights.layers])
     attention = np.array([sum(w.n_bytes for w in (x.q, x.k, x.v, x.o)) for x in weights.layers], np.float64)
     attention += part.kv_bytes(position)
+    attention += np.array([0 if layer.router is None else layer.router.n_bytes for layer in weights.layers])
     before = (
         np.where(at_home, attention, 0.0) + np.where(asks_there, asked, 0.0),
         np.where(at_home, 0.0, attention) + np.where(asks_there, 0.0, asked),

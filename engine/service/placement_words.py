@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import EngineError
+from engine.gpu.placement_text import experts_text
 
 if TYPE_CHECKING:
     from engine.gpu.residency import GpuResidency
@@ -40,7 +41,10 @@ def _on_gpu(model: LoadedModel, residency: GpuResidency) -> dict[str, Any]:
     load = placement.gpu_neuron_load
     at_home = placement.attention.count("gpu")
     has_zeros = model.opened.config.has_zeros and placement.mode != "dense"
+    n_experts = model.opened.config.n_experts
     share = f"{load:.0%} of the {'active ' if has_zeros else ''}neurons on the GPU"
+    if n_experts:
+        share = f"{experts_text(placement, n_experts)} on the GPU"
     if load < _HARDLY:
         share = f"the attention of {at_home} of {placement.n_layers} layers on the GPU"
         if not at_home:
@@ -48,6 +52,8 @@ def _on_gpu(model: LoadedModel, residency: GpuResidency) -> dict[str, Any]:
     where = f"{gpu.name}: {share}, {memory_of(held, total)}"
     notes = [note for note in placement.notes if not note.startswith("Nothing is placed on")]
     why = [residency.chosen, f"{residency.reason.rstrip('.')}."]
+    if n_experts and _HARDLY <= load < 1 - _HARDLY:
+        why.append(f"About {load:.0%} of the experts that a token uses are on the GPU.")
     if placement.ram_bytes:
         why.append(f"The rest is in RAM: {gib(placement.ram_bytes)}, which the CPU computes.")
     if residency.products:
@@ -67,6 +73,7 @@ def _on_gpu(model: LoadedModel, residency: GpuResidency) -> dict[str, Any]:
         "predicted_tok_s": placement.predicted_tok_s,
         "context": model.context,
         "is_automatic": model.is_placed_automatically,
+        "experts_on_gpu": sum(placement.resident_experts(n_experts)) if n_experts else None,
     }
 
 
@@ -98,6 +105,7 @@ def _on_cpu(model: LoadedModel) -> dict[str, Any]:
         "predicted_tok_s": predicted,
         "context": model.context,
         "is_automatic": model.is_placed_automatically,
+        "experts_on_gpu": None,
     }
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes.gpu_machine import FakeGpuMachine
+from fakes.gpu_machine import FakeGpuMachine, same_scratch_for_every_budget
+from samples.experts_gguf import make_tiny_mixtral
 from samples.raw_gguf import make_tiny_powerinfer
 from samples.tiny_model import make_tiny_model
 
@@ -58,6 +59,26 @@ def test_what_both_sides_read_adds_up(machine: FakeGpuMachine, tmp_path: Path, m
         assert 0 < least.least_s(1e9, 1e9) <= (parts[-1] + 1) / 1e9 + 2 * 12e-6 + 1e-6
         model.close()
     assert parts[0] == pytest.approx(parts[1], rel=0.2)
+
+
+def test_experts_are_read_where_they_are(
+    machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same_scratch_for_every_budget(monkeypatch)
+    path = make_tiny_mixtral(tmp_path / "m.gguf")
+    results = []
+    for experts in (8.5, 4.5, 0.5):
+        model = machine.load(path, vram_budget_gib=machine.budget_for_experts(path, experts), adapt=False)
+        results.append(bench.run(model, prompt_tokens=4, gen_tokens=8, repeat=1))
+        model.close()
+    whole, _, few = results
+    hits = [one.expert_hits or 0 for one in results]
+    assert hits[0] == 1 > hits[1] > hits[2]
+    assert whole.bytes_per_token["cpu"] == 0
+    for result, share in zip(results, hits, strict=True):
+        assert sum(result.bytes_per_token.values()) == pytest.approx(sum(whole.bytes_per_token.values()), abs=2)
+        more = result.bytes_per_token["gpu"] - few.bytes_per_token["gpu"]
+        assert more == pytest.approx((share - hits[2]) * whole.ffn_bytes_per_token, rel=1e-3)
 
 
 def test_generate_tells_where_it_was_computed(

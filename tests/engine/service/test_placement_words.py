@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from fakes.gpu_machine import GIB, FakeGpuMachine
+from fakes.gpu_machine import GIB, FakeGpuMachine, same_scratch_for_every_budget
+from samples.experts_gguf import make_tiny_mixtral
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 from support.shown_text import numbers_in
 
@@ -18,7 +19,7 @@ from engine.session.loaded_model import LoadedModel
 
 KEYS = {
     "line", "where", "why", "gpu", "gpu_neuron_load", "hot_share", "vram_bytes", "vram_total_bytes",
-    "vram_budget_bytes", "ram_bytes", "predicted_tok_s", "context", "is_automatic",
+    "vram_budget_bytes", "ram_bytes", "predicted_tok_s", "context", "is_automatic", "experts_on_gpu",
 }  # fmt: skip
 
 
@@ -89,6 +90,21 @@ def test_with_a_gpu(machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest
     smaller.close()
     told = placement_of(smaller)  # it was given back, and the CPU computes
     assert told["vram_bytes"] == 0
+
+
+def test_experts_are_named(machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    same_scratch_for_every_budget(monkeypatch)
+    path = make_tiny_mixtral(tmp_path / "m.gguf")
+    for experts, numbers in ((8.5, ["4 of 4"]), (5.5, ["5 of 8"]), (4.5, ["2 of 4"])):
+        model = machine.load(path, vram_budget_gib=machine.budget_for_experts(path, experts))
+        told = placement_of(model)
+        assert told["experts_on_gpu"] == int(experts)
+        where = told["where"]
+        assert numbers[0] in where
+        assert ("of each layer" in where) == (int(experts) % 2 == 0)
+        assert any("experts" in sentence for sentence in told["why"])
+        model.close()
 
 
 def test_models_without_zeros_have_no_active_neurons(machine: FakeGpuMachine, tmp_path: Path) -> None:
