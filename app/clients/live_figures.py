@@ -194,14 +194,26 @@ class LiveFigures:
                 seconds(None if told is None else told.ttft_s), tr("first token"), tr("From sending to the first token")
             ),
             Fact(UNKNOWN if prefill is None else rate(prefill), tr("reading"), tr("How fast the prompt was read")),
-            Fact(share(None if told is None else told.active_share), tr("neurons active"), active),
+            self._used_experts()
+            or Fact(share(None if told is None else told.active_share), tr("neurons active"), active),
         ]
         if self.status.gpu:
             load = self.status.gpu_share if told is None or told.gpu_neuron_load is None else told.gpu_neuron_load
-            facts.append(
-                Fact(share(load), tr("on the GPU"), tr("Of the neurons computed, those that the GPU computes"))
-            )
+            hits = told.expert_hits if isinstance(told, Live) else None
+            words = tr("Of the neurons computed, those that the GPU computes")
+            if self.live.n_experts:
+                words = tr("Of the experts that a token uses, those that are on the GPU. The CPU computes the others.")
+                words += " " + tr("Moved to the GPU since the model was loaded: {n}.", n=figure(self.live.exchanged))
+            facts.append(Fact(share(load if hits is None else hits), tr("on the GPU"), words))
         return tuple(facts)
+
+    def _used_experts(self) -> Fact | None:
+        """Return how many experts a token uses; None for a model without."""
+        used, n = self.live.n_experts_used, self.live.n_experts
+        if not n:
+            return None
+        more = tr("A token goes through {used} of the {n} experts of each layer.", used=used, n=n)
+        return Fact(tr("{used} of {n}", used=used, n=n), tr("experts used"), more)
 
     def token_times(self) -> TokenTimes:
         """Return how a token's time divides."""
@@ -214,6 +226,8 @@ class LiveFigures:
         for key, side, words, took in (*gpu, *cpu):
             if key.endswith("-ffn") and has_gpu:
                 words = tr("Hot neurons") if side == "gpu" else tr("Cold neurons")
+            if key.endswith("-ffn") and live.n_experts:
+                words = tr("Experts")
             stages.append(Stage(key, side, words, took, tr(_MORE.get(key, ""))))
         # When idle, rate and time are means over the last answer. The engine's newest figures, which cover some of its
         # tokens, say how the time divides.
@@ -229,6 +243,10 @@ class LiveFigures:
         live = self.live
         if not live.on_gpu:
             return ""
+        if live.chosen:
+            return self._experts()
+        if not live.has_zeros and live.n_experts:
+            return " · ".join([tr("one column per layer"), tr("all experts are in RAM, and the CPU computes them")])
         if not live.has_zeros:
             return tr("one column per layer · this model uses every neuron for every token")
         parts = [tr("one column per layer, busiest at the bottom")]
@@ -245,9 +263,18 @@ class LiveFigures:
         seen = tr("bright: fired for one token") if live.is_counted else tr("active neurons are not counted here")
         return " · ".join([*parts, seen])
 
+    def _experts(self) -> str:
+        """Return what the map of experts shows."""
+        parts = [tr("one column per layer"), tr("most chosen at the bottom"), tr("bright: chosen often")]
+        if min(self.live.on_gpu) == 1:
+            parts = [parts[0], tr("all experts are on the GPU")]
+        return " · ".join(parts)
+
     def neurons_at_rest(self) -> str:
         """Return what the map will show and how to get it, while idle; empty if it never shows anything."""
         live = self.live
+        if live.chosen and not self.status.answering and min(live.on_gpu) < 1 and not any(map(any, live.chosen)):
+            return tr("Ask something: the experts that are chosen for each token light up here.")
         if self.status.answering or not live.on_gpu or not live.has_zeros or not live.is_counted:
             return ""
         return tr("Ask something: the neurons that fire for each token light up here.")

@@ -950,6 +950,16 @@
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
+        <source>A token goes through {used} of the {n} experts of each layer.</source>
+        <translation>Ein Token geht in jeder Schicht durch {used} der {n} Experten.</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Ask something: the experts that are chosen for each token light up here.</source>
+        <translation>Fragen Sie etwas: Hier leuchten die Experten auf, die für jedes Token gewählt werden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
         <source>Ask something: the neurons that fire for each token light up here.</source>
         <translation>Fragen Sie etwas: Hier leuchten die Neuronen auf, die für jedes Token feuern.</translation>
     </message>
@@ -977,6 +987,12 @@
         <location filename="../../app/clients/live_figures.py"/>
         <source>Cold neurons</source>
         <translation>Kalte Neuronen</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <location filename="../../app/ui/live/neuron_map.py"/>
+        <source>Experts</source>
+        <translation>Experten</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
@@ -1010,6 +1026,11 @@
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
+        <source>Moved to the GPU since the model was loaded: {n}.</source>
+        <translation>Seit dem Laden des Modells auf die GPU geholt: {n}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
         <location filename="../../app/ui/chat/empty_page.py"/>
         <location filename="../../app/ui/composer/composer.py"/>
         <source>No model is loaded</source>
@@ -1034,6 +1055,11 @@
         <location filename="../../app/clients/live_figures.py"/>
         <source>Of all neurons, those computed for a token.</source>
         <translation>Von allen Neuronen die, die für ein Token berechnet wurden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Of the experts that a token uses, those that are on the GPU. The CPU computes the others.</source>
+        <translation>Von den Experten, die ein Token nutzt, die auf der GPU. Die anderen berechnet die CPU.</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
@@ -1078,8 +1104,28 @@
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
+        <source>all experts are in RAM, and the CPU computes them</source>
+        <translation>alle Experten sind im RAM, und die CPU berechnet sie</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>all experts are on the GPU</source>
+        <translation>alle Experten sind auf der GPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>bright: chosen often</source>
+        <translation>hell: oft gewählt</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
         <source>bright: fired for one token</source>
         <translation>hell: war für ein Token aktiv</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>experts used</source>
+        <translation>Experten genutzt</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
@@ -1095,6 +1141,11 @@
         <location filename="../../app/clients/live_figures.py"/>
         <source>mean {rate} over this answer</source>
         <translation>im Mittel {rate} in dieser Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>most chosen at the bottom</source>
+        <translation>die am häufigsten gewählten unten</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
@@ -1161,6 +1212,11 @@
         <location filename="../../app/clients/live_figures.py"/>
         <source>{name}, memory</source>
         <translation>{name}, Speicher</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>{used} of {n}</source>
+        <translation>{used} von {n}</translation>
     </message>
     <message>
         <location filename="../../app/desktop/desktop_integration.py"/>
@@ -4364,8 +4420,18 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/live/neuron_map.py"/>
+        <source>Layer {layer}, experts {first} to {last} of {n}, most chosen first, {where}, {share}% of tokens</source>
+        <translation>Schicht {layer}, Experten {first} bis {last} von {n}, die am häufigsten gewählten zuerst, {where}, {share}% der Tokens</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/neuron_map.py"/>
         <source>Layer {layer}, neurons {first} to {last}% by how busy they are, {where}</source>
         <translation>Schicht {layer}, Neuronen {first} bis {last}% nach Eifer, {where}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/neuron_map.py"/>
+        <source>Map of experts, {layers} layers, {there} of the experts on the GPU</source>
+        <translation>Karte der Experten, {layers} Schichten, {there} der Experten auf der GPU</translation>
     </message>
     <message>
         <location filename="../../app/ui/live/neuron_map.py"/>
@@ -5247,6 +5313,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>About {share} of the experts that a token uses are on the GPU.</source>
+        <translation>Etwa {share} der Experten, die ein Token nutzt, sind auf der GPU.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Apply</source>
         <translation>Anwenden</translation>
     </message>
@@ -5350,6 +5421,16 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{gpu}: {share} of the neurons on the GPU, {memory}</source>
         <translation>{gpu}: {share} der Neuronen auf der GPU, {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{gpu}: {some} of {all} experts of each layer on the GPU, {memory}</source>
+        <translation>{gpu}: {some} von {all} Experten jeder Schicht auf der GPU, {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{gpu}: {some} of {all} experts on the GPU, {memory}</source>
+        <translation>{gpu}: {some} von {all} Experten auf der GPU, {memory}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>

@@ -936,6 +936,16 @@
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
+        <source>A token goes through {used} of the {n} experts of each layer.</source>
+        <translation>每个 token 经过每层 {n} 个专家中的 {used} 个。</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Ask something: the experts that are chosen for each token light up here.</source>
+        <translation>提个问题：为每个 token 选中的专家会在这里亮起。</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
         <source>Ask something: the neurons that fire for each token light up here.</source>
         <translation>提个问题：每个词元激活的神经元会在此亮起。</translation>
     </message>
@@ -963,6 +973,12 @@
         <location filename="../../app/clients/live_figures.py"/>
         <source>Cold neurons</source>
         <translation>冷神经元</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <location filename="../../app/ui/live/neuron_map.py"/>
+        <source>Experts</source>
+        <translation>专家</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
@@ -996,6 +1012,11 @@
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
+        <source>Moved to the GPU since the model was loaded: {n}.</source>
+        <translation>模型加载后移到 GPU：{n} 个。</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
         <location filename="../../app/ui/chat/empty_page.py"/>
         <location filename="../../app/ui/composer/composer.py"/>
         <source>No model is loaded</source>
@@ -1020,6 +1041,11 @@
         <location filename="../../app/clients/live_figures.py"/>
         <source>Of all neurons, those computed for a token.</source>
         <translation>全部神经元中，为一个 token 计算的部分。</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Of the experts that a token uses, those that are on the GPU. The CPU computes the others.</source>
+        <translation>token 所用专家中位于 GPU 上的比例。其余由 CPU 计算。</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
@@ -1064,8 +1090,28 @@
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
+        <source>all experts are in RAM, and the CPU computes them</source>
+        <translation>所有专家都在内存中，由 CPU 计算</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>all experts are on the GPU</source>
+        <translation>所有专家都在 GPU 上</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>bright: chosen often</source>
+        <translation>亮：常被选中</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
         <source>bright: fired for one token</source>
         <translation>亮：为一个 token 激活</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>experts used</source>
+        <translation>使用的专家</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
@@ -1081,6 +1127,11 @@
         <location filename="../../app/clients/live_figures.py"/>
         <source>mean {rate} over this answer</source>
         <translation>本回答平均 {rate}</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>most chosen at the bottom</source>
+        <translation>最常选中的在底部</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
@@ -1147,6 +1198,11 @@
         <location filename="../../app/clients/live_figures.py"/>
         <source>{name}, memory</source>
         <translation>{name}，显存</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>{used} of {n}</source>
+        <translation>{used} / {n}</translation>
     </message>
     <message>
         <location filename="../../app/desktop/desktop_integration.py"/>
@@ -4340,8 +4396,18 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/live/neuron_map.py"/>
+        <source>Layer {layer}, experts {first} to {last} of {n}, most chosen first, {where}, {share}% of tokens</source>
+        <translation>第 {layer} 层，第 {first} 到 {last} 个专家（共 {n} 个，最常选中的在前），{where}，{share}% 的 token</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/neuron_map.py"/>
         <source>Layer {layer}, neurons {first} to {last}% by how busy they are, {where}</source>
         <translation>第 {layer} 层，按活跃度排第 {first} 至 {last}% 的神经元，{where}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/neuron_map.py"/>
+        <source>Map of experts, {layers} layers, {there} of the experts on the GPU</source>
+        <translation>专家图，{layers} 层，{there} 的专家在 GPU 上</translation>
     </message>
     <message>
         <location filename="../../app/ui/live/neuron_map.py"/>
@@ -5221,6 +5287,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>About {share} of the experts that a token uses are on the GPU.</source>
+        <translation>token 所用的专家中约 {share} 在 GPU 上。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Apply</source>
         <translation>应用</translation>
     </message>
@@ -5324,6 +5395,16 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{gpu}: {share} of the neurons on the GPU, {memory}</source>
         <translation>{gpu}：{share} 的神经元在 GPU 上，{memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{gpu}: {some} of {all} experts of each layer on the GPU, {memory}</source>
+        <translation>{gpu}：每层 {all} 个专家中有 {some} 个在 GPU 上，{memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{gpu}: {some} of {all} experts on the GPU, {memory}</source>
+        <translation>{gpu}：{all} 个专家中有 {some} 个在 GPU 上，{memory}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>

@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.service import protocol
 from engine.service.request_events import Emit
 
 if TYPE_CHECKING:
+    from engine.gpu.weights.expert_slots import ExpertSlots
     from engine.model.counters import FfnCounters
     from engine.model.transformer import Transformer
     from engine.service.neuron_sample import NeuronSample
@@ -31,7 +32,10 @@ _STAGES = {"attention": "attention", "predictor": "predictor", "ffn": "ffn", "ex
 
 @dataclass
 class _Totals:
-    """Sums up to a moment, or between two. at: seconds; stages: of programs, by name."""
+    """Sums up to a moment, or between two. at: seconds; stages: of programs, by name.
+
+    routed, missed: experts that tokens used, and those of them that were not on the GPU.
+    """
 
     at: float
     tokens: int = 0
@@ -40,6 +44,8 @@ class _Totals:
     fired: int = 0
     on_gpu: int | None = None
     sampling_s: float = 0.0
+    routed: int = 0
+    missed: int = 0
     stages: dict[str, float] = field(default_factory=dict)
 
 
@@ -124,7 +130,7 @@ class LiveFeed:
                 counters.record_per_neuron()
                 self._own_counters = counters
         of = (model, model.generation, 0 if session.adaptation is None else session.adaptation.moved)
-        if of != self._sampled:
+        if of != self._sampled and _slots(session) is None:
             self._sample, self._sampled = sample_of(session), of
 
     def _let_go(self) -> None:
@@ -141,7 +147,7 @@ class LiveFeed:
         counters, decoder = graph.executor.counters, graph.decoder
         return _Totals(
             self._clock(), counters.tokens, stats.decode_steps, counters.computed, counters.fired, counters.on_gpu,
-            stats.sampling_s, {} if decoder is None else decoder.stage_seconds(),
+            stats.sampling_s, *_routed(session), {} if decoder is None else decoder.stage_seconds(),
         )  # fmt: skip
 
     def _tell(self, session: ChatSession, stats: GenerationStats) -> None:
@@ -163,8 +169,16 @@ class LiveFeed:
         model, sample = session.model, self._sample
         mode, on_gpu = model.resolve_mode(session.mode), [] if sample is None else sample.on_gpu
         config = model.opened.config
+        there: dict[str, Any] = {"has_zeros": config.has_zeros, "is_counted": self._is_counted, "on_gpu": on_gpu}
+        there |= {"n_experts": config.n_experts, "n_experts_used": config.n_experts_used}
+        if (slots := _slots(session)) is not None:
+            from engine.service.neuron_sample import ExpertMap
+
+            experts = ExpertMap(slots, config)
+            there |= {"on_gpu": experts.on_gpu, "chosen": experts.chosen, "resident": experts.resident}
+            there["exchanged"] = slots.exchanged
         if stats is None or since is None:
-            return protocol.Live("", mode, has_zeros=config.has_zeros, is_counted=self._is_counted, on_gpu=on_gpu)
+            return protocol.Live("", mode, **there)
         neurons, read = since.tokens * config.n_layers * config.n_neurons, stats.prompt_tokens - stats.reused_tokens
         seen = None if sample is None or fired is None else sample.look(session.transformer) - fired
         return protocol.Live(
@@ -181,10 +195,9 @@ class LiveFeed:
             token_s=since.at / since.steps,
             cpu_s=_split(since),
             gpu_s={} if session.transformer.decoder is None else session.transformer.decoder.gpu_seconds(),
-            has_zeros=config.has_zeros,
-            is_counted=self._is_counted,
-            on_gpu=on_gpu,
             fired=[] if sample is None or seen is None else sample.percent(seen),
+            expert_hits=1 - since.missed / since.routed if since.routed else None,
+            **there,
         )
 
 
@@ -193,8 +206,25 @@ def _between(before: _Totals, now: _Totals) -> _Totals:
     return _Totals(
         now.at - before.at, now.tokens - before.tokens, now.steps - before.steps, now.computed - before.computed,
         now.fired - before.fired, on_gpu, now.sampling_s - before.sampling_s,
+        now.routed - before.routed, now.missed - before.missed,
         {name: max(0.0, seconds - before.stages.get(name, 0.0)) for name, seconds in now.stages.items()},
     )  # fmt: skip
+
+
+def _slots(session: ChatSession) -> ExpertSlots | None:
+    """Return the experts that lie on a GPU; None without."""
+    return None if session.model.gpu is None else session.model.gpu.expert_slots
+
+
+def _routed(session: ChatSession) -> tuple[int, int]:
+    """Return how many experts all tokens used so far, and how many of those were not on the GPU."""
+    slots, config = _slots(session), session.model.opened.config
+    if slots is None:
+        return 0, 0
+    of_layer = slots.tokens * config.n_experts_used
+    missed = slots.missed.copy()
+    missed[~slots.is_on_gpu] = of_layer
+    return of_layer * config.n_layers, int(missed.sum())
 
 
 def _split(since: _Totals) -> dict[str, float]:

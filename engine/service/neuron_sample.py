@@ -1,6 +1,7 @@
 """A sample of neurons per layer for the Live page: where they are, and which are active for a token.
 
-A layer's neurons are divided into equal groups: the GPU's before the CPU's, the most active first.
+A layer's neurons are divided into equal groups: the GPU's before the CPU's, the most active first. Of a model whose
+experts are on a GPU, the groups are of experts, the most chosen first.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from engine.model.model_artefacts import read_stats
 from native_kernels.backend import I64
 
 if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gpu.weights.expert_slots import ExpertSlots
     from engine.model.transformer import Transformer
     from engine.session.chat_session import ChatSession
     from engine.session.loaded_model import LoadedModel
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GROUPS = 22  # of a layer
+EXPERT_GROUPS = 64  # of a layer, at most
 SAMPLED = 16  # sampled neurons per group
 
 
@@ -46,6 +50,32 @@ class NeuronSample:
         shares = (fired > 0).reshape(-1, GROUPS, SAMPLED).mean(axis=2)
         found: list[list[int]] = np.rint(100 * shares).astype(np.int64).tolist()
         return found
+
+
+class ExpertMap:
+    """The experts of a model now.
+
+    chosen, resident [L][groups]: as protocol.Live has them. on_gpu [L]: share of a layer's experts on the GPU.
+    """
+
+    def __init__(self, slots: ExpertSlots, config: ModelConfig) -> None:
+        heat = slots.heat_in_choices.astype(np.float64)
+        resident = np.zeros(heat.shape, bool)
+        for row, ids in zip(resident, slots.expert_in, strict=True):
+            row[ids[ids >= 0]] = True
+        order = np.lexsort((~resident, -heat), axis=1)
+        starts = np.arange(0, config.n_experts, -(-config.n_experts // EXPERT_GROUPS))
+        sizes = np.diff([*starts, config.n_experts])
+        tokens = np.maximum(heat.sum(axis=1, keepdims=True) / config.n_experts_used, 1e-9)
+
+        def percent(values: NDArray[np.float64]) -> list[list[int]]:
+            groups = np.add.reduceat(np.take_along_axis(values, order, axis=1), starts, axis=1) / sizes
+            found: list[list[int]] = np.rint(100 * groups).astype(np.int64).tolist()
+            return found
+
+        self.chosen = percent(heat / tokens)
+        self.resident = percent(resident.astype(np.float64))
+        self.on_gpu: list[float] = resident.mean(axis=1).tolist()
 
 
 def is_counted(model: LoadedModel) -> bool:

@@ -198,6 +198,10 @@ class Live:
     on_gpu [layers]: share of each layer's neurons that the GPU computes.
     fired [layers][groups], of one token: percent of a sample of each group that was active; the GPU's groups precede
     the CPU's, the most active first. Empty if unknown.
+    n_experts, n_experts_used: of a layer, and of those a token's; 0 without experts.
+    expert_hits: share of a token's experts that are on the GPU. exchanged: experts moved there since the load.
+    chosen, resident [layers][groups]: percent of recent tokens that chose an expert of the group, and percent of its
+    experts on the GPU; the most chosen first. Empty without a GPU.
     """
 
     type: ClassVar[str] = "live"
@@ -218,6 +222,12 @@ class Live:
     is_counted: bool = True  # whether active neurons are known
     on_gpu: list[float] = field(default_factory=list)
     fired: list[list[int]] = field(default_factory=list)
+    n_experts: int = 0
+    n_experts_used: int = 0
+    expert_hits: float | None = None
+    exchanged: int = 0
+    chosen: list[list[int]] = field(default_factory=list)
+    resident: list[list[int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -304,7 +314,8 @@ class LoadedModelInfo:
     vram_parts_bytes: dict[str, int] = field(default_factory=dict)  # by part; empty without a GPU
     gpu_notes: tuple[str, ...] = ()  # what happened during the load, one sentence each
     # Where it is and why, from engine/service/placement_words.py: line, why [sentences], gpu, gpu_neuron_load,
-    # hot_share, vram_bytes, vram_total_bytes, vram_budget_bytes, ram_bytes, predicted_tok_s, context, is_automatic.
+    # hot_share, vram_bytes, vram_total_bytes, vram_budget_bytes, ram_bytes, predicted_tok_s, context, is_automatic,
+    # experts_on_gpu (None without experts).
     placement: dict[str, Any] = field(default_factory=dict)
 
     @classmethod

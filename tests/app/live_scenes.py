@@ -48,6 +48,27 @@ def a_live(card: bool = True, layers: int = LAYERS, seed: int = 7) -> Live:
     )  # fmt: skip
 
 
+def a_live_of_experts(layers: int = 48, n: int = 128, used: int = 8, resident: float = 0.42, seed: int = 7) -> Live:
+    """As of a Qwen3-30B-A3B of which a part of the experts is on the GPU. Some in RAM are hotter than some there."""
+    rng = random.Random(seed)
+    chosen, there = [], []
+    for _ in range(layers):
+        shares = [math.exp(-i / 22) * rng.uniform(0.75, 1.25) for i in range(n)]
+        shares = sorted((one * used / sum(shares) for one in shares), reverse=True)
+        has = [rng.random() < 1 / (1 + math.exp((i - resident * n) / 2.5)) for i in range(n)]
+        pairs = range(0, n, 2)
+        chosen.append([min(100, round(50 * (shares[i] + shares[i + 1]))) for i in pairs])
+        there.append([50 * (has[i] + has[i + 1]) for i in pairs])
+    on_gpu = [sum(row) / 100 / len(row) for row in there]
+    gpu = {"attention": 1.4e-3, "ffn": 2.6e-3, "head": 0.4e-3, "wait": 1.9e-3}
+    cpu = {"ffn": 3.1e-3, "wait": 2.9e-3, "sampling": 0.3e-3, "other": 0.4e-3}
+    return Live(
+        "answer-1", "dense", 400, 149.0, 146.2, 0.41, 812.0, 0.063, 0.063, 0.87, 6.7e-3, cpu, gpu, has_zeros=False,
+        is_counted=False, on_gpu=on_gpu, n_experts=n, n_experts_used=used, expert_hits=0.87, exchanged=214,
+        chosen=chosen, resident=there,
+    )  # fmt: skip
+
+
 def a_result() -> GenerationResult:
     return GenerationResult(
         text="x", finish_reason="stop", context_full=False, prompt_tokens=100, reused_tokens=0, tokens=400,

@@ -190,6 +190,7 @@ class LivePage(QFrame):
         self.neurons.set_places(
             live.on_gpu, bool(status.gpu), figures.neurons(), tr(NOT_TOLD if is_loaded else NO_MODEL)
         )
+        self.neurons.set_experts(live.chosen, live.resident, live.n_experts if live.chosen else 0)
         self.neurons.set_rest(figures.neurons_at_rest())
         fired, self._fired = self._fired, []
         if fired:

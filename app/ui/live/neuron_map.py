@@ -1,5 +1,7 @@
 """The map of neurons: a column per layer, the busiest neurons at the bottom, bright where they were active for a token.
 
+Of a model with experts it shows those: the most chosen at the bottom, the brighter the more often, ember on the GPU.
+
 The cells are a small image, drawn enlarged below a cached picture of everything else, so that a token is cheap.
 """
 
@@ -31,6 +33,7 @@ from app.ui.widgets.card_frame import elided
 
 ROWS = 22  # until the engine sends the number of groups
 LEVELS = 100  # of brightness, from idle to all neurons of a cell
+EXPERT_FULL = 50  # percent of the tokens from which on an expert is as bright as can be
 GLOW = "#FFD9A8"
 GLOWS_FROM = 86  # in the dark theme, on the GPU
 IDLE = {False: 0.10, True: 0.12}  # tint of an idle cell, by dark theme
@@ -52,6 +55,9 @@ class NeuronMap(LiveCard):
         self.setProperty("focusRadius", 12)
         self._on_gpu: tuple[float, ...] = ()
         self._fired: list[list[int]] = []  # [layers][groups], in percent
+        self._experts = 0  # of a layer; 0 for a map of neurons
+        self._chosen: list[list[int]] = []  # [layers][groups] of experts, in percent
+        self._resident: list[list[int]] = []
         self._faded = 0  # fade steps since the last token
         self._line, self._has_gpu, self._why, self._rest = "", False, "", ""
         self._grid: QPixmap | None = None
@@ -74,6 +80,19 @@ class NeuronMap(LiveCard):
         if len(on_gpu) != len(self._on_gpu):
             self._fired, self._cell = [], None
         self._on_gpu, self._has_gpu, self._line, self._why = tuple(on_gpu), has_gpu, line, why
+        self._tell()
+        self.update()
+
+    def set_experts(self, chosen: list[list[int]], resident: list[list[int]], n_experts: int) -> None:
+        """Show experts: [layers][groups], percent of tokens that chose one of a group, percent of them on the GPU.
+
+        n_experts: of a layer; 0 for a model without.
+        """
+        if (chosen, resident, n_experts) == (self._chosen, self._resident, self._experts):
+            return
+        if n_experts != self._experts or len(chosen) != len(self._chosen):
+            self._grid = None
+        self._chosen, self._resident, self._experts = chosen, resident, n_experts
         self._tell()
         self.update()
 
@@ -131,6 +150,8 @@ class NeuronMap(LiveCard):
 
     @property
     def _rows(self) -> int:
+        if self._chosen:
+            return len(self._chosen[0])
         return len(self._fired[0]) if self._fired else ROWS
 
     def _field(self) -> QRectF:
@@ -176,17 +197,23 @@ class NeuronMap(LiveCard):
         rows, layers = self._rows, len(self._on_gpu)
         stride = -(-layers // 4) * 4
         cells = bytearray(stride * rows)
-        left = 1.0 - self._faded / FADES
-        brightness = [round(LEVELS * left * (level / 100) ** 0.6) for level in range(101)]
-        for layer, on_gpu in enumerate(self._on_gpu):
-            hot = round(on_gpu * rows)
-            fired = self._fired[layer] if self._fired else None
+        left = 1.0 if self._chosen else 1.0 - self._faded / FADES
+        full = EXPERT_FULL if self._chosen else 100
+        brightness = [round(LEVELS * left * min(1.0, level / full) ** 0.6) for level in range(101)]
+        lit = self._chosen or self._fired
+        for layer in range(layers):
             for group in range(rows):
-                level = brightness[fired[group]] if fired is not None else 0
-                cells[(rows - 1 - group) * stride + layer] = level + (LEVELS + 1 if group < hot else 0)
+                level = brightness[lit[layer][group]] if lit else 0
+                cells[(rows - 1 - group) * stride + layer] = level + (LEVELS + 1 if self._is_hot(layer, group) else 0)
         image = QImage(bytes(cells), layers, rows, stride, QImage.Format.Format_Indexed8).copy()
         image.setColorTable(self._colours or self._colour_table())
         return image
+
+    def _is_hot(self, layer: int, group: int) -> bool:
+        """Return whether most of a group is on the GPU."""
+        if self._chosen:
+            return self._resident[layer][group] >= 50
+        return group < round(self._on_gpu[layer] * self._rows)
 
     def _colour_table(self) -> list[int]:
         tokens = theme.current().tokens
@@ -229,7 +256,7 @@ class NeuronMap(LiveCard):
     def _paint_head(self, painter: QPainter) -> None:
         content, px = self.inside(), theme.px
         head = QRectF(content.x(), content.y(), content.width(), theme.line_height("heading"))
-        wide = self.write(painter, tr("Neurons"), head, "heading") + px(8)
+        wide = self.write(painter, tr("Experts") if self._experts else tr("Neurons"), head, "heading") + px(8)
         lower = head.adjusted(wide, px(2), 0, px(2))
         end = self._paint_legend(painter, lower) if self._on_gpu and self._has_gpu else 0.0
         self.write(painter, self._line, lower.adjusted(0, 0, -end, 0), "meta")
@@ -237,13 +264,13 @@ class NeuronMap(LiveCard):
     def _box(self, field: QRectF, layer: int, group: int) -> QRectF:
         """Return a cell without the gap around it."""
         wide, high = field.width() / len(self._on_gpu), field.height() / self._rows
-        across, down = min(1.0, wide / 6), min(1.0, high / 6)
+        across, down = min(1.0, wide / 6), min(1.0, high / 8)
         x, y = field.x() + layer * wide, field.bottom() - (group + 1) * high
         return QRectF(x + across, y + down, wide - 2 * across, high - 2 * down)
 
     def _paint_steps(self, painter: QPainter, field: QRectF) -> None:
-        """Paint the line between GPU and CPU."""
-        if not any(self._on_gpu):
+        """Paint the line between GPU and CPU; not over experts, which change sides while the model answers."""
+        if not any(self._on_gpu) or self._experts:
             return
         path, wide = QPainterPath(), field.width() / len(self._on_gpu)
         for layer, on_gpu in enumerate(self._on_gpu):
@@ -282,7 +309,18 @@ class NeuronMap(LiveCard):
     def cell_text(self, layer: int, group: int) -> str:
         """Return the text of a cell."""
         rows = self._rows
-        where = tr("on the GPU") if group < round(self._on_gpu[layer] * rows) else tr("on the CPU")
+        where = tr("on the GPU") if self._is_hot(layer, group) else tr("on the CPU")
+        if self._chosen:
+            each = -(-self._experts // rows)
+            return tr(
+                "Layer {layer}, experts {first} to {last} of {n}, most chosen first, {where}, {share}% of tokens",
+                layer=layer,
+                first=group * each + 1,
+                last=min(self._experts, (group + 1) * each),
+                n=self._experts,
+                where=where,
+                share=self._chosen[layer][group],
+            )
         words = tr(
             "Layer {layer}, neurons {first} to {last}% by how busy they are, {where}",
             layer=layer,
@@ -320,8 +358,8 @@ class NeuronMap(LiveCard):
         if self._cell is not None:
             self.say(self.cell_text(*self._cell))
             return
-        there = share(sum(self._on_gpu) / len(self._on_gpu))
-        words = tr(
-            "Map of neurons, {layers} layers, {there} of the neurons on the GPU", layers=len(self._on_gpu), there=there
-        )
+        there, layers = share(sum(self._on_gpu) / len(self._on_gpu)), len(self._on_gpu)
+        words = tr("Map of neurons, {layers} layers, {there} of the neurons on the GPU", layers=layers, there=there)
+        if self._experts:
+            words = tr("Map of experts, {layers} layers, {there} of the experts on the GPU", layers=layers, there=there)
         self.say(f"{words}. {self._rest}" if self._rest else words)

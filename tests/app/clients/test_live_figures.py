@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from live_scenes import CARD, GIB, ON_CARD, ON_CPU, a_live, a_minute, a_result, a_sample
+from live_scenes import CARD, GIB, ON_CARD, ON_CPU, a_live, a_live_of_experts, a_minute, a_result, a_sample
 from support.shown_text import numbers_in
 
 from app.clients.engine_status import EngineStatus, Phase
@@ -49,6 +49,30 @@ def test_the_rate_of_now_while_writing_and_the_last_answers_after_it() -> None:
     assert not speed.working
     figures.take_status(replace(ON_CARD, phase=Phase.READING))
     assert figures.speed(now).value == f"–{NARROW}tok/s", "nothing has been written of this answer"
+
+
+def test_experts_have_figures_of_their_own() -> None:
+    figures = LiveFigures()
+    now = a_minute(figures)
+    live = a_live_of_experts()
+    figures.take_live(live)
+    facts = figures.speed(now).facts
+    assert [fact.value for fact in facts[2:]] == ["8 of 128", "87%"]
+    assert numbers_in(facts[2].more) == ["8", "128"]
+    assert numbers_in(facts[3].more) == ["214"]
+    assert [stage.words for stage in figures.token_times().stages if stage.key.endswith("ffn")] == ["Experts"] * 2
+    assert figures.neurons_at_rest() == ""
+    partly = figures.neurons()
+    figures.take_live(replace(live, on_gpu=[1.0] * 48))
+    whole = figures.neurons()
+    figures.take_live(replace(live, on_gpu=[0.0] * 48, chosen=[], resident=[]))
+    assert len({partly, whole, figures.neurons()}) == 3
+    idle = replace(live, id="", token_s=None, chosen=[[0] * 64] * 48)
+    figures.take_live(idle)
+    figures.take_status(replace(figures.status, phase=Phase.READY))
+    assert figures.neurons_at_rest()
+    figures.take_live(replace(idle, on_gpu=[1.0] * 48))
+    assert not figures.neurons_at_rest(), "choices are not counted where all experts are on the GPU"
 
 
 def test_the_graph_of_the_rate_is_what_was_written_each_second() -> None:

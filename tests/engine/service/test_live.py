@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from fakes.gpu_machine import FakeGpuMachine
+from fakes.gpu_machine import FakeGpuMachine, same_scratch_for_every_budget
+from samples.experts_gguf import N_EXPERTS, N_USED, make_tiny_mixtral
+from samples.placement_cases import a_config
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig, SamplingConfig
@@ -17,7 +20,7 @@ from engine.executor.adaptation import Adaptation
 from engine.service import protocol
 from engine.service.host import EngineHost
 from engine.service.live import EVERY_S, FIRST_S, LiveFeed
-from engine.service.neuron_sample import GROUPS, SAMPLED, NeuronSample, is_counted, sample_of
+from engine.service.neuron_sample import GROUPS, SAMPLED, ExpertMap, NeuronSample, is_counted, sample_of
 from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
 
@@ -226,6 +229,45 @@ def test_with_a_gpu_its_share_and_the_waiting_are_told(machine: FakeGpuMachine, 
     assert [live.fired for live in theirs if live.fired], "the GPU's neurons are looked at too"
     assert [np.sum(live.fired) > 0 for live in theirs] == [np.sum(live.fired) > 0 for live in ours]
     model.close()
+
+
+def test_experts_on_a_gpu_are_told_with_their_hits(
+    machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same_scratch_for_every_budget(monkeypatch)
+    path = make_tiny_mixtral(tmp_path / "m.gguf")
+    model = machine.load(path, vram_budget_gib=machine.budget_for_experts(path, 5.5))
+    session = ChatSession(model)
+    lives = told(session, 16)
+    assert model.gpu is not None
+    slots = model.gpu.expert_slots
+    assert slots is not None
+    for live in lives:
+        assert (live.n_experts, live.n_experts_used) == (N_EXPERTS, N_USED)
+        assert sum(live.on_gpu) == pytest.approx(5 / N_EXPERTS)
+        assert np.mean(live.resident) == pytest.approx(100 * 5 / 8)
+        for chosen, resident, counted in zip(live.chosen, live.resident, slots.counted, strict=True):
+            assert sorted(chosen, reverse=True) == chosen
+            assert set(resident) <= {0, 100}
+            assert sum(chosen) == pytest.approx(100 * N_USED if counted else 0, abs=2)
+    hits = [live.expert_hits for live in lives]
+    assert all(share is not None and 0 <= share <= 1 for share in hits)
+    model.close()
+    alone = told(ChatSession(on_cpu(path)))
+    assert (alone[-1].n_experts, alone[-1].chosen, alone[-1].expert_hits) == (N_EXPERTS, [], None)
+
+
+def test_many_experts_are_grouped() -> None:
+    rng, config = np.random.default_rng(0), a_config(n_layers=3, d_ff=64, n_experts=130, n_experts_used=8)
+    heat = rng.exponential(size=(3, 130)).astype(np.float32)
+    slots = SimpleNamespace(heat_in_choices=heat, expert_in=[np.arange(65), np.arange(0), np.arange(130)])
+    found = ExpertMap(slots, config)  # type: ignore[arg-type]
+    assert found.on_gpu == [0.5, 0, 1]
+    sizes = np.array([3] * 43 + [1])
+    assert np.shape(found.chosen) == np.shape(found.resident) == (3, len(sizes))
+    np.testing.assert_allclose(np.array(found.chosen) @ sizes, 800, atol=70)
+    np.testing.assert_allclose(np.array(found.resident) @ sizes, [6500, 0, 13000], atol=70)
+    assert found.chosen[0][0] == round(100 * 8 * float(np.sort(heat[0])[-3:].mean() / heat[0].sum()))
 
 
 def test_a_gpu_that_is_given_up_in_mid_watch_leaves_the_cpu_s_figures(machine: FakeGpuMachine, tiny: Path) -> None:

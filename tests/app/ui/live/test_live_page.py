@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from live_scenes import GROUPS, LAYERS, ON_CARD, ON_CPU, a_live, a_minute, a_result
+from live_scenes import GROUPS, LAYERS, ON_CARD, ON_CPU, a_live, a_live_of_experts, a_minute, a_result
 from person import Arrive
 from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QColor, QImage
@@ -89,6 +89,27 @@ def test_it_says_all_that_it_shows(qtbot: QtBot) -> None:
     assert numbers_in(page.token.accessibleName())
     assert [card.accessibleName().split(",")[0] for card in page.graphs][1] == "NVIDIA GeForce RTX 4070"
     assert numbers_in(page.neurons.accessibleName()) == [str(LAYERS), "39%"]
+
+
+def test_experts_are_shown_where_a_model_has_them(qtbot: QtBot) -> None:
+    live = a_live_of_experts()
+    room = Room(qtbot, live=live)
+    room.show(live)
+    page = room.page
+    assert {"8", "128", "87%"} <= set(numbers_in(page.speed.accessibleName()))
+    assert numbers_in(page.neurons.accessibleName()) == ["48", "42%"]
+    picture = page.neurons._picture()
+    assert (picture.width(), picture.height()) == (48, 64)
+    hottest, coldest = page.neurons.cell_text(0, 0), page.neurons.cell_text(0, 63)
+    assert f"{live.chosen[0][0]}%" in numbers_in(hottest)
+    assert "on the GPU" in hottest
+    assert "on the CPU" in coldest
+    before = picture.pixelColor(0, 63)
+    resident = [[0, *row[1:]] for row in live.resident]
+    page.neurons.set_experts(live.chosen, resident, live.n_experts)
+    assert page.neurons._picture().pixelColor(0, 63) != before, "an expert has left the GPU"
+    page.neurons.set_experts([], [], 0)
+    assert page.neurons._picture().height() < 64
 
 
 def test_at_rest_the_page_says_what_it_will_show(qtbot: QtBot) -> None:
@@ -242,6 +263,7 @@ STATES: dict[str, Callable[[QtBot], Room]] = {
     "card": lambda qtbot: Room(qtbot, live=a_live()),
     "two": lambda qtbot: Room(qtbot, n_gpus=2, live=a_live(layers=80)),
     "cpu": lambda qtbot: Room(qtbot, ON_CPU, 0, a_live(card=False)),
+    "experts": lambda qtbot: Room(qtbot, replace(ON_CARD, model="Qwen3 30B-A3B"), live=a_live_of_experts()),
     "lost": lambda qtbot: Room(qtbot, replace(ON_CARD, phase=Phase.READY), lost_at=40),
     "empty": lambda qtbot: Room(qtbot, EngineStatus(phase=Phase.OFF), 0),
 }
