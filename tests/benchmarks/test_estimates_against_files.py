@@ -85,6 +85,32 @@ def test_a_shape_has_the_bytes_of_its_file(tmp_path: Path, shape: str, codec: st
         assert reckoned.gpu_bytes.head == real.gpu_bytes.head
 
 
+@pytest.mark.parametrize("room", [0.1, 0.45, 1.0])
+def test_experts_are_estimated_as_the_engine_plans_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: float
+) -> None:
+    """room: share of the experts that the GPU has room for."""
+    monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)
+    make_model(tmp_path / "m.gguf", Recipe("qwen3moe-tiny", "q4_0", "dense"))
+    opened, machine = open_model(tmp_path / "m.gguf"), load_profile("pc-low")
+    machine = replace(machine, cpu=replace(machine.cpu, bytes_per_s=1e8), sync_s=1e-6)  # so slow that a GPU pays
+    machine.save(tmp_path / "machine.json")
+    shape = shape_of(opened.config)
+    real, computed = ModelBytes.of(opened), bytes_of(shape, "q4_0", "gguf").model
+    np.testing.assert_array_equal(computed.gpu_bytes.neuron, real.gpu_bytes.neuron)
+    engine = EngineConfig(hardware_file=str(tmp_path / "machine.json"), context=512)
+    whole = solve_model(opened, engine).placement
+    assert whole.resident_experts(shape.n_experts) == (shape.n_experts,) * shape.n_layers
+    budget = (whole.vram_bytes - (1 - room) * whole.hot_bytes + (1 << 20)) / GIB
+    planned = solve_model(opened, replace(engine, vram_budget_gib=budget)).placement
+    found = solve_estimate(shape, "q4_0", "gguf", Sparsity(), known_machine(machine), budget, 512).estimate
+    assert found.hot_share == pytest.approx(room, abs=0.1)
+    assert found.hot_share == pytest.approx(sum(planned.hot_counts) / (planned.neurons * planned.n_layers), abs=0.02)
+    assert found.predicted_tok_s == pytest.approx(planned.predicted_tok_s, rel=0.05)
+    assert found.vram_bytes == pytest.approx(planned.vram_bytes, rel=0.02)
+    assert found.gpu_neuron_load == pytest.approx(planned.gpu_neuron_load, abs=0.02)
+
+
 RESULTS = Path(__file__).parent / "results"
 MEASURED = {
     "13b": (ModelShape("llama", "relu-glu", 40, 5120, 13824, 40, 40, 128, 32000, 2048), "f16"),
