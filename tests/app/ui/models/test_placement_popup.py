@@ -31,6 +31,7 @@ from app.ui.models.placement_popup import (
 )
 from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Label
+from engine.gpu import placement_text
 from engine.service import placement_words
 
 pytestmark = pytest.mark.gui
@@ -295,6 +296,7 @@ def test_the_line_is_in_the_users_language(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_is_translated_is_what_the_engine_says() -> None:
-    source = Path(placement_words.__file__).read_text(encoding="utf-8")
+    source = "".join(Path(str(one.__file__)).read_text(encoding="utf-8") for one in (placement_words, placement_text))
     for fact in PLACEMENT_FACTS:
-        assert all(part.strip() in source for part in re.split(r"\{\w+\}|of the (?:active )?|[:,] ", fact)), fact
+        parts = re.split(r"\{\w+\}|of the (?:active )?|[:,] | on the GPU", fact)
+        assert all(part.strip() in source for part in parts), fact
