@@ -118,6 +118,14 @@ def said() -> list[tuple[str, str]]:
             run = found["runs"][budget]
             theirs = run["decode_tok_s"] / run["against_llama_cpp"]["decode"]
             rows.append((page, f"**{run['decode_tok_s']:.1f}** | {theirs:.1f} |"))
+    ratios = {
+        budget: run["against_llama_cpp"]["decode"]
+        for name in ("qwen3-30b-a3b-q4_0", "gpt-oss-120b-mxfp4")
+        for budget, run in record(f"gpu-experts-{name}-2026-11-26")["runs"].items()
+    }
+    within = [ratio for budget, ratio in ratios.items() if budget not in ("cpu", "all")]
+    rows.append(("../README.md", f"{min(within):.1f} to {max(within):.1f} times llama.cpp, without a GPU "
+                                 f"{ratios['cpu']:.1f} times, with all of it on the GPU as fast"))  # fmt: skip
     dense_cpu = record("against-llama-cpp-1b-2026-11-21")["codecs"]["q4_0"]["hearth dense"]["decode"]["ratio"][1]
     rows.append(("../README.md", f"{dense_cpu:.1f} times llama.cpp on two CPU cores"))
     rows.append(("../README.md", f"with 24 GiB of GPU memory: {dense['rows'][0]['decode_tok_s']:.1f} tokens/s"))
