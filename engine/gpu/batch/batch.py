@@ -11,7 +11,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -27,23 +27,24 @@ from engine.gpu.batch.batch_runner import BatchRunner, OnCpu, OnGpu, Part
 from engine.gpu.batch.batch_steps import BatchSteps
 from engine.gpu.token.cpu_calls import computed_by_cpu
 from engine.gpu.weights.cache import GpuCache, KvRegion
-from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel
 from engine.model.counters import FfnCounters
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Angles, FfnExecutor, Transformer
 from engine.model.weights import ModelWeights
 from engine.session.batch import angles_of, check_batch, count, renew
-from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I64
 from native_kernels.cpu.ffn.union_ffn import Words, union_calls
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.runtime.call import Listed
 from native_kernels.cuda.batch_ops import GpuBatchOps
 from native_kernels.cuda.cuda_gpu import CudaGpu
-from native_kernels.cuda.expert_batch import MOST_PAIRS
 from native_kernels.cuda.gpu import Gpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
+
+if TYPE_CHECKING:
+    from engine.gpu.weights.expert_slots import ExpertSlots
+    from engine.sparsity.predictor import Predictor
 
 PATIENCE_S = 10.0  # for one exchange
 
@@ -342,7 +343,7 @@ def open_gpu_batch(
     try:
         if slots is not None:
             of_experts = DenseExecutor(config, weights, operators)
-            if not dense or of_experts.experts is None or batch * config.n_experts_used > MOST_PAIRS:
+            if not dense or of_experts.experts is None:
                 raise InvalidRequestError("These experts are computed for one sequence at a time.", "Use a batch of 1.")
             return GpuBatch(gpu, weights, model, graph, operators, region, None, of_experts, None, ops, batch, slots)
         union = UnionExecutor(config, weights, counters, operators, operators.pool, batch, predictor)

@@ -12,11 +12,12 @@ from contextlib import ExitStack
 import numpy as np
 
 from engine.config import ModelConfig
+from engine.errors import InvalidRequestError
 from engine.gpu.batch.batch_memory import BatchMemory
 from engine.gpu.weights.layers import GpuExpertFfn, GpuModel
 from native_kernels.backend import F32, I32, I64
 from native_kernels.cuda.batch_ops import GpuBatchOps
-from native_kernels.cuda.expert_batch import ExpertPairs
+from native_kernels.cuda.expert_batch import MOST_PAIRS, ExpertPairs
 from native_kernels.cuda.gpu import Gpu, GpuChoice, GpuExperts, GpuVector
 from native_kernels.cuda.prefill_ops import Rows
 
@@ -30,7 +31,9 @@ class BatchExperts:
     """
 
     def __init__(self, gpu: Gpu, config: ModelConfig, model: GpuModel, ops: GpuBatchOps, batch: int) -> None:
-        """Raises: CudaOutOfMemoryError, CudaError; nothing is kept then."""
+        """Raises: InvalidRequestError for too many; CudaOutOfMemoryError, CudaError; nothing is kept then."""
+        if batch * config.n_experts_used > MOST_PAIRS:
+            raise InvalidRequestError(f"{batch} sequences use too many experts at once.", "Decode fewer together.")
         self._gpu, self._config, self._ops, self._n = gpu, config, ops, batch
         b, k, d = batch, config.n_experts_used, config.d_model
         self._at: dict[str, int] = defaultdict(int)  # addresses by name; 0 until there are any
