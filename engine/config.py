@@ -123,10 +123,12 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...]
     activation_threshold: float = 0.0  # fatrelu: threshold of activity. clamped-silu: its limit
     norm: Literal["rms", "layer"] = "rms"
-    norms: Literal["pre", "post", "both"] = "pre"  # norms before, after, or before and after a block
+    # Norms of a block's input, of the stream behind it, of its input and output, of its output alone.
+    norms: Literal["pre", "post", "both", "output"] = "pre"
     final_norm: bool = True
     biases: tuple[str, ...] = ()  # which of q, k, v, o, gate, up, down, norm, router have one
     qk_norm: bool = False  # RMS norm over each head of q and k
+    qk_norm_whole: bool = False  # with qk_norm: over all heads together
     parallel: bool = False  # the FFN reads the layer's input, in parallel with attention
     shared_norm: bool = False  # parallel: one norm for both
     positions: Literal["rope", "learned"] = "rope"
@@ -141,13 +143,19 @@ class ModelConfig:
     attention_softcap: float | None = None
     attention_sinks: bool = False  # each head has an extra score besides those of the positions
     logit_softcap: float | None = None
+    logit_scale: float = 1.0  # factor on the logits, before the cap; load_weights applies it to the final norm
     embedding_scale: float = 1.0
     embedding_dim: int | None = None  # if not d_model: projected on the way in and out
     n_experts: int = 0  # experts per layer, each with d_ff neurons; 0: one FFN without a router
     n_experts_used: int = 0  # experts per token
-    shared_d_ff: int = 0  # neurons of the shared expert, which every token uses, weighted by a gate
+    shared_d_ff: int = 0  # neurons of the shared expert, which every token uses
+    shared_gated: bool = True  # a gate weighs the shared expert; otherwise its weight is 1
+    n_dense_layers: int = 0  # leading layers with one FFN of dense_d_ff neurons instead of experts
+    dense_d_ff: int = 0
     router: Literal["softmax", "sigmoid"] = "softmax"  # converts scores to weights, over all experts
+    selection_bias: bool = False  # a bias is added to the weights for the selection of experts alone
     normed_routing: bool = True  # the weights of the experts used sum to 1
+    routing_scale: float = 1.0  # factor on the weights of the experts used, without the shared one
     early_router: bool = False  # the router reads the layer's input before attention, not the experts' input
     unrotated: tuple[int, ...] = ()  # rope: layers without rotation
 
@@ -170,7 +178,8 @@ class ModelConfig:
                 raise ModelFormatError(f"Special token {token} lies outside the vocabulary of {self.vocab_size}.")
 
     def _check_features(self) -> None:
-        for name in ("rope_theta_local", "attention_scale", "attention_softcap", "logit_softcap", "embedding_scale"):
+        for name in ("rope_theta_local", "attention_scale", "attention_softcap", "logit_softcap", "logit_scale",
+                     "embedding_scale"):  # fmt: skip
             value = getattr(self, name)
             if value is not None and not 0 < value < 1e12:
                 raise ModelFormatError(f"The model's {name} is {value!r}; a positive number is needed.")
@@ -179,6 +188,8 @@ class ModelConfig:
             raise ModelFormatError(f"{self.activation} with the threshold {self.activation_threshold!r} is senseless.")
         if self.embedding_dim is not None and not 1 <= self.embedding_dim <= 1 << 17:
             raise ModelFormatError(f"The model's embedding_dim is {self.embedding_dim!r}.")
+        if self.logit_scale != 1.0 and not self.final_norm:
+            raise ModelFormatError("A model without a final norm has scaled logits.")
         if unknown := sorted(set(self.biases) - _BIASES):
             raise ModelFormatError(f"The model is said to have a bias of {unknown[0][:60]!r}.")
         if self.windows and (len(self.windows) != self.n_layers or min(self.windows) < 0):
@@ -202,10 +213,16 @@ class ModelConfig:
             raise ModelFormatError(
                 f"A shared expert of {shared!r} neurons beside {self.n_experts} others is senseless."
             )
+        first, dense = self.n_dense_layers, self.dense_d_ff
+        sound = _is_number(first, whole=True) and _is_number(dense, whole=True) and 0 <= first <= self.n_layers
+        if not sound or not bool(first) <= dense <= bool(first) * self.n_neurons or (first and not used):
+            raise ModelFormatError(f"{first!r} layers of {dense!r} neurons before those with experts are senseless.")
+        if not 0 < self.routing_scale < 1e6:
+            raise ModelFormatError(f"The model's routing_scale is {self.routing_scale!r}; a positive number is needed.")
         if used and (self.parallel or self.norms == "post"):
             raise ModelFormatError("A model with experts has parallel blocks or norms behind them.")
         of_experts = self.activation == "clamped-silu-glu" or "router" in self.biases
-        if (of_experts and not used) or (shared and {"gate", "up", "down"} & set(self.biases)):
+        if (of_experts and not used) or ((shared or first) and {"gate", "up", "down"} & set(self.biases)):
             raise ModelFormatError(f"{self.activation} and biases of {self.biases} do not fit the model's experts.")
 
     def _check_rope_scaling(self) -> None:
@@ -271,8 +288,8 @@ class ModelConfig:
 
     @property
     def n_blocks_used(self) -> int:
-        """FFNs per layer that a token uses."""
-        return max(1, self.n_experts_used) + (self.shared_d_ff > 0)
+        """FFNs of the first layer that a token uses."""
+        return 1 if self.n_dense_layers else max(1, self.n_experts_used) + (self.shared_d_ff > 0)
 
     @property
     def routed_share(self) -> float:

@@ -182,8 +182,10 @@ class DecodeCalls:
         q, k = self._qkv[: spec.n_heads], self._qkv[spec.n_heads : spec.n_heads + spec.n_kv_heads]
         if spec.qk_norm:
             norms = [RowNorm(config.norm, config.norm_eps, weight) for weight in (w.q_norm, w.k_norm)]
-            self._calls += norm_calls(q, q, norms[0], stage="attention", barrier=False)
-            self._calls += norm_calls(k, k, norms[1], stage="attention")
+            whole = spec.qk_norm == "whole"
+            rows = [one.reshape(1, -1) if whole else one for one in (q, k)]
+            self._calls += norm_calls(rows[0], rows[0], norms[0], stage="attention", barrier=False)
+            self._calls += norm_calls(rows[1], rows[1], norms[1], stage="attention")
         angles = self._angles[spec.angles][:, : spec.rotated // 2]
         row = self._rows[layer]
         assert row is not None, "the layer's keys and values are in the cache"

@@ -32,16 +32,18 @@ def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode) -> list[str]
         return ["Predictors of the neurons of experts are not known."]
     if mode == "exact" and config.shared_d_ff:
         return ["Neurons of a shared expert are not skipped."]
+    if mode == "exact" and config.n_dense_layers:
+        return ["Neurons of layers without experts are not skipped."]
     if mode == "exact" and {"gate", "up", "down"} & set(config.biases):
         return ["Neurons of experts with biases are not skipped."]
     reasons = []
     for layer in weights.layers:
-        blocks = layer.experts[: config.n_experts]
-        for part in _parts(blocks[0]):
+        blocks = layer.routed
+        for part in _parts(blocks[0]) if blocks else ():
             reasons += experts.why_not(
                 [_matrix(block, part) for block in blocks], summed=part == "down_t", listed=mode == "exact"
             )
-        others = [one for block in layer.experts[config.n_experts :] for one in vars(block).values()]
+        others = () if layer.shared is None else vars(layer.shared).values()
         matrices = [one for one in (layer.router, *others) if isinstance(one, PackedMatrix)]
         reasons += [why for one in matrices for why in cannot_multiply(one)]
     return list(dict.fromkeys(reasons))
@@ -68,17 +70,20 @@ class ExpertCalls:
         self._hidden = ExpertVectors(n_used, width)
         self._rows = ExpertRows(n_used, width) if self._skips else ExpertRows.of_all(self._hidden)
         self._said: F32 = aligned_empty((n_used * self._segments(weights), config.d_model))
-        self._shared: F32 | None = None
-        if config.shared_d_ff:
-            self._shared = aligned_empty(config.d_model)
-            self._shared_gate: F32 = aligned_empty(config.shared_d_ff)
-            self._shared_up: F32 = aligned_empty(config.shared_d_ff)
-            self._shared_hidden = Vector(aligned_empty(config.shared_d_ff))
+        for chosen in self.chosen:
+            chosen.weights[n_used] = 1.0  # of a shared expert without a gate
+        self._shared: F32 = aligned_empty(config.d_model)
+        widest = max(config.shared_d_ff, config.dense_d_ff)
+        self._shared_gate: F32 = aligned_empty(widest)
+        self._shared_up: F32 = aligned_empty(widest)
+        hidden: F32 = aligned_empty(widest)
+        self._shared_hidden = {n: Vector(hidden[:n]) for n in (config.shared_d_ff, config.dense_d_ff)}
 
     def select(self, layer: int, x: Vector) -> list[Call]:
         """The router's choice, from x [D]."""
         w, config = self._layers[layer], self._config
-        assert w.router is not None, "a layer with experts has a router"
+        if w.router is None:
+            return []
         alone = w.shared_gate is None
         calls = self._products.calls(w.router, x, self._scores, "ffn", bias=w.router_bias, barrier=alone)
         score = None
@@ -87,16 +92,20 @@ class ExpertCalls:
             row = PackedMatrix(1, len(w.shared_gate), "f32", w.shared_gate[None])
             calls += self._products.calls(row, x, score, "ffn")
         return calls + experts.choose_calls(
-            self._scores, self.chosen[layer], config.router, config.normed_routing, score
+            self._scores, self.chosen[layer], config.router, config.normed_routing, score, w.selection_bias,
+            config.routing_scale,
         )  # fmt: skip
 
     def of_layer(self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
         """out [D] = what the chosen experts and the shared one add to the stream; x [D] normed."""
-        others, chosen = self._layers[layer].experts[self._config.n_experts :], self.chosen[layer]
-        calls = self._of_chosen(layer, x, counts)
-        if others:
-            calls += self._of_shared(layer, others[0], x, counts)
-        return calls + experts.combine_calls(self._said, chosen, self._shared if others else None, out)
+        w, chosen = self._layers[layer], self.chosen[layer]
+        if w.router is None:
+            return self._of_all(w.ffns[0], x, out, self._tally(layer, 0), counts)
+        calls, shared = self._of_chosen(layer, x, counts), None
+        if w.shared is not None:
+            shared = self._shared
+            calls += self._of_all(w.shared, x, shared, self._tally(layer, self._config.n_experts), counts)
+        return calls + experts.combine_calls(self._said, chosen, shared, out)
 
     def of_missing(
         self, layer: int, x: Vector, published: I32, residency: Residency, out: F32, counts: I64
@@ -105,7 +114,7 @@ class ExpertCalls:
 
         published i32 [2 K + 1]: the ids and the bits of the weights that it chose.
         """
-        own, chosen = self._layers[layer].experts[: self._config.n_experts], self.chosen[layer]
+        own, chosen = self._layers[layer].routed, self.chosen[layer]
         rounding: list[Call] = []
         for part in ("gate", "up"):
             if (matrix := getattr(own[0], part)) is not None:
@@ -116,7 +125,7 @@ class ExpertCalls:
 
     def _of_chosen(self, layer: int, x: Vector, counts: I64) -> list[Call]:
         """What each chosen expert says, in `said`."""
-        own, chosen = self._layers[layer].experts[: self._config.n_experts], self.chosen[layer]
+        own, chosen = self._layers[layer].routed, self.chosen[layer]
         calls = self._fired(own, chosen, x, counts) if self._skips else self._all(own, chosen, x, counts)
         calls += experts.tally_calls(self._hidden, chosen, self._tally(layer, 0))
         said = self._said
@@ -167,7 +176,7 @@ class ExpertCalls:
 
     def _segments(self, weights: ModelWeights) -> int:
         """How many partial sums sum_calls leaves for each chosen expert; 1 where down is multiplied."""
-        down = weights.layers[0].experts[0].down_t
+        down = weights.layers[-1].routed[0].down_t
         return 1 if down is None else experts.segments_of(down, self._config.n_experts_used)
 
     def totals(self, counts: I64) -> I64:
@@ -176,28 +185,26 @@ class ExpertCalls:
         found = np.zeros((len(self._layers), 4), np.int64)
         found[:, 1:3] = counts[:, :, :2].sum(axis=1)
         found[:, 0] = found[:, 1] if self._skips else config.n_experts_used * config.d_ff + config.shared_d_ff
+        found[: config.n_dense_layers, 0] = config.dense_d_ff
         return found
 
     def _tally(self, layer: int, expert: int) -> Tally:
         return Tally(self.tallies, layer * self._config.n_neurons + expert * self._config.d_ff)
 
-    def _of_shared(self, layer: int, w: FfnWeights, x: Vector, counts: I64) -> list[Call]:
-        """What the shared expert says, without its weight."""
-        assert self._shared is not None, "its buffers are there"
-        first = w.up if w.gate is None else w.gate
-        calls = self._products.calls(first, x, self._shared_gate, "ffn", barrier=w.gate is None)
-        up = None
+    def _of_all(self, w: FfnWeights, x: Vector, out: F32, tally: Tally, counts: I64) -> list[Call]:
+        """Set out [D] to the shared expert's output without its weight, or to that of a layer without experts."""
+        n = w.up.n_rows
+        gate, up, hidden = self._shared_gate[:n], self._shared_up[:n], self._shared_hidden[n]
+        calls = self._products.calls(w.up if w.gate is None else w.gate, x, gate, "ffn", barrier=w.gate is None)
         if w.gate is not None:
-            up = self._shared_up
             calls += self._products.calls(w.up, x, up, "ffn")
-        hidden = self._shared_hidden
-        calls += self._activated(self._shared_gate, up, hidden.values, counts)
+        calls += self._activated(gate, None if w.gate is None else up, hidden.values, counts)
         hidden.renew()
-        calls += tally_calls(hidden.values, self._tally(layer, self._config.n_experts))
+        calls += tally_calls(hidden.values, tally)
         if w.down_t is not None:
-            return calls + self._products.transposed_calls(w.down_t, hidden.values, self._shared, "ffn")
+            return calls + self._products.transposed_calls(w.down_t, hidden.values, out, "ffn")
         assert w.down is not None, "a block has down_t or down"
-        return calls + self._products.calls(w.down, hidden, self._shared, "ffn")
+        return calls + self._products.calls(w.down, hidden, out, "ffn")
 
     def _activated(self, x: F32, up: F32 | None, out: F32, counts: I64 | None) -> list[Call]:
         config = self._config

@@ -53,8 +53,8 @@ class ExpertExecutor:
         batch = operators.expert_batch(
             config.kernel_activation, config.activation_threshold, config.activation == "drelu-glu"
         )
-        blocks = [layer.experts[: config.n_experts] for layer in weights.layers]
-        if batch is None or not all(batch.takes(layer, *_parts(of)) for layer, of in enumerate(blocks)):
+        blocks = [layer.routed for layer in weights.layers]
+        if batch is None or not all(batch.takes(layer, *_parts(of)) for layer, of in enumerate(blocks) if of):
             return None
         return cls(config, weights, batch, counters)
 

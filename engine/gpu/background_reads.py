@@ -33,6 +33,6 @@ def pin_weights(
     """Let the GPU read cold neurons and streamed matrices in place in prompts, if the RAM has room for that."""
     layers = zip(base.weights.layers, loaded.model.layers, strict=True)
     cold = [w for w, layer in layers if layer is not None and (layer.has_cold or layer.reached is not None)]
-    blocks = [one for w in cold for one in (w.experts[: base.opened.config.n_experts] or w.ffns)]
+    blocks = [one for w in cold for one in (w.routed or w.ffns)]
     spans = pinnable_spans([*(one for w in blocks for one in w.matrices), *streamed])
     pinned.begin(spans, base.weights, reading, ram_check(base.opened.files.path, bytes_of(spans, reading.spans)))

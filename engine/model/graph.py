@@ -53,7 +53,7 @@ class AttentionSpec:
     rotated: int  # rotated values per head; 0: none
     rope_order: RopeOrder
     angles: int  # index into Graph.angles
-    qk_norm: bool  # RMS norm over each head of q and k, before the rotation
+    qk_norm: Literal["heads", "whole"] | None  # RMS norm of q and k before the rotation: of each head, of all
 
     @property
     def q_width(self) -> int:
@@ -185,7 +185,7 @@ def _attention(config: ModelConfig, i: int) -> AttentionSpec:
         rotated=config.rotated if rotates else 0,
         rope_order=config.rope_order,
         angles=1 if window is not None and rotates and config.rope_theta_local is not None else 0,
-        qk_norm=config.qk_norm,
+        qk_norm=("whole" if config.qk_norm_whole else "heads") if config.qk_norm else None,
     )
 
 
@@ -199,6 +199,8 @@ def _layer(config: ModelConfig, i: int) -> tuple[Step, ...]:
             Ffn("stream"),
             Norm("ffn_norm", "stream"),
         )
+    if config.norms == "output":  # each block reads the stream and adds a norm of its result: OLMo 2
+        return Attend(spec, "stream", "post_attention_norm"), Select("stream"), Ffn("stream", "post_ffn_norm")
     norm = Norm("attention_norm", "attention_in")
     if config.parallel:  # both blocks read the layer's input, after one norm or one each: Falcon
         if config.shared_norm:

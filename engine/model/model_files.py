@@ -30,6 +30,7 @@ from engine.model.families import (
     check_architecture,
     config_from_gguf,
     config_from_hf,
+    is_draft,
     is_surplus,
     planned_tensors,
     sampling_from_gguf,
@@ -227,6 +228,8 @@ def check_tensors(config: ModelConfig, source: TensorSource, kind: Kind) -> None
                 f"Tensor {found.name} is stored as {found.codec.upper()}; Hearth reads {', '.join(CODECS).upper()}.",
                 "Choose a Q8_0 or F16 file of the same model.",
             )
+    if drafts := sum(is_draft(config, name) for name in source.tensors):
+        log.info("The %d tensors of the model's layers that draft tokens (MTP) are left out.", drafts)
     planned = {tensor.foreign_name for tensor in plan}
     for name in source.tensors:
         if name not in planned and not is_surplus(config, name) and not is_predictor_tensor(name):

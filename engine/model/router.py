@@ -25,26 +25,31 @@ def route(
     operators: Operators,
     bias: F32 | None = None,
     shared_gate: F32 | None = None,
+    selection_bias: F32 | None = None,
 ) -> Routing:
     """Route x [T, D] with the router [E, D]: the K highest scores, lower index first on ties.
 
-    bias [E]: added to the scores. shared_gate [D]: weight of the shared expert, number E, which every position uses.
+    bias [E]: added to the scores. selection_bias [E]: added to the weights for the selection alone. shared_gate [D]:
+    weight of the shared expert, number E, which every position uses; without one its weight is 1.
     """
     scores = operators.matmul(x, router)  # [T, E]
     if bias is not None:
         scores = scores + bias
-    experts = np.argsort(-scores, axis=1, kind="stable")[:, : config.n_experts_used]
     if config.router == "softmax":
         shares = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
         shares /= shares.sum(axis=1, keepdims=True)
     else:
         shares = _logistic(scores)
+    wanted = scores if selection_bias is None else shares + selection_bias
+    experts = np.argsort(-wanted, axis=1, kind="stable")[:, : config.n_experts_used]
     weights = np.take_along_axis(shares, experts, axis=1)
     if config.normed_routing:
         weights = weights / weights.sum(axis=1, keepdims=True)
-    if shared_gate is not None:
+    weights = weights * np.float32(config.routing_scale)
+    if config.shared_d_ff:
         experts = np.pad(experts, ((0, 0), (0, 1)), constant_values=config.n_experts)
-        weights = np.concatenate([weights, _logistic(x @ shared_gate)[:, None]], axis=1)
+        shared = np.ones(len(x), np.float32) if shared_gate is None else _logistic(x @ shared_gate)
+        weights = np.concatenate([weights, shared[:, None]], axis=1)
     return Routing(experts, weights)
 
 

@@ -251,15 +251,20 @@ class EagerLayer:
         model, w = self._model, self._model.weights.layers[layer]
         if w.router is not None:
             x = self._values[step.reads]
-            self._routing = route(model.config, w.router, x, model.operators, w.router_bias, w.shared_gate)
+            self._routing = route(
+                model.config, w.router, x, model.operators, w.router_bias, w.shared_gate, w.selection_bias
+            )
 
     def attend(self, layer: int, step: Attend) -> None:
         model, ops, spec = self._model, self._model.operators, step.spec
         w, x = model.weights.layers[layer], self._values[step.reads]
-        q = model.linear(x, w.q, w.q_bias).reshape(len(x), spec.n_heads, spec.head_dim)
-        k = model.linear(x, w.k, w.k_bias).reshape(len(x), spec.n_kv_heads, spec.head_dim)
+        q, k = model.linear(x, w.q, w.q_bias), model.linear(x, w.k, w.k_bias)
+        if spec.qk_norm == "whole":
+            q, k = model.norm(q, w.q_norm), model.norm(k, w.k_norm)
+        q = q.reshape(len(x), spec.n_heads, spec.head_dim)
+        k = k.reshape(len(x), spec.n_kv_heads, spec.head_dim)
         v = model.linear(x, w.v, w.v_bias).reshape(len(x), spec.n_kv_heads, spec.head_dim)
-        if spec.qk_norm:
+        if spec.qk_norm == "heads":
             q, k = model.norm(q, w.q_norm), model.norm(k, w.k_norm)
         if spec.rotated:
             cos, sin = self._angles[spec.angles]

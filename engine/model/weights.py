@@ -67,7 +67,7 @@ class LayerWeights:
     With experts, use `ffns`, which covers both cases.
     """
 
-    attention_norm: F32  # [D]
+    attention_norm: F32 | None  # [D]
     q: PackedMatrix  # [H_q, D]
     k: PackedMatrix  # [H_kv, D]
     v: PackedMatrix  # [H_kv, D]
@@ -79,14 +79,15 @@ class LayerWeights:
     down: PackedMatrix | None = None  # [D, F]: instead of down_t
     router: PackedMatrix | None = None  # [E, D]
     router_bias: F32 | None = None  # [E]
+    selection_bias: F32 | None = None  # [E]
     shared_gate: F32 | None = None  # [D]
-    experts: tuple[FfnWeights, ...] = ()  # [E], then the shared expert
+    experts: tuple[FfnWeights, ...] = ()  # [E], then the shared expert; without a router the layer's only FFN
     attention_norm_bias: F32 | None = None  # [D]
     ffn_norm_bias: F32 | None = None  # [D]
     post_attention_norm: F32 | None = None  # [D]
     post_ffn_norm: F32 | None = None  # [D]
-    q_norm: F32 | None = None  # [head_dim]
-    k_norm: F32 | None = None  # [head_dim]
+    q_norm: F32 | None = None  # [head_dim], or [H_q] over all heads
+    k_norm: F32 | None = None  # [head_dim] or [H_kv]
     sinks: F32 | None = None  # [H]: an extra attention score per head
     q_bias: F32 | None = None  # [H_q]
     k_bias: F32 | None = None  # [H_kv]
@@ -104,6 +105,16 @@ class LayerWeights:
         assert self.up is not None, "a layer has experts or up"
         own = {field.name: getattr(self, field.name) for field in fields(FfnWeights) if field.name != "up"}
         return (FfnWeights(up=self.up, **own),)
+
+    @property
+    def routed(self) -> tuple[FfnWeights, ...]:
+        """The experts that the router selects from; empty without a router."""
+        return self.experts[: 0 if self.router is None else self.router.n_rows]
+
+    @property
+    def shared(self) -> FfnWeights | None:
+        """The expert that every token uses, which is the only FFN of a layer without a router; None without experts."""
+        return next(iter(self.experts[len(self.routed) :]), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,7 +321,7 @@ def _assemble(config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, 
     """Return the weight fields of ModelWeights."""
     tensors: dict[str, Any] = {**vectors, **matrices}
     per_layer: list[dict[str, Any]] = [{} for _ in range(config.n_layers)]
-    n_ffns = config.n_experts + (config.shared_d_ff > 0)
+    n_ffns = config.n_experts + (config.n_experts > 0)
     experts: list[list[dict[str, Any]]] = [[{} for _ in range(n_ffns)] for _ in per_layer]
     for name, values in tensors.items():
         layer, dot, field = name.partition(".")
@@ -320,15 +331,19 @@ def _assemble(config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, 
         elif dot:
             per_layer[int(layer)][field] = values
     for layer_fields, of_layer in zip(per_layer, experts, strict=True):
-        layer_fields["experts"] = tuple(FfnWeights(**parts) for parts in of_layer)
+        layer_fields["experts"] = tuple(FfnWeights(**parts) for parts in of_layer if parts)
     return {
         "embedding": matrices["embedding"],
-        "layers": [LayerWeights(**fields) for fields in per_layer],
-        "final_norm": vectors.get("final_norm"),
+        "layers": [LayerWeights(**{"attention_norm": None, **fields}) for fields in per_layer],
+        "final_norm": _scaled(vectors.get("final_norm"), config.logit_scale),
         "head": matrices.get("head", matrices["embedding"]),
-        "final_norm_bias": vectors.get("final_norm_bias"),
+        "final_norm_bias": _scaled(vectors.get("final_norm_bias"), config.logit_scale),
         "positions": matrices.get("positions"),
         "project_in": matrices.get("project_in"),
         "project_out": matrices.get("project_out"),
         **{name: vectors.get(name) for name in ("rope_factors", "rope_factors_long", "rope_factors_short")},
     }
+
+
+def _scaled(vector: F32 | None, scale: float) -> F32 | None:
+    return vector if vector is None or scale == 1.0 else vector * np.float32(scale)

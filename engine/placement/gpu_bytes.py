@@ -5,6 +5,7 @@ Computed from shapes and codecs. engine/gpu/weights/loading.py must use the same
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -85,7 +86,9 @@ class GpuBytes:
                 neuron[index] += sum(plane_row_bytes(codec, tiled.n_cols))
         if config.n_experts:
             neuron = -(-of_experts // config.n_placed_neurons)
-            possible &= config.d_ff % WIDTH_MULTIPLE == 0
+            dense = np.arange(config.n_layers) < config.n_dense_layers
+            widths = np.where(dense, config.dense_d_ff, math.gcd(config.d_ff, config.shared_d_ff))
+            possible &= widths % WIDTH_MULTIPLE == 0
         else:
             neuron += 0 if down_is_row_wise else _SLOT_BYTES
         # All buffers are aligned to 256 bytes: at most four planes of three matrices, biases, slots and counts.

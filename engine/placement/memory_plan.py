@@ -231,7 +231,8 @@ def _decode_bytes(config: ModelConfig) -> int:
     """
     heads = (2 * config.n_heads + 2 * config.n_kv_heads) * config.head_dim
     parts = 128 if config.n_experts else 64
-    hidden = 8 * config.d_ff * config.n_blocks_used + 8 * config.shared_d_ff
+    n_blocks = max(1, config.n_experts_used) + (config.shared_d_ff > 0)
+    hidden = 8 * config.d_ff * n_blocks + 8 * config.shared_d_ff + 8 * config.dense_d_ff
     return 4 * config.vocab_size + 4 * (parts * config.d_model + hidden + 2 * heads) + (1 << 16)
 
 

@@ -275,7 +275,7 @@ class _Walk:
 
     def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
         """Show the batch and compute the block."""
-        if routing is not None:
+        if self._parts.config.n_experts:
             return self._through_experts(layer, x, residual, routing)
         batch = LayerBatch(self._parts, layer, self._rows, residual, x)
         self._visit(batch)
@@ -283,7 +283,7 @@ class _Walk:
             return batch.through_down()
         return self._executor.ffn(layer, x, residual)
 
-    def _through_experts(self, layer: int, x: F32, residual: F32, routing: Routing) -> F32:
+    def _through_experts(self, layer: int, x: F32, residual: F32, routing: Routing | None) -> F32:
         assert self._executor is not None, "models with experts are given one"
         seen = self._executor.counters.per_neuron
         before = None if seen is None else seen[layer].copy()

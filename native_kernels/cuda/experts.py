@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from ctypes import Structure, c_int, c_uint64
+from ctypes import Structure, c_float, c_int, c_uint64
 from typing import Any, Literal
 
 from native_kernels.codecs import ROW_CODECS
@@ -32,9 +32,9 @@ class _Vector(Structure):
 
 class _Choice(Structure):
     _fields_ = [
-        ("scores", c_uint64), ("shared_score", c_uint64), ("slot_of", c_uint64), ("ids", c_uint64),
+        ("scores", c_uint64), ("shared_score", c_uint64), ("bias", c_uint64), ("slot_of", c_uint64), ("ids", c_uint64),
         ("weights", c_uint64), ("slots", c_uint64), ("n_experts", c_int), ("n_used", c_int), ("sigmoid", c_int),
-        ("adds_up", c_int),
+        ("adds_up", c_int), ("factor", c_float),
     ]  # fmt: skip
 
 
@@ -62,8 +62,8 @@ def choice_job(
 ) -> Structure:  # fmt: skip
     """Return the argument of the kernel `choose`, as Gpu.choose has it."""
     return _Choice(
-        scores, shared_score, slot_of, choice.ids, choice.weights, choice.slots, n_experts, choice.n_used,
-        int(router == "sigmoid"), int(adds_up),
+        scores, shared_score, choice.bias, slot_of, choice.ids, choice.weights, choice.slots, n_experts, choice.n_used,
+        int(router == "sigmoid"), int(adds_up), choice.factor,
     )  # fmt: skip
 
 

@@ -143,17 +143,22 @@ class GpuExperts:
 class GpuChoice:
     """Addresses of the experts chosen for a token: ids i32 [K], weights f32 [K + 1], the last the shared expert's.
 
-    slots i32 [K]: where each is; negative: not resident.
+    slots i32 [K]: where each is; negative: not resident. bias f32 [E]: added to the weights for the choice alone; 0:
+    the scores choose. factor: on the weights.
     """
 
     n_used: int
     ids: int
     weights: int
     slots: int
+    bias: int = 0
+    factor: float = 1.0
 
-    def of_shared(self, slot: int) -> GpuChoice:
-        """Return the choice of the shared expert alone. slot: address of an i32, its slot."""
-        return GpuChoice(1, 0, self.weights + 4 * self.n_used, slot)
+    def of_shared(self, slot: int, weight: int = 0) -> GpuChoice:
+        """Return the choice of the shared expert alone. slot: address of an i32, its slot. weight: address of an f32
+        instead of the chosen weight.
+        """
+        return GpuChoice(1, 0, weight or self.weights + 4 * self.n_used, slot)
 
 
 class Memory(Protocol):
@@ -311,7 +316,7 @@ class Gpu(Protocol):
         """Write the choice for the router's scores f32 [E], as engine/model/router.py does.
 
         Of equal scores the lower number comes first, and NaN last. slot_of i32 [E]: the slot of each expert. adds_up:
-        the weights sum to 1. shared_score f32 [1]: its logistic function weighs the shared expert; 0: weight 0.
+        the weights sum to 1. shared_score f32 [1]: its logistic function weighs the shared expert; 0: weight 1.
         """
 
     def expert_products(

@@ -151,17 +151,18 @@ class FakeOperators(ABC):
     ) -> None:  # fmt: skip
         def step() -> None:
             values = self.array(scores, n_experts)
-            ids = np.argsort(-values, kind="stable")[: choice.n_used]
             shares = _logistic(values)
             if router == "softmax":
                 shares = np.exp(values - values.max(initial=-np.inf))
                 shares = shares / shares.sum()
+            wanted = shares + self.array(choice.bias, n_experts) if choice.bias else values
+            ids = np.argsort(-wanted, kind="stable")[: choice.n_used]
             weights = shares[ids]
             self.array(choice.ids, choice.n_used, np.int32)[:] = ids
             self.array(choice.slots, choice.n_used, np.int32)[:] = self.array(slot_of, n_experts, np.int32)[ids]
             to = self.array(choice.weights, choice.n_used + 1)
-            to[:-1] = weights / weights.sum() if adds_up else weights
-            to[-1] = _logistic(self.array(shared_score, 1))[0] if shared_score else 0
+            to[:-1] = np.float32(choice.factor) * (weights / weights.sum() if adds_up else weights)
+            to[-1] = _logistic(self.array(shared_score, 1))[0] if shared_score else 1
 
         self.do("choose", step)
 

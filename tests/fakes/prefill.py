@@ -236,14 +236,17 @@ class NumpyPrefillOps(GpuPrefillOps):
         self, scores: int, n_tokens: int, n_experts: int, choice: Any, router: str, adds_up: bool, shared_scores: int
     ) -> None:
         found, n_used = at(scores, np.float32, n_tokens, n_experts), choice.n_used
-        ids = np.argsort(-found, axis=1, kind="stable")[:, :n_used]
         shares = np.exp(found - found.max(axis=1, keepdims=True))
         shares = shares / shares.sum(axis=1, keepdims=True) if router == "softmax" else _logistic(found)
+        wanted = shares + at(choice.bias, np.float32, n_experts) if choice.bias else found
+        ids = np.argsort(-wanted, axis=1, kind="stable")[:, :n_used]
         weights = np.take_along_axis(shares, ids, axis=1)
         at(choice.ids, np.int32, n_tokens, n_used)[:] = ids
         to = at(choice.weights, np.float32, n_tokens, n_used + 1)
-        to[:, :n_used] = weights / weights.sum(axis=1, keepdims=True) if adds_up else weights
-        to[:, n_used] = _logistic(at(shared_scores, np.float32, n_tokens)) if shared_scores else 0
+        to[:, :n_used] = np.float32(choice.factor) * (
+            weights / weights.sum(axis=1, keepdims=True) if adds_up else weights
+        )
+        to[:, n_used] = _logistic(at(shared_scores, np.float32, n_tokens)) if shared_scores else 1
 
     def group(
         self, ids: int, n_tokens: int, n_used: int, rank_of: int, n_experts: int, to: Groups, places: int

@@ -28,6 +28,10 @@ EXPERT_FAMILIES: dict[str, ModelConfig] = {
     "relu": replace(WITH_EXPERTS, activation="relu-glu", normed_routing=False),
     "shared": replace(WITH_EXPERTS, shared_d_ff=160, normed_routing=False),
     "early": replace(WITH_EXPERTS, early_router=True, router="sigmoid"),
+    "glm": replace(
+        WITH_EXPERTS, router="sigmoid", selection_bias=True, routing_scale=2.5, shared_d_ff=160, shared_gated=False,
+        n_dense_layers=1, dense_d_ff=224,
+    ),
     "gpt-oss": replace(
         WITH_EXPERTS, activation="clamped-silu-glu", activation_threshold=1.5, attention_sinks=True,
         biases=("q", "k", "v", "o", "gate", "up", "down", "router"),
@@ -53,6 +57,7 @@ FAMILIES: dict[str, ModelConfig] = {
         attention_softcap=20.0, embedding_scale=8.0, attention_scale=0.2, unrotated=(1,),
     ),
     "sinks": replace(BASE, attention_sinks=True),
+    "olmo": replace(BASE, norms="output", qk_norm=True, qk_norm_whole=True),
 }  # fmt: skip
 
 
@@ -77,40 +82,45 @@ def random_weights(config: ModelConfig, codec: str = "f32", row_wise: bool = Fal
             **{bias: vector(d if name == "down" else f) for name, bias in biases.items()},
         )  # fmt: skip
 
-    def with_experts(found: dict[str, Any]) -> LayerWeights:
+    def with_experts(found: dict[str, Any], dense: bool) -> LayerWeights:
         kept = {name: one for name, one in found.items() if name not in ("gate", "up", "down", "down_t")}
+        if dense:
+            return LayerWeights(**kept, experts=(expert(config.dense_d_ff),))
         experts = [expert(f) for _ in range(config.n_experts)]
         shared = [expert(config.shared_d_ff)] if config.shared_d_ff else []
         return LayerWeights(
             **kept, router=matrix(config.n_experts, d, "f32", 2.0), experts=tuple(experts + shared),
             router_bias=vector(config.n_experts) if "router" in config.biases else None,
-            shared_gate=vector(d) if shared else None,
+            shared_gate=vector(d) if shared and config.shared_gated else None,
+            selection_bias=vector(config.n_experts) if config.selection_bias else None,
             sinks=vector(config.n_heads) if config.attention_sinks else None,
         )  # fmt: skip
 
-    def layer() -> LayerWeights:
-        found: dict[str, Any] = {"attention_norm": vector(d, 1), "q": matrix(heads, d), "k": matrix(kv, d),
+    def layer(i: int) -> LayerWeights:
+        before = None if config.norms == "output" else vector(d, 1)
+        found: dict[str, Any] = {"attention_norm": before, "q": matrix(heads, d), "k": matrix(kv, d),
                                  "v": matrix(kv, d), "o": matrix(d, heads), "up": matrix(f, d)}  # fmt: skip
-        if not config.shared_norm:
+        if not config.shared_norm and config.norms != "output":
             found["ffn_norm"] = vector(d, 1)
         if config.gated:
             found["gate"] = matrix(f, d)
         found |= {"down": matrix(d, f)} if row_wise else {"down_t": matrix(f, d)}
         if config.n_experts:
-            return with_experts(found)
+            return with_experts(found, dense=i < config.n_dense_layers)
         if "norm" in config.biases:
             found |= {name + "_bias": vector(d) for name in ("attention_norm", "ffn_norm") if name in found}
-        if config.norms == "both":
+        if config.norms in ("both", "output"):
             found |= {"post_attention_norm": vector(d, 1), "post_ffn_norm": vector(d, 1)}
         if config.qk_norm:
-            found |= {"q_norm": vector(config.head_dim, 1), "k_norm": vector(config.head_dim, 1)}
+            q, k = (heads, kv) if config.qk_norm_whole else (config.head_dim, config.head_dim)
+            found |= {"q_norm": vector(q, 1), "k_norm": vector(k, 1)}
         widths = {"q": heads, "k": kv, "v": kv, "o": d, "gate": f, "up": f, "down": d}
         found |= {name + "_bias": vector(n) for name, n in widths.items() if name in config.biases}
         return LayerWeights(**found, sinks=vector(config.n_heads) if config.attention_sinks else None)
 
     learned = config.positions == "learned"
     return ModelWeights(
-        embedding=matrix(config.vocab_size, wide, "f32", 8.0), layers=[layer() for _ in range(config.n_layers)],
+        embedding=matrix(config.vocab_size, wide, "f32", 8.0), layers=[layer(i) for i in range(config.n_layers)],
         final_norm=vector(d, 1) if config.final_norm else None, head=matrix(config.vocab_size, wide, "f32"),
         hold="f32", hold_reason="", n_bytes=0, ram_bytes=0,
         final_norm_bias=vector(d) if config.final_norm and "norm" in config.biases else None,
@@ -227,15 +237,18 @@ def hot_part(
         return GpuExperts(len(blocks), blocks[0].up.n_rows, one("gate"), up, down, by_neuron, *biases)
 
     def experts_on_gpu(w: LayerWeights, slots: Any) -> GpuExpertFfn:
-        """The experts with these numbers in slots."""
-        assert w.router is not None
-        n = config.n_experts
-        gate = w.shared_gate
-        bias = 0 if w.router_bias is None else int(arrays.put(w.router_bias))
+        """The experts with these numbers in slots; none in a layer without a router."""
+        n, gate = config.n_experts, w.shared_gate
+        slots = slots if w.routed else slots[:0]
+
+        def put(values: Any) -> int:
+            return 0 if values is None else int(arrays.put(values))
+
         return GpuExpertFfn(
-            arrays.matrix(w.router), bias, int(arrays.put(slots_of(slots, n))), stack([w.experts[i] for i in slots]),
-            stack(w.experts[n:]),
+            None if w.router is None else arrays.matrix(w.router), put(w.router_bias), put(slots_of(slots, n)),
+            stack([w.experts[i] for i in slots]), stack([] if w.shared is None else [w.shared]),
             None if gate is None else arrays.matrix(PackedMatrix(1, len(gate), "f32", gate[None])),
+            put(w.selection_bias),
         )  # fmt: skip
 
     layers = tuple(of_layer(i, w) if at_home(i) else None for i, w in enumerate(weights.layers))

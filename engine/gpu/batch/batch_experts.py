@@ -37,7 +37,7 @@ class BatchExperts:
         self._gpu, self._config, self._ops, self._n = gpu, config, ops, batch
         b, k, d = batch, config.n_experts_used, config.d_model
         self._at: dict[str, int] = defaultdict(int)  # addresses by name; 0 until there are any
-        hidden = b * max(k * config.d_ff, config.shared_d_ff)
+        hidden = b * max(k * config.d_ff, config.shared_d_ff, config.dense_d_ff)
         ffns = [layer.experts for layer in model.layers if layer is not None and layer.experts is not None]
         most_groups = max((self._n_groups(ffn) for ffn in ffns), default=0)
         parts = max((sum(ops.experts.parts(one, pairs) for one, pairs in self._blocks(ffn)) for ffn in ffns), default=0)
@@ -76,14 +76,18 @@ class BatchExperts:
         return self._ids.astype(np.int64), self._weights[:, :-1]
 
     def choose(self, ffn: GpuExpertFfn, x: Rows, memory: BatchMemory) -> None:
-        """Choose the experts of each sequence for the router's input x [B, D]."""
+        """Choose the experts of each sequence for the router's input x [B, D], if the layer has any."""
+        if ffn.router is None:
+            return
         ops, at, config, n = self._ops, self._at, self._config, self._n
         ops.score(x, n, ffn.router, ffn.router_bias, at["scores"], memory.tile)
         shared = 0
         if ffn.shared_gate is not None:
             shared = at["shared_scores"]
             ops.score(x, n, ffn.shared_gate, 0, shared, memory.tile)
-        choice = GpuChoice(config.n_experts_used, at["choice"], self._weights_address, 0)
+        choice = GpuChoice(
+            config.n_experts_used, at["choice"], self._weights_address, 0, ffn.selection_bias, config.routing_scale
+        )
         ops.choose(at["scores"], n, config.n_experts, choice, config.router, config.normed_routing, shared)
         if ffn.resident is not None:
             ops.experts.group(at["choice"], ffn.slot_of, self._chosen(ffn))
@@ -143,8 +147,10 @@ class BatchExperts:
             yield ffn.resident, self._chosen(ffn)
         if ffn.shared is not None:
             at, k = self._at, self._config.n_experts_used
-            weights = self._weights_address + 4 * k
-            yield ffn.shared, ExpertPairs(self._n, 1, 1, at["everyone"], at["one_group"], weights, weight_step=k + 1)
+            weights, step = self._weights_address + 4 * k, k + 1
+            if ffn.shared_weight:
+                weights, step = ffn.shared_weight, 0
+            yield ffn.shared, ExpertPairs(self._n, 1, 1, at["everyone"], at["one_group"], weights, weight_step=step)
 
 
 def _filled(n: int, step: int) -> int:

@@ -135,6 +135,8 @@ class BatchSteps:
             if one.has_cold and step.reads == self._graph.ffn(layer).reads:
                 self._experts.publish(self._numbers(step.reads), memory)
             return
+        if step.reads == "stream":
+            self._round(memory.ffn_in, None)
         if self.predicts(layer) and one.whole is None:
             self._words = self._predict(one, step.reads)
         if one.has_cold:
@@ -162,10 +164,15 @@ class BatchSteps:
         values = Rows(keys.address + 4 * spec.kv_width, qkv.step)
         biases = (one.q_bias, one.k_bias, one.v_bias)
         ops.multiply_three((one.q, one.k, one.v), memory.attention_in, n, (qkv, keys, values), memory.tile, biases)
+        q_norm, k_norm = one.q_norm, one.k_norm
+        if spec.qk_norm == "whole":
+            ops.round(qkv, n, spec.q_width, None, q_norm, qkv)
+            ops.round(keys, n, spec.kv_width, None, k_norm, keys)
+            q_norm = k_norm = None
         cosines, sines = memory.angles(spec.angles)
         states = memory.host_states.address
         ops.place_heads(
-            qkv, n, spec.n_heads, kv, 0, cosines, sines, spec.rotated // 2, spec.rope_order, one.q_norm, one.k_norm,
+            qkv, n, spec.n_heads, kv, 0, cosines, sines, spec.rotated // 2, spec.rope_order, q_norm, k_norm,
             states + 4 * n,
         )  # fmt: skip
         ops.attend_each(

@@ -8,7 +8,7 @@ and so nothing waits for the choice. The products of several experts are one lau
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.config import ModelConfig
 from engine.gpu.prefill.cold_stream import ColdExperts
@@ -61,12 +61,14 @@ class ExpertPass:
     def choose(self, x: Rows) -> None:
         """Choose the experts of every position for the router's input x [T, D], and group the rows."""
         ops, at, ffn, config, n = self._ops, self._at, self._ffn, self._config, self._n
+        assert ffn.router is not None, "the layer has experts"
         ops.score(x, n, ffn.router, ffn.router_bias, at.scores, self._memory.tile)
         shared = 0
         if ffn.shared_gate is not None:
             shared = at.shared_scores
             ops.score(x, n, ffn.shared_gate, 0, shared, self._memory.tile)
-        ops.choose(at.scores, n, config.n_experts, at.choice, config.router, config.normed_routing, shared)
+        choice = replace(at.choice, bias=ffn.selection_bias, factor=config.routing_scale)
+        ops.choose(at.scores, n, config.n_experts, choice, config.router, config.normed_routing, shared)
         ops.group(
             at.choice.ids, n, config.n_experts_used, at.ranks_of(self._layer), config.n_experts, self._groups, at.places
         )

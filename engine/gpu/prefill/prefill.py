@@ -29,7 +29,7 @@ from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit
 from engine.model.transformer import Angles, Transformer
 from native_kernels.backend import F32, I32, I64, U8
 from native_kernels.cpu.runtime.pool import Pool
-from native_kernels.cuda.gpu import GpuBlock, GpuNorm
+from native_kernels.cuda.gpu import GpuBlock, GpuExperts, GpuNorm
 from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, Weights
 from native_kernels.kv_blocks import KvLayout
 
@@ -270,7 +270,7 @@ class GpuPrefill:
             rank[:] = -1 if ffn is None else next(slots)
             cold = np.flatnonzero(rank < 0).astype(np.int32)
             rank[cold] = np.arange(n - len(cold), n)
-            found.append(cold if ffn is not None else cold[:0])
+            found.append(cold if ffn is not None and ffn.router is not None else cold[:0])
         self._memory.upload_ranks(ranks)
         self._ranks = ranks
         return found
@@ -280,7 +280,8 @@ class GpuPrefill:
         experts, n = self._memory.experts, self._config.n_experts
         if experts is None or self._slots is None:
             return
-        on_gpu = np.array([layer is not None for layer in self._model.layers])
+        ffns = [layer and layer.experts for layer in self._model.layers]
+        on_gpu = np.array([ffn is not None and ffn.router is not None for ffn in ffns])
         [starts] = self._memory.download_numbers([(experts.all_starts, len(on_gpu) * (n + 1))])
         rows = np.diff(starts.reshape(-1, n + 1), axis=1)
         self._slots.learn(np.take_along_axis(rows, self._ranks, axis=1) * on_gpu[:, None], n_tokens)
@@ -293,6 +294,8 @@ class GpuPrefill:
             opened, passed = counts[i].sum(axis=0).tolist()
             config = self._config
             computed = config.d_ff * max(1, config.n_experts_used) + config.shared_d_ff
+            if i < config.n_dense_layers:
+                computed = config.dense_d_ff
             self.counters.add_counted(i, n_tokens * config.n_blocks_used, n_tokens * computed, opened, passed)
             if self.counters.per_neuron is not None and not config.n_experts:
                 self.counters.per_neuron[i] += fired[i]
@@ -327,10 +330,11 @@ class LayerPass:
 
     def select(self, layer: int, step: Select) -> None:
         """Choose experts. Of neurons every one is needed among many positions."""
-        if isinstance(self._layer, GpuLayer) and self._layer.experts is not None:
+        one = self._layer
+        if isinstance(one, GpuLayer) and one.experts is not None and one.experts.router is not None:
             owner, memory = self._owner, self._memory
             assert memory.experts is not None, "the model has experts"
-            self._experts = ExpertPass(owner._ops, memory, owner._config, layer, self._layer.experts, self._n)
+            self._experts = ExpertPass(owner._ops, memory, owner._config, layer, one.experts, self._n)
             self._experts.choose(self._stream if step.reads == "stream" else Rows(memory.experts.normed, self._width))
 
     def attend(self, layer: int, step: Attend) -> None:
@@ -349,10 +353,15 @@ class LayerPass:
             assert self._owner._streamed is not None, "the layer is streamed"
             self._owner._streamed.restore(self._cold.rows((layer, "kv")), self._start)
             self._stream_products((layer, "qkv"), x, {"q": qkv, "k": keys, "v": values})
+        q_norm, k_norm = one.q_norm, one.k_norm
+        if spec.qk_norm == "whole":
+            ops.round(qkv, n, spec.q_width, None, q_norm, qkv)
+            ops.round(keys, n, spec.kv_width, None, k_norm, keys)
+            q_norm = k_norm = None
         cosines, sines = memory.angles[spec.angles]
         ops.place_heads(
-            qkv, n, spec.n_heads, kv, self._start, cosines, sines, spec.rotated // 2, spec.rope_order, one.q_norm,
-            one.k_norm,
+            qkv, n, spec.n_heads, kv, self._start, cosines, sines, spec.rotated // 2, spec.rope_order, q_norm,
+            k_norm,
         )  # fmt: skip
         if self._owner._streamed is not None and not isinstance(one, GpuLayer):
             self._owner._streamed.save(blocks_of(self._cache, layer), self._start, self._start + n)
@@ -378,6 +387,8 @@ class LayerPass:
 
     def ffn(self, layer: int, step: Ffn) -> None:
         x, experts = self._rounded(step.reads), self._experts
+        if step.reads == "stream":
+            self._round(x, None)
         if experts is not None:
             cold = self._cold.experts((layer, "ffn"))
             self._add(step.after, lambda out, adds: experts.run(x, cold, out, adds))
@@ -426,6 +437,8 @@ class FfnPass:
                 self._whole(self._layer.whole)
             if self._layer.block is not None:
                 self._block(self._layer.block)
+            if self._layer.experts is not None and self._layer.experts.shared is not None:
+                self._without_experts(self._layer.experts.shared)
         for piece in self._owner._cold.pieces((self._i, "ffn")):
             self._cold(piece)
 
@@ -442,6 +455,12 @@ class FfnPass:
                 block.gate, block.up, first, n, block.gate_bias, block.up_bias, slots, block.fired + 4 * first, 0
             )
             self._down(block.down_t, first, n, row_wise=False)
+
+    def _without_experts(self, w: GpuExperts) -> None:
+        """All of a layer without experts in a model with them."""
+        for first, n in self._memory.sizes.parts(w.up.n_rows):
+            self._hidden(w.gate, w.up, first, n, w.gate_bias, w.up_bias, 0, 0, 0)
+            self._down(w.down, first, n, row_wise=not w.down_is_transposed)
 
     def _cold(self, piece: ColdPiece) -> None:
         places = self._memory.tally(self._i)

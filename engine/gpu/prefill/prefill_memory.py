@@ -136,7 +136,7 @@ def _sizes(
         tile_bytes=tile_bytes,
         d_model=config.d_model, qkv=heads + 2 * config.n_kv_heads * config.head_dim, heads=heads,
         angles=config.rotated // 2, n_layers=config.n_layers, d_ff=config.d_ff,
-        adds_apart=config.norms == "both", counts_neurons=counts_neurons, n_experts=config.n_experts,
+        adds_apart=config.norms in ("both", "output"), counts_neurons=counts_neurons, n_experts=config.n_experts,
         n_used=config.n_experts_used, shared=config.shared_d_ff,
     )  # fmt: skip
 

@@ -52,7 +52,7 @@ class Prompts:
         the faster way is remembered. slots: of experts.
 
         Raises: CudaOutOfMemoryError, CudaError; nothing is held then."""
-        ffns, streamed_bytes = [layer.ffns[0] for layer in weights.layers], 0
+        ffns, streamed_bytes = [layer.ffns[0] for layer in weights.layers[config.n_dense_layers :]], 0
         streamed = [
             w if layer is None and can_stream(w) else None
             for w, layer in zip(weights.layers, model.layers, strict=True)
@@ -148,7 +148,9 @@ class Prompts:
 
 def fit(config: ModelConfig, weights: ModelWeights, context: int, room: int) -> bool:
     """Return whether the least that prompts need takes no more bytes on the GPU."""
-    sizes = sizes_for(config, [layer.ffns[0] for layer in weights.layers], context, room, config.has_zeros)
+    sizes = sizes_for(
+        config, [layer.ffns[0] for layer in weights.layers[config.n_dense_layers :]], context, room, config.has_zeros
+    )
     return sizes.gpu_bytes <= room
 
 

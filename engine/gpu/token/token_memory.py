@@ -193,7 +193,7 @@ def _lay_out(
     parts = max((sum(gpu.down_parts(block) for block in layer.blocks) for layer in layers), default=0)
     parts = max([parts, *(_expert_parts(gpu, one, config.n_experts_used) for one in of_experts)])
     n_used = config.n_experts_used if of_experts else 0
-    n_hidden = max(n_used * config.d_ff, config.shared_d_ff) if of_experts else 0
+    n_hidden = max(n_used * config.d_ff, config.shared_d_ff, config.dense_d_ff) if of_experts else 0
     logits = places.take(4 * vocabulary)
     found = TokenPlaces(
         state=state,
@@ -252,7 +252,8 @@ def _readers(layer: GpuLayer) -> Iterator[GpuMatrix]:
             if block.gate is not None:
                 yield block.gate
     if layer.experts is not None:
-        yield layer.experts.router
+        if layer.experts.router is not None:
+            yield layer.experts.router
         for experts in layer.experts.blocks:
             yield experts.up
             if experts.gate is not None:

@@ -7,14 +7,14 @@ reads the stream next takes it along, also what the CPU has added up meanwhile.
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from engine.config import Mode, ModelConfig
 from engine.gpu.token.token_memory import COUNTS, STATE_WORDS, SharedMemory, TokenPlaces
 from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel
 from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
-from native_kernels.cuda.gpu import Gpu, GpuAngles, GpuNorm, GpuScoring, GpuVector
+from native_kernels.cuda.gpu import Gpu, GpuAngles, GpuMatrix, GpuNorm, GpuScoring, GpuVector
 
 Step = partial[None]  # one operator with its operands
 REACHED = "reached"  # the stage of neurons that are read over the bus
@@ -79,8 +79,6 @@ class TokenSteps:
         words = STATE_WORDS + config.d_model
         self._begin("other")
         self._do(partial(self._gpu.copy, self._shared.state.address, places.state, words))
-        if self._reads_stream() and places.stream.bytes:
-            self._do(partial(self._gpu.quantise, places.stream))
         if self._has_angles:
             return
         self._has_angles = True
@@ -117,7 +115,8 @@ class TokenSteps:
         one, places, shared = self._layer(layer), self._places, self._shared
         x = self._read(step.reads)
         if one.experts is not None:
-            self._choose(one.experts, x)
+            if one.experts.router is not None:
+                self._choose(one.experts, one.experts.router, x)
             if step.reads == self._graph.ffn(layer).reads:
                 self._publish_choice(one, x)
             return
@@ -138,9 +137,16 @@ class TokenSteps:
         outs = (places.qkv, places.qkv + 4 * n_q, places.qkv + 4 * (n_q + n_k))
         biases = (one.q_bias, one.k_bias, one.v_bias)
         self._do(partial(gpu.multiply, (one.q, one.k, one.v), x, outs, biases))
+        q_norm, k_norm = one.q_norm, one.k_norm
+        if spec.qk_norm == "whole":
+            assert q_norm is not None, "the layer has norms of q and k"
+            assert k_norm is not None, "the layer has norms of q and k"
+            self._do(partial(gpu.norm, outs[0], q_norm, GpuVector(n_q, outs[0])))
+            self._do(partial(gpu.norm, outs[1], k_norm, GpuVector(n_k, outs[1])))
+            q_norm = k_norm = None
         self._do(partial(
             gpu.rotate_and_store, places.qkv, spec.n_heads, one.kv, places.state,
-            GpuAngles(places.angles[spec.angles], spec.rotated // 2, spec.rope_order), one.q_norm, one.k_norm,
+            GpuAngles(places.angles[spec.angles], spec.rotated // 2, spec.rope_order), q_norm, k_norm,
         ))  # fmt: skip
         self._do(partial(
             gpu.attend, places.qkv, spec.n_heads, one.kv, places.state, places.mixed,
@@ -167,10 +173,6 @@ class TokenSteps:
         assert layer is not None, "the layer is on the GPU"
         return layer
 
-    def _reads_stream(self) -> bool:
-        """Whether layers begin with the stream as it is, not with a norm of it."""
-        return not isinstance(self._graph.layers[0][0], Norm)
-
     def _vector(self, value: Value) -> GpuVector:
         places = self._places
         return {"stream": places.stream, "attention_in": places.attention_in, "ffn_in": places.ffn_in}[value]
@@ -178,6 +180,8 @@ class TokenSteps:
     def _read(self, value: Value) -> GpuVector:
         if value == "stream":
             self._advance()
+            if self._places.stream.bytes:
+                self._do(partial(self._gpu.quantise, self._places.stream))
         return self._vector(value)
 
     # -------------------------------------------------------------- neurons
@@ -249,22 +253,20 @@ class TokenSteps:
 
     # -------------------------------------------------------------- experts
 
-    def _choose(self, ffn: GpuExpertFfn, x: GpuVector) -> None:
+    def _choose(self, ffn: GpuExpertFfn, router: GpuMatrix, x: GpuVector) -> None:
         """The router's choice, and the weight of the shared expert."""
         places, gpu, config = self._places, self._gpu, self._config
         self._begin("ffn")
-        if x is places.stream and ffn.router.reads_bytes:
-            self._do(partial(gpu.quantise, x))
         scores, shared = places.scores, 0
+        choice = replace(places.choice, bias=ffn.selection_bias, factor=config.routing_scale)
         if ffn.shared_gate is None:
-            self._do(partial(gpu.multiply, (ffn.router,), x, (scores,), (ffn.router_bias,)))
+            self._do(partial(gpu.multiply, (router,), x, (scores,), (ffn.router_bias,)))
         else:
             shared = scores + 4 * config.n_experts
-            both = (ffn.router, ffn.shared_gate)
+            both = (router, ffn.shared_gate)
             self._do(partial(gpu.multiply, both, x, (scores, shared), (ffn.router_bias, 0)))
         self._do(partial(
-            gpu.choose, scores, config.n_experts, ffn.slot_of, places.choice, config.router, config.normed_routing,
-            shared,
+            gpu.choose, scores, config.n_experts, ffn.slot_of, choice, config.router, config.normed_routing, shared,
         ))  # fmt: skip
 
     def _publish_choice(self, layer: GpuLayer, x: GpuVector) -> None:
@@ -284,7 +286,9 @@ class TokenSteps:
         self._begin("ffn")
         parts = places.parts
         for experts in ffn.blocks:
-            choice = places.choice if experts is ffn.resident else places.choice.of_shared(places.zeros)
+            choice = places.choice
+            if experts is ffn.shared:
+                choice = places.choice.of_shared(places.zeros, ffn.shared_weight)
             n = choice.n_used * experts.width
             hidden = places.expert_hidden_of(n)
             first, up = places.expert_first, places.expert_up if experts.gate is not None else 0

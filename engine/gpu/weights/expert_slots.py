@@ -78,7 +78,7 @@ class ExpertSlots:
         self._unsure: set[int] = set()  # layers whose slots an exchange that failed has left unclear on the GPU
         self._allowance_s = 0.0
         self._exchange_s = _FIRST_EXCHANGE_S
-        self._exchange = Exchange(gpu, pool, weights.layers[0].experts[0], n) if self._moves.any() else None
+        self._exchange = Exchange(gpu, pool, weights.layers[-1].routed[0], n) if self._moves.any() else None
 
     def residency(self, layer: int) -> Residency:
         """Return what the CPU's calls read and count of a layer."""

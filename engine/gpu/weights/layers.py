@@ -59,16 +59,19 @@ class GpuRowWiseFfn:
 class GpuExpertFfn:
     """A layer's router, its resident experts, and its shared expert, which is always on the GPU.
 
-    slot_of: i32 [E], the slot of each expert; negative: not resident. resident: None without slots. shared_gate: [1,
-    D].
+    router: None for a layer without experts, whose only FFN is `shared`. slot_of: i32 [E], the slot of each expert;
+    negative: not resident. resident: None without slots. shared_gate: [1, D]; None: the shared expert's weight is 1.
+    shared_weight: address of that 1 in a layer without a router, else 0.
     """
 
-    router: GpuMatrix
+    router: GpuMatrix | None
     router_bias: int
     slot_of: int
     resident: GpuExperts | None
     shared: GpuExperts | None
     shared_gate: GpuMatrix | None
+    selection_bias: int = 0
+    shared_weight: int = 0
 
     @property
     def blocks(self) -> tuple[GpuExperts, ...]:

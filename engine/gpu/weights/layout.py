@@ -159,7 +159,7 @@ class GpuLayout:
             ffn = self._experts(w, experts_of(hot, self._config.d_ff))
             self.part_bytes["hot"] += self._weights.n_bytes - before
             n_resident = 0 if ffn.resident is None else ffn.resident.n_slots
-            return self._with_attention(w, experts=ffn, has_cold=n_resident < self._config.n_experts)
+            return self._with_attention(w, experts=ffn, has_cold=n_resident < len(w.routed))
         return self._with_neurons(w, hot, n_hot)
 
     def _with_neurons(self, w: LayerWeights, hot: I32, n_hot: int) -> GpuLayer:
@@ -214,15 +214,17 @@ class GpuLayout:
     def _experts(self, w: LayerWeights, ids: I32) -> GpuExpertFfn:
         """The router, the experts with these numbers in slots, and the shared expert."""
         put, config = self._weights, self._config
-        assert w.router is not None, "a layer with experts has a router"
+        ids = ids if w.routed else ids[:0]
         gate = None if w.shared_gate is None else PackedMatrix(1, len(w.shared_gate), "f32", w.shared_gate[None])
         return GpuExpertFfn(
-            router=put.matrix(w.router),
+            router=put.optional(w.router),
             router_bias=put.vector(w.router_bias),
+            selection_bias=put.vector(w.selection_bias),
             slot_of=put.numbers(slots_of(ids, config.n_experts)),
             resident=put.experts([w.experts[i] for i in ids.tolist()]),
-            shared=put.experts(w.experts[config.n_experts :]),
+            shared=put.experts([] if w.shared is None else [w.shared]),
             shared_gate=put.optional(gate),
+            shared_weight=0 if w.routed else put.numbers(np.ones(1, np.float32)),
         )
 
     def _row_wise(self, ffn: FfnWeights) -> GpuRowWiseFfn:

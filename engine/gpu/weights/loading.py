@@ -158,7 +158,10 @@ def load_onto_gpu(
     try:
         loaded.hot_side = _hot_side(gpu, pool, weights, layout.model, hot)
         if config.n_experts:
-            experts = [experts_of(ids, config.d_ff) for ids in placed]
+            experts = [
+                experts_of(ids if w.routed else ids[:0], config.d_ff)
+                for w, ids in zip(weights.layers, placed, strict=True)
+            ]
             loaded.expert_slots = ExpertSlots(gpu, pool, config, weights, layout.model, experts)
         if predictor is not None:
             steps.begin("predictors to the GPU")

@@ -12,36 +12,18 @@ from typing import Any, Literal
 
 from engine.config import ModelConfig
 from engine.errors import ModelFormatError, UnsupportedModelError
-from engine.model.families.bamboo import BAMBOO
-from engine.model.families.falcon import FALCON
 from engine.model.families.family import ACTIVATION_KEY as ACTIVATION_KEY
 from engine.model.families.family import THRESHOLD_KEY as THRESHOLD_KEY
 from engine.model.families.family import Family, fields_from_gguf, fields_from_hf
-from engine.model.families.gemma2 import GEMMA2
-from engine.model.families.gemma3 import GEMMA3
-from engine.model.families.gpt_oss import GPT_OSS
-from engine.model.families.llama import LLAMA
-from engine.model.families.mistral import MISTRAL
-from engine.model.families.mixtral import MIXTRAL
-from engine.model.families.opt import OPT
-from engine.model.families.phi3 import PHI3
+from engine.model.families.known import FAMILIES as FAMILIES
 from engine.model.families.plan import OWN_LAYOUT, Layout, in_own_terms, plan_tensors
 from engine.model.families.plan import Kind as Kind
 from engine.model.families.plan import PlannedTensor as PlannedTensor
 from engine.model.families.plan import split_expert_name as split_expert_name
-from engine.model.families.qwen2 import QWEN2
-from engine.model.families.qwen2_moe import QWEN2_MOE
-from engine.model.families.qwen3 import QWEN3
-from engine.model.families.qwen3_moe import QWEN3_MOE
 from engine.model.families.reading import Reader
 from engine.model.families.sampling import sampling_from_gguf as sampling_from_gguf
 from engine.model.families.sampling import sampling_from_hf as sampling_from_hf
-from engine.model.families.smallthinker import SMALLTHINKER
 
-FAMILIES: tuple[Family, ...] = (
-    LLAMA, MISTRAL, BAMBOO, OPT, FALCON, QWEN2, QWEN3, GEMMA2, GEMMA3, PHI3,
-    MIXTRAL, QWEN2_MOE, QWEN3_MOE, SMALLTHINKER, GPT_OSS,
-)  # fmt: skip
 SUPPORTED_FAMILIES = tuple(family.name for family in FAMILIES)
 
 ActivationOrigin = Literal["config", "metadata", "family", "override"]
@@ -49,6 +31,7 @@ ActivationOrigin = Literal["config", "metadata", "family", "override"]
 _SURPLUS = re.compile(
     r".*rotary_emb\.inv_freq|.*attn\.masked_bias|blk\.[0-9]+\.fc[12]\.weight|lm_head_profiler\.weight"
 )
+_LAYER = re.compile(r"(?:model\.layers|blk)\.([0-9]{1,4})\.")
 
 # Other models with experts. Naming them gives a better error than "unknown".
 _WITH_EXPERTS = ("qwen3_next", "qwen3next", "deepseek_v2", "deepseek2", "deepseek_v3",
@@ -122,13 +105,22 @@ def planned_tensors(config: ModelConfig, kind: Kind, present: Collection[str] = 
 def is_surplus(config: ModelConfig, foreign_name: str) -> bool:
     """Return whether a tensor outside the plan may be ignored.
 
-    These are a copy of a tied head, rotary tables (computed here), and PowerInfer's predictors.
+    These are a copy of a tied head, rotary tables (computed here), layers that draft tokens, and PowerInfer's
+    predictors.
     """
     family = _family(config)
+    if is_draft(config, foreign_name):
+        return True
     heads = [layout.names["head"] for layout in (family.hf, family.gguf) if layout is not None]
     if config.tied_embeddings and foreign_name in heads:
         return True
     return bool(_SURPLUS.fullmatch(foreign_name))
+
+
+def is_draft(config: ModelConfig, foreign_name: str) -> bool:
+    """Return whether a tensor belongs to a layer that drafts tokens (MTP), behind the model's layers."""
+    layer = _LAYER.match(foreign_name)
+    return layer is not None and _family(config).drafts and int(layer[1]) >= config.n_layers
 
 
 def _family(config: ModelConfig) -> Family:

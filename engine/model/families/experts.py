@@ -27,6 +27,11 @@ def refuse_layers_without(read: Reader) -> None:
         )
 
 
+def layers_without_experts(number: int, neurons: int | None) -> dict[str, Any]:
+    """Return how many leading layers have one FFN of so many neurons instead of experts."""
+    return {"n_dense_layers": number, "dense_d_ff": (neurons or 0) if number else 0}
+
+
 def experts_from_gguf(read: Reader, arch: str, router: str | None, normed: bool = True) -> dict[str, Any]:
     """Return the same from GGUF keys, and the router's function and weighting.
 

@@ -70,6 +70,7 @@ class Family:
     gguf_handles: frozenset[str] = frozenset()  # further keys of the architecture that it reads
     gated: bool = True
     experts: bool = False  # whether its models have experts; from_hf and from_gguf then return their number
+    drafts: bool = False  # whether files have further layers that draft tokens (MTP), which are left out
     norm_eps: float = 1e-6  # where config.json is silent
     rope_theta: float = 10000.0  # default of both formats
     max_context: int = 2048  # where config.json is silent

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 HF_NAMES = {
     "embedding": "model.embed_tokens.weight",
     "attention_norm": "model.layers.{}.input_layernorm.weight",
@@ -43,6 +45,7 @@ GGUF_NAMES = {
 # Names that replace gate, up and down in models with experts. Files of 2023 have one tensor per expert.
 GGUF_EXPERTS = {
     "router": "blk.{}.ffn_gate_inp.weight",
+    "selection_bias": "blk.{}.exp_probs_b.bias",
     "experts.gate": "blk.{}.ffn_gate_exps.weight",
     "experts.up": "blk.{}.ffn_up_exps.weight",
     "experts.down_t": "blk.{}.ffn_down_exps.weight",
@@ -54,6 +57,11 @@ GGUF_EXPERTS = {
     "shared.down_t": "blk.{}.ffn_down_shexp.weight",
     "shared_gate": "blk.{}.ffn_gate_inp_shexp.weight",
 }
+
+
+def biases_in(names: Collection[str], *fields: str) -> tuple[str, ...]:
+    """Return which of these weights have a bias in a GGUF file's first layer."""
+    return tuple(field for field in fields if GGUF_NAMES[field].format(0).replace(".weight", ".bias") in names)
 
 
 def hf_experts(router: str, expert: str, gate: str, up: str, down: str) -> dict[str, str]:

@@ -88,8 +88,8 @@ class Layout:
 
 _OWN_NAMES = ("embedding", "positions", "project_in", "rope_factors", "rope_factors_long", "rope_factors_short",
               "attention_norm", "shared_norm", "q", "k", "v", "q_norm", "k_norm", "sinks", "o", "post_attention_norm",
-              "ffn_norm", "router", "shared_gate", "gate", "up", "down_t", "post_ffn_norm", "final_norm",
-              "project_out", "head")  # fmt: skip
+              "ffn_norm", "router", "selection_bias", "shared_gate", "gate", "up", "down_t", "post_ffn_norm",
+              "final_norm", "project_out", "head")  # fmt: skip
 _OWN_EXPERTS = {f"{kind}.{part}": f"{{}}.{part}" for kind in ("expert", "shared") for part in ("gate", "up", "down_t")}
 OWN_LAYOUT = Layout({name: f"{name}.weight" for name in _OWN_NAMES} | _OWN_EXPERTS)
 
@@ -100,6 +100,8 @@ def in_own_terms(tensor: PlannedTensor, config: ModelConfig) -> PlannedTensor:
     if not tensor.of_expert:
         return PlannedTensor(tensor.name, tensor.name, shape)
     layer, expert, part = split_expert_name(tensor.name)
+    if layer < config.n_dense_layers:
+        return PlannedTensor(tensor.name, f"{layer}.{part}", shape)
     if tensor.is_vector:
         return PlannedTensor(tensor.name, f"{layer}.{part}", (config.n_experts, *shape), expert=expert)
     first = expert * config.d_ff
@@ -179,31 +181,39 @@ class _Plan:
             self.add(f"{name}_bias", shape, layer=layer, key=key)
 
     def add_layer(self, layer: int) -> None:
-        config, both = self.config, self.config.norms == "both"
+        config, behind = self.config, self.config.norms in ("both", "output")
         d, q_rows = config.d_model, config.n_heads * config.head_dim
-        self.add_norm("attention_norm", layer=layer, key="shared_norm" if config.shared_norm else "")
+        before = config.norms != "output"
+        if before:
+            self.add_norm("attention_norm", layer=layer, key="shared_norm" if config.shared_norm else "")
         self._add_qkv(layer)
         if config.qk_norm:
-            self.add_norm("q_norm", config.head_dim, layer=layer)
-            self.add_norm("k_norm", config.head_dim, layer=layer)
+            whole = config.qk_norm_whole
+            self.add_norm("q_norm", q_rows if whole else config.head_dim, layer=layer)
+            self.add_norm("k_norm", config.head_dim * (config.n_kv_heads if whole else 1), layer=layer)
         if config.attention_sinks:
             self.add("sinks", (config.n_heads,), layer=layer)
         self._add_matrix("o", (d, q_rows), layer)
-        if both:
+        if behind:
             self.add_norm("post_attention_norm", layer=layer)
-        if not config.shared_norm:
+        if before and not config.shared_norm:
             self.add_norm("ffn_norm", layer=layer)
-        if config.n_experts:
+        if layer < config.n_dense_layers:
+            self._add_expert_of_all(layer, "", config.dense_d_ff)
+        elif config.n_experts:
             self._add_experts(layer)
         else:
             self._add_ffn(layer)
-        if both:
+        if behind:
             self.add_norm("post_ffn_norm", layer=layer)
 
     def _add_experts(self, layer: int) -> None:
         config, names = self.config, self.layout.names
         e, f, d = config.n_experts, config.d_ff, config.d_model
         self._add_matrix("router", (e, d), layer)
+        if config.selection_bias:
+            foreign = names["selection_bias"].format(layer)
+            self.tensors.append(PlannedTensor(f"{layer}.selection_bias", foreign, (e,)))
         if "experts.gate_up columns" in names:
             self._add_column_experts(layer)
             return
@@ -213,7 +223,7 @@ class _Plan:
             together, alone = names.get(f"experts.{part}"), names.get(f"expert.{part}")
             if together is None and alone is None:
                 raise UnsupportedModelError(f"{config.family} models with experts are not known in this file format.")
-            if together is not None and (alone is None or alone.format(0, 0) not in self._present):
+            if together is not None and (alone is None or alone.format(layer, 0) not in self._present):
                 self._add_stack(layer, part, together.format(layer), shape, treatment)
                 continue
             assert alone is not None
@@ -252,18 +262,23 @@ class _Plan:
         self._add_stack(layer, "down_t", names["experts.down_t"].format(layer), (f, d))
 
     def _add_shared_expert(self, layer: int) -> None:
-        config, d, f = self.config, self.config.d_model, self.config.shared_d_ff
+        config, d = self.config, self.config.d_model
         if "shared_gate row" in self.layout.names:
             foreign = self.layout.names["shared_gate row"].format(layer)
             self.tensors.append(PlannedTensor(f"{layer}.shared_gate", foreign, (1, d), expert=0))
-        else:
+        elif config.shared_gated:
             self.add("shared_gate", (d,), layer=layer)
-        for part in ("gate", "up", "down_t"):
+        self._add_expert_of_all(layer, "shared.", config.shared_d_ff)
+
+    def _add_expert_of_all(self, layer: int, prefix: str, f: int) -> None:
+        """Add the matrices of the FFN that every token uses, which is counted behind the experts."""
+        config, d = self.config, self.config.d_model
+        for part in ("gate", "up", "down_t") if config.gated else ("up", "down_t"):
             name = f"experts.{config.n_experts}.{part}"
             if part == "down_t":
-                self.add(name, (d, f), layer=layer, key="shared.down_t", treatment="transposed")
+                self.add(name, (d, f), layer=layer, key=f"{prefix}down_t", treatment="transposed")
             else:
-                self.add(name, (f, d), layer=layer, key=f"shared.{part}")
+                self.add(name, (f, d), layer=layer, key=f"{prefix}{part}")
 
     def _add_ffn(self, layer: int) -> None:
         config, d, f = self.config, self.config.d_model, self.config.d_ff

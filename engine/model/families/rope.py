@@ -42,9 +42,9 @@ def _stretched(scaling: RopeScaling | None, max_context: int) -> dict[str, Any]:
     return {"max_context": max_context}
 
 
-def rotary_dim_from_hf(read: Reader, head_dim: int) -> int | None:
-    """Return how many values of a head are rotated; None for all."""
-    share = read.optional("partial_rotary_factor", float, 1.0)
+def rotary_dim_from_hf(read: Reader, head_dim: int, default: float = 1.0) -> int | None:
+    """Return how many values of a head are rotated; None for all. default: the share if config.json has none."""
+    share = read.optional("partial_rotary_factor", float, default)
     share = Reader(read.optional("rope_parameters", dict, {}), "rope_parameters").optional(
         "partial_rotary_factor", float, share
     )

@@ -90,13 +90,15 @@ def _choose(args: int, lo: int, hi: int, worker: int) -> None:
     """One item: the experts of the highest scores, of equal ones the first; what is no number comes last.
 
     args: scores [E], E, K, shares [E], marks u8 [E], ids, weights, whether the weights are a logistic function of the
-    scores (else softmax over all), whether they add up to 1, the shared expert's score (0: none), counts.
+    scores (else softmax over all), whether they add up to 1, the shared expert's score (0: none), counts, what is added
+    to the shares for the choice (0: the scores choose), the factor on the weights (address).
     """
     scores, n_experts, n_used = get_int(args), get_int(args + 8), get_int(args + 16)
     shares, marks, ids, weights = get_int(args + 24), get_int(args + 32), get_int(args + 40), get_int(args + 48)
     by_logistic, adds_up, shared, counts = (
         get_int(args + 56), get_int(args + 64), get_int(args + 72), get_int(args + 80)
     )  # fmt: skip
+    bias, factor = get_int(args + 88), get_float(get_int(args + 96))
     most = np.float32(-np.inf)
     for e in range(n_experts):
         put_byte(marks + e, 0)
@@ -108,11 +110,16 @@ def _choose(args: int, lo: int, hi: int, worker: int) -> None:
     total = np.float32(0.0)
     for e in range(n_experts):
         total += get_float(shares + 4 * e)
+    if by_logistic == 0:
+        for e in range(n_experts):
+            put_float(shares + 4 * e, get_float(shares + 4 * e) / total)
     used = np.float32(0.0)
     for k in range(n_used):
         best, best_score = -1, np.float32(0.0)
         for e in range(n_experts):
             score = get_float(scores + 4 * e)
+            if bias != 0:
+                score = get_float(shares + 4 * e) + get_float(bias + 4 * e)
             is_better = best < 0 or score > best_score or (best_score != best_score and score == score)
             if get_byte(marks + e) == 0 and is_better:
                 best, best_score = e, score
@@ -120,13 +127,13 @@ def _choose(args: int, lo: int, hi: int, worker: int) -> None:
         put_int32(ids + 4 * k, best)
         put_int(counts + 8 * best, get_int(counts + 8 * best) + 1)
         share = get_float(shares + 4 * best)
-        if by_logistic == 0:
-            share /= total
         used += share
         put_float(weights + 4 * k, share)
-    if adds_up != 0:
-        for k in range(n_used):
-            put_float(weights + 4 * k, get_float(weights + 4 * k) / used)
+    for k in range(n_used):
+        share = get_float(weights + 4 * k)
+        if adds_up != 0:
+            share /= used
+        put_float(weights + 4 * k, share * factor)
     if shared != 0:
         put_some_floats(weights + 4 * n_used, 1, logistic(some_floats(shared, 1)))
 
@@ -358,15 +365,20 @@ def _combine(args: int, lo: int, hi: int, worker: int) -> None:
 
 
 def choose_calls(
-    scores: F32, chosen: Chosen, router: Literal["softmax", "sigmoid"], adds_up: bool, shared_score: F32 | None
-) -> list[Call]:
-    """scores [E] -> chosen. adds_up: the weights of the chosen add up to 1. shared_score: [1], weighs one more."""
+    scores: F32, chosen: Chosen, router: Literal["softmax", "sigmoid"], adds_up: bool, shared_score: F32 | None,
+    bias: F32 | None = None, factor: float = 1.0,
+) -> list[Call]:  # fmt: skip
+    """scores [E] -> chosen. adds_up: the weights of the chosen add up to 1. shared_score: [1], weighs one more.
+
+    bias [E]: added to the weights for the choice alone. factor: on the weights of the chosen.
+    """
+    scale: F32 = np.full(1, factor, np.float32)
     shares, marks = aligned_empty(len(scores)), aligned_empty(len(scores), np.uint8)
     words = arguments(
         scores, len(scores), len(chosen.ids), shares, marks, chosen.ids, chosen.weights, int(router == "sigmoid"),
-        int(adds_up), 0 if shared_score is None else shared_score, chosen.counts,
+        int(adds_up), 0 if shared_score is None else shared_score, chosen.counts, 0 if bias is None else bias, scale,
     )  # fmt: skip
-    return [Call(_choose, words, 1, 1, "ffn", (scores, shares, marks, chosen, shared_score))]
+    return [Call(_choose, words, 1, 1, "ffn", (scores, shares, marks, chosen, shared_score, bias, scale))]
 
 
 class ExpertVectors:

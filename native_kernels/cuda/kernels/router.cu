@@ -5,13 +5,15 @@
 
 // choice: ids i32 [K], weights f32 [K + 1] (the last one the shared expert's), slots i32 [K], negative: not resident.
 struct Choice {
-    const float *scores, *shared_score;  // shared_score 0: no shared expert
+    const float *scores, *shared_score;  // shared_score 0: the shared expert's weight is 1
+    const float* bias;                   // by expert, added to the weights for the choice; 0: the scores choose
     const int* slot_of;                  // by expert
     int* ids;
     float* weights;
     int* slots;
     int n_experts, n_used;
     int sigmoid, adds_up;  // weights: the logistic function of the scores, else softmax over all; whether they sum to 1
+    float factor;          // on the weights
 };
 
 DEVICE float logistic(float x) { return 0.5f + 0.5f * tanhf(0.5f * x); }
@@ -47,6 +49,14 @@ KERNEL __launch_bounds__(32) choose(const Choice first) {
     for (int i = 0; i < MOST_OF_LANE; i++)
         if (left >> i & 1) total += expf(score[i] - most);
     total = warp_sum(total);
+    if (job.bias) {
+#pragma unroll
+        for (int i = 0; i < MOST_OF_LANE; i++)
+            if (left >> i & 1) {
+                const float share = job.sigmoid ? logistic(score[i]) : expf(score[i] - most) / total;
+                score[i] = share + job.bias[32 * i + lane];
+            }
+    }
     for (int k = 0; k < job.n_used; k++) {
         float best = __int_as_float(0x7fc00000);
         int expert = 1 << 30;
@@ -60,6 +70,7 @@ KERNEL __launch_bounds__(32) choose(const Choice first) {
             if (before(other, its, best, expert)) best = other, expert = its;
         }
         if (expert % 32 == lane) left &= ~(1u << expert / 32);
+        if (job.bias) best = job.scores[expert];
         const float share = job.sigmoid ? logistic(best) : expf(best - most) / total;
         used += share;
         if (lane == 0) {
@@ -69,9 +80,9 @@ KERNEL __launch_bounds__(32) choose(const Choice first) {
         }
     }
     __syncwarp();
-    if (job.adds_up)
-        for (int k = lane; k < job.n_used; k += 32) job.weights[k] = job.weights[k] / used;
-    if (lane == 0) job.weights[job.n_used] = job.shared_score ? logistic(*job.shared_score) : 0.f;
+    for (int k = lane; k < job.n_used; k += 32)
+        job.weights[k] = (job.adds_up ? job.weights[k] / used : job.weights[k]) * job.factor;
+    if (lane == 0) job.weights[job.n_used] = job.shared_score ? logistic(*job.shared_score) : 1.f;
 }
 
 #define MOST_PAIRS 2048  // of a position and an expert that it uses, in `group`

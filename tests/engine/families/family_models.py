@@ -123,6 +123,8 @@ _OPT = {"vocab_size": VOCAB, "hidden_size": 32, "ffn_dim": 80, "num_hidden_layer
 _FALCON = {"vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
            "max_position_embeddings": CONTEXT, "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
 _GEMMA = {**SHAPE, "head_dim": 16, "sliding_window": 9, "query_pre_attn_scalar": 24}
+_GLM = {"n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "head_dim": 16,
+        "routed_scaling_factor": 2.5, "num_nextn_predict_layers": 1}  # fmt: skip
 _SMALLTHINKER = {"num_local_experts": 6, "num_experts_per_tok": 2, "hidden_act": "relu", "head_dim": 16,
                  "intermediate_size": 64}  # fmt: skip
 _SMALL_NAMES = {"block_sparse_moe.gate": "block_sparse_moe.primary_router", ".w1.": ".gate.", ".w2.": ".down.",
@@ -193,6 +195,29 @@ CASES: dict[str, Case] = {
         "silu-glu", gguf="phi3"),
     "phi3-window": Case("Phi3", {"sliding_window": 13, "head_dim": 8, "rope_parameters": {
         "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}, "silu-glu", gguf="phi3"),
+    "glm4": Case("Glm4", {"head_dim": 16}, "silu-glu", gguf="glm4"),
+    "glm4-plain": Case("Glm4", {"head_dim": 8, "attention_bias": False, "tie_word_embeddings": True}, "silu-glu",
+                       gguf="glm4"),
+    "smollm3": Case("SmolLM3", {"num_hidden_layers": 5}, "silu-glu", gguf="smollm3"),
+    "smollm3-stated": Case("SmolLM3", {"no_rope_layers": [0, 1, 1]}, "silu-glu"),
+    "seed-oss": Case("SeedOss", {"head_dim": 16}, "silu-glu", gguf="seed_oss"),
+    "seed-oss-biases": Case("SeedOss", {"head_dim": 16, "attention_out_bias": True}, "silu-glu", gguf="seed_oss"),
+    "ernie4.5": Case("Ernie4_5", {"head_dim": 16}, "silu-glu", gguf="ernie4_5"),
+    "ernie4.5-biases": Case("Ernie4_5", {"head_dim": 16, "use_bias": True}, "silu-glu"),
+    "granite": Case("Granite", {"embedding_multiplier": 3.0, "residual_multiplier": 0.4, "logits_scaling": 2.0,
+                                "attention_multiplier": 0.2}, "silu-glu", gguf="granite"),
+    "command-r": Case("Cohere", {"logit_scale": 0.25}, "silu-glu", gguf="command-r"),
+    "cohere2": Case("Cohere2", {"logit_scale": 0.25, "sliding_window": 9, "num_hidden_layers": 5}, "silu-glu",
+                    gguf="cohere2"),
+    "olmo2": Case("Olmo2", {}, "silu-glu", gguf="olmo2"),
+    "olmo3": Case("Olmo3", {"sliding_window": 9, "num_hidden_layers": 5, "head_dim": 8, "rope_parameters": {
+        "full_attention": {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 8.0,
+                           "original_max_position_embeddings": 32},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}}}, "silu-glu", gguf="olmo2"),
+    "exaone4": Case("Exaone4", {"sliding_window": 9, "num_hidden_layers": 5, "head_dim": 16}, "silu-glu",
+                    gguf="exaone4"),
+    "exaone4-whole": Case("Exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 3,
+                                      "tie_word_embeddings": True}, "silu-glu", gguf="exaone4"),
     "mixtral": Case("Mixtral", {"num_local_experts": 4}, "silu-glu", gguf="llama"),
     "mixtral-window": Case("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": 12,
                                        "hidden_act": "relu"}, "relu-glu", gguf="llama"),
@@ -207,6 +232,14 @@ CASES: dict[str, Case] = {
     "qwen2-moe-normed": Case("Qwen2Moe", {"num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
                                           "shared_expert_intermediate_size": 24, "norm_topk_prob": True,
                                           "qkv_bias": False}, "silu-glu"),
+    "glm4-moe": Case("Glm4Moe", {**_GLM, "use_qk_norm": True}, "silu-glu", gguf="glm4moe"),
+    "glm4-moe-air": Case("Glm4Moe", {**_GLM, "num_hidden_layers": 4, "first_k_dense_replace": 2, "n_shared_experts": 2,
+                                     "attention_bias": True, "norm_topk_prob": False}, "silu-glu", gguf="glm4moe"),
+    "glm4-moe-alone": Case("Glm4Moe", {**_GLM, "first_k_dense_replace": 0, "routed_scaling_factor": 1.0}, "silu-glu",
+                           gguf="glm4moe"),
+    "minimax-m2": Case("MiniMaxM2", {"num_local_experts": 8, "num_experts_per_tok": 3, "intermediate_size": 64,
+                                     "head_dim": 16, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5}}, "silu-glu", gguf="minimax-m2"),
     "gpt-oss": Case("GptOss", {"num_local_experts": 6, "num_experts_per_tok": 3, "head_dim": 16, "sliding_window": 9,
                                "num_hidden_layers": 4, "rope_parameters": {
         "rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "original_max_position_embeddings": 32,
@@ -334,3 +367,6 @@ def _randomise(model: Any) -> None:
                     values.sub_(1.0)
             else:
                 values.normal_(0, 0.1, generator=generator)
+    for name, values in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            values.normal_(0, 0.2, generator=generator)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from family_models import Case
 
-_EXPERT_COUNTS = ("num_local_experts", "num_experts", "moe_num_primary_experts")
+_EXPERT_COUNTS = ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_primary_experts")
 Array = np.ndarray[Any, np.dtype[np.float32]]
 
 _OPT = {
@@ -49,7 +49,8 @@ def write_gguf(
     for name, values in tensors.items():
         if ".experts." in name:
             continue
-        foreign = _opt_name(name) if table is None else table.get_name(name, try_suffixes=(".weight", ".bias"))
+        known_as = name.replace("e_score_correction_bias", "e_score_correction.bias")
+        foreign = _opt_name(name) if table is None else table.get_name(known_as, try_suffixes=(".weight", ".bias"))
         assert foreign is not None, name
         foreign += ".weight" if name.endswith(".sinks") else ""
         values = _convert(name, values.astype(np.float32), config, case.gguf)
@@ -117,31 +118,42 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     writer.add_vocab_size(config["vocab_size"])
     writer.add_context_length(config["max_position_embeddings"] + (2 if case.gguf == "opt" else 0))
     writer.add_embedding_length(width)
-    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_block_count(config["num_hidden_layers"] + config.get("num_nextn_predict_layers", 0))
     neurons = config.get("intermediate_size") or config.get("ffn_dim") or config.get("moe_ffn_hidden_size")
     writer.add_feed_forward_length(neurons or 4 * width)
     _write_experts(writer, config, case)
     writer.add_head_count(heads)
     writer.add_head_count_kv(kv_heads)
     writer.add_bos_token_id(config["bos_token_id"])
-    if case.gguf in ("opt", "falcon"):
+    if case.gguf in ("opt", "falcon", "command-r", "cohere2"):
         writer.add_layer_norm_eps(1e-5)
     else:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
     rope = config.get("rope_parameters") or {}
-    if case.gguf in ("llama", "bamboo", "phi3"):
+    if case.gguf in ("llama", "bamboo", "phi3", "glm4", "glm4moe", "minimax-m2"):
         writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1)))
-    theta = (rope.get("full_attention") or rope).get("rope_theta")
+    rope = rope.get("full_attention") or rope
+    theta = rope.get("rope_theta")
     if theta:
         writer.add_rope_freq_base(theta)
     _write_rope_scaling(writer, rope, config)
-    if "sliding_window" in config and case.gguf in ("llama", "phi3", "gemma2", "gemma3", "gpt-oss"):
+    if "sliding_window" in config and case.gguf in ("llama", "phi3", "gemma2", "gemma3", "gpt-oss", "cohere2"):
         writer.add_sliding_window(config["sliding_window"] or 0)
+    if config.get("sliding_window") and case.gguf in ("olmo2", "exaone4"):
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
     if case.gguf == "gemma2":
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
         writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    if case.gguf in ("command-r", "cohere2"):
+        writer.add_logit_scale(config["logit_scale"])
+    if case.gguf == "granite":
+        writer.add_attention_scale(config["attention_multiplier"])
+        writer.add_embedding_scale(config["embedding_multiplier"])
+        writer.add_residual_scale(config["residual_multiplier"])
+        writer.add_logit_scale(config["logits_scaling"])
     if not powerinfer and case.activation in ("relu", "relu-glu", "drelu-glu", "fatrelu-glu"):
         writer.add_string("hearth.activation", case.activation)
         writer.add_float32("hearth.activation_threshold", config.get("hidden_act_param", 0.0))
@@ -176,6 +188,15 @@ def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
         writer.add_expert_feed_forward_length(_width_of_experts(config))
     if "shared_expert_intermediate_size" in config:
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+    if case.gguf == "glm4moe":
+        writer.add_expert_shared_count(config["n_shared_experts"])
+        writer.add_expert_weights_scale(config["routed_scaling_factor"])
+        writer.add_expert_weights_norm(config["norm_topk_prob"])
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+        writer.add_nextn_predict_layers(config["num_nextn_predict_layers"])
+    if case.gguf == "minimax-m2":
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if case.gguf == "smallthinker":
         softmax = config.get("moe_primary_router_apply_softmax")
         writer.add_expert_gating_func(
@@ -193,7 +214,7 @@ def _width_of_experts(config: dict[str, Any]) -> int:
 
 def _convert(name: str, values: Array, config: dict[str, Any], architecture: str) -> Array:
     heads, width = config["num_attention_heads"], config["hidden_size"]
-    if architecture in ("llama", "bamboo") and name.endswith(("q_proj.weight", "k_proj.weight")):
+    if architecture in ("llama", "bamboo", "smollm3", "granite") and name.endswith(("q_proj.weight", "k_proj.weight")):
         n = heads if "q_proj" in name else config["num_key_value_heads"]
         halves = values.reshape(n, 2, values.shape[0] // n // 2, values.shape[1])
         return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))

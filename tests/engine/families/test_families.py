@@ -29,6 +29,7 @@ from native_kernels.reference import ReferenceOperators
 TOLERANCE = 2e-3  # of a logit, where it is a matter of which token is the greatest
 CLOSE = 2e-4  # what these small models keep to; a wrong kind of GELU would stay within the tolerance above
 OPS = ReferenceOperators()
+INTERLEAVED = ("llama", "bamboo", "glm4", "smollm3", "ernie4_5", "granite", "command-r", "cohere2")  # in GGUF
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -88,6 +89,7 @@ def test_every_feature_matters(reference: Reference, model: Transformer) -> None
         others += [{"normed_routing": False}] if config.normed_routing else [{"normed_routing": True}]
         if config.router == "sigmoid" or not config.normed_routing:
             others.append({"router": "softmax" if config.router == "sigmoid" else "sigmoid"})
+        others += [{"routing_scale": 1.0}] if config.routing_scale != 1.0 else []
         others += [{"unrotated": ()}] if config.unrotated else [{"unrotated": (1,)}]
     for other in others:
         changed = replace(config, **other)
@@ -164,7 +166,7 @@ def test_the_gguf_file_of_the_same_model(reference: Reference, model: Transforme
     weights = load_weights(opened)
     packed = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, OPS), OPS)
     assert opened.config.activation == reference.case.activation
-    assert opened.config.rope_order == ("interleaved" if reference.case.gguf in ("llama", "bamboo") else "halves")
+    assert opened.config.rope_order == ("interleaved" if reference.case.gguf in INTERLEAVED else "halves")
     divisors = [weights.rope_factors, weights.rope_factors_long, weights.rope_factors_short]
     more = sum(len(values) for values in divisors if values is not None)
     assert opened.parameters == open_model(reference.folder).parameters + more
@@ -201,10 +203,10 @@ def test_other_ways_in_which_gguf_files_hold_experts(reference: Reference, model
     for name in ("apart", "turned"):
         opened = open_model(write_gguf(reference.folder, tmp_path / f"{name}.gguf", reference.case, **{name: True}))
         weights = load_weights(opened, hold="mapped")
-        expert = weights.layers[1].experts[3]
+        expert, last = weights.layers[-1].experts[3], opened.config.n_layers - 1
         assert (expert.down_t is None) == (name == "apart")
         down = expert.down if name == "apart" else expert.down_t
-        source = "blk.1.ffn_down.3.weight" if name == "apart" else "blk.1.ffn_down_exps.weight"
+        source = f"blk.{last}.ffn_down.3.weight" if name == "apart" else f"blk.{last}.ffn_down_exps.weight"
         assert np.shares_memory(down.data, opened.source.view(source))
         executor = (ExactExecutor if opened.config.has_zeros else DenseExecutor)(opened.config, weights, OPS)
         packed = Transformer(opened.config, weights, executor, OPS)
@@ -225,6 +227,10 @@ def test_the_plan_in_our_own_terms_is_what_is_loaded(model: Transformer) -> None
         for name in ("gate", "up", "down_t") if layer.experts else ():
             rows, width = model.config.n_neurons, model.config.d_model
             shapes = [getattr(ffn, name).data.shape for ffn in layer.experts]
+            if layer.router is None:
+                assert shapes == [(model.config.dense_d_ff, width)]
+                tensors[f"{i}.{name}"] = shapes[0]
+                continue
             assert set(shapes[: model.config.n_experts]) == {(model.config.d_ff, width)}
             shared = model.config.shared_d_ff
             assert shapes[model.config.n_experts :] == [(shared, width)] * (shared > 0)

@@ -20,7 +20,7 @@ from native_kernels.cuda.gpu import Gpu
 from native_kernels.reference import ReferenceOperators
 
 CLOSE = 2e-4  # only the order of additions differs; logits of up to some ten
-EXPERTS = {"num_local_experts", "num_experts"}
+EXPERTS = {"num_local_experts", "num_experts", "n_routed_experts"}
 FAMILIES = [name for name, case in CASES.items() if not EXPERTS & set(case.arguments)]
 
 
