@@ -280,7 +280,7 @@ class GpuPrefill:
         experts, n = self._memory.experts, self._config.n_experts
         if experts is None or self._slots is None:
             return
-        ffns = [layer and layer.experts for layer in self._model.layers]
+        ffns = [None if layer is None else layer.experts for layer in self._model.layers]
         on_gpu = np.array([ffn is not None and ffn.router is not None for ffn in ffns])
         [starts] = self._memory.download_numbers([(experts.all_starts, len(on_gpu) * (n + 1))])
         rows = np.diff(starts.reshape(-1, n + 1), axis=1)
