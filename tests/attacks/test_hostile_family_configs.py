@@ -40,7 +40,9 @@ HF_KEYS = (
     "moe_num_active_primary_experts", "moe_ffn_hidden_size", "moe_primary_router_apply_softmax", "rope_layout",
     "sliding_window_layout", "sliding_window_size", "moe_layer_layout", "moe_enable_early_router",
     "shared_expert_intermediate_size", "qkv_bias", "swiglu_limit", "swiglu_alpha",
-    "original_max_position_embeddings",
+    "original_max_position_embeddings", "residual_multiplier", "embedding_multiplier", "attention_multiplier",
+    "logits_scaling", "logit_scale", "no_rope_layers", "no_rope_layer_interval", "first_k_dense_replace",
+    "n_shared_experts", "routed_scaling_factor", "n_routed_experts", "use_qk_norm", "rotary_dim",
 )  # fmt: skip
 GGUF: dict[str, Any] = {
     "block_count": 3, "context_length": 64, "embedding_length": 32, "feed_forward_length": 80, "vocab_size": 96,
@@ -53,6 +55,8 @@ HF_EXPERTS = {
     "qwen2_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
                   "shared_expert_intermediate_size": 24},
     "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+    "glm4_moe": {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
+    "minimax_m2": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "smallthinker": {"moe_num_primary_experts": 4, "moe_num_active_primary_experts": 2, "moe_ffn_hidden_size": 16,
                      "hidden_act": "relu"},
@@ -65,6 +69,8 @@ GGUF_KEYS = (
     "rope.freq_base_swa", "attn_logit_softcapping",
     "final_logit_softcapping", "expert_count", "attention.sliding_window_pattern", "expert_used_count",
     "expert_feed_forward_length", "expert_gating_func", "expert_shared_feed_forward_length", "expert_weights_norm",
+    "leading_dense_block_count", "nextn_predict_layers", "expert_shared_count", "expert_weights_scale",
+    "residual_scale", "logit_scale", "embedding_scale", "attention.scale",
 )  # fmt: skip
 
 
@@ -79,9 +85,11 @@ def bases(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
             known = {key for key in GGUF if key != "attention.sliding_window" or key in family.gguf_handles}
             values = GGUF | (GGUF_EXPERTS if family.experts else {})
             values |= {"expert_shared_feed_forward_length": 24} if arch == "qwen2moe" else {}
+            values |= {"expert_gating_func": 2} if family.features.get("router") == "sigmoid" else {}
             named = {
                 f"{arch}.{key}": value for key, value in values.items() if key in known or key.startswith("expert_")
             }
+            named |= {f"{arch}.logit_scale": 0.25} if "logit_scale" in family.gguf_handles else {}
             yield arch, {**named, "general.architecture": arch}
 
 

@@ -34,8 +34,8 @@ def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> 
 def _scales(fields: dict[str, Any], multipliers: list[float]) -> dict[str, Any]:
     """Return the fields of the four multipliers, in the order of _KEYS."""
     for value in multipliers:
-        if not 0 < value < 1e6:
-            raise ModelFormatError(f"A multiplier of the model is {value!r}; a positive number is needed.")
+        if not 1e-4 < value < 1e6:
+            raise ModelFormatError(f"A multiplier of the model is {value!r}; a number from 0.0001 on is needed.")
     embedding, residual, logits, attention = multipliers
     return {
         "embedding_scale": embedding / residual,
