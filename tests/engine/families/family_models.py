@@ -210,7 +210,7 @@ CASES: dict[str, Case] = {
     "cohere2": Case("Cohere2", {"logit_scale": 0.25, "sliding_window": 9, "num_hidden_layers": 5}, "silu-glu",
                     gguf="cohere2"),
     "olmo2": Case("Olmo2", {}, "silu-glu", gguf="olmo2"),
-    "olmo3": Case("Olmo3", {"sliding_window": 9, "num_hidden_layers": 4, "head_dim": 8, "rope_parameters": {
+    "olmo3": Case("Olmo3", {"sliding_window": 12, "num_hidden_layers": 4, "head_dim": 16, "rope_parameters": {
         "full_attention": {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 8.0,
                            "original_max_position_embeddings": 32},
         "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}}}, "silu-glu", gguf="olmo2"),
