@@ -115,7 +115,7 @@ def transposed_kernel(codec: str) -> Kernel:
                     row = w + get_int32(ids + 4 * (first + i)) * w_step
                     unpack(row, n_cols, column, n_columns, unpacked + i * _STEP)
                 for t in range(0, tokens, TOKENS):
-                    a = tiles + (t // TOKENS) * tile_step + first * (TOKENS * ROW_BYTES // PIECE)
+                    a = tiles + (t // TOKENS) * tile_step + first // PIECE * (TOKENS * ROW_BYTES)
                     n_tokens = min(TOKENS, tokens - t)
                     for c in range(0, n_columns, 2 * LANES):
                         here = out + t * out_step + 4 * (column + c)
