@@ -112,8 +112,9 @@ def test_copies_decide_in_a_batch_as_at_decode(gated: Loaded, kind: Kind) -> Non
 
 @pytest.mark.parametrize("codec", ["f32", "q8_0", "q4_0", "q4_0.lanes", "q8_0.lanes"])
 def test_low_rank_decides_in_a_batch_as_at_decode_but_for_rounding(gated: Loaded, codec: str) -> None:
-    """float32 sums in another order, and, where the rank's part is quantised, a byte that rounds to the other side: a
-    score moves by less than 1 % of the spread of scores, so only neurons so near the threshold may differ."""
+    """float32 sums in another order, and, where the rank's part is quantised, a byte that rounds to the other side, or
+    no bytes in a batch on CPUs without dot products of bytes: a score moves by a few percent of the spread of scores at
+    most, so only neurons so near the threshold may differ."""
     config, _ = gated
     pool = Pool(2)
     ops = CpuOperators(pool)
@@ -121,7 +122,7 @@ def test_low_rank_decides_in_a_batch_as_at_decode_but_for_rounding(gated: Loaded
     x = np.random.default_rng(2).standard_normal((17, config.d_model)).astype(np.float32)
     together = part.scores(x, ops)
     alone = np.concatenate([part.scores(one[None], ops) for one in x])
-    assert np.abs(together - alone).max() < 0.01 * together.std()
+    assert np.abs(together - alone).max() < 0.05 * together.std()
     pool.close()
 
 
