@@ -7,8 +7,11 @@ import product_checks
 import pytest
 from product_checks import NAMES, check_matmul, check_matmul_t, check_rows, matmul, matmul_t, matrix, random, tokens_of
 
+from native_kernels.backend import PackedMatrix
 from native_kernels.cpu.gemm import gemm
+from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.runtime import call
+from native_kernels.cpu.runtime.pool import Pool
 
 NUMBERS = ("f32", "f16", "bf16")
 SMALL_BLOCKS = [name for name in NAMES if name not in NUMBERS and product_checks.block_size(name) == 32]
@@ -151,3 +154,11 @@ def test_what_does_not_fit_is_refused() -> None:
         gemm.pack_calls(random(2, 96), tokens, panels)
     with pytest.raises(ValueError, match="neurons"):
         gemm.matmul_t_calls(out, tokens, w, call.aligned_empty((2, 96)), gemm.Firing.make(2, 39, "f16"), scratch)
+
+
+def test_rows_beyond_the_first_piece_are_summed_with_their_own_values() -> None:
+    rng, pool = np.random.default_rng(4), Pool(1)
+    w, h = (rng.standard_normal(shape).astype(np.float32) for shape in ((600, 64), (10, 600)))
+    found = CpuOperators(pool).matmul_t(h, PackedMatrix.pack(w, "f32"))
+    np.testing.assert_allclose(found, h @ w, atol=1e-3)
+    pool.close()
