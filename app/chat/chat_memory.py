@@ -106,7 +106,7 @@ class ChatMemory(QObject):
         self._take(report)
         bin_begins = self._started_at - BIN_DAYS * 24 * 3600
         self._keep("empty the bin", lambda: self._stored.purge_deleted(self._started_at, bin_begins))
-        self._search.grow_soon()
+        self._search.store_is_open()
         self.changed.emit()
         self.opened.emit()
 
@@ -289,7 +289,7 @@ class ChatMemory(QObject):
     # -------------------------------------------------------------- search
 
     def search(self, text: str, then: Callable[[list[SearchHit]], None]) -> None:
-        """Search all chats in the background. Nothing happens before the store is open or while the window closes."""
+        """Search all chats in the background, once the store is open. Nothing happens while the window closes."""
         self._search.search(text, then)
 
     # -------------------------------------------------------------- messages

@@ -26,13 +26,22 @@ class ChatSearch(QObject):
         """store: returns None until the store is open and while the window closes. failed: gets a StoreError."""
         super().__init__()
         self._reads, self._store, self._failed = reads, store, failed
+        self._early: Callable[[], None] | None = None  # the search that came before the store was open
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._grow)
 
     def search(self, text: str, then: Callable[[list[SearchHit]], None]) -> None:
-        """Search for a text; `then` gets the hits."""
-        if (store := self._store()) is not None:
+        """Search for a text; `then` gets the hits. Before the store is open, the last search waits for it."""
+        store = self._store()
+        self._early = None if store is not None else lambda: self.search(text, then)
+        if store is not None:
             self._reads.run("search the chats", lambda: store.search(text), then, self._failed)
+
+    def store_is_open(self) -> None:
+        """Run the search that came too early, and update the index."""
+        if self._early is not None:
+            self._early()
+        self.grow_soon()
 
     def grow_soon(self) -> None:
         """Update the index after some idle time, because there is new text."""

@@ -39,7 +39,7 @@ class Desk:
         self.memory = ChatMemory(lambda: Store.rescue(path), self.saves, self.reads)
         self.memory.open()
 
-    def end(self) -> None:
+    def close(self) -> None:
         self.memory.end()
         assert self.saves.close() == self.reads.close() == []
         self.memory.close()
@@ -49,7 +49,7 @@ class Desk:
 def desk(tmp_path: Path, qtbot: Any) -> Iterator[Desk]:
     made = Desk(tmp_path / "chats.db")
     yield made
-    made.end()
+    made.close()
 
 
 def stored(desk: Desk, chat: str) -> tuple[Conversation, list[Message]]:
@@ -182,7 +182,7 @@ def test_a_draft_of_the_last_moment_is_kept(tmp_path: Path, qtbot: Any) -> None:
     chat = Conversation()
     desk.memory.add(chat)
     desk.memory.set_draft(chat.id, "typed, then closed")
-    desk.end()
+    desk.close()
     assert stored(desk, chat.id)[0].draft == "typed, then closed"
 
 
@@ -193,12 +193,12 @@ def test_the_draft_of_a_chat_that_is_not_begun_is_kept(tmp_path: Path, qtbot: An
     assert desk.memory.draft("nowhere") == ""
     qtbot.waitSignal(desk.memory.opened).wait()
     assert desk.memory.draft("") == "typed before anything was open"
-    desk.end()
+    desk.close()
     desk = Desk(tmp_path / "chats.db")
     qtbot.waitSignal(desk.memory.opened).wait()
     assert desk.memory.draft("") == "typed before anything was open"
     desk.memory.set_draft("", "")
-    desk.end()
+    desk.close()
     store = Store.open(tmp_path / "chats.db")
     assert store.draft() == ""
     store.close()
@@ -232,7 +232,7 @@ def test_chats_go_out_and_come_in(desk: Desk, tmp_path: Path, qtbot: Any) -> Non
     other.memory.export_chats(tmp_path / "again.json", None, came.append, came.append)
     qtbot.waitUntil(lambda: len(came) == 3)
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "all.json").read_bytes()
-    other.end()
+    other.close()
 
 
 def test_files_that_fail_are_told_in_words(desk: Desk, tmp_path: Path, qtbot: Any) -> None:
@@ -251,6 +251,20 @@ def test_files_that_fail_are_told_in_words(desk: Desk, tmp_path: Path, qtbot: An
     assert [message.details for message in told] == [str(error) for error in (bad, missing, unwritable, full)]
     assert len({message.title for message in told}) == 2, "one for each act"
     assert len({message.sentence for message in told}) == 4, "one for each failure"
+
+
+def test_a_search_that_comes_before_the_chats_are_open_is_answered_then(tmp_path: Path, qtbot: Any) -> None:
+    before = Desk(tmp_path / "chats.db")
+    chat = Conversation(title="needle")
+    before.memory.add(chat)
+    before.close()
+    desk = Desk(tmp_path / "chats.db")  # open() has only queued the read
+    found: list[str] = []
+    desk.memory.search("hay", lambda hits: found.append("hay"))
+    desk.memory.search("needle", lambda hits: found.extend(hit.conversation.id for hit in hits))
+    with contextlib.closing(desk):
+        qtbot.waitUntil(lambda: bool(found))
+    assert found == [chat.id]
 
 
 def test_the_index_grows_when_nothing_is_said(tmp_path: Path, qtbot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +291,7 @@ def test_the_index_grows_when_nothing_is_said(tmp_path: Path, qtbot: Any, monkey
         raise AssertionError
 
     qtbot.waitUntil(all_known)
-    desk.end()
+    desk.close()
 
 
 # ------------------------------------------------------------------ branches as plain data
