@@ -17,6 +17,7 @@ _SHORT, _LONG = 1024, 4096  # characters
 _FLOOR_S = 0.004  # for the long text; below that times say little. A linear pattern takes 0.3 to 3 ms
 _MOST_RATIO = 9.0  # of the cost of four times the text: linear is 4, quadratic 16
 _TRIES = 3  # of which the least counts: a busy machine refuses nothing
+_MORE_TRIES = 12  # before a refusal
 _MOST_SECONDS = 0.5  # for each pattern; texts that were not tried by then are not held against it
 _MOST_PATTERNS = 32
 _PUBLISHED = frozenset({r"\s+$"})  # DeepSeek's first models
@@ -92,10 +93,12 @@ def _texts(pattern: str, until: float) -> Iterator[tuple[str, str]]:
 
 
 def _outgrows(pattern: str, unit: str, end: str, cost: Cost) -> bool:
-    def least(length: int) -> float:
-        return min(cost(pattern, unit * (length // len(unit)) + end) for _ in range(_TRIES))
+    def least(length: int, tries: int) -> float:
+        return min(cost(pattern, unit * (length // len(unit)) + end) for _ in range(tries))
+
+    def too_much(took: float, tries: int) -> bool:
+        return took == float("inf") or (took > _FLOOR_S and took > _MOST_RATIO * least(_SHORT, tries))
 
     if cost(pattern, unit * (_LONG // len(unit)) + end) <= _FLOOR_S:
         return False
-    took = least(_LONG)
-    return took == float("inf") or (took > _FLOOR_S and took > _MOST_RATIO * least(_SHORT))
+    return all(too_much(least(_LONG, tries), tries) for tries in (_TRIES, _MORE_TRIES))
