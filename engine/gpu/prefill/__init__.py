@@ -1,1 +1,1 @@
-"""Prompts on the GPU: prefill, its memory, and weights that are streamed from RAM."""
+"""Prefill on the GPU: its memory, its passes, and weights streamed from RAM."""

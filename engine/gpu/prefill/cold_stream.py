@@ -1,13 +1,11 @@
-"""Brings the neurons that are not on the GPU to it, piece by piece, while it computes; what it does with them it
-does not know.
+"""Stream weights that are not on the GPU to it, piece by piece, while it computes.
 
-A piece is some neurons' rows of gate, up and down as the file or bundle stores them; of a down that lies row-wise it is
-the neurons' columns. Other matrices come in tiles of rows. Where the GPU reads the weights in place
-(pinned_weights.py) it gathers them itself, and nothing is copied in RAM. Elsewhere all threads gather them into a
-pinned buffer, which is sent.
+A piece holds the rows of gate, up and down of some neurons, as the file or bundle stores them; of a row-wise down it
+holds their columns. Experts come whole, other matrices in tiles of rows. The GPU itself gathers weights that
+it reads by zero-copy (pinned_weights.py). All others are gathered by the CPU's threads into a pinned buffer and sent.
 
-A thread of its own fills buffers and sends each on its way as soon as it is full. Between two of them the CPU's
-threads and the bus wait for Python: what copies a piece is laid out once for each buffer and only told what to copy.
+A worker thread fills buffers and sends each as soon as it is full. The CPU's threads and the bus wait for Python
+between two buffers, so each buffer has a prepared copy program, of which only the arguments change.
 """
 
 from __future__ import annotations
@@ -32,14 +30,14 @@ from native_kernels.cuda.prefill_ops import HostRows, StoredMatrix
 from native_kernels.cuda.runtime.upload_ring import Buffer, UploadRing
 
 _ALIGNMENT = 256
-_WHOLE_BLOCKS = 256  # columns: a part of a row-wise down is whole blocks of any codec
-_SIDE = 128  # rows: a tile of a matrix that is cut is whole blocks of a product
-_MOST_PARTS = 4  # copies of rows into one buffer
+_WHOLE_BLOCKS = 256  # columns of a row-wise down; whole blocks in every codec
+_SIDE = 128  # rows; a tile holds whole blocks of a product
+_MOST_PARTS = 4  # tiles per buffer
 
 
 @dataclass(frozen=True)
 class Neurons:
-    """Some neurons of an FFN to stream. ids ascend; where down lies row-wise they follow each other."""
+    """Neurons of an FFN to stream. ids ascend; if down is row-wise they are consecutive."""
 
     w: FfnWeights
     ids: I32
@@ -60,12 +58,12 @@ class Experts:
 
 
 Wanted = Neurons | Matrices | Experts
-Key = tuple[int, str]  # a layer, and what of it
+Key = tuple[int, str]  # a layer, and the name of its part
 
 
 @dataclass(frozen=True)
 class ColdPiece:
-    """Some neurons on the GPU: gate, up [n, D]; down_t [n, D], or down [D, n]. ids: i32 [n], which they are."""
+    """Neurons on the GPU: gate, up [n, D]; down_t [n, D], or down [D, n]. Addresses: biases f32 [n], ids i32 [n]."""
 
     n: int
     gate: StoredMatrix | None
@@ -79,7 +77,7 @@ class ColdPiece:
 
 @dataclass(frozen=True)
 class ColdRows:
-    """Rows of the matrix `name` on the GPU, from row `first` of it on."""
+    """Rows of the matrix `name` on the GPU, starting at its row `first`."""
 
     name: str
     first: int
@@ -88,9 +86,9 @@ class ColdRows:
 
 @dataclass(frozen=True)
 class ColdExperts:
-    """n experts on the GPU, from the number `first` of those that were asked for on.
+    """n experts on the GPU, starting at index `first` of the requested ones.
 
-    gate, up [n F, D]; down [n D, F], or [n F, D] by neuron. Biases f32 [n, F], down's [n, D]; 0: none.
+    gate, up [n F, D]; down [n D, F], or [n F, D] if transposed. Biases f32 [n, F], down's [n, D]; 0: none.
     """
 
     first: int
@@ -105,75 +103,81 @@ class ColdExperts:
 
 
 def expert_bytes(w: FfnWeights) -> int:
-    """Return what an expert takes in a buffer, with its biases."""
+    """Return the bytes of an expert in a buffer, with its biases."""
     biases = sum(bias.nbytes for bias in (w.gate_bias, w.up_bias, w.down_bias) if bias is not None)
     return sum(one.n_rows * _step(one) for one in w.matrices) + biases
 
 
 def experts_bytes(w: FfnWeights, n: int) -> int:
-    """Return what n experts take in a buffer, with the gaps between their parts."""
+    """Return the bytes of n experts in a buffer, with alignment gaps."""
     return n * expert_bytes(w) + 6 * _ALIGNMENT
 
 
 def neuron_bytes(w: FfnWeights) -> int:
-    """What one neuron takes in a buffer, with its biases and its number."""
+    """Return the bytes of one neuron in a buffer, with its biases and its id."""
     down = 0 if w.down is None else -(-w.down.n_rows * w.down.row_bytes // w.down.n_cols)
     return sum(_step(matrix) for _, matrix in _matrices(w)) + down + 12
 
 
 def piece_bytes(w: FfnWeights, n: int) -> int:
-    """What a piece of n neurons takes in a buffer, with what is left free between its parts."""
+    """Return the bytes of a piece of n neurons in a buffer, with alignment gaps."""
     gaps = 8 * _ALIGNMENT + (16 * w.down.n_rows if w.down is not None else 0)
     return n * neuron_bytes(w) + gaps
 
 
 def least_bytes(w: FfnWeights) -> int:
-    """What the smallest piece takes in a buffer."""
+    """Return the bytes of the smallest piece in a buffer."""
     return piece_bytes(w, 1 if w.down is None else min(_WHOLE_BLOCKS, w.up.n_rows))
 
 
 class Gathers(Protocol):
-    """What has the GPU gather rows: native_kernels.cuda.prefill_ops.GpuPrefillOps."""
+    """Operators that gather rows on the GPU: native_kernels.cuda.prefill_ops.GpuPrefillOps."""
 
     def gather(self, rows: Sequence[HostRows], ids: int, n: int) -> None: ...
 
 
 class ZeroCopy(Protocol):
-    """What of the host's memory the GPU reads in place: engine.gpu.prefill.pinned_weights.PinnedWeights."""
+    """Host memory that the GPU reads directly: engine.gpu.prefill.pinned_weights.PinnedWeights."""
 
     def find(self, address: int, n_bytes: int) -> int | None:
-        """The GPU's name for bytes of the host, where it reads all of them."""
+        """Return the GPU address of a host range, or None if the GPU cannot read all of it."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Bytes a second: of filling buffers while nothing else runs, and of pinned memory to the GPU."""
+    """Bytes per second of filling buffers on an idle CPU, and of uploads from pinned memory."""
 
     filling: float
     bus: float
 
 
 class ColdStream:
-    """Threads of its own fill buffers ahead of who uses them, as many as the ring has.
+    """A worker thread that fills all buffers of a ring ahead of their use.
 
-    gathered, filled: pieces since `begin` that the GPU gathered, and that the pool's threads did.
+    gathered, filled: buffers since `begin` that the GPU gathered, and that the pool's threads filled.
     """
 
     def __init__(
         self, ring: UploadRing, pool: Pool, ops: Gathers | None = None, zero_copy: ZeroCopy | None = None
     ) -> None:
-        """ops, zero_copy: with both the GPU gathers what it can. What `zero_copy` finds is valid until the end."""
+        """ops, zero_copy: with both, the GPU gathers all weights that it can read.
+
+        Addresses that `zero_copy` returns must stay valid until all is streamed or `stop` returns.
+        """
         self._ring, self._pool, self._ops = ring, pool, ops
         self._zero_copy = None if ops is None else zero_copy
         self.gathered = self.filled = 0
         self._filler = ThreadPoolExecutor(1, "cold-neurons", ring.enter)
-        self._loads: dict[int, _Load] = {}  # one for each buffer of the ring, which keeps them
+        self._loads: dict[int, _Load] = {}  # by id of the ring's buffers, which live as long
         self._planned: Iterator[_Planned] = iter(())
         self._ahead: deque[tuple[Key, Future[_Load]]] = deque()
-        self._addresses: dict[FfnWeights, list[int]] = {}  # of experts' matrices: to find them takes longest
+        self._addresses: dict[FfnWeights, list[int]] = {}  # of experts' matrices; looking them up is the slowest step
 
     def piece_neurons(self, w: FfnWeights, most: int) -> int:
-        """How many neurons of the layer a piece may have."""
+        """Return the largest number of the layer's neurons in a piece, at most `most`.
+
+        Raises: ValueError if a buffer is too small.
+        """
         n = min(most, max(1, (self._ring.n_bytes - piece_bytes(w, 0)) // neuron_bytes(w)))
         if w.down is not None and n < w.up.n_rows:
             n = n // _WHOLE_BLOCKS * _WHOLE_BLOCKS
@@ -182,8 +186,10 @@ class ColdStream:
         return n
 
     def begin(self, wanted: Sequence[tuple[Key, Wanted]], most: int) -> None:
-        """What is to come, in the order in which `pieces` and `rows` will ask for it; neurons in pieces of up to
-        `most`."""
+        """Start streaming `wanted`, in the order in which the caller will iterate over it.
+
+        most: neurons per piece.
+        """
         self.stop()
         self.gathered = self.filled = 0
         self._planned = self._cut(wanted, most, self._zero_copy)
@@ -191,19 +197,21 @@ class ColdStream:
             self._fill_next()
 
     def pieces(self, key: Key) -> Iterator[ColdPiece]:
-        """The neurons that `begin` was told of. What is asked of the GPU before the next piece is taken is the last
-        that may read this one. Raises: what went wrong in filling."""
+        """Yield the neurons of a key given to `begin`.
+
+        A piece stays valid only for GPU work queued before the next one is requested. Raises errors of the worker.
+        """
         for load in self._loads_of(key):
             assert load.piece is not None, "these are neurons"
             yield load.piece
 
     def rows(self, key: Key) -> Iterator[ColdRows]:
-        """The rows of the matrices that `begin` was told of, as `pieces` has neurons."""
+        """Yield rows of the matrices of a key, as `pieces` yields neurons."""
         for load in self._loads_of(key):
             yield from load.rows
 
     def experts(self, key: Key) -> Iterator[ColdExperts]:
-        """The experts that `begin` was told of, as `pieces` has neurons."""
+        """Yield the experts of a key, as `pieces` yields neurons."""
         for load in self._loads_of(key):
             assert load.experts is not None, "these are experts"
             yield load.experts
@@ -217,7 +225,7 @@ class ColdStream:
             self._fill_next()
 
     def stop(self) -> None:
-        """Forgets what was to come; nothing is being filled then."""
+        """Discard what is still to come, and wait for the buffer being filled."""
         self._planned = iter(())
         while self._ahead:
             filling = self._ahead.popleft()[1]
@@ -225,14 +233,15 @@ class ColdStream:
                 filling.exception()
 
     def close(self) -> None:
-        """Ends the thread."""
+        """End the thread."""
         self.stop()
         self._filler.shutdown()
 
     def measure(self, wanted: Sequence[tuple[Key, Wanted]], most: int, n_bytes: int = 4 << 30) -> Rates | None:
-        """How fast pieces of these, as `begin` has them, are filled and sent: each by itself, over the first n_bytes,
-        whether or not the GPU could gather them. None where there are none. The calling thread must have entered the
-        GPU."""
+        """Measure filling and sending separately over the first n_bytes of `wanted`; None if it is empty.
+
+        The CPU fills all buffers, even if the GPU could gather them. The calling thread must have entered the GPU.
+        """
         self.stop()
         sent: list[tuple[_Load, int]] = []
         copied, began = 0, time.perf_counter()
@@ -275,7 +284,7 @@ class ColdStream:
                 yield key, neurons, ids
 
     def _fill_next(self) -> None:
-        """A buffer's turn comes again when it was released: with as many ahead as there are buffers never too early."""
+        """Queue the next buffer. At most n_buffers are ahead, so the ring never hands out one still in use."""
         for key, source, tile in self._planned:
             load = self._load_of(self._ring.next())
             self._ahead.append((key, self._filler.submit(self._filled, load, source, tile)))
@@ -307,38 +316,37 @@ class ColdStream:
 
 
 class _Place:
-    """Where a matrix lies. stride: bytes from row to row; reached: the GPU's address of it, None where the GPU does not
-    read all of it in place."""
+    """Location of a matrix. stride: bytes between rows. gpu_address: None if the GPU cannot read all of it."""
 
     def __init__(self, matrix: PackedMatrix, zero_copy: ZeroCopy | None) -> None:
         self.matrix, self.address = matrix, address(matrix.data)
         self.stride = matrix.data.strides[0] if matrix.n_rows > 1 else matrix.row_bytes
         n_bytes = self.stride * (matrix.n_rows - 1) + matrix.row_bytes
-        self.reached = None if zero_copy is None else zero_copy.find(self.address, n_bytes)
+        self.gpu_address = None if zero_copy is None else zero_copy.find(self.address, n_bytes)
 
 
-def _where_all_is_reached(places: Iterable[_Place]) -> None:
-    """One buffer is filled in one way."""
+def _all_or_none_zero_copy(places: Iterable[_Place]) -> None:
+    """Clear all GPU addresses if one is missing, because a buffer is either gathered or filled."""
     places = list(places)
-    if any(one.reached is None for one in places):
+    if any(one.gpu_address is None for one in places):
         for one in places:
-            one.reached = None
+            one.gpu_address = None
 
 
-_ANY_ROWS = np.arange(1 << 17, dtype=np.int32)  # rows that follow each other
+_ANY_ROWS = np.arange(1 << 17, dtype=np.int32)  # ids of consecutive rows
 
 
 class _Neurons:
-    """A layer's feed-forward part and where its matrices lie."""
+    """An FFN to stream by neurons, and the location of its matrices."""
 
     def __init__(self, w: FfnWeights, zero_copy: ZeroCopy | None) -> None:
         self.w = w
         self.places = {name: _Place(matrix, zero_copy) for name, matrix in _matrices(w)}
         self.down = None if w.down is None else _Place(w.down, zero_copy)
-        _where_all_is_reached([*self.places.values(), *([] if self.down is None else [self.down])])
+        _all_or_none_zero_copy([*self.places.values(), *([] if self.down is None else [self.down])])
 
     def cut(self, ids: I32, n: int) -> Iterator[I32]:
-        """Pieces of up to n, as even as may be."""
+        """Yield pieces of up to n ids, as even as possible unless down is row-wise."""
         ids = np.ascontiguousarray(ids, np.int32)
         if self.w.down is None and len(ids):
             n = -(-len(ids) // -(-len(ids) // n))
@@ -346,11 +354,11 @@ class _Neurons:
             yield ids[start : start + n]
 
     def set(self, load: _Load, ids: I32) -> None:
-        """Has the buffer take these neurons."""
+        """Plan these neurons into the buffer."""
         load.clear(self)
         n, w = len(ids), self.w
         found = {name: load.take_rows(place, ids) for name, place in self.places.items()}
-        if self.down is not None:  # the neurons' part of every row; the ids follow each other
+        if self.down is not None:  # the ids are consecutive
             codec = ROW_CODECS[self.down.matrix.codec]
             found["down"] = load.take_columns(self.down, codec.n_bytes(int(ids[0])), n, codec.n_bytes(n))
         ids_at = load.take_numbers(ids)
@@ -362,14 +370,17 @@ class _Neurons:
 
 
 class _Rows:
-    """Matrices of which all rows are streamed, and where they lie."""
+    """Matrices to stream whole, and their location."""
 
     def __init__(self, wanted: Matrices, zero_copy: ZeroCopy | None) -> None:
         self.places = [(name, _Place(matrix, zero_copy)) for name, matrix in wanted.named]
-        _where_all_is_reached(place for _, place in self.places)
+        _all_or_none_zero_copy(place for _, place in self.places)
 
     def cut(self, n_bytes: int) -> Iterator[list[tuple[str, _Place, int, int]]]:
-        """Rows that go into a buffer of so many bytes: of which matrix, from which row on, how many."""
+        """Yield the tiles of each buffer of n_bytes: name, matrix, first row and number of rows.
+
+        Raises: ValueError if a buffer is too small.
+        """
         parts: list[tuple[str, _Place, int, int]] = []
         used = 0
         for name, place in self.places:
@@ -390,7 +401,7 @@ class _Rows:
             yield parts
 
     def set(self, load: _Load, parts: Sequence[tuple[str, _Place, int, int]]) -> None:
-        """Has the buffer take these rows."""
+        """Plan these rows into the buffer."""
         load.clear(self)
         for name, place, first, n in parts:
             load.rows.append(ColdRows(name, first, load.take_run(place, first, n)))
@@ -398,13 +409,16 @@ class _Rows:
 
 
 class _Experts:
-    """Experts and where their matrices lie. Those that follow each other in memory are copied at once."""
+    """Experts to stream. Matrices adjacent in memory are copied at once."""
 
     def __init__(self, wanted: Experts, zero_copy: ZeroCopy | None, addresses: dict[FfnWeights, list[int]]) -> None:
         self.blocks, self._zero_copy, self._addresses = wanted.blocks, zero_copy, addresses
 
     def cut(self, n_bytes: int) -> Iterator[tuple[int, int]]:
-        """The first and the number of those that go into a buffer of so many bytes, as even as may be."""
+        """Yield the first and the number of the experts of each buffer of n_bytes, as even as possible.
+
+        Raises: ValueError if a buffer is too small.
+        """
         total, one = len(self.blocks), expert_bytes(self.blocks[0])
         most = (n_bytes - experts_bytes(self.blocks[0], 0)) // one
         if most < 1:
@@ -414,27 +428,27 @@ class _Experts:
             yield first, min(n, total - first)
 
     def set(self, load: _Load, some: tuple[int, int]) -> None:
-        """Has the buffer take these experts."""
+        """Plan these experts into the buffer."""
         first, n = some
         load.clear(self)
         blocks = self.blocks[first : first + n]
         stacks = [self._runs(blocks, which) for which in range(len(blocks[0].matrices))]
-        reached = [[self._reached(matrix, *run) for run in runs] for matrix, runs in stacks]
-        in_place = all(at is not None for some in reached for at in some)
+        on_gpu = [[self._gpu_address(matrix, *run) for run in runs] for matrix, runs in stacks]
+        is_zero_copy = all(at is not None for some in on_gpu for at in some)
         found = {}
-        for (name, _), (matrix, runs), some_reached in zip(_named(blocks[0]), stacks, reached, strict=True):
-            found[name] = load.take_stack(matrix, runs, some_reached if in_place else None)
+        for (name, _), (matrix, runs), addresses in zip(_named(blocks[0]), stacks, on_gpu, strict=True):
+            found[name] = load.take_stack(matrix, runs, addresses if is_zero_copy else None)
         load.numbers = load.used
         biases = {}
         for name in ("gate_bias", "up_bias", "down_bias"):
             values = [value for block in blocks if (value := getattr(block, name)) is not None]
             biases[name] = load.take_numbers(np.concatenate(values)) if values else 0
-        by_neuron = "down_t" in found
-        down = found["down_t" if by_neuron else "down"]
-        load.experts = ColdExperts(first, n, found.get("gate"), found["up"], down, by_neuron, **biases)
+        is_transposed = "down_t" in found
+        down = found["down_t" if is_transposed else "down"]
+        load.experts = ColdExperts(first, n, found.get("gate"), found["up"], down, is_transposed, **biases)
 
     def _runs(self, blocks: Sequence[FfnWeights], which: int) -> tuple[PackedMatrix, list[tuple[int, int]]]:
-        """One of the first expert's matrices, and where the rows of all experts' are: addresses and how many."""
+        """Return the first expert's matrix `which`, and (address, rows) of each run of that matrix in all experts."""
         matrix, runs = blocks[0].matrices[which], list[tuple[int, int]]()
         stride = matrix.data.strides[0]
         for block in blocks:
@@ -447,7 +461,7 @@ class _Experts:
             runs.append((at, n))
         return matrix, runs
 
-    def _reached(self, matrix: PackedMatrix, at: int, n: int) -> int | None:
+    def _gpu_address(self, matrix: PackedMatrix, at: int, n: int) -> int | None:
         n_bytes = matrix.data.strides[0] * (n - 1) + matrix.row_bytes
         return None if self._zero_copy is None else self._zero_copy.find(at, n_bytes)
 
@@ -457,9 +471,12 @@ _Planned = tuple[Key, _Source, Any]
 
 
 class _Load:
-    """What goes into one buffer. program: fills it with the rows that were taken; gathered: of what the GPU gathers
-    instead the rows, the address of their numbers (0: from the first on) and how many. used: bytes of the buffer, of
-    them from `numbers` on ids and biases. piece, rows, experts: where all of it is once it was sent."""
+    """The planned contents of one buffer.
+
+    program: fills it on the CPU. gathered: instead, what the GPU gathers: rows, the GPU address of their ids (0:
+    consecutive) and their number. used: bytes of the buffer; ids and biases begin at the offset `numbers`. piece, rows,
+    experts: the contents on the GPU, valid once the buffer was sent.
+    """
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer, self.used, self.numbers = buffer, 0, 0
@@ -471,40 +488,40 @@ class _Load:
         self.clear(None)
 
     def clear(self, source: _Source | None) -> None:
-        """Nothing is taken. source: what is copied stays alive."""
+        """Discard the contents. source: kept, so that the weights to copy stay alive."""
         self.used, self.numbers, self._source, self._n_copies = 0, 0, source, 0
         self.gathered: list[tuple[list[HostRows], int, int]] = []
-        self._listed: list[HostRows] = []  # to be gathered by ids
+        self._listed: list[HostRows] = []  # gathered by ids
         self._numbers: list[tuple[int, I32 | F32]] = []
         self.piece, self.rows, self.experts = None, [], None
         for copy in self._copies:
             copy.clear()
 
     def take_rows(self, place: _Place, ids: I32) -> StoredMatrix:
-        """Rows by their numbers; `gather` says where these are on the GPU."""
+        """Add rows by their ids; for rows that the GPU gathers, `gather` sets the address of the ids."""
         matrix, step = place.matrix, _step(place.matrix)
         to = self._take(len(ids) * step)
-        if place.reached is not None:
-            self._listed.append(HostRows(place.reached, place.stride, matrix.row_bytes, self._gpu(to), step))
+        if place.gpu_address is not None:
+            self._listed.append(HostRows(place.gpu_address, place.stride, matrix.row_bytes, self._gpu(to), step))
         else:
             self._copy(address(ids), len(ids), place.address, matrix.row_bytes, place.stride, to, step)
         return StoredMatrix(len(ids), matrix.n_cols, matrix.codec, self._gpu(to), step)
 
     def take_run(self, place: _Place, first: int, n: int) -> StoredMatrix:
-        """n rows from `first` on."""
+        """Add n rows, starting at `first`."""
         matrix = place.matrix
         to = self._take_all(place, first * place.stride, n, matrix.row_bytes)
         return StoredMatrix(n, matrix.n_cols, matrix.codec, self._gpu(to), _step(matrix))
 
     def take_stack(
-        self, like: PackedMatrix, runs: Sequence[tuple[int, int]], reached: Sequence[int | None] | None
+        self, like: PackedMatrix, runs: Sequence[tuple[int, int]], addresses: Sequence[int | None] | None
     ) -> StoredMatrix:
-        """Rows of several matrices, one behind the other: addresses and how many. reached: the GPU's addresses."""
+        """Add rows of matrices like `like`, one after another. runs: host address and rows. addresses: on the GPU."""
         step, stride, n_rows = _step(like), like.data.strides[0], sum(n for _, n in runs)
         to = self._take(n_rows * step)
         found = StoredMatrix(n_rows, like.n_cols, like.codec, self._gpu(to), step)
         for i, (at, n) in enumerate(runs):
-            on_gpu = None if reached is None else reached[i]
+            on_gpu = None if addresses is None else addresses[i]
             if on_gpu is not None:
                 self.gathered.append(([HostRows(on_gpu, stride, like.row_bytes, self._gpu(to), step)], 0, n))
             else:
@@ -513,13 +530,13 @@ class _Load:
         return found
 
     def take_columns(self, place: _Place, offset: int, n_cols: int, n_bytes: int) -> StoredMatrix:
-        """n_bytes of every row from a byte on, which are so many columns."""
+        """Add n_cols columns of all rows: n_bytes of each, starting at the byte `offset`."""
         matrix = place.matrix
         to = self._take_all(place, offset, matrix.n_rows, n_bytes)
         return StoredMatrix(matrix.n_rows, n_cols, matrix.codec, self._gpu(to), _even(n_bytes))
 
     def take_numbers(self, values: I32 | F32) -> int:
-        """32 bits of each neuron; where they will be on the GPU. After all rows."""
+        """Add 32-bit values and return their GPU address. Call this after all rows are added."""
         if not self._numbers:
             self.numbers = self.used
         to = self._take(values.nbytes)
@@ -527,21 +544,21 @@ class _Load:
         return self._gpu(to)
 
     def gather(self, ids: int, n: int) -> None:
-        """Rows that were taken by their numbers have these, which lie on the GPU."""
+        """Set the GPU address of the ids of the rows added by `take_rows`."""
         if self._listed:
             self.gathered.insert(0, (self._listed, ids, n))
 
     def copy_numbers(self) -> None:
-        """Ids and biases into the pinned buffer: a few bytes a neuron."""
+        """Copy ids and biases into the pinned buffer, a few bytes per neuron."""
         for to, values in self._numbers:
             ctypes.memmove(self._host(to), address(values), values.nbytes)
 
     def _take_all(self, place: _Place, offset: int, n: int, row_bytes: int) -> int:
-        """n rows that follow each other, from so many bytes behind the matrix's first on."""
+        """Add n consecutive rows, starting `offset` bytes into the matrix. Return their offset in the buffer."""
         step = _even(row_bytes)
         to = self._take(n * step)
-        if place.reached is not None:
-            rows = HostRows(place.reached + offset, place.stride, row_bytes, self._gpu(to), step)
+        if place.gpu_address is not None:
+            rows = HostRows(place.gpu_address + offset, place.stride, row_bytes, self._gpu(to), step)
             self.gathered.append(([rows], 0, n))
         else:
             self._copy(address(_ANY_ROWS), n, place.address + offset, row_bytes, place.stride, to, step)
@@ -555,7 +572,7 @@ class _Load:
         self._n_copies += 1
 
     def _take(self, n_bytes: int) -> int:
-        """Where so many bytes go, from the beginning of the buffer on."""
+        """Reserve n_bytes of the buffer and return their offset."""
         to, self.used = self.used, _even(self.used + n_bytes, _ALIGNMENT)
         assert self.used <= self.buffer.host.n_bytes, "pieces are cut to fit"
         return to
@@ -568,18 +585,18 @@ class _Load:
 
 
 def _named(w: FfnWeights) -> list[tuple[str, PackedMatrix]]:
-    """The names of FfnWeights.matrices."""
+    """Return FfnWeights.matrices by name."""
     return [(name, one) for name in ("gate", "up", "down_t", "down") if (one := getattr(w, name)) is not None]
 
 
 def _matrices(w: FfnWeights) -> list[tuple[str, PackedMatrix]]:
-    """Those of which a neuron is a row."""
+    """Return the matrices in which a neuron is a row."""
     named = (("gate", w.gate), ("up", w.up), ("down_t", w.down_t))
     return [(name, matrix) for name, matrix in named if matrix is not None]
 
 
 def _step(w: PackedMatrix) -> int:
-    """From one row to the next in a buffer."""
+    """Return the bytes between rows in a buffer."""
     return _even(w.row_bytes)
 
 

@@ -1,8 +1,8 @@
-"""The experts of one layer for one chunk of a prompt: chosen for all positions, then computed group by group.
+"""The experts of one layer for one chunk: chosen for all positions, then computed group by group.
 
-The positions of each expert are a group of rows. Resident experts are read in place, the others come once per chunk
-through the ring of cold neurons, whether or not a position uses them: with some hundred positions nearly all are used,
-and so nothing waits for the choice. The products of several experts are one launch.
+The positions of each expert are a group of rows. Resident experts are read in GPU memory. The others are streamed once
+per chunk, used or not: some hundred positions use nearly all of them, and streaming need not wait for the choice. The
+products of several experts are one launch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from native_kernels.cuda.prefill_ops import GpuPrefillOps, Groups, RoundedRows, 
 
 @dataclass(frozen=True)
 class _Stack:
-    """n experts of one width in memory one after another, as GpuExperts and ColdExperts have them."""
+    """n experts of one width, stored one after another. Fields as in GpuExperts and ColdExperts."""
 
     n: int
     width: int
@@ -92,9 +92,9 @@ class ExpertPass:
         ops.sum_experts(at.out, at.places, at.choice, shared, n, width, out, adds)
 
     def _compute(self, experts: _Stack, groups: Groups, x: RoundedRows, to: int) -> None:
-        """Compute the rows of these groups of `to` [R, D] = the experts' outputs for x [R, D], unweighted."""
+        """Compute the rows of these groups: `to` [R, D] = the experts' unweighted outputs for x [R, D]."""
         config, width, d_model = self._config, experts.width, self._config.d_model
-        one = 2 * (d_model + 8) * (width + 8)  # bytes of one matrix as halves
+        one = 2 * (d_model + 8) * (width + 8)  # bytes of one matrix in FP16
         half, other = self._memory.tile.halved()
         for first, n in experts.parts(max(1, half.n_bytes // one)):
             part = groups.part(first, n)

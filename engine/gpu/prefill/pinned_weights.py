@@ -1,10 +1,10 @@
-"""Has the driver register the weights of cold neurons and of streamed layers where they lie, so that the GPU reads them
-there in prompts.
+"""Pin the host weights of cold neurons and streamed layers in place, so that the GPU gathers their rows in prefill.
 
-The mapping of the file, or the copy in RAM, is pinned as it is: nothing is copied, and the CPU reads it as
-before. It is done behind the load, piece by piece in a thread of low priority, only of pages that are in RAM, and not
-while somebody is answered: the driver lets nobody launch work while it registers. When the RAM has room for that,
-engine/placement/memory_plan.py says.
+The driver registers the mapped file, or the copy in RAM. Nothing is copied, and the CPU reads the weights as before.
+
+A low-priority thread registers chunks after the load, and only pages that are in RAM. It pauses while the engine
+answers, because the driver blocks all launches during a registration. engine/placement/memory_plan.py decides whether
+the RAM has room.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from native_kernels.cuda.runtime.registered import RegisteredMemory
 
 log = logging.getLogger(__name__)
 
-# Registered at once: a stop is heard between two of them, and no launch of others waits behind more than 2 ms of it.
+# Per registration. A stop takes effect between two, and a launch waits at most 2 ms for one.
 PIECE_BYTES = 64 << 20
-# An array that is no file's has its pages for itself from so many bytes on: what is larger than 32 MiB the C library
-# maps by itself. A page that a smaller one shares with others must not be registered: a copy to or from those would
-# begin in pinned memory and end outside it, which fails.
+# Least size of an array outside a file that is pinned. The C library maps allocations above 32 MiB separately, so
+# those share no page. If a shared page were registered, a copy of a neighboring array would begin in pinned memory and
+# end outside it, which fails.
 OWN_PAGES_BYTES = 64 << 20
 _NICENESS = 10
-_ASK_AGAIN_S = 0.5  # whether pages have been read in meanwhile
-_HEAR_S = 0.1  # a stop, while somebody is answered
+_ASK_AGAIN_S = 0.5  # between two checks for prefetched pages
+_HEAR_S = 0.1  # between two checks for a stop while the engine answers
 
 
 class Reading(Protocol):
-    """What reads pages in behind the load, and is held while somebody is answered: engine.model.prefetch.Prefetch."""
+    """A prefetch that pauses while the engine answers: engine.model.prefetch.Prefetch."""
 
     def may_go_on(self, seconds: float) -> bool: ...
 
@@ -52,7 +52,7 @@ class Reading(Protocol):
 
 @dataclass(frozen=True)
 class HostSpan:
-    """Whole pages of the host, from and to; read_only: they cannot be written, being a file's."""
+    """Addresses of whole host pages. read_only: pages of a mapped file."""
 
     start: int
     end: int
@@ -64,9 +64,11 @@ class HostSpan:
 
 
 def pinnable_spans(matrices: Iterable[PackedMatrix]) -> list[HostSpan]:
-    """Where matrices lie of which the GPU gathers rows, as a whole, because hot neurons' rows lie between cold ones'.
-    No page is in two spans, and what follows each other is one. What shares its pages with others stays with the
-    ring."""
+    """Return the spans to pin for matrices whose rows the GPU gathers.
+
+    Spans cover whole matrices, because rows of hot and cold neurons alternate. They do not overlap, and adjacent ones
+    are merged. Arrays that may share pages with others are left out; the upload ring serves them.
+    """
     page = mmap.PAGESIZE
     found: list[HostSpan] = []
     for matrix in matrices:
@@ -78,7 +80,7 @@ def pinnable_spans(matrices: Iterable[PackedMatrix]) -> list[HostSpan]:
         if is_file or last - at >= OWN_PAGES_BYTES:
             found.append(HostSpan(at // page * page, -(-last // page) * page, is_file))
     merged: list[HostSpan] = []
-    for span in sorted(found, key=lambda one: (one.read_only, one.start)):  # no page is of both kinds
+    for span in sorted(found, key=lambda one: (one.read_only, one.start)):  # a page is never both
         before = merged[-1] if merged else None
         if before is not None and before.read_only == span.read_only and span.start <= before.end:
             merged[-1] = HostSpan(before.start, max(before.end, span.end), span.read_only)
@@ -88,7 +90,7 @@ def pinnable_spans(matrices: Iterable[PackedMatrix]) -> list[HostSpan]:
 
 
 def bytes_of(spans: Iterable[HostSpan], others: Iterable[Span]) -> int:
-    """Bytes of mapped files in any of these spans, each counted once."""
+    """Return the bytes of mapped files in the union of these spans."""
     both = sorted([(one.start, one.end) for one in spans if one.read_only] + list(others))
     found, covered = 0, 0
     for start, end in both:
@@ -98,8 +100,10 @@ def bytes_of(spans: Iterable[HostSpan], others: Iterable[Span]) -> int:
 
 
 def ram_check(file: Path, mapped_bytes: int) -> Callable[[bool], bool]:
-    """Whether the RAM has room at the moment for weights that are pinned in place (True), or to be (False). file: of
-    the model; mapped_bytes: what of it is read in RAM."""
+    """Return a function that says whether the RAM has room for weights pinned already (True) or still to pin (False).
+
+    file: the model file. mapped_bytes: bytes of it that the model reads in RAM.
+    """
     groups, cached_bytes = memory_limits(), 0 if lies_in_ram(file) else mapped_bytes
 
     def has_ram(is_pinned: bool) -> bool:
@@ -111,18 +115,18 @@ def ram_check(file: Path, mapped_bytes: int) -> Callable[[bool], bool]:
 
 
 class PinnedWeights:
-    """What the GPU reads in place of a model's cold neurons: at first nothing, `begin` starts the thread.
+    """A model's host weights that the GPU reads by zero-copy. Empty until `begin` starts the thread.
 
-    is_all: whether it is all that was asked for. All methods but `find`: the thread that owns the GPU.
+    is_all: whether all requested spans are pinned. Call all methods but `find` in the thread that owns the GPU.
     """
 
     def __init__(
         self, device: Device, resident: Callable[[int, int], int] = resident_bytes, piece_bytes: int = PIECE_BYTES
     ) -> None:
-        """resident: how many bytes of so many from an address on are in RAM. piece_bytes: whole pages."""
+        """resident: (address, n_bytes) -> bytes of that range in RAM. piece_bytes: a multiple of the page size."""
         self._device, self._resident, self._piece_bytes = device, resident, piece_bytes
         self._held: list[RegisteredMemory] = []
-        self._runs: tuple[tuple[int, int, int], ...] = ()  # from, to, the GPU's name less the host's
+        self._runs: tuple[tuple[int, int, int], ...] = ()  # start, end, GPU address minus host address
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._keeps: Any = None
@@ -130,9 +134,12 @@ class PinnedWeights:
         self.is_all = False
 
     def begin(self, spans: Sequence[HostSpan], keeps: Any, reading: Reading, has_ram: Callable[[bool], bool]) -> None:
-        """keeps: what must stay alive until `close` so that the spans stay mapped. reading: what may read them in; what
-        is not in RAM when that is over is left out. has_ram: whether the RAM has room for what is pinned (True), or
-        to be (False); asked before every piece, and by `spare`."""
+        """Start pinning the spans, once; do nothing if the RAM has no room.
+
+        keeps: object that keeps the spans mapped; held until `close`. reading: prefetch of the spans. Pages that are
+        not in RAM when it ends are left out. has_ram: as `ram_check` returns it; called before every chunk and by
+        `spare`.
+        """
         if self._thread is not None or not spans or not has_ram(False):
             return
 
@@ -150,8 +157,10 @@ class PinnedWeights:
         self._thread.start()
 
     def spare(self) -> bool:
-        """Whether something is pinned, or is to be; lets go of it where the RAM has run short. The GPU may not be
-        reading it."""
+        """Return whether weights are pinned or being pinned. If RAM has run short, unpin them and return False.
+
+        The GPU must not be reading them.
+        """
         if not (self._runs or not self.wait(0)):
             return False
         if self._has_ram(True):
@@ -161,7 +170,7 @@ class PinnedWeights:
         return False
 
     def find(self, address: int, n_bytes: int) -> int | None:
-        """The GPU's name for bytes of the host, where it reads all of them; it is so until `close`."""
+        """Return the GPU address of a host range, or None if not all of it is pinned. Valid until `close`."""
         for start, end, shift in self._runs:
             if start <= address and address + n_bytes <= end:
                 return address + shift
@@ -169,18 +178,20 @@ class PinnedWeights:
 
     @property
     def n_bytes(self) -> int:
-        """What is pinned."""
+        """Pinned bytes."""
         return sum(end - start for start, end, _ in self._runs)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Whether the thread is done by then."""
+        """Wait for the thread, at most `seconds`. Return whether it has ended."""
         if self._thread is not None:
             self._thread.join(seconds)
         return self._thread is None or not self._thread.is_alive()
 
     def close(self) -> None:
-        """Nothing is pinned any more when it returns, nor ever again. The GPU may not be reading it. A second time
-        does nothing. Raises nothing: a GPU that has failed holds nothing."""
+        """Unpin everything for good. Idempotent. The GPU must not be reading the weights.
+
+        CUDA errors are ignored, because a failed GPU holds no registrations.
+        """
         self._stop.set()
         self.wait()
         self._runs, self.is_all = (), False
@@ -193,7 +204,7 @@ class PinnedWeights:
         self._keeps = None
 
     def _run(self, spans: Sequence[HostSpan], reading: Reading, has_ram: Callable[[bool], bool]) -> None:
-        if hasattr(os, "setpriority") and sys.platform == "linux":  # of this thread alone there
+        if hasattr(os, "setpriority") and sys.platform == "linux":  # on Linux, affects this thread only
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
         self._device.enter()
@@ -212,13 +223,13 @@ class PinnedWeights:
                 held = RegisteredMemory(self._device, start, n_bytes, span.read_only)
                 self._held.append(held)
                 self._add(start, start + n_bytes, held.device_address - start)
-                # Half of the time is left to whoever loads or prepares something meanwhile.
+                # Registration blocks launches, so it may take at most half of the time.
                 self._stop.wait(time.perf_counter() - began)
         self.is_all = found_all and not self._stop.is_set()
 
     def _is_in_ram(self, start: int, n_bytes: int, reading: Reading) -> bool:
         while not self._stop.is_set():
-            is_over = reading.wait(0)  # before the look: what was read last is seen then
+            is_over = reading.wait(0)  # before the check, to see the last pages read
             if self._resident(start, n_bytes) >= n_bytes:
                 return True
             if is_over:
@@ -227,7 +238,7 @@ class PinnedWeights:
         return False
 
     def _add(self, start: int, end: int, shift: int) -> None:
-        """Pieces that follow each other are one where the GPU has them so too."""
+        """Add a chunk, merged with the previous one if they adjoin on the host and on the GPU."""
         runs = list(self._runs)
         if runs and runs[-1][1:] == (start, shift):
             start = runs.pop()[0]

@@ -1,12 +1,12 @@
-"""Prompts on the GPU: many positions at once through every layer, the neurons that are not there streamed to it. An
-emitter of engine/model/graph.py.
+"""Prefill on the GPU: many positions at once through every layer, with cold weights streamed to the GPU. An emitter of
+engine/model/graph.py.
 
-A layer at home on the GPU runs there altogether: attention, its hot neurons, then the cold ones piece by piece as they
-come through a ring of buffers, all added into the stream in this order. All weights of a layer at home on the CPU come
-through the ring where the chunk is long enough for that (streamed_layers.py); otherwise the CPU computes the layer.
-Every neuron is computed, whatever a predictor would say. It neither cuts prompts nor chooses tokens.
+A layer placed on the GPU runs there entirely: attention, then hot neurons, then cold ones as they arrive through a
+ring of buffers, all added to the residual stream in this order. If the chunk is long enough, all weights of a layer
+placed on the CPU are streamed through the same ring (streamed_layers.py); otherwise the CPU computes the layer. Every
+neuron is computed; predictors are not used.
 
-What a product makes is exact to about 2^-11 of its terms (native_kernels/cuda/prefill_ops.py says why).
+Products are exact to about 2^-11 of their terms (native_kernels/cuda/prefill_ops.py explains why).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ Look = Callable[[float], None]
 
 
 class Region(Protocol):
-    """rows: of every layer, which of a cache's blocks are its own; None where its home is the GPU."""
+    """rows: the index of each layer's blocks in the cache; None for layers placed on the GPU."""
 
     @property
     def rows(self) -> tuple[int | None, ...]: ...
 
 
 class PromptCache(Protocol):
-    """A cache whose positions on the GPU are in place: engine.gpu.weights.cache.GpuCache."""
+    """A cache whose positions are already on the GPU: engine.gpu.weights.cache.GpuCache."""
 
     length: int
     tokens: I64
@@ -58,13 +58,15 @@ class PromptCache(Protocol):
 
 @dataclass(frozen=True)
 class StreamingSpeed:
-    """What decides whether a prompt is worth a pass of all cold neurons over the bus. cold_bytes: of a pass.
-    pcie_bytes_per_s: pinned memory to the GPU; fill_bytes_per_s: rows that the CPU reads in RAM, all threads, where the
-    GPU does not gather them itself.
-    decode_token_s: one token by itself. fixed_s: what a pass takes beside its bytes.
+    """Speeds that decide whether a prompt is worth streaming all cold neurons to the GPU.
 
-    layer_bytes: of the CPU's layers that can be streamed. cpu_position_s: the CPU's time for one of many positions
-    through them."""
+    cold_bytes: streamed per pass. pcie_bytes_per_s: from pinned memory to the GPU. fill_bytes_per_s: all CPU threads
+    reading rows in RAM, for weights that the GPU does not gather itself. decode_token_s: decode of one token. fixed_s:
+    time of a pass that does not depend on its bytes.
+
+    layer_bytes: of the CPU's layers that can be streamed. cpu_position_s: the CPU's time per position to compute them,
+    with many positions at once.
+    """
 
     cold_bytes: int
     pcie_bytes_per_s: float
@@ -75,7 +77,7 @@ class StreamingSpeed:
     cpu_position_s: float = 0.0
 
     def streams_layers(self, n_tokens: int, in_place: bool = False) -> bool:
-        """Return whether the CPU's layers take less time streamed to the GPU than computed by the CPU."""
+        """Return whether streaming the CPU's layers takes no more time than computing them on the CPU."""
         return 0 < self._bus_s(self.layer_bytes, in_place) <= self._cpu_s(n_tokens)
 
     def pass_s(self, n_tokens: int, in_place: bool = False) -> float:
@@ -93,16 +95,18 @@ class StreamingSpeed:
 
 
 def threshold(speed: StreamingSpeed, most: int = 512, in_place: bool = False) -> int:
-    """From how many tokens on a pass takes less time than decoding them one by one: 2 up to `most` + 1 (never).
-    in_place: the GPU gathers the cold neurons itself, so that the bus alone counts."""
+    """Return the least number of tokens, 2 to `most`, for which prefill is as fast as decode; `most` + 1 if none is.
+
+    in_place: the GPU gathers the cold neurons itself, so that only the bus limits it.
+    """
     counts = range(2, most + 1)
     return next((n for n in counts if speed.pass_s(n, in_place) <= n * speed.decode_token_s), most + 1)
 
 
 class GpuPrefill:
-    """The prompts of one model on one GPU.
+    """Prefill of one model on one GPU.
 
-    Shapes and names as Transformer. All methods: in the thread that has entered the GPU.
+    Shapes and names as in Transformer. Call all methods in the thread that has entered the GPU.
     """
 
     def __init__(
@@ -110,11 +114,11 @@ class GpuPrefill:
         zero_copy: ZeroCopy | None = None, streamed: StreamedLayers | None = None,
         streams: Callable[[int], bool] = lambda n_tokens: True, slots: ExpertSlots | None = None,
     ) -> None:  # fmt: skip
-        """cpu: the same model on the CPU. pool: its threads gather the cold neurons that the GPU does not reach.
-        streamed: of the CPU's layers those that are streamed in chunks of so many tokens as `streams` accepts; the
-        prefill owns them. slots: of experts, which learn what prompts choose.
+        """cpu: the same model on the CPU. pool: gathers the cold neurons that the GPU cannot read by zero-copy.
+        streamed: the CPU's layers to stream, owned by the prefill. streams: whether to stream them for a chunk of
+        n_tokens. slots: expert slots, which learn the experts that prompts choose.
 
-        Cost: the bytes of `sizes` on the GPU and pinned. Raises: CudaOutOfMemoryError, and nothing is kept.
+        Cost: the bytes of `sizes` on the GPU, and pinned memory. Raises: CudaOutOfMemoryError; nothing is kept then.
         """
         self._cpu, self._model, self._ops = cpu, model, ops
         self._config = cpu.config
@@ -131,16 +135,16 @@ class GpuPrefill:
 
     @property
     def pieces(self) -> tuple[int, int]:
-        """Of the latest piece of a prompt, how many pieces of cold neurons the GPU gathered, and the CPU."""
+        """Buffers of streamed weights in the latest chunk that the GPU gathered, and that the CPU filled."""
         return self._cold.gathered, self._cold.filled
 
     def measure(self) -> Rates | None:
-        """How fast its cold neurons are gathered, and how fast they travel; None where there are none."""
+        """Measure how fast cold neurons are gathered and sent; None if there are none."""
         self._missing = self._cold_neurons()
         return self._cold.measure(self._to_stream(self._model.layers), self._memory.sizes.neurons)
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """End the worker thread and release the memory."""
         self._cold.close()
         if self._streamed is not None:
             self._streamed.close()
@@ -149,13 +153,13 @@ class GpuPrefill:
     def run(
         self, tokens: I64, cache: PromptCache, length: int, look: Look = lambda share: None, last: int | None = None
     ) -> F32:
-        """The tokens [T] behind what the cache holds -> hidden states after the last norm, [T, D]; where `last` says so
-        only of so many of them, the last ones: [last, D].
+        """Run tokens [T] that follow the cache and return their hidden states after the last norm, [T, D].
 
-        Keys and values are written behind the cache's positions, which are not counted up. length: of the whole
-        sequence as far as it is known. look: called after every layer with the share that is done; what it raises ends
-        the work, and nothing is under way then.
-        Raises: CudaError, and what look raises.
+        Keys and values are written after the cache's positions, but cache.length does not change. length: of the whole
+        sequence, as far as known. look: called after each layer with the share done; if it raises, the work ends and
+        all queued work is awaited. last: return only the last rows, [last, D].
+
+        Raises: CudaError, and errors of `look`.
         """
         cache.sequence_length, started = length, time.perf_counter()
         self._missing = self._cold_neurons()
@@ -163,15 +167,15 @@ class GpuPrefill:
         found: list[F32] = []
         try:
             for done in range(0, len(tokens), most):
-                some = tokens[done : done + most]
+                chunk = tokens[done : done + most]
                 earlier = done / len(tokens)
-                share = len(some) / len(tokens)
+                share = len(chunk) / len(tokens)
 
-                def see(part: float, earlier: float = earlier, share: float = share) -> None:
+                def report(part: float, earlier: float = earlier, share: float = share) -> None:
                     look(earlier + share * part)
 
-                unwanted = min(len(some), max(0, len(tokens) - wanted - done))
-                found.append(self._piece(some, cache, cache.length + done, length, see, unwanted))
+                unwanted = min(len(chunk), max(0, len(tokens) - wanted - done))
+                found.append(self._run_chunk(chunk, cache, cache.length + done, length, report, unwanted))
         except BaseException:
             self._cold.stop()
             self._memory.settle()
@@ -182,8 +186,8 @@ class GpuPrefill:
             self._slots.follow(time.perf_counter() - started)
         return self._cpu.last_norm(np.concatenate(found) if len(found) != 1 else found[0])
 
-    def _piece(self, tokens: I64, cache: PromptCache, start: int, length: int, look: Look, unwanted: int) -> F32:
-        """The stream behind the last layer, without its first `unwanted` rows."""
+    def _run_chunk(self, tokens: I64, cache: PromptCache, start: int, length: int, look: Look, unwanted: int) -> F32:
+        """Return the residual stream after the last layer, without its first `unwanted` rows."""
         memory, n_layers = self._memory, self._config.n_layers
         positions = np.arange(start, start + len(tokens), dtype=np.int64)
         cache.tokens[start : start + len(tokens)] = tokens
@@ -217,8 +221,10 @@ class GpuPrefill:
     def _to_stream(
         self, layers: Sequence[GpuLayer | StreamedLayer | None], cache: PromptCache | None = None, start: int = 0
     ) -> list[tuple[Key, Wanted]]:
-        """What comes to the GPU for these layers, in order of use. cache: of which the positions before `start` are
-        needed too."""
+        """Return all that these layers stream, in order of use.
+
+        cache: its positions before `start` are streamed too, for layers placed on the CPU.
+        """
         found: list[tuple[Key, Wanted]] = []
         for i, layer in enumerate(layers):
             if isinstance(layer, GpuLayer):
@@ -243,9 +249,9 @@ class GpuPrefill:
         return self._cpu.layer(i, x, angles, attend), False
 
     def _cold_neurons(self) -> list[I32]:
-        """Of every layer the neurons that are not in the GPU's memory, ascending: they change places between prompts.
+        """Return each layer's neurons that are not in GPU memory, ascending. They change between prompts.
 
-        What the GPU reaches for over the bus is among them: many positions are worth copying it.
+        Includes the zero-copy neurons of decode, because many positions repay a copy.
         """
         if self._config.n_experts:
             return self._cold_experts()
@@ -260,8 +266,10 @@ class GpuPrefill:
         return found
 
     def _cold_experts(self) -> list[I32]:
-        """Return each layer's experts that are not in the GPU's memory, ascending, and upload the ranks of all: first
-        those in slots, in their order."""
+        """Return each layer's experts that are not in GPU memory, ascending, and upload all ranks.
+
+        Experts in slots rank first, in slot order.
+        """
         n = self._config.n_experts
         ffns = [None if layer is None else layer.experts for layer in self._model.layers]
         slots = iter(self._memory.download_numbers([(ffn.slot_of, n) for ffn in ffns if ffn is not None]))
@@ -291,18 +299,18 @@ class GpuPrefill:
         for i, layer in enumerate(layers):
             if layer is None:
                 continue
-            opened, passed = counts[i].sum(axis=0).tolist()
+            gate_active, passed = counts[i].sum(axis=0).tolist()
             config = self._config
             computed = config.d_ff * max(1, config.n_experts_used) + config.shared_d_ff
             if i < config.n_dense_layers:
                 computed = config.dense_d_ff
-            self.counters.add_counted(i, n_tokens * config.n_blocks_used, n_tokens * computed, opened, passed)
+            self.counters.add_counted(i, n_tokens * config.n_blocks_used, n_tokens * computed, gate_active, passed)
             if self.counters.per_neuron is not None and not config.n_experts:
                 self.counters.per_neuron[i] += fired[i]
 
 
 def blocks_of(cache: PromptCache, layer: int) -> U8:
-    """Return the blocks of a layer whose home is the CPU, [H_kv, n_blocks, block_bytes]."""
+    """Return the blocks of a layer placed on the CPU, [H_kv, n_blocks, block_bytes]."""
     row = cache.region.rows[layer]
     assert row is not None, "a layer at home on the CPU has blocks"
     blocks: U8 = cache.blocks[row]
@@ -310,7 +318,7 @@ def blocks_of(cache: PromptCache, layer: int) -> U8:
 
 
 class LayerPass:
-    """One piece of a prompt through one layer on the GPU, whose weights are there or are streamed."""
+    """One chunk through one layer on the GPU, whose weights are resident or streamed."""
 
     def __init__(
         self, owner: GpuPrefill, layer: GpuLayer | StreamedLayer, n_tokens: int, start: int, cache: PromptCache
@@ -329,7 +337,7 @@ class LayerPass:
         self._round(self._rounded(step.to), getattr(self._layer, step.weight), out)
 
     def select(self, layer: int, step: Select) -> None:
-        """Choose experts. Of neurons every one is needed among many positions."""
+        """Choose experts. Neurons are not selected, because many positions need every one."""
         one = self._layer
         if isinstance(one, GpuLayer) and one.experts is not None and one.experts.router is not None:
             owner, memory = self._owner, self._memory
@@ -377,7 +385,7 @@ class LayerPass:
         self._add(step.after, project)
 
     def _stream_products(self, key: Key, x: RoundedRows, outs: dict[str, Rows], adds: bool = False) -> None:
-        """x times every streamed matrix, by name, tile by tile."""
+        """Multiply x by each streamed matrix, tile by tile, into the rows of its name in `outs`."""
         for rows in self._cold.rows(key):
             out, bias, done = outs[rows.name], getattr(self._layer, f"{rows.name}_bias"), 4 * rows.first
             self._ops.multiply(
@@ -396,14 +404,17 @@ class LayerPass:
         self._add(step.after, lambda out, adds: FfnPass(self._owner, layer, self._layer, self._n, x, out, adds).run())
 
     def _rounded(self, value: Value) -> RoundedRows:
-        """The value as products read it; what an FFN reads of the stream itself is in the place of its input."""
+        """Return the rounded value that products read. An FFN that reads the stream uses the place of ffn_in."""
         return self._memory.attention_in if value == "attention_in" else self._memory.ffn_in
 
     def _round(self, to: RoundedRows | None, norm: GpuNorm | None, out: Rows | None = None) -> None:
         self._ops.round(self._stream, self._n, self._width, to, norm, out)
 
     def _add(self, after: str | None, product: Callable[[Rows, bool], None]) -> None:
-        """What `product` leaves in rows, or adds to them, goes into the stream, through the norm if there is one."""
+        """Add the product to the residual stream, through the norm `after` if given.
+
+        product: (out, adds) writes into `out` or adds to it.
+        """
         if after is None:
             product(self._stream, True)
             return
@@ -413,7 +424,7 @@ class LayerPass:
 
 
 class FfnPass:
-    """The feed-forward part of one layer, for one piece of a prompt: hot neurons, then cold ones."""
+    """The FFN of one layer for one chunk: hot neurons, then cold ones."""
 
     def __init__(
         self,
@@ -431,7 +442,7 @@ class FfnPass:
         self._bias = layer.down_bias
 
     def run(self) -> None:
-        """Every part adds to what is there; the first brings down's bias."""
+        """Compute all neurons. The first product adds down's bias."""
         if isinstance(self._layer, GpuLayer):
             if self._layer.whole is not None:
                 self._whole(self._layer.whole)
@@ -457,7 +468,7 @@ class FfnPass:
             self._down(block.down_t, first, n, row_wise=False)
 
     def _without_experts(self, w: GpuExperts) -> None:
-        """All of a layer without experts in a model with them."""
+        """Compute a layer without experts in a model that has experts."""
         for first, n in self._memory.sizes.parts(w.up.n_rows):
             self._hidden(w.gate, w.up, first, n, w.gate_bias, w.up_bias, 0, 0, 0)
             self._down(w.down, first, n, row_wise=not w.down_is_transposed)
@@ -475,22 +486,22 @@ class FfnPass:
         self, gate: Weights | None, up: Weights, first: int, n: int, gate_bias: int, up_bias: int, slots: int,
         fired: int, places: int,
     ) -> None:  # fmt: skip
-        """What goes into down, of the neurons `first` to `first` + n."""
+        """Compute the input of down for the neurons `first` to `first` + n."""
         memory, ops, config = self._memory, self._ops, self._owner._config
         step = memory.sizes.neurons
-        opened, others = Rows(memory.first, step), Rows(memory.up, step)
-        shifts = [bias and bias + 4 * first for bias in (gate_bias, up_bias)]
+        activated, up_rows = Rows(memory.first, step), Rows(memory.up, step)
+        biases = [bias and bias + 4 * first for bias in (gate_bias, up_bias)]
         if gate is None:
-            ops.multiply(up, self._x, self._n, opened, memory.tile, shifts[1], False, first, n)
+            ops.multiply(up, self._x, self._n, activated, memory.tile, biases[1], False, first, n)
         else:
-            both = (opened, others)
-            ops.multiply_two((gate, up), self._x, self._n, both, memory.tile, (shifts[0], shifts[1]), first, n)
+            both = (activated, up_rows)
+            ops.multiply_two((gate, up), self._x, self._n, both, memory.tile, (biases[0], biases[1]), first, n)
         ops.activate(
-            opened, None if gate is None else others, self._n, n, self._owner._activation,
+            activated, None if gate is None else up_rows, self._n, n, self._owner._activation,
             config.activation_threshold, memory.hidden_in, memory.counts_of(self._i), slots,
         )  # fmt: skip
         if fired:
-            ops.tally(opened, self._n, n, fired, places)
+            ops.tally(activated, self._n, n, fired, places)
 
     def _down(self, w: Weights, first: int, n: int, row_wise: bool) -> None:
         multiply: Any = self._ops.multiply_columns if row_wise else self._ops.multiply_turned

@@ -1,4 +1,4 @@
-"""The memory of prompts on the GPU: how much of what for a model, and where it lies; it computes nothing."""
+"""The GPU memory of prefill: its sizes for a model, its layout and its transfers."""
 
 from __future__ import annotations
 
@@ -18,26 +18,29 @@ from native_kernels.cuda.prefill_ops import GpuPrefillOps, Groups, RoundedRows, 
 from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.runtime.upload_ring import UploadRing
 
-MOST_ROWS = 4096  # of gate and up that are multiplied at once: enough work for every multiprocessor
-# Positions of a prompt that pass through a layer at once, and bytes of a buffer of the ring: the largest that fit.
-# Below 8 MiB a buffer's products no longer occupy a GPU; fewer positions are more passes of all cold neurons.
+MOST_ROWS = 4096  # rows of gate and up per product; enough to occupy every multiprocessor
+# (positions per chunk, bytes per ring buffer), best first. Products of less than 8 MiB do not occupy a GPU. Fewer
+# positions mean more passes over all cold neurons.
 _CHOICES = tuple(
     (positions, size << 20)
     for positions, size in ((512, 32), (512, 16), (512, 8), (256, 8), (128, 8), (128, 4), (64, 2), (32, 1))
 )
 # Each expert is streamed once per chunk, however many of the chunk's positions use it.
 _EXPERT_CHOICES = ((2048, 32 << 20), (1024, 32 << 20), *_CHOICES)
-# Of the ring: with three of them one is filled, one travels and one is used. More let cold neurons go on coming while
-# attention and hot neurons are computed.
+# Ring buffers. With three, one is filled, one is sent and one is used. More keep uploads going while the GPU computes
+# attention and hot neurons.
 LEAST_BUFFERS, MOST_BUFFERS = 3, 6
 _ALIGNMENT = 256
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """positions: at once; neurons: hidden values of a position at once; buffer_bytes: of each of n_buffers in the ring;
-    tile_bytes: for weights as halves; adds_apart: whether what is added to the stream passes a norm. The rest is
-    the model's."""
+    """Sizes of the prefill memory of one model.
+
+    positions: per chunk. neurons: hidden values of a position computed at once. buffer_bytes: of each ring buffer.
+    tile_bytes: for weights converted to FP16. adds_apart: whether outputs pass a norm before they are added to the
+    residual stream. counts_neurons: whether firings are counted per neuron. The other fields describe the model.
+    """
 
     positions: int
     neurons: int
@@ -53,16 +56,16 @@ class Sizes:
     counts_neurons: bool
     n_buffers: int = LEAST_BUFFERS
     n_experts: int = 0
-    n_used: int = 0  # experts of a position
+    n_used: int = 0  # experts per position
     shared: int = 0  # neurons of the shared expert
 
     def parts(self, n: int) -> Iterator[tuple[int, int]]:
-        """(first, how many) of n neurons."""
+        """Yield (first, count) of tiles of n neurons."""
         for first in range(0, n, self.neurons):
             yield first, min(self.neurons, n - first)
 
     def offsets(self) -> tuple[dict[str, int], int]:
-        """Where everything begins in one piece of the GPU's memory, and how large it is."""
+        """Return the offset of each buffer in one allocation, and the size of the allocation in bytes."""
         t, wide, even = self.positions, self.d_model, _even
         wanted = {
             "stream": 4 * t * wide, "apart": 4 * t * wide if self.adds_apart else 0,
@@ -91,7 +94,7 @@ class Sizes:
 
     @property
     def gpu_bytes(self) -> int:
-        """What all of it takes on the GPU."""
+        """Bytes on the GPU, with the ring."""
         return self.offsets()[1] + self.n_buffers * self.buffer_bytes
 
 
@@ -99,9 +102,9 @@ def sizes_for(
     config: ModelConfig, layers: Sequence[FfnWeights], context: int, budget_bytes: int | None = None,
     counts_neurons: bool = False,
 ) -> Sizes:  # fmt: skip
-    """Sizes for a model with these feed-forward parts; with a budget the largest that take no more, if any do.
+    """Return the largest sizes within the budget, or the smallest if none fit.
 
-    counts_neurons: whether every neuron that fires is to be counted.
+    layers: the FFNs whose neurons may be streamed. counts_neurons: whether to count firings per neuron.
     """
     for positions, buffer_bytes in _EXPERT_CHOICES if config.n_experts else _CHOICES:
         sizes = _sizes(config, layers, min(positions, context), buffer_bytes, counts_neurons)
@@ -127,7 +130,7 @@ def _sizes(
     if config.n_experts:
         largest = max(experts_bytes(w, config.n_experts) for w in layers)
         least = max(experts_bytes(w, 1) for w in layers)
-        # Gate and up of an expert beside each other; of many experts, since each launch costs some 14 us.
+        # At least gate and up of one expert. More experts save launches of some 14 us each.
         one = 4 * _even(config.d_model) * _even(max(config.d_ff, config.shared_d_ff)) + 1024
         tile_bytes = max(tile_bytes, one, min(4 * buffer_bytes, config.n_experts * one))
     return Sizes(
@@ -142,7 +145,7 @@ def _sizes(
 
 
 class PrefillMemory:
-    """All of it on the GPU and pinned, until `close`. Addresses are the GPU's."""
+    """The GPU memory and the pinned host memory of prefill, until `close`. Addresses are GPU addresses."""
 
     def __init__(self, ops: GpuPrefillOps, sizes: Sizes) -> None:
         """Raises: CudaOutOfMemoryError; nothing is kept then."""
@@ -182,7 +185,7 @@ class PrefillMemory:
         self.experts = ExpertMemory(sizes, at) if sizes.n_experts else None
 
     def begin(self, angles: Sequence[Angles], n_layers: int, counts_neurons: bool) -> None:
-        """A new piece: its angles, and nothing counted or gathered."""
+        """Begin a chunk: upload its RoPE angles and clear the counts and gathers."""
         self.settle()
         self._ops.gather_nothing()
         self._keep.clear()
@@ -198,20 +201,20 @@ class PrefillMemory:
             self._ops.stream.fill(self._tallies, 0, 4 * n_layers * self.sizes.d_ff)
 
     def upload_ranks(self, ranks: I32) -> None:
-        """The ranks of all layers' experts, [L, E]."""
+        """Upload the ranks of all layers' experts, [L, E]."""
         assert self.experts is not None, "the model has experts"
         self._ops.stream.upload(self.experts.ranks, ranks.ctypes.data, ranks.nbytes)
         self._ops.stream.synchronize()
 
     def upload_range(self, n_tokens: int) -> None:
-        """The rows of the shared expert: those of all positions."""
+        """Upload the row range of the shared expert, which covers all positions."""
         assert self.experts is not None, "the model has experts"
         rows = np.array([0, n_tokens], np.int32)
         self._ops.stream.upload(self.experts.all_rows, rows.ctypes.data, rows.nbytes)
         self._ops.stream.synchronize()
 
     def download_numbers(self, places: Sequence[tuple[int, int]]) -> list[I32]:
-        """Numbers i32 from these addresses on, so many each."""
+        """Download i32 arrays. places: (address, count) of each."""
         at, ends = 0, []
         for address, n in places:
             self._ops.stream.download(self._host.address + 4 * at, address, 4 * n)
@@ -222,13 +225,13 @@ class PrefillMemory:
         return list(np.split(found, ends[:-1])) if ends else []
 
     def upload(self, x: F32) -> None:
-        """The stream [T, D] to the GPU."""
-        self._ops.stream.synchronize()  # the pinned bytes may still be on their way
+        """Upload the residual stream [T, D]."""
+        self._ops.stream.synchronize()  # an earlier upload may still read the pinned bytes
         self._host.as_array(np.float32, x.size)[:] = x.reshape(-1)
         self._ops.stream.upload(self.stream, self._host.address, 4 * x.size)
 
     def download(self, n_tokens: int, first: int = 0) -> F32:
-        """The stream from the GPU, rows `first` to n_tokens; waits for all that was asked for."""
+        """Return rows `first` to n_tokens of the residual stream. Waits for all queued work."""
         width = self.sizes.d_model
         size = (n_tokens - first) * width
         if size:
@@ -238,7 +241,7 @@ class PrefillMemory:
         return found
 
     def download_slots(self, blocks: Sequence[GpuBlock | None]) -> list[I32]:
-        """Which neurons lie in the slots of each block, as of now."""
+        """Return the neuron in each slot of each block, now."""
         places, at = [], 0
         for block in blocks:
             n = 0 if block is None else block.n_slots
@@ -251,15 +254,15 @@ class PrefillMemory:
         return [all_slots[first : first + n].copy() for first, n in places]
 
     def counts_of(self, layer: int) -> int:
-        """u32 [T, 2] of a layer: passed the first activation, fired."""
+        """Address of a layer's u32 [T, 2]: neurons with an active gate, and neurons that fired."""
         return self._counts + 8 * layer * self.sizes.positions
 
     def tally(self, layer: int) -> int:
-        """u32 [F] of a layer: how often each cold neuron fired; 0 while nobody counts them."""
+        """Address of a layer's u32 [F], the firings of each cold neuron; 0 if they are not counted."""
         return self._tallies + 4 * layer * self.sizes.d_ff if self._counting else 0
 
     def counts(self, n_layers: int, n_tokens: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """All counts of this piece: [L, T, 2], and [L, F], zeros where neurons were not counted."""
+        """Return the chunk's counts [L, T, 2] and [L, F]; the second is zero if neurons are not counted."""
         t, d_ff = self.sizes.positions, self.sizes.d_ff
         fired = np.zeros((n_layers, d_ff), np.uint32)
         if self._counting:
@@ -274,22 +277,22 @@ class PrefillMemory:
         return found
 
     def settle(self) -> None:
-        """Waits until nothing is under way."""
+        """Wait for all queued work and copies."""
         self._ops.copy_stream.synchronize()
         self._ops.stream.synchronize()
 
     def close(self) -> None:
-        """Gives all of it back."""
+        """Release the memory."""
         self.ring.close()
         self._host.free()
         self._memory.free()
 
 
 class ExpertMemory:
-    """Where the values of a layer's experts are. R = T K rows, grouped by expert.
+    """GPU addresses of a layer's expert values. R = T K rows, grouped by expert.
 
-    rows: of the experts' inputs. hidden: of their hidden values, which begin as `first` and `up`. out [R, D]: their
-    outputs; shared_out [T, D]: the shared expert's. normed [T, D]: the router's input.
+    rows: expert inputs. first, up: products of gate and up, from which `hidden` is computed. out [R, D]: expert
+    outputs. shared_out [T, D]: output of the shared expert. normed [T, D]: input of the router.
     """
 
     def __init__(self, sizes: Sizes, at: dict[str, int]) -> None:
@@ -304,21 +307,21 @@ class ExpertMemory:
         self.out, self.shared_out = at["expert_out"], at["shared_out"]
 
     def hidden(self, width: int) -> RoundedRows:
-        """The hidden values of experts of so many neurons."""
+        """Return the hidden values of experts of `width` neurons."""
         return RoundedRows(self._hidden, _even(width), self._factors)
 
     def groups_of(self, layer: int) -> Groups:
-        """The rows of each expert of a layer, by rank. Each layer's starts stay until the next chunk."""
+        """Return the rows of each expert of a layer, by rank. They stay valid until the next chunk."""
         n = self._n_experts
         return Groups(n, self._starts + 4 * layer * (n + 1), self._positions, self._most)
 
     @property
     def all_starts(self) -> int:
-        """i32 [L, E + 1]."""
+        """Address of i32 [L, E + 1]: where the rows of each expert start."""
         return self._starts
 
     def ranks_of(self, layer: int) -> int:
-        """i32 [E] of a layer."""
+        """Address of a layer's i32 [E]."""
         return self.ranks + 4 * layer * self._n_experts
 
 

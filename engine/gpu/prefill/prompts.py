@@ -1,6 +1,6 @@
-"""The prompts of a loaded model on a GPU: one memory for them, whatever mode they are answered in.
+"""Prefill of a loaded model on a GPU, with one memory shared by all modes.
 
-The work is engine/gpu/prefill/prefill.py's; this decides from how many tokens on it pays.
+prefill.py does the work; this module decides from how many tokens on it is faster than decode.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ _TIMED_POSITIONS = 64
 
 
 class Prompts:
-    """What prompts need of a GPU, until `close`. n_bytes: on the GPU. products: who multiplies and why, a sentence
-    where that was a question, else empty. streamed_matrices: of the CPU's layers that long chunks stream."""
+    """GPU prefill of one model, until `close`.
+
+    n_bytes: on the GPU. products: a sentence that says which kernels multiply and why, or "" if there was no choice.
+    streamed_matrices: matrices of the CPU's layers that long chunks stream. chunk_tokens: positions per chunk.
+    """
 
     def __init__(
         self, gpu: CudaGpu, config: ModelConfig, weights: ModelWeights, model: GpuModel, executor: FfnExecutor,
@@ -46,12 +49,12 @@ class Prompts:
         in_place: PinnedWeights, library_bytes: int = 0, info: GpuInfo | None = None,
         slots: ExpertSlots | None = None,
     ) -> None:  # fmt: skip
-        """context, kv_codec: of a sequence. room: bytes on the GPU that it may take. speed: without the CPU's layers.
-        in_place: what of the weights the GPU reads where they lie, which may become more between prompts.
-        library_bytes: beside the room, for NVIDIA's library of products; 0: it is not used. info: the GPU, for which
-        the faster way is remembered. slots: of experts.
+        """context, kv_codec: of a sequence. room: GPU memory limit in bytes. speed: without the CPU's layers. in_place:
+        pinned weights, which may grow between prompts. library_bytes: GPU memory for cuBLAS beside `room`; 0: do not
+        use it. info: the GPU, to remember whether cuBLAS is faster on it. slots: expert slots.
 
-        Raises: CudaOutOfMemoryError, CudaError; nothing is held then."""
+        Raises: CudaOutOfMemoryError, CudaError; nothing is kept then.
+        """
         ffns, streamed_bytes = [layer.ffns[0] for layer in weights.layers[config.n_dense_layers :]], 0
         streamed = [
             w if layer is None and can_stream(w) else None
@@ -73,7 +76,7 @@ class Prompts:
         self.streamed_matrices = [one for w in layers for one in matrices_of(w)]
         self._speed = speed
         self._cpu = Transformer(config, weights, executor, operators)
-        self._copies = Stream(gpu.device, urgent=True)  # the GPU gathers rows there, beside large products
+        self._copies = Stream(gpu.device, urgent=True)  # gathers run here beside large products
         self._pinned_weights = in_place
         self.products = ""
         self._ops: GpuPrefillOps | None = None
@@ -94,11 +97,11 @@ class Prompts:
         self._least = {way: threshold(speed, in_place=way) for way in (False, True)}
 
     def _streams(self, n_tokens: int) -> bool:
-        """Return whether a chunk of so many tokens streams the CPU's layers, as weights come now."""
+        """Return whether a chunk of n_tokens streams the CPU's layers, given the weights pinned now."""
         return self._speed.streams_layers(n_tokens, self._pinned_weights.is_all)
 
     def _use_library(self, ops: GpuPrefillOps, info: GpuInfo | None) -> bool:
-        """Whether it is used: always or never on a GPU, because sums may differ in their last bits."""
+        """Return whether cuBLAS is used. The choice is remembered per GPU, because sums may differ in the last bits."""
         shares = {} if info is None else recall_library(info)
         known = dict(shares)
         is_used, self.products = use_library(ops, shares=shares)
@@ -108,35 +111,38 @@ class Prompts:
 
     @property
     def least_tokens(self) -> int:
-        """From how many tokens on `run` is faster than one token after another, as cold neurons come now."""
+        """Tokens from which on `run` is faster than decode, given the weights pinned now."""
         return self._least[self._pinned_weights.is_all]
 
     @property
     def way(self) -> str:
-        """How the cold neurons of the latest prompt came: "in place", gathered by the GPU, through the "ring" that the
-        CPU fills, "both", or "" where none came."""
+        """How the latest chunk's weights were streamed: "in place" (gathered by the GPU), "ring" (filled by the CPU),
+        "both", or "" if none were.
+        """
         assert self._prefill is not None, "it is open"
         gathered, filled = self._prefill.pieces
         return ("both" if filled else "in place") if gathered else ("ring" if filled else "")
 
     def of_mode(self, executor: FfnExecutor) -> PromptsOfMode:
-        """The same for a mode, whose executor computes the layers at home on the CPU and counts."""
+        """Return these prompts for a mode, whose executor computes the layers placed on the CPU and counts."""
         return PromptsOfMode(self, executor)
 
     def run(self, executor: FfnExecutor, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
-        """As GpuPrefill.run, of the last position alone: [1, D]."""
+        """Run as GpuPrefill.run; return the last position alone, [1, D]."""
         assert self._prefill is not None, "it is open"
         self._cpu.executor = executor
         return self._prefill.run(tokens, cache, length, look, last=1)
 
     def measure(self) -> Rates | None:
-        """How fast cold neurons are gathered for a prompt, and how fast they travel; None where there are none. In the
-        thread that has entered the GPU, between answers."""
+        """Measure how fast cold neurons are gathered and sent; None if there are none.
+
+        Call this between answers, in the thread that has entered the GPU.
+        """
         assert self._prefill is not None, "it is open"
         return self._prefill.measure()
 
     def close(self) -> None:
-        """Gives all of it back. A second time does nothing. Raises: CudaError."""
+        """Release everything. Idempotent. Raises: CudaError."""
         prefill, ops = self._prefill, self._ops
         self._prefill = self._ops = None
         if prefill is not None:
@@ -147,7 +153,7 @@ class Prompts:
 
 
 def fit(config: ModelConfig, weights: ModelWeights, context: int, room: int) -> bool:
-    """Return whether the least that prompts need takes no more bytes on the GPU."""
+    """Return whether the smallest prefill memory fits into `room` bytes on the GPU."""
     sizes = sizes_for(
         config, [layer.ffns[0] for layer in weights.layers[config.n_dense_layers :]], context, room, config.has_zeros
     )
@@ -155,13 +161,13 @@ def fit(config: ModelConfig, weights: ModelWeights, context: int, room: int) -> 
 
 
 def _with_layers(speed: StreamingSpeed, operators: Operators, layers: Sequence[LayerWeights]) -> StreamingSpeed:
-    """Return the speed with what these layers take, on the CPU as one product was measured."""
+    """Return the speed with these layers, whose CPU time is extrapolated from one measured product."""
     n_bytes, q = sum(one.n_bytes for w in layers for one in matrices_of(w)), layers[0].q
     return replace(speed, layer_bytes=n_bytes, cpu_position_s=_position_s(operators, q) * n_bytes / q.n_bytes)
 
 
 def _position_s(operators: Operators, w: PackedMatrix) -> float:
-    """Return the CPU's seconds for one of many positions of a product with the matrix: the faster of two."""
+    """Return the CPU's seconds per position for a product of many positions with the matrix: the faster of two runs."""
     x, found = np.ones((_TIMED_POSITIONS, w.n_cols), np.float32), []
     for _ in range(2):  # the first may read the matrix from disk
         began = time.perf_counter()
@@ -171,19 +177,19 @@ def _position_s(operators: Operators, w: PackedMatrix) -> float:
 
 
 class PromptsOfMode:
-    """What GpuTransformer asks for prompts."""
+    """The prefill of one mode, as GpuTransformer calls it."""
 
     def __init__(self, prompts: Prompts, executor: FfnExecutor) -> None:
         self._prompts, self._executor = prompts, executor
 
     @property
     def least_tokens(self) -> int:
-        """As Prompts has it."""
+        """As Prompts.least_tokens."""
         return self._prompts.least_tokens
 
     @property
     def chunk_tokens(self) -> int:
-        """How many positions are computed at once."""
+        """As Prompts.chunk_tokens."""
         return self._prompts.chunk_tokens
 
     def run(self, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:

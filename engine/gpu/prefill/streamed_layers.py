@@ -1,8 +1,8 @@
-"""Layers of the CPU that prefill computes on the GPU, all of their weights streamed there (cold_stream.py).
+"""Layers placed on the CPU that prefill computes on the GPU, with all weights streamed (cold_stream.py).
 
-Only their norms and biases stay on the GPU. One KV cache there serves all of them in turn: positions before a chunk are
-uploaded from the host's blocks before a layer's attention, and new ones are downloaded after it, so that decode on the
-CPU finds them. Both run while other work of the chunk does.
+Only their norms and biases stay on the GPU. All of them share one KV cache there: earlier positions are uploaded from
+the host's blocks before a layer's attention, and new ones are downloaded after it for decode on the CPU. Both transfers
+overlap with other work of the chunk.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def matrices_of(w: LayerWeights) -> list[PackedMatrix]:
 
 @dataclass(frozen=True)
 class StreamedLayer:
-    """What a streamed layer has on the GPU, as GpuLayer names it."""
+    """Resident data of a streamed layer on the GPU, named as in GpuLayer."""
 
     q_bias: int
     k_bias: int
@@ -55,20 +55,19 @@ class StreamedLayer:
 
 
 class StreamedLayers:
-    """The GPU memory of streamed layers, and their keys and values, until `close`. layers: [L], None: not streamed."""
+    """The GPU memory of streamed layers and their KV cache, until `close`. layers: [L], None: not streamed."""
 
     def __init__(
         self, ops: GpuPrefillOps, config: ModelConfig, weights: Sequence[LayerWeights | None], context: int,
         codec: KvCodec, positions: int,
     ) -> None:  # fmt: skip
-        """weights: [L], None for layers that are not streamed. context: most positions of a sequence. positions: most
-        of a chunk.
+        """weights: [L], None for layers that are not streamed. context: positions of a sequence. positions: of a chunk.
 
         Raises: CudaOutOfMemoryError; nothing is kept then.
         """
         self._ops, self._weights = ops, weights
         self._layout = KvLayout(config.head_dim, codec)
-        self._pending: U8 | None = None  # where the blocks go that are being downloaded
+        self._pending: U8 | None = None  # target of the download under way
         region, *_ = _laid_out(config, weights, context, codec, positions, 0)
         self.n_bytes = region.n_bytes
         self._memory = DeviceMemory(ops.device, region.n_bytes)
@@ -94,8 +93,9 @@ class StreamedLayers:
         return _laid_out(config, weights, context, codec, positions, 0)[0].n_bytes
 
     def wanted(self, i: int, blocks: U8, start: int) -> Iterator[tuple[Key, Wanted]]:
-        """Yield what layer i streams, in order of use. blocks u8 [H_kv, n_blocks, block_bytes] hold the sequence's
-        first `start` positions.
+        """Yield the keys and matrices that layer i streams, in order of use.
+
+        blocks: u8 [H_kv, n_blocks, block_bytes], with the sequence's first `start` positions.
         """
         w = self._weights[i]
         assert w is not None, "the layer is streamed"
@@ -108,7 +108,7 @@ class StreamedLayers:
         yield (i, "ffn"), Neurons(w.ffns[0], np.arange(w.ffns[0].up.n_rows, dtype=np.int32))
 
     def restore(self, rows: Iterable[ColdRows], start: int) -> None:
-        """Put a layer's first `start` positions into the KV cache on the GPU. rows: of its key (i, "kv")."""
+        """Write a layer's first `start` positions into the KV cache on the GPU. rows: of its key (i, "kv")."""
         for some in rows:
             at = some.matrix
             self._ops.read_blocks(at.address, at.n_rows, self.kv, int(some.name), some.first, start)
@@ -116,7 +116,7 @@ class StreamedLayers:
     def save(self, blocks: U8, start: int, end: int) -> None:
         """Download the positions from `start` to `end` to a layer's blocks u8 [H_kv, n_blocks, block_bytes].
 
-        They are there after the next `save` or `finish`.
+        The download completes in the next `save` or `finish`.
         """
         self.finish()
         first, last = start // BLOCK, -(-end // BLOCK)
@@ -126,14 +126,14 @@ class StreamedLayers:
         self._downloaded.record(self._ops.stream)
 
     def finish(self) -> None:
-        """Wait for the positions that are being downloaded."""
+        """Complete the download under way."""
         if self._pending is not None:
             self._downloaded.wait()
             self._pending[:] = self._pinned.as_array(np.uint8, self._pending.size).reshape(self._pending.shape)
         self.forget()
 
     def forget(self) -> None:
-        """Drop the positions that are being downloaded."""
+        """Discard the download under way."""
         self._pending = None
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class StreamedLayers:
 def _laid_out(
     config: ModelConfig, weights: Sequence[LayerWeights | None], context: int, codec: KvCodec, positions: int, base: int
 ) -> tuple[Region, GpuKv, tuple[StreamedLayer | None, ...], int]:
-    """Return the memory from `base` on, and in it the keys and values, the layers and the blocks to download."""
+    """Lay out the memory from `base` on. Return it, its KV cache, its layers and the address of blocks to download."""
     region = Region(base)
     layout, rows = KvLayout(config.head_dim, codec), config.n_kv_heads * context
     numbers, scales = rows * config.head_dim * layout.value_bytes, 2 * rows * layout.n_groups
@@ -171,5 +171,5 @@ def _laid_out(
 
 
 def _blocks_bytes(config: ModelConfig, layout: KvLayout, positions: int) -> int:
-    """Return the bytes of the blocks that so many positions lie in, wherever they begin."""
+    """Return the most bytes of blocks that hold this many positions, wherever they begin."""
     return config.n_kv_heads * (layout.n_blocks(positions) + 1) * layout.block_bytes
