@@ -70,8 +70,8 @@ def said() -> list[tuple[str, str]]:
         (page, f"one sequence in a batch has {of_size[1]:.0f}"),
         (page, f"{starter['decode_tok_s']:.0f} tokens/s of decode, {starter['prefill_tok_s']:,.0f} of prompt, "
                f"{100 * starter['share_of_floor']:.0f} % of its floor"),
-        (page, f"eight sequences decoded {on_gpu[8]:.1f} tokens/s of all together and 32 decoded {on_gpu[32]:.1f}, "
-               f"where one alone had {on_gpu[1]:.1f}. Two had {on_gpu[2]:.1f} and four {on_gpu[4]:.1f}:"),
+        (page, f"eight sequences together decoded {on_gpu[8]:.1f} tokens/s and 32 decoded {on_gpu[32]:.1f}. "
+               f"One alone had {on_gpu[1]:.1f}, two had {on_gpu[2]:.1f} and four {on_gpu[4]:.1f}:"),
         (page, f"it was {batches_again[2]:.1f} with two, {batches_again[4]:.1f} with four and "
                f"{batches_again[1]:.1f} alone"),
         (page, f"Falcon-40B in F16 within 24 GiB decoded {anchor('falcon-40b', '24')['decode_tok_s']:.1f} tokens/s, "
@@ -99,8 +99,8 @@ def said() -> list[tuple[str, str]]:
                f"from the file in {opening['load']['first_s']:.1f} s, with "
                f"{opening['load']['resident_growth_bytes'] / 1e6:.0f} MB more RAM"),
         (page, f"{kills['kills']:,} times `kill -9` at random moments of a streamed answer: nothing was found broken "
-               f"afterwards, and at most {kills['lost_s']['max']:.2f} s of the answer was lost, "
-               f"{kills['lost_s']['p50']:.2f} s in the middle"),
+               f"afterwards, and at most {kills['lost_s']['max']:.2f} s of the answer was lost "
+               f"(median {kills['lost_s']['p50']:.2f} s)"),
         (page, f"{soak['answers']} answers in one engine, {soak['tokens']:,} tokens | "
                f"{soak['memory_mb_for_100_acts']:.2f} MB more memory"),
         ("how-it-works.md", f"took {1e6 * newest('gpu-anchors-13b')['hardware']['sync_s']:.0f} us"),
