@@ -1,1 +1,1 @@
-"""One token over GPU and CPU: its plan, steps and programs."""
+"""Decode of one token on GPU and CPU together: its plan, steps and programs."""

@@ -1,5 +1,4 @@
-"""Whether GPU and CPU take equally long with a loaded model's neurons, by some of its own tokens; where not, the
-model is placed anew by the rates that those have shown.
+"""Balance GPU and CPU after a load: time some tokens, and place the model again by the measured rates if that pays.
 
 engine/placement/concurrent_reads.py and rebalancing.py evaluate the times; engine/gpu/placed_model.py places the model.
 """
@@ -38,23 +37,23 @@ from native_kernels.cuda.runtime.driver import CudaError
 
 log = logging.getLogger(__name__)
 
-# Tokens that are decoded twice: first to bring their rows in, then to be timed, all but the one that begins a text. One
-# less where that takes long, two less where it takes very long, and none where that comes of a disk.
+# Tokens decoded twice: first to read their rows from disk, then to time all but the first. One token less if the first
+# pass takes long, two less if it takes very long, none if a disk is the cause.
 TOKENS = 4
 _LONG_S, _VERY_LONG_S = 0.15, 1.0
-_FEW_PAGES = 8  # read from a disk meanwhile, that no token notices
-_LEAST_GAIN = 0.04  # of a token's time, for which a model is placed anew
-_ROUNDS = 2  # of placing anew
-# Of the shortest time that was measured: as short; and as short where the sides have come closer together, for the RAM
-# of a machine may give a fifth more or less from one second to the next, and to both.
+_FEW_PAGES = 8  # pages read from disk that do not disturb the times
+_LEAST_GAIN = 0.04  # least share of a token's time that another placement must save
+_ROUNDS = 2  # of placing again
+# Token time relative to the best one that still counts as equal. More is allowed if the sides have come closer, because
+# RAM bandwidth may vary by a fifth within a second, for both sides.
 _AS_SHORT, _AS_SHORT_IF_CLOSER = 1.02, 1.2
 _CLOSER = 0.05
-_AS_EXPECTED = 0.1  # that predictors may expect more or less in some tokens than in others
+_AS_EXPECTED = 0.1  # variation between tokens in how many neurons predictors select
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A placement that was loaded: the rates that it was solved by (None: as reckoned), and what a token took."""
+    """A placement that was loaded: the rates used to solve it (None: estimated), and the times of its tokens."""
 
     rates: ReadRates | None
     times: ReadTimes
@@ -66,12 +65,12 @@ def balanced(
     place: Callable[[ReadRates | None], Tried | None],
     is_known: bool,
 ) -> tuple[Tried, bool]:
-    """The placement that stays, the first one or another, which is loaded then; and whether that is to be remembered.
+    """Return the placement to keep, which is loaded, and whether to remember its rates.
 
-    gain: the rates by which the times are as they are, and the share of a token that another placement would save.
-    place: places the model anew by rates and times it; None where it could not be timed. is_known: whether rows like
-    these were timed on this machine before: then they are looked at again only where one side waits long. Where the
-    GPU reads nothing over the bus, what it could read is hoped for, not known, and tried out once.
+    gain: the rates that explain the times, and the share of a token's time that another placement would save. place:
+    places the model again by rates and times it; None if timing failed. is_known: whether such rows were timed on this
+    machine before. Then the model is placed again only if one side waits long for the other. If the GPU reads nothing
+    by zero-copy, its rate is optimistic, so it is tried only while rows are not known.
     """
     best = now = first
     is_found = not is_known and first.times.zero_copy_bytes > 0
@@ -88,10 +87,10 @@ def balanced(
             rates.zero_copy / 1e9, rates.beside / 1e9, 100 * saved,
         )  # fmt: skip
         found = place(rates)
-        if found is None:  # nothing says that it is worse, nor that it is right
+        if found is None:  # keep it, but do not remember rates that no timing confirmed
             return Tried(rates, now.times), False
         is_found = True
-        now = found  # also where it is slower: it was hoped for more than is true, and now that is known
+        now = found  # even if slower, because its times correct the optimistic rates
         if _is_as_good(now.times, best.times):
             best = now
     if now is not best:
@@ -105,16 +104,18 @@ def _is_as_good(times: ReadTimes, others: ReadTimes) -> bool:
     return times.token_s <= (_AS_SHORT_IF_CLOSER if is_closer else _AS_SHORT) * others.token_s
 
 
-Timed = tuple[Solved, ReadTimes | None]  # what was placed, and what its tokens took, where that could be told
+Timed = tuple[Solved, ReadTimes | None]  # a placement, and the times of its tokens if they could be measured
 
 
 def settle(
     first: Timed, place: Callable[[dict[Mode, ReadRates] | None], Timed], is_this_machine: bool
 ) -> None:  # fmt: skip
-    """Places a model that was just loaded anew where that gains, by `balanced`; what was found is remembered of this
-    machine, where it is one and was quiet. place: loads it anew by these rates.
+    """Place a model that was just loaded again if that pays (`balanced`), and remember its rates.
 
-    Raises: what `place` raises.
+    place: loads the model again by these rates. is_this_machine: whether rates may be recalled and remembered. They are
+    not remembered if other programs kept the CPU busy.
+
+    Raises: errors of `place`.
     """
     now, times = first
     setting, mode = now.setting, next(mode for mode in MODES if mode == now.placement.mode)
@@ -134,15 +135,17 @@ def settle(
     rows = setting.profile, setting.gpu, setting.threads, kind_of(setting.model, mode)
     is_known = is_this_machine and recall_read_rates(*rows)[0]
     best, is_found = balanced(Tried(setting.read_rates.get(mode), times), gain, place_by, is_known)
-    if best.rates is None and serves_this_load_alone():  # what was reckoned with is another thing at the next load
+    if best.rates is None and serves_this_load_alone():  # the next load estimates with other figures
         return
     if is_found and is_this_machine and best.times.quiet:
         remember_read_rates(*rows, best.rates)
 
 
 def _learned_expected(setting: Setting, mode: Mode, times: ReadTimes) -> float | None:
-    """What the model's predictors expect, by what fires: remembered of the model, and kept as it is remembered while
-    that is about right, because another figure is a reason to place it anew. None where nothing asks for it."""
+    """Return the neurons that the model's predictors select per active neuron, and remember it; None if not needed.
+
+    A remembered ratio is kept while it is about right, because a new one would cause another placement.
+    """
     found = expected_to_fired(setting, mode, times.computed)
     if found is None or setting.predictors is None:
         return None
@@ -170,11 +173,11 @@ def timed(
     blocks: HotBlocks | None,
     cancelled: Callable[[], bool],
 ) -> ReadTimes | None:
-    """What a token takes of a part that was just loaded; nothing of it is counted or kept. None where it cannot be
-    told: the GPU gives no times, the text is too short, or its files were being read meanwhile.
+    """Return the times of tokens of a model that was just loaded, without counting them.
 
-    cache: a new one, to be dropped. Cost: twice TOKENS tokens; where they take long, fewer.
-    Raises: Cancelled; CudaError, DeviceFailedError.
+    Returns None if the GPU gives no times, the text is too short, or the files are still being read. cache: an empty
+    one, for this call alone. Cost: up to twice TOKENS tokens.
+    Raises: Cancelled, CudaError, DeviceFailedError.
     """
     try:
         found = _decoded(program, cache, sample, cancelled)
@@ -212,7 +215,7 @@ def timed(
 def _decoded(
     program: GpuDecodeProgram, cache: GpuCache, sample: Sequence[int], cancelled: Callable[[], bool]
 ) -> tuple[list[TimedToken], bool] | None:
-    """The tokens that count, and whether hardly anybody else kept the CPU busy."""
+    """Return the timed tokens, and whether other programs left the CPU almost idle."""
     started, read_before, taken = time.perf_counter(), _pages_read(), 0
 
     def step(token: int) -> TimedToken | None:
@@ -242,12 +245,12 @@ def _decoded(
 
 
 def _zero_copy_shares(model: GpuModel, blocks: HotBlocks | None) -> NDArray[np.float64]:
-    """[L]: of the neurons that the GPU computed, the share that it read over the bus, by what has fired."""
+    """Return [L]: the share of zero-copy neurons among the GPU's active neurons. Clears the firings of hot neurons."""
     shares = np.zeros(len(model.layers))
     for i, layer in enumerate(model.layers):
         if layer is None or blocks is None or not layer.blocks:
             continue
-        fired = blocks.hot.take_fired(i)  # which also forgets it
+        fired = blocks.hot.take_fired(i)
         if layer.reached is not None:
             n_hot, total = (0 if layer.block is None else layer.block.n_slots), int(fired.sum())
             shares[i] = fired[n_hot:].sum() / total if total else layer.reached.n_slots / len(fired)
@@ -262,7 +265,7 @@ def _bytes(
     zero_copy: NDArray[np.float64],
     cold: NDArray[np.bool_],
 ) -> tuple[float, float]:
-    """Of rows that the GPU read over the bus, and of those that the CPU read beside it."""
+    """Return the bytes of rows that the GPU read by zero-copy, and of cold rows that the CPU read."""
     over_bus = in_ram = 0.0
     for i, layer in enumerate(model.layers):
         if layer is None or layer.whole is not None:
@@ -271,13 +274,13 @@ def _bytes(
         down = 0 if ffn.down_t is None else ffn.down_t.row_bytes
         first, second = (ffn.up.row_bytes, 0) if ffn.gate is None else (ffn.gate.row_bytes, ffn.up.row_bytes)
         if layer.reached is not None:
-            _, opened, fired = (zero_copy[i] * token.by_gpu[i]).tolist()
-            asked = float(zero_copy[i] * token.by_gpu[i, 0]) if program.predicts(i) else layer.reached.n_slots
-            over_bus += asked * first + opened * second + fired * down
+            selected, gate_active, fired = (zero_copy[i] * token.by_gpu[i]).tolist()
+            n_zero_copy = selected if program.predicts(i) else layer.reached.n_slots
+            over_bus += n_zero_copy * first + gate_active * second + fired * down
         if cold[i]:
-            computed, opened, fired = token.by_cpu[i].tolist()
+            computed, gate_active, fired = token.by_cpu[i].tolist()
             n_cold = ffn.up.n_rows - sum(block.n_slots for block in layer.blocks)
-            in_ram += (computed if program.predicts(i) else n_cold) * first + opened * second + fired * down
+            in_ram += (computed if program.predicts(i) else n_cold) * first + gate_active * second + fired * down
     return over_bus, in_ram
 
 
@@ -286,7 +289,7 @@ def _middle(values: Sequence[float]) -> float:
 
 
 def _pages_read() -> int:
-    """How many pages this process has waited for a disk for; 0 where the system does not tell."""
+    """Return how many pages this process has waited for from disk; 0 on Windows."""
     if sys.platform == "win32":
         return 0
     import resource

@@ -1,5 +1,5 @@
-"""The CPU's part of a token that runs on a GPU as well, as calls of kernels: the embedding, cold neurons, and
-layers and a head that are at home here. It runs nothing; what the GPU does is token_steps.py's.
+"""The CPU's part of a token on GPU and CPU, as calls of kernels: embedding, cold neurons, and the layers and head
+placed on the CPU. token_steps.py has the GPU's part.
 """
 
 from __future__ import annotations
@@ -29,30 +29,32 @@ from native_kernels.cpu.products.row_sums import SUMS
 from native_kernels.cpu.runtime.call import Call, Listed
 from native_kernels.cpu.runtime.tallies import Counting, Tally
 
-# Stages of what the CPU does for a layer beside the GPU, apart from those of layers that are at home there.
+# Stages of the CPU's work for layers placed on the GPU, apart from those of layers placed on the CPU.
 COLD, LISTING = "cold", "listing"
 
 
 def computed_by_cpu(weights: ModelWeights, model: GpuModel) -> frozenset[int]:
-    """Layers at home on the GPU whose whole feed-forward block is computed here: no row of their down is one neuron's,
-    or none that a kernel adds up by itself."""
+    """Return the layers placed on the GPU whose whole FFN the CPU computes.
+
+    Their down is row-wise, or no kernel sums single rows of its codec.
+    """
     found = []
     for i, (layer, w) in enumerate(zip(model.layers, weights.layers, strict=True)):
         if layer is not None and layer.has_cold:
             down_t = w.ffns[0].down_t
             if down_t is None or down_t.codec not in SUMS:
-                assert layer.block is None, "neurons are parted where each has rows of its own"
+                assert layer.block is None, "neurons are split only if each has its own rows"
                 found.append(i)
     return frozenset(found)
 
 
 class CpuCalls:
-    """The buffers of one model's tokens on this side, and the calls over them."""
+    """The CPU's buffers of one model's tokens, and the calls over them."""
 
     def __init__(
         self, model: TokenModel, products: Products, shared: SharedMemory, rows: Sequence[int | None]
     ) -> None:  # fmt: skip
-        """rows: as DecodeCalls has it."""
+        """rows: as in DecodeCalls."""
         config, weights = model.config, model.weights
         self.ffn = FfnCalls(model.mode, config, weights, products, model.predictor)
         self.graph = DecodeCalls(config, weights, self.ffn, products, shared.stream.array, rows)
@@ -68,13 +70,16 @@ class CpuCalls:
         self._listed = Listed.empty(config.d_ff)
         self._buffers = Buffers.make(config.d_ff, config.d_model, products.n_workers)
         layers = range(config.n_layers)
-        # Whose feed-forward block is not parted, and whose first matrix is computed whole and says what else is.
+        # Layers whose FFN is not split, and layers whose first matrix is computed whole and selects the rest.
         self._elsewhere = np.array([model.on_gpu.layers[i] is None or i in self.by_cpu for i in layers])
         self._decided = np.array([self._is_decided_by_first(i) for i in layers])
 
     def cold(self, i: int) -> list[Call]:
-        """The layer's neurons that have no slot, those of them that the GPU expects where it expects some; their sum
-        goes to `cold`. Read is what the GPU has published. Their stages are COLD and LISTING."""
+        """Return the calls over the layer's cold neurons, of which the GPU's predictor may select some.
+
+        They read what the GPU published, and write their sum to SharedMemory.cold. Their stages are COLD and LISTING,
+        except in layers whose whole FFN the CPU computes.
+        """
         shared, counts = self._shared, self.graph.counts[i]
         self._x.renew()
         self._residual.renew()
@@ -93,7 +98,7 @@ class CpuCalls:
         if self.predicts(i):
             neurons = self._listed
             listing = list_bits_calls(shared.bits.array, self._config.d_ff, neurons, LISTING)
-            if rounding:  # neither needs the other: the workers meet behind both
+            if rounding:  # independent of the listing, so one barrier after both is enough
                 listing = [replace(call, barrier=False) for call in listing]
         computing = rounding + ffn_calls(
             ffn_matrices(self._config, w), forms, shared.cold.array, self._buffers, neurons=neurons,
@@ -102,15 +107,17 @@ class CpuCalls:
         return listing + [replace(call, stage=COLD) for call in computing]
 
     def counted(self) -> I64:
-        """What the last token counted here of the layers that are parted: computed, opened and fired, [L, 3]."""
+        """Return the CPU's counts of the last token in split layers: computed, gate_active and fired, [L, 3]."""
         ours: I64 = self.graph.counts.reshape(self._config.n_layers, -1)[:, :3].astype(np.int64)
-        if not self._config.gated:  # sparse_ffn then counts as opened what has been computed
+        if not self._config.gated:  # sparse_ffn then counts computed neurons as gate_active
             ours[:, 1] = ours[:, 2]
         return ours
 
     def totals(self, on_gpu: NDArray[np.uint32]) -> tuple[I64, int]:
-        """What a token counted of every layer, in the order of FfnCounters.layers [L, 4], and how many of the neurons
-        computed the GPU computed. on_gpu: u32 [L * COUNTS], what it has counted."""
+        """Return a token's counts of all layers, as FfnCounters.layers [L, 4], and the neurons that the GPU computed.
+
+        on_gpu: u32 [L * COUNTS], the GPU's counts.
+        """
         theirs = on_gpu.reshape(-1, COUNTS).astype(np.int64)
         ours = np.zeros_like(theirs)
         ours[:, :3] = self.counted()
@@ -122,13 +129,13 @@ class CpuCalls:
         return found, int(theirs[:, 0].sum())
 
     def predicts(self, i: int) -> bool:
-        """Whether the GPU sends bits."""
+        """Return whether the GPU publishes selected neurons for this layer."""
         layer = self._model.layers[i]
         predictor = None if layer is None else layer.predictor
         return predictor is not None and (predictor.low_rank is not None or predictor.copy is not None)
 
     def _is_decided_by_first(self, i: int) -> bool:
-        """Whether the layer's first matrix is computed whole and says what else is."""
+        """Return whether the layer's first matrix is computed whole and selects the rest."""
         layer = self._model.layers[i]
         predicts = self.predicts(i) and layer is not None and layer.whole is None
         return self._mode != "dense" and self._config.has_zeros and not predicts

@@ -1,7 +1,6 @@
-"""One decoded token on a GPU and the CPU at once: a compiled program that launches and awaits the GPU.
+"""Decode of one token on GPU and CPU together: a compiled program that launches the GPU and waits for it.
 
-Hot neurons may change places in their slots between two tokens without anything being laid out anew. It loads no
-weights and places no neurons. Paper: PowerInfer, sections 4 and 5.3.
+Hot neurons may change slots between two tokens without a new program. Paper: PowerInfer, sections 4 and 5.3.
 """
 
 from __future__ import annotations
@@ -48,15 +47,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MARK_EVERY_S = 0.5
-# Stages of neurons that are beside the other side's, as parts of those that everybody is told of.
+# Internal stages, and the reported stages that include them.
 _WITHIN = {COLD: "ffn", LISTING: "predictor", REACHED: "ffn"}
-PATIENCE_S = 10.0  # for one exchange, which takes some 15 us; a GPU that also shows a picture may be busy with it
+PATIENCE_S = 10.0  # for one exchange, which takes some 15 us; a GPU that also drives a display may be busy with it
 
 
 @dataclass(frozen=True, eq=False)
 class TimedToken:
-    """One token: all of its seconds, those of the stages of either side, and what each counted of every layer's
-    neurons: computed, opened and fired, i64 [L, 3]."""
+    """One token: its total time, the stage times of both sides, and both sides' counts.
+
+    by_cpu, by_gpu: i64 [L, 3], computed, gate_active and fired.
+    """
 
     seconds: float
     cpu_s: dict[str, float]
@@ -66,7 +67,7 @@ class TimedToken:
 
 
 class GpuDecodeProgram:
-    """A Decoder of a model in one mode. One token at a time; not thread-safe. `close` before the GPU goes."""
+    """A Decoder of a model in one mode. Not thread-safe. Call `close` before closing the GPU."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class GpuDecodeProgram:
         execution: Execution = "segments",
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """Raises: CudaError, CudaOutOfMemoryError; nothing is held then."""
+        """patience_s: time limit for each exchange. Raises: CudaError, CudaOutOfMemoryError; nothing is kept then."""
         gpu.enter()
         config = model.config
         self.mode = model.mode
@@ -107,66 +108,66 @@ class GpuDecodeProgram:
 
     @staticmethod
     def bytes_for(gpu: Gpu, config: ModelConfig, model: GpuModel, vocabulary: int) -> int:
-        """What it takes of the GPU's memory, beside its captured work."""
+        """Return the bytes of GPU memory, without captured work."""
         return TokenMemory.bytes_for(gpu, config, model, vocabulary)
 
     @property
     def n_bytes(self) -> int:
-        """What it takes of the GPU's memory, beside its captured work."""
+        """Bytes of GPU memory, without captured work."""
         return self._memory.n_bytes
 
     def close(self) -> None:
-        """Gives back what it has on the GPU. A second time does nothing."""
+        """Release GPU and pinned memory. Idempotent."""
         self._runner.close()
         self._memory.free()
         self._shared.free()
 
     @property
     def gpu(self) -> Gpu:
-        """Which computes."""
+        """The GPU that computes."""
         return self._gpu
 
     @property
     def slots(self) -> ExpertSlots | None:
-        """The experts on the GPU; None for a model without experts."""
+        """The expert slots; None for a model without experts."""
         return self._slots
 
     def gpu_steps(self) -> list[list[Step]]:
-        """What the GPU does for a token with its logits, stretch by stretch; to be looked at, or measured."""
+        """Return the GPU's steps of a token with logits, by segment, for inspection and measurements."""
         return self._runner.plan("logits").stretches
 
-    # -------------------------------------------------------------- as Decoder says
+    # -------------------------------------------------------------- Decoder
 
     def accepts(self, cache: KVCache) -> bool:
-        """Whether the program can run on this cache."""
+        """As Decoder.accepts."""
         length = cache.length
         ours = isinstance(cache, GpuCache) and cache.region is self._region
         return ours and (not length or self._rotation.keys_serve(cache.sequence_length, length + 1))
 
     def measure_stages(self, on: bool = True, on_gpu: bool = False) -> None:
-        """As Decoder says."""
+        """As Decoder.measure_stages."""
         self._timed, self._marks = on, on and on_gpu
         self._runner.forget_times()
 
     def stage_seconds(self) -> dict[str, float]:
-        """As Decoder says. exchange: waiting for the GPU; run eagerly, the GPU's operators are there by name."""
-        return _told(self._runner.stage_seconds())
+        """As Decoder.stage_seconds. "exchange" is waiting for the GPU; eager execution adds the GPU's operators."""
+        return _by_reported_stage(self._runner.stage_seconds())
 
     def gpu_seconds(self) -> dict[str, float]:
-        """As Decoder says."""
+        """As Decoder.gpu_seconds."""
         try:
             self._gpu.enter()
-            return _told(self._runner.gpu_seconds())
-        except CudaError as error:  # the next token will say so too, to somebody who can do something about it
+            return _by_reported_stage(self._runner.gpu_seconds())
+        except CudaError as error:  # the next token raises it to a caller that can handle it
             log.info("The GPU's stages cannot be read: %s", error)
             return {}
 
     def timed_step(
         self, token: int, cache: KVCache, cancelled: Callable[[], bool] = never
     ) -> TimedToken | None:  # fmt: skip
-        """As step, with the times of both sides, and counted nowhere; None where the GPU's cannot be had.
+        """Run as `step`, and return the times of both sides; None if the GPU gives none. The token is not counted.
 
-        Raises: as step.
+        Raises: as `step`.
         """
         layers, before = self._config.n_layers, self._counted.copy()
         counters, self._counters = self._counters, FfnCounters(layers, self._config.n_neurons)
@@ -188,15 +189,15 @@ class GpuDecodeProgram:
         return TimedToken(seconds, by_cpu_s, on_gpu, counted, by_gpu) if on_gpu else None
 
     def forget_marks(self) -> None:
-        """Gives back what timed tokens take on the GPU."""
+        """Release the GPU memory of timed tokens."""
         self._runner.forget_marks()
 
     def predicts(self, layer: int) -> bool:
-        """Whether the GPU says of a layer at home there which neurons are to be computed."""
+        """Return whether the GPU's predictor selects the neurons of a layer."""
         return self._cpu.predicts(layer)
 
     def capture(self) -> None:
-        """Captures a token with its logits, so that `program_for` needs the GPU no more.
+        """Capture a token with logits, so that `program_for` no longer needs the GPU.
 
         Raises: CudaError, CudaOutOfMemoryError.
         """
@@ -204,18 +205,18 @@ class GpuDecodeProgram:
         self._runner.capture("logits")
 
     def program_for(self, layout: KvLayout) -> Program:
-        """The calls of a token with its logits, over the region's caches; in any thread, once it was captured.
+        """Return the program of a token with logits over the region's caches. After `capture`, safe in any thread.
 
-        Raises: CudaError, where it was not.
+        Raises: CudaError, if not captured yet.
         """
         assert layout.codec == self._region.codec, "the GPU keeps keys and values in one way"
         return self._runner.program("logits")
 
     def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = never) -> F32:
-        """Appends the token to the cache; the logits [V] for the next one.
+        """Append the token to the cache; return the logits [V] for the next one.
 
-        Raises: ContextOverflowError, TokenizerMismatchError, HostMemoryError, DeviceFailedError, and Cancelled; the
-        cache then is as it was, and another token may be tried.
+        Raises: ContextOverflowError, TokenizerMismatchError, HostMemoryError, DeviceFailedError, Cancelled. The cache
+        is then unchanged, and the caller may run another token.
         """
         return self._run("logits", token, cache, cache.length + 1, cancelled)
 
@@ -224,16 +225,16 @@ class GpuDecodeProgram:
     def hidden(
         self, token: int, cache: KVCache, length: int, cancelled: Callable[[], bool] = never
     ) -> F32:  # fmt: skip
-        """Appends the token, taken to be of a sequence of so many; what the head would read, [D]. Raises: as step."""
+        """Append the token; return the final hidden state [D]. length: of the whole sequence. Raises: as `step`."""
         return self._run("hidden", token, cache, length, cancelled)
 
     @property
     def has_head(self) -> bool:
-        """Whether the GPU has the head."""
+        """Whether the head is on the GPU."""
         return self._model.head is not None
 
     def logits(self, hidden: F32) -> F32:
-        """What `hidden` gave, [T, D] -> logits [T, V], where the GPU has the head. Raises: DeviceFailedError."""
+        """Return logits [T, V] of hidden states [T, D]. The head must be on the GPU. Raises: DeviceFailedError."""
         assert self._model.head is not None, "the CPU has the head"
         found = np.empty((len(hidden), self._model.head.n_rows), np.float32)
         try:
@@ -278,7 +279,7 @@ class GpuDecodeProgram:
         return self._runner.plan(ending).result.copy()
 
     def _is_to_be_marked(self) -> bool:
-        """Whether the GPU's times are taken of this token: now and then, for marks take time themselves."""
+        """Return whether to measure this token's GPU times. Only every MARK_EVERY_S, because marks take time."""
         now = time.perf_counter()
         if not self._marks or now - self._marked_at < MARK_EVERY_S:
             return False
@@ -287,7 +288,7 @@ class GpuDecodeProgram:
 
     def _prepare(self, token: int, cache: GpuCache, length: int) -> None:
         graph = self._cpu.graph
-        self._turn(length)
+        self._set_rotation(length)
         graph.turn(length)
         state = graph.state
         state[TOKEN], state[POSITION] = token, cache.length
@@ -311,7 +312,7 @@ class GpuDecodeProgram:
             self._gpu.download(self._counted.ctypes.data, self._memory.places.counts, self._counted.nbytes)
             self._gpu.synchronize()
 
-    # -------------------------------------------------------------- what is laid out
+    # -------------------------------------------------------------- layout
 
     def _laid_out(self, angle_scale: float) -> TokenRunner:
         gpu, config, model, shared = self._gpu, self._config, self._model, self._shared
@@ -321,8 +322,8 @@ class GpuDecodeProgram:
         plans = plan_tokens(model, steps, cpu, shared, layout, angle_scale)
         return TokenRunner(gpu, self._pool, plans, places, shared, self._execution, self._patience_s)
 
-    def _turn(self, length: int) -> None:
-        """Sets the rotary frequencies on the GPU for a sequence of this length."""
+    def _set_rotation(self, length: int) -> None:
+        """Set the RoPE frequencies on the GPU for a sequence of this length."""
         rotation = self._rotation.change(length)
         if rotation is None:
             return
@@ -332,8 +333,8 @@ class GpuDecodeProgram:
         self._rotation.upload(rotation)
 
 
-def _told(seconds: dict[str, float]) -> dict[str, float]:
-    """By the stages that everybody is told of."""
+def _by_reported_stage(seconds: dict[str, float]) -> dict[str, float]:
+    """Return the seconds by reported stage (_WITHIN)."""
     found: dict[str, float] = {}
     for stage, taken in seconds.items():
         name = _WITHIN.get(stage, stage)

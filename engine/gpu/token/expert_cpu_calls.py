@@ -1,6 +1,7 @@
-"""The CPU's part of a token of a model with experts on a GPU, as calls: experts that are not resident there.
+"""The CPU's part of a token of a model with experts, as calls of kernels.
 
-Beside that as CpuCalls: the embedding, layers on the CPU and the head. It runs nothing.
+It computes experts that are not resident on the GPU, and like CpuCalls the embedding and the layers and head placed on
+the CPU.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class CpuExpertCalls:
         self, model: TokenModel, slots: ExpertSlots, products: Products, shared: SharedMemory,
         rows: Sequence[int | None],
     ) -> None:  # fmt: skip
-        """rows: as DecodeCalls has it."""
+        """rows: as in DecodeCalls."""
         config = model.config
         self.ffn = ExpertCalls(model.mode, config, model.weights, products)
         self.graph = DecodeCalls(config, model.weights, self.ffn, products, shared.stream.array, rows)
@@ -44,7 +45,10 @@ class CpuExpertCalls:
         self._has_slots = np.array([ffn is not None and ffn.resident is not None for ffn in ffns])
 
     def cold(self, i: int) -> list[Call]:
-        """Return the calls over the layer's chosen experts that are not resident; their sum goes to `cold`."""
+        """Return the calls over the layer's chosen experts that are not resident.
+
+        They write their sum to SharedMemory.cold.
+        """
         shared, published = self._shared, self._shared.bits.array.view(np.int32)
         self._x.renew()
         calls = self.ffn.of_missing(
@@ -53,16 +57,16 @@ class CpuExpertCalls:
         return [replace(call, stage=COLD) for call in calls]
 
     def counted(self) -> I64:
-        """Return what the last token counted on the CPU: computed, opened and fired, [L, 3]."""
+        """Return the CPU's counts of the last token: computed, gate_active and fired, [L, 3]."""
         found = self.ffn.totals(self.graph.counts)[:, :3]
         if self._mode == "dense":
             found[self._on_gpu, 0] = self._config.d_ff * self._slots.missing[self._on_gpu]
         return found
 
     def totals(self, on_gpu: NDArray[np.uint32]) -> tuple[I64, int]:
-        """Return a token's counts of every layer, in the order of FfnCounters.layers, and the GPU's computed neurons.
+        """Return a token's counts of all layers, as FfnCounters.layers [L, 4], and the neurons that the GPU computed.
 
-        on_gpu: u32 [L * COUNTS], what the GPU has counted; it counts experts that are not resident as computed, too.
+        on_gpu: u32 [L * COUNTS], the GPU's counts, which include non-resident experts as computed.
         """
         config, theirs = self._config, on_gpu.reshape(-1, COUNTS).astype(np.int64)
         ours = self.counted()
@@ -74,7 +78,7 @@ class CpuExpertCalls:
         return found, int(theirs[:, 0].sum())
 
     def predicts(self, i: int) -> bool:
-        """Return False: the router decides."""
+        """Return False, because the router selects."""
         return False
 
 

@@ -1,4 +1,4 @@
-"""The rotary frequencies that the GPU's tokens read, which depend on the length of the sequence."""
+"""The RoPE frequencies on the GPU, which depend on the length of the sequence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from native_kernels.cuda.gpu import Gpu
 
 
 class GpuRotation:
-    """The frequencies of one model. places: their addresses on the GPU."""
+    """The RoPE frequencies of one model. places: their GPU addresses. first_scale: scale of angles at length 1."""
 
     def __init__(self, gpu: Gpu, model: TokenModel, places: Sequence[int]) -> None:
         self._gpu, self._config, self._places = gpu, model.config, places
@@ -21,20 +21,20 @@ class GpuRotation:
         self.first_scale = self._rotary.rotation(1).scale
 
     def keys_serve(self, length: int, longer: int) -> bool:
-        """Return whether the keys of a sequence of this length serve a longer one."""
+        """Return whether keys rotated for a sequence of this length are valid in a longer one."""
         return self._rotary.keys_serve(length, longer)
 
     def change(self, length: int) -> Rotation | None:
-        """Return the rotation for a sequence of this length if other frequencies are on the GPU."""
+        """Return the rotation for this length, or None if its frequencies are already on the GPU or not needed."""
         rotation = self._rotary.rotation(length)
         return None if self._config.positions != "rope" or rotation is self._rotation else rotation
 
     def has_other_scale(self, rotation: Rotation) -> bool:
-        """Return whether the frequencies on the GPU belong to another scale of attention."""
+        """Return whether the frequencies on the GPU have another scale of angles."""
         return self._rotation is not None and rotation.scale != self._rotation.scale
 
     def upload(self, rotation: Rotation) -> None:
-        """Set the frequencies on the GPU. Raises: CudaError."""
+        """Upload the frequencies. Raises: CudaError."""
         for table, to in zip(graph_of(self._config).angles, self._places, strict=False):
             if table.scaled:
                 self._upload(to, rotation)
@@ -45,4 +45,4 @@ class GpuRotation:
     def _upload(self, to: int, rotation: Rotation) -> None:
         values = frequencies(rotation, self._config.rotated)
         self._gpu.upload(to, values.ctypes.data, values.nbytes)
-        self._gpu.synchronize()  # the values may go now
+        self._gpu.synchronize()  # before `values` is freed

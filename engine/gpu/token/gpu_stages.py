@@ -1,4 +1,4 @@
-"""How long the stages of a token take on a GPU: points in its captured work, whose times the GPU keeps by itself."""
+"""Times of a token's stages on a GPU, from marks in its captured work that the GPU timestamps itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from native_kernels.cuda.gpu import Gpu, Mark, Work
 
 
 class GpuStages:
-    """The marks of one token's work, in its order. What lies between two stretches of it is "wait"."""
+    """The marks of one token's work, in order. The time between two segments is the stage "wait"."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
@@ -19,13 +19,13 @@ class GpuStages:
         self._works: list[Work] = []
 
     def captured(self, steps: list[Step]) -> Work:
-        """The next stretch, with its marks. Raises: CudaError."""
+        """Capture the next segment with its marks. Raises: CudaError."""
         work = self._gpu.captured(lambda: self.ask_for(steps))
         self._works.append(work)
         return work
 
     def ask_for(self, steps: list[Step]) -> None:
-        """The same, within a capture."""
+        """Queue the next segment with its marks, within a capture."""
         if steps and steps[0].func is not stage_begins:
             self._mark(self._stage)
         for step in steps:
@@ -37,14 +37,14 @@ class GpuStages:
         self._mark("wait")
 
     def seconds(self) -> dict[str, float]:
-        """Of the token that ran last, which has come to its end. Raises: CudaError."""
+        """Return the stage times of the latest token, which must have ended. Raises: CudaError."""
         found: dict[str, float] = defaultdict(float)
         for (stage, here), (_, there) in itertools.pairwise(self._marks):
             found[stage] += there.seconds_since(here)
         return dict(found)
 
     def close(self) -> None:
-        """Gives work and marks back. A second time does nothing."""
+        """Release work and marks. Idempotent."""
         works, self._works = self._works, []
         marks, self._marks = self._marks, []
         for work in works:

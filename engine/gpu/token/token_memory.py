@@ -1,7 +1,6 @@
-"""Where the values of one token lie while it passes through the GPU, and where GPU and CPU leave each other
-theirs. Made once for a model; it computes nothing.
+"""The memory of one token: a region of GPU memory, and a pinned host region that GPU and CPU share.
 
-Two regions: one of the GPU's memory, one of pinned memory of the host that both see.
+Both are allocated once per model.
 """
 
 from __future__ import annotations
@@ -18,25 +17,25 @@ from native_kernels.cpu.ffn.bit_lists import mask_words
 from native_kernels.cuda.gpu import Gpu, GpuChoice, GpuMatrix, GpuVector, HostMemory
 
 _ALIGNMENT = 256
-_LINE = 128  # bytes between words that GPU and CPU wait for
-STATE_WORDS = _ALIGNMENT // 4  # u32, in front of the stream
-COUNTS = 4  # of a layer: computed, opened, fired, rows of a predictor's copy read
+_LINE = 128  # bytes between flags, so that they do not share a cache line
+STATE_WORDS = _ALIGNMENT // 4  # u32, before the stream
+COUNTS = 4  # per layer: computed, gate_active, fired, rows read from the predictor's copy
 
 
 class _Places:
-    """Hands out addresses one behind the other."""
+    """Assigns consecutive addresses."""
 
     def __init__(self, start: int) -> None:
         self.end = start
 
     def take(self, n_bytes: int) -> int:
-        """So many bytes, from a multiple of 256 on."""
+        """Reserve n_bytes, aligned to 256, and return their address."""
         at = self.end
         self.end = at + -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
         return at
 
     def vector(self, n: int, rounded: bool) -> GpuVector:
-        """n numbers, with room for their 8-bit form where somebody reads it."""
+        """Reserve n f32 values, and their 8-bit form if `rounded`."""
         values = self.take(4 * n)
         if not rounded:
             return GpuVector(n, values)
@@ -45,54 +44,57 @@ class _Places:
 
 @dataclass(frozen=True)
 class TokenPlaces:
-    """Addresses of the GPU. state: i32, [0] is the position; the stream lies right behind its 256 bytes. counts: u32
-    [L, COUNTS], right behind the logits [V], filled up to 256 bytes; they grow from token to token."""
+    """GPU addresses; f32 unless noted.
+
+    state: i32, [0] is the position; the stream follows its 256 bytes. counts: u32 [L, COUNTS], accumulated over tokens;
+    they follow the logits [V], padded to 256 bytes.
+    """
 
     state: int
     stream: GpuVector  # [D], the residual stream
-    attention_in: GpuVector  # [D], as engine/model/graph.py names it
+    attention_in: GpuVector  # [D], named as in engine/model/graph.py
     ffn_in: GpuVector  # [D]
     qkv: int  # [H + 2 H_kv, head_dim]
     mixed: GpuVector  # [H * head_dim]
     attended: int  # [D]
-    added: int  # [D], what a block adds, where that is wanted as one
+    added: int  # [D], a block's whole output, if a norm or a row-wise down needs it
     zeros: int  # [D]
-    bits: int  # [F / 32]
-    first_bits: int  # the same, of a cascade's first part
+    bits: int  # u32 [F / 32], neurons selected by the predictor
+    first_bits: int  # u32 [F / 32], those of a cascade's first stage
     h: int  # [most slots]
-    parts: int  # [most parts, D]
-    inner: GpuVector  # [most ranks]
+    parts: int  # [most partial sums, D]
+    inner: GpuVector  # [highest rank]
     signs: GpuVector  # [D]
-    first: int  # [F], of a block whose down lies row-wise
+    first: int  # [F], of a block with row-wise down
     up: int  # [F]
     hidden: GpuVector  # [F]
     scores: int  # [E + 1], of the router and of the shared expert's gate
-    choice: GpuChoice  # of K experts: its ids and weights lie one behind the other, as the CPU reads them
+    choice: GpuChoice  # of K experts; the CPU reads its ids and weights in one copy, so they are adjacent
     expert_first: int  # [K, F]
     expert_up: int  # [K, F]
-    expert_hidden: GpuVector  # [K * F], or of the shared expert, whichever is longer
-    final: GpuVector  # [D], what the head reads
-    narrow: GpuVector  # [E], or in front of it OPT-350M's projection
+    expert_hidden: GpuVector  # [K * F], or the shared expert's or a dense layer's width if larger
+    final: GpuVector  # [D], the final hidden state
+    narrow: GpuVector  # output of project_out (OPT-350M); empty without it
     logits: int
     counts: int
     angles: tuple[int, int]  # [R / 2, 2] each: the graph's tables of angles
     frequencies: tuple[int, int]  # f64 [R / 2], of each table
-    epoch: int  # i64: how often the GPU has told the CPU
+    epoch: int  # i64, number of publications to the CPU
 
     def expert_hidden_of(self, n: int) -> GpuVector:
-        """The experts' hidden values, where there are so many."""
+        """Return the experts' hidden values as a vector of length n."""
         return GpuVector(n, self.expert_hidden.values, self.expert_hidden.bytes, self.expert_hidden.scales)
 
     def inner_of(self, rank: int) -> GpuVector:
-        """The low rank part's values, where there are so many."""
+        """Return the predictor's low-rank values as a vector of length `rank`."""
         return GpuVector(rank, self.inner.values, self.inner.bytes, self.inner.scales)
 
 
 class TokenMemory:
-    """The GPU's part. n_bytes: what it takes there."""
+    """The GPU region. n_bytes: its size."""
 
     def __init__(self, gpu: Gpu, config: ModelConfig, model: GpuModel, vocabulary: int) -> None:
-        """Raises: CudaError, CudaOutOfMemoryError; nothing is held then."""
+        """Raises: CudaError, CudaOutOfMemoryError; nothing is kept then."""
         _, self.n_bytes = _lay_out(0, gpu, config, model, vocabulary)
         self._memory = gpu.allocate(self.n_bytes)
         self.places, _ = _lay_out(self._memory.address, gpu, config, model, vocabulary)
@@ -104,27 +106,29 @@ class TokenMemory:
 
     @staticmethod
     def bytes_for(gpu: Gpu, config: ModelConfig, model: GpuModel, vocabulary: int) -> int:
-        """What it would take."""
+        """Return the size without allocating."""
         return _lay_out(0, gpu, config, model, vocabulary)[1]
 
     def free(self) -> None:
-        """Gives it back."""
+        """Release the memory."""
         self._memory.free()
 
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """Numbers in pinned memory: as the host sees them, and their address for the GPU."""
+    """An array in pinned memory, and its GPU address."""
 
     array: Any
     address: int
 
 
 class SharedMemory:
-    """What both see: what goes to the GPU (state and stream), what it leaves (residual and normed input of a block,
-    bits, hidden state, logits with counts), the CPU's sum, and the words by which they wait for each other.
+    """Pinned memory that GPU and CPU share.
 
-    The CPU's residual stream lies here, too: a layer whose home is another's goes on where the last one ended.
+    To the GPU: state, stream, and `cold`, the CPU's sum of cold neurons. From the GPU: residual and normed input of a
+    block, bits, final hidden state, logits, counts. Both ways: the flags by which the sides wait for each other.
+
+    `stream` is also the CPU's residual stream, so that either side continues where the other ended.
     """
 
     def __init__(self, gpu: Gpu, config: ModelConfig, vocabulary: int) -> None:
@@ -156,16 +160,16 @@ class SharedMemory:
 
     @property
     def memory(self) -> HostMemory:
-        """All of it."""
+        """The whole region."""
         return self._memory
 
     def free(self) -> None:
-        """Gives it back: its arrays must not be used any more."""
+        """Release the memory. Its arrays must not be used afterwards."""
         self._memory.free()
 
 
 def _published_words(config: ModelConfig) -> int:
-    """A bit for each neuron, or the ids and weights of chosen experts."""
+    """Return the u32 words for a bit per neuron, or for the ids and weights of chosen experts."""
     return max(mask_words(config.d_ff), 2 * config.n_experts_used + 1)
 
 
@@ -176,7 +180,7 @@ def _filled(n_bytes: int) -> int:
 def _lay_out(
     start: int, gpu: Gpu, config: ModelConfig, model: GpuModel, vocabulary: int
 ) -> tuple[TokenPlaces, int]:  # fmt: skip
-    """The places from an address on, and how many bytes they take."""
+    """Lay out the GPU region from `start` on. Return its addresses and its size in bytes."""
     layers = [layer for layer in model.layers if layer is not None]
     blocks = [block for layer in layers for block in layer.blocks]
     wholes = [layer.whole for layer in layers if layer.whole is not None]
@@ -244,7 +248,7 @@ def _expert_parts(gpu: Gpu, ffn: GpuExpertFfn, n_used: int) -> int:
 
 
 def _readers(layer: GpuLayer) -> Iterator[GpuMatrix]:
-    """The matrices that read a vector of the model's width."""
+    """Yield the matrices that read a vector of the model's width."""
     yield from (layer.q, layer.k, layer.v)
     for block in (*layer.blocks, layer.whole):
         if block is not None:

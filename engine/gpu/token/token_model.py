@@ -1,4 +1,4 @@
-"""A model whose tokens a GPU and the CPU compute together. Data only."""
+"""A model that GPU and CPU decode together. Data only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.sparsity.predictor import Predictor
 class TokenModel:
     """A model in one mode. on_gpu: its weights on the GPU.
 
-    tables: [L], which neurons are hot; None: none are. slots: those of experts, in a model that has them.
+    tables: [L], the hot neurons; None: none are. slots: expert slots; None for a model without experts.
     """
 
     config: ModelConfig

@@ -1,7 +1,6 @@
-"""One token cut into what the GPU does at a stretch and what the CPU does between, in their order; it runs
-nothing.
+"""The plan of one token: segments of GPU steps, and the CPU's calls between them, in order.
 
-A stretch ends where the CPU has something to do: cold neurons, layers that are at home there, or the end.
+A segment ("stretch" in the code) ends where the CPU has work: cold neurons, layers placed on the CPU, or the end.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ from native_kernels.kv_blocks import KvLayout
 
 @dataclass(frozen=True, eq=False)
 class TokenPlan:
-    """calls[0], then stretches[0], calls[1], and so on. Every stretch publishes once. result: where the host finds what
-    came of it."""
+    """A token: calls[0], stretches[0], calls[1], and so on. Each segment publishes once. result: the host's array of
+    logits or hidden state.
+    """
 
     calls: list[list[Call]]
     stretches: list[list[Step]]
@@ -30,12 +30,14 @@ class TokenPlan:
 
 @dataclass(frozen=True, eq=False)
 class TokenPlans:
-    """Of a token that ends with its logits [V], and of one that ends with what the head would read, [D]. All but their
-    ends is the same and laid out once."""
+    """The plans of a token that ends with logits [V], and of one that ends with the final hidden state [D].
+
+    They share all but their ends. head_alone: from the hidden state to the logits; empty if the head is on the CPU.
+    """
 
     logits: TokenPlan
     hidden: TokenPlan
-    head_alone: list[Step]  # from what the head reads to the logits, where the head is on the GPU
+    head_alone: list[Step]
 
 
 def plan_tokens(
@@ -46,8 +48,10 @@ def plan_tokens(
     layout: KvLayout,
     angle_scale: float,
 ) -> TokenPlans:
-    """The plans of a model's tokens, over caches of that layout in the host's memory. angle_scale: of cosines and
-    sines."""
+    """Return the plans of a model's tokens.
+
+    layout: of the caches in host memory. angle_scale: factor of cosines and sines.
+    """
     graph = cpu.graph
     graph.start(layout)
     calls: list[list[Call]] = [graph.embedding()]

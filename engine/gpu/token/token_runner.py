@@ -1,8 +1,7 @@
-"""Runs a token's plans on GPU and CPU: captures the GPU's part, and lets the CPU's threads launch and
-await it. It knows no layer and no model.
+"""Run a token's plans on GPU and CPU: capture the GPU's segments, which the CPU's threads launch and await.
 
-segments: the CPU launches each stretch when it has done its part. eager: every operator is launched from here and
-waited for, to be looked at closely.
+Execution "segments": the CPU launches each CUDA graph segment after its own part. "eager": this module launches every
+operator and waits for it, for debugging.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ Ending = Literal["logits", "hidden"]
 
 
 class TokenRunner:
-    """The captured work of a model's tokens, their programs, and the words by which both sides wait for each other.
+    """The captured work of a model's tokens, their programs, and the flags by which both sides wait for each other.
 
-    A token that did not come to its end, with or without an error, must be followed by `recover`.
+    Call `recover` after every token that did not finish, with or without an error.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class TokenRunner:
         execution: Execution,
         patience_s: float,
     ) -> None:
-        """patience_s: how long either side waits for the other."""
+        """patience_s: time limit for either side waiting for the other."""
         self._gpu = gpu
         self._pool = pool
         self._plans = plans
@@ -59,24 +58,24 @@ class TokenRunner:
         self._patience_s = patience_s
         self._seen: I64 = aligned_empty(1, np.int64)
         self._status: I64 = aligned_empty(1, np.int64)
-        self._works: dict[int, Work] = {}  # by the list of steps that was captured; the plans keep those
+        self._works: dict[int, Work] = {}  # by id of the captured list of steps, which the plans keep alive
         self._programs: dict[Ending, Program] = {}
-        self._pieces: dict[Ending, list[Program]] = {}
+        self._eager_programs: dict[Ending, list[Program]] = {}
         self._eager_s: dict[str, float] = defaultdict(float)
         self._stages = GpuStages(gpu)
         self._marked: Program | None = None  # a token with its logits, with marks
         self._cannot_mark = execution == "eager"
         self._gpu_s: dict[str, float] = {}
-        self._is_read = True  # the times of the last token with marks
+        self._is_read = True  # whether _gpu_s is up to date
 
     def run(
         self, ending: Ending, cancelled: Callable[[], bool], timed: bool = False, marked: bool = False
     ) -> bool:  # fmt: skip
-        """One token; False where it was stopped on the way. marked: `gpu_seconds` is of this one, where it can be;
-        it ends with its logits then.
+        """Run one token; return False if it was cancelled.
 
-        Raises: CudaError, CudaOutOfMemoryError; DeviceFailedError where one side did not come in time, or a launch
-        failed.
+        marked: measure the GPU's stages for `gpu_seconds`, if possible; the token then ends with its logits.
+
+        Raises: CudaError, CudaOutOfMemoryError; DeviceFailedError if one side timed out or a launch failed.
         """
         if self._execution == "eager":
             return self._run_eagerly(ending, cancelled, timed)
@@ -88,21 +87,21 @@ class TokenRunner:
         if finished and failure == OUT_OF_MEMORY:
             raise CudaOutOfMemoryError("cuGraphLaunch", failure, "CUDA_ERROR_OUT_OF_MEMORY")
         if finished and failure:
-            raise DeviceFailedError(self._words_for(failure))
+            raise DeviceFailedError(self._message_of(failure))
         return finished
 
     def plan(self, ending: Ending) -> TokenPlan:
-        """What is run."""
+        """Return the plan of tokens with this ending."""
         return self._plans.logits if ending == "logits" else self._plans.hidden
 
     def program(self, ending: Ending) -> Program:
-        """The token as one program; captured when it is first asked for. Raises: CudaError."""
+        """Return the token as one program, captured at the first call. Raises: CudaError."""
         if ending not in self._programs:
-            self._programs[ending] = Program(self._by_turns(self.plan(ending)))
+            self._programs[ending] = Program(self._calls_of(self.plan(ending)))
         return self._programs[ending]
 
     def capture(self, ending: Ending) -> None:
-        """Captures what `program` launches; then that needs the GPU no more, and may run in any thread.
+        """Capture what `program` launches, so that `program` no longer needs the GPU and may run in any thread.
 
         Raises: CudaError, CudaOutOfMemoryError.
         """
@@ -111,12 +110,12 @@ class TokenRunner:
                 self._captured(steps)
 
     def run_head(self) -> None:
-        """From what the head reads to the logits, where the head is on the GPU. Raises: CudaError."""
+        """Compute the logits of the hidden state in pinned memory, with the head on the GPU. Raises: CudaError."""
         self._gpu.launch(self._captured(self._plans.head_alone))
         self._gpu.synchronize()
 
     def recover(self) -> None:
-        """Both sides agree again. Raises: CudaError for what has gone wrong on the GPU."""
+        """Reset the flags after an unfinished token. Raises: CudaError, the error of the GPU's earlier work."""
         shared = self._shared
         failure: CudaError | None = None
         try:
@@ -132,13 +131,13 @@ class TokenRunner:
             raise failure
 
     def forget_times(self) -> None:
-        """Back to nothing measured."""
+        """Clear the measured times."""
         self._eager_s.clear()
         for program in self._all_programs():
             program.forget_times()
 
     def stage_seconds(self) -> dict[str, float]:
-        """Seconds of every stage; eager: also of the GPU's operators, by their names."""
+        """Return seconds by stage; in eager execution also by GPU operator."""
         found: dict[str, float] = defaultdict(float, self._eager_s)
         for program in self._all_programs():
             for stage, seconds in program.stage_seconds().items():
@@ -146,7 +145,7 @@ class TokenRunner:
         return dict(found)
 
     def gpu_seconds(self) -> dict[str, float]:
-        """Seconds of the GPU's stages in the last token with marks; empty before one. Waits for what runs there.
+        """Return the GPU's seconds by stage in the last marked token; empty before one. Waits for the GPU.
 
         Raises: CudaError.
         """
@@ -156,12 +155,12 @@ class TokenRunner:
         return self._gpu_s
 
     def forget_marks(self) -> None:
-        """Gives back what tokens with marks take on the GPU; the next one captures it anew. Between tokens."""
+        """Release the captured work of marked tokens; the next one captures again. Call this between tokens."""
         self._marked, self._gpu_s, self._is_read = None, {}, True
         self._stages.close()
 
     def close(self) -> None:
-        """Gives the captured work back. A second time does nothing."""
+        """Release the captured work. Idempotent."""
         self._marked = None
         self._stages.close()
         works, self._works = self._works, {}
@@ -172,17 +171,17 @@ class TokenRunner:
     # -------------------------------------------------------------- ways to run
 
     def _with_marks(self) -> Program | None:
-        """The program of a token with marks; None where they cannot be had."""
+        """Return the program of a marked token; None if the GPU cannot capture marks."""
         if self._marked is None and not self._cannot_mark:
             try:
-                self._marked = Program(self._by_turns(self.plan("logits"), True))
+                self._marked = Program(self._calls_of(self.plan("logits"), True))
             except CudaError as error:
                 log.info("The GPU's stages are not measured: %s", error)
                 self._cannot_mark = True
                 self._stages.close()
         return self._marked
 
-    def _by_turns(self, plan: TokenPlan, marked: bool = False) -> list[Call]:
+    def _calls_of(self, plan: TokenPlan, marked: bool = False) -> list[Call]:
         first, *rest = plan.calls
         calls = list(first)
         captured = self._stages.captured if marked else self._captured
@@ -192,10 +191,10 @@ class TokenRunner:
 
     def _run_eagerly(self, ending: Ending, cancelled: Callable[[], bool], timed: bool) -> bool:
         plan = self.plan(ending)
-        if ending not in self._pieces:
-            self._pieces[ending] = [Program(calls) for calls in plan.calls]
-        for piece, steps in zip(self._pieces[ending], [*plan.stretches, []], strict=True):
-            if cancelled() or (piece.calls and not self._pool.run(piece, cancelled, timed)):
+        if ending not in self._eager_programs:
+            self._eager_programs[ending] = [Program(calls) for calls in plan.calls]
+        for program, steps in zip(self._eager_programs[ending], [*plan.stretches, []], strict=True):
+            if cancelled() or (program.calls and not self._pool.run(program, cancelled, timed)):
                 return False
             for step in steps:
                 if step.func is stage_begins:
@@ -209,7 +208,7 @@ class TokenRunner:
 
     def _captured(self, steps: list[Step]) -> Work:
         if id(steps) not in self._works:
-            self._works[id(steps)] = self._gpu.captured(lambda: _ask_for(steps))
+            self._works[id(steps)] = self._gpu.captured(lambda: _queue(steps))
         return self._works[id(steps)]
 
     def _launch(self, work: Work) -> Call:
@@ -221,14 +220,15 @@ class TokenRunner:
 
     def _all_programs(self) -> list[Program]:
         marked = [] if self._marked is None else [self._marked]
-        return [*self._programs.values(), *marked, *(piece for pieces in self._pieces.values() for piece in pieces)]
+        eager = (program for programs in self._eager_programs.values() for program in programs)
+        return [*self._programs.values(), *marked, *eager]
 
-    def _words_for(self, failure: int) -> str:
+    def _message_of(self, failure: int) -> str:
         if failure == LATE:
             return f"The GPU did not answer within {self._patience_s:g} seconds."
         return f"The GPU could not be given its work: error {failure}."
 
 
-def _ask_for(steps: list[Step]) -> None:
+def _queue(steps: list[Step]) -> None:
     for step in steps:
         step()

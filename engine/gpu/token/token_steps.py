@@ -1,7 +1,7 @@
-"""What the GPU does for one token, as a list of its operators in their order; it runs nothing and keeps no numbers.
+"""The GPU's operators for one token, as a list in order. An emitter of engine/model/graph.py.
 
-An emitter of engine/model/graph.py. A value that is added to the residual stream is not added at once: the step that
-reads the stream next takes it along, also what the CPU has added up meanwhile.
+A value is not added to the residual stream at once: the next step that reads the stream adds it, together with the
+CPU's sum.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
 from native_kernels.cuda.gpu import Gpu, GpuAngles, GpuMatrix, GpuNorm, GpuScoring, GpuVector
 
 Step = partial[None]  # one operator with its operands
-REACHED = "reached"  # the stage of neurons that are read over the bus
+REACHED = "reached"  # the stage of zero-copy neurons
 
 
 def stage_begins(stage: str) -> None:
-    """Nothing to do: the steps from here on are of another stage, for whoever takes their times."""
+    """Do nothing. Marks that the following steps belong to `stage`, for GpuStages."""
 
 
 @dataclass
 class _Pending:
-    """What is still to be added to the stream: partial sums, then others; through a norm of its own where there is
-    one. closing: the norm of the stream behind it, where norms stand behind the blocks."""
+    """Values still to be added to the stream: partial sums, then others.
+
+    through: a norm to apply to their sum first. closing: a norm to apply to the stream afterwards.
+    """
 
     parts: int = 0
     n_parts: int = 0
@@ -37,7 +39,7 @@ class _Pending:
 
 
 class TokenSteps:
-    """Collects the steps of a token, in the order in which its methods are called; `take` hands them over."""
+    """Collects the steps of a token in the order of calls; `take` returns them."""
 
     def __init__(
         self,
@@ -49,8 +51,7 @@ class TokenSteps:
         shared: SharedMemory,
         by_cpu: Set[int],
     ) -> None:
-        """by_cpu: layers at home on the GPU whose whole feed-forward block, with its predictor and biases, the
-        CPU computes."""
+        """by_cpu: layers placed on the GPU whose whole FFN, with predictor and biases, the CPU computes."""
         self._gpu = gpu
         self._config = config
         self._graph = graph_of(config)
@@ -64,17 +65,17 @@ class TokenSteps:
         self._stage = ""
         self._pending = _Pending()
         self._has_angles = False
-        self._bits = 0  # address of the neurons that the layer's predictor expects; 0: all
+        self._bits = 0  # address of the layer's selected neurons; 0: all
 
     def take(self) -> list[Step]:
-        """The steps since this was last asked."""
+        """Return the steps since the last call."""
         steps, self._steps, self._stage = self._steps, [], ""
         return steps
 
     # -------------------------------------------------------------- between the two
 
     def enter(self, angle_scale: float) -> None:
-        """The position and the CPU's stream, and once a token the angles."""
+        """Copy position and stream from the CPU; at the first call per token, compute the RoPE angles too."""
         places, config = self._places, self._config
         words = STATE_WORDS + config.d_model
         self._begin("other")
@@ -88,7 +89,7 @@ class TokenSteps:
                 self._do(partial(self._gpu.angles, places.state, frequencies, scale, table.rotated // 2, to))
 
     def leave(self) -> None:
-        """The whole stream to the CPU, and what was counted."""
+        """Publish the stream and the counts to the CPU."""
         self._begin("other")
         self._advance()
         self._counts()
@@ -97,21 +98,20 @@ class TokenSteps:
     # -------------------------------------------------------------- layers
 
     def layer(self, i: int, layer: GpuLayer) -> None:
-        """Layer i. Where it has cold neurons, the CPU is told once it can begin with them; the next step takes
-        its sum along."""
+        """Add layer i. If it has cold neurons, publish their input once; the next step adds the CPU's sum."""
         self._begin("attention")
         self._bits = 0
         emit(i, self._graph.layers[i], self)
 
     def norm(self, layer: int, step: Norm) -> None:
         weight = getattr(self._layer(layer), step.weight)
-        if step.to == "stream":  # what the CPU adds meanwhile comes first
+        if step.to == "stream":  # only after the CPU's sum is added
             self._pending.closing = weight
         else:
             self._advance(weight, self._vector(step.to))
 
     def select(self, layer: int, step: Select) -> None:
-        """Which neurons are expected, and the CPU's share of the work to it."""
+        """Select experts or neurons, and publish the CPU's share."""
         one, places, shared = self._layer(layer), self._places, self._shared
         x = self._read(step.reads)
         if one.experts is not None:
@@ -156,14 +156,14 @@ class TokenSteps:
         if step.after is not None:
             attended = GpuVector(self._config.d_model, places.attended)
             self._do(partial(gpu.norm, places.attended, getattr(one, step.after), attended))
-        self._pending.others.insert(0, places.attended)  # before what the CPU adds, as everywhere
+        self._pending.others.insert(0, places.attended)  # before the CPU's sum, as in all emitters
 
     def ffn(self, layer: int, step: Ffn) -> None:
-        one, x = self._layer(layer), self._vector(step.reads)  # `select` has brought the stream up to date
+        one, x = self._layer(layer), self._vector(step.reads)  # `select` has advanced the stream
         if one.experts is None:
             self._hot(layer, one, x, self._bits)
         else:
-            if self._graph.selects_from(layer) != step.reads:  # `norm` has, where experts are chosen before attention
+            if self._graph.selects_from(layer) != step.reads:  # experts were chosen before attention
                 self._publish_choice(one, x)
             self._experts(layer, one.experts, x)
         self._pending.through = None if step.after is None else getattr(one, step.after)
@@ -234,7 +234,7 @@ class TokenSteps:
             self._pending.others.append(layer.down_bias)
 
     def _whole(self, i: int, layer: GpuLayer, x: GpuVector) -> None:
-        """All neurons, into `added`."""
+        """Compute all neurons of a row-wise FFN into `added`."""
         places, gpu, config, whole = self._places, self._gpu, self._config, layer.whole
         assert whole is not None, "the block is on the GPU"
         up = 0
@@ -254,7 +254,7 @@ class TokenSteps:
     # -------------------------------------------------------------- experts
 
     def _choose(self, ffn: GpuExpertFfn, router: GpuMatrix, x: GpuVector) -> None:
-        """The router's choice, and the weight of the shared expert."""
+        """Choose experts, and compute the weight of the shared expert."""
         places, gpu, config = self._places, self._gpu, self._config
         self._begin("ffn")
         scores, shared = places.scores, 0
@@ -270,7 +270,7 @@ class TokenSteps:
         ))  # fmt: skip
 
     def _publish_choice(self, layer: GpuLayer, x: GpuVector) -> None:
-        """The chosen experts and their input to the CPU, which computes those that are not resident."""
+        """Publish the chosen experts and their input to the CPU, which computes those not resident."""
         if not layer.has_cold:
             return
         shared, choice = self._shared, self._places.choice
@@ -281,7 +281,7 @@ class TokenSteps:
         self._pending.others.append(shared.cold.address)
 
     def _experts(self, i: int, ffn: GpuExpertFfn, x: GpuVector) -> None:
-        """The chosen experts that are resident, and the shared one."""
+        """Compute the chosen resident experts and the shared expert."""
         places, gpu = self._places, self._gpu
         self._begin("ffn")
         parts = places.parts
@@ -306,7 +306,7 @@ class TokenSteps:
     # -------------------------------------------------------------- the end
 
     def last_norm(self) -> None:
-        """What the head reads."""
+        """Compute the final hidden state."""
         self._begin("head")
         places, final = self._places, self._places.final
         if self._model.final_norm is not None:
@@ -318,12 +318,12 @@ class TokenSteps:
             self._do(partial(self._gpu.quantise, final))
 
     def tell_hidden(self) -> None:
-        """What the head would read, to the CPU, and what was counted."""
+        """Publish the final hidden state and the counts."""
         self._counts()
         self._publish(self._places.final.values, self._shared.hidden.address)
 
     def head(self) -> None:
-        """The logits of what the head reads."""
+        """Compute the logits of the final hidden state."""
         model, places, gpu = self._model, self._places, self._gpu
         assert model.head is not None, "the head is on the GPU"
         hidden = places.final
@@ -337,7 +337,7 @@ class TokenSteps:
             self._do(partial(gpu.softcap, places.logits, model.head.n_rows, self._config.logit_softcap))
 
     def tell_logits(self) -> None:
-        """The logits to the CPU, and what was counted, which lies behind them."""
+        """Publish the logits, and the counts that follow them in memory."""
         places, shared = self._places, self._shared
         words = (places.counts - places.logits) // 4 + COUNTS * self._config.n_layers
         self._do(partial(
@@ -345,7 +345,7 @@ class TokenSteps:
         ))  # fmt: skip
 
     def head_alone(self) -> None:
-        """The logits of a hidden state that the CPU has left, for whoever waits for the stream."""
+        """Compute the logits of the hidden state in pinned memory. The caller waits for the CUDA stream."""
         places, shared, d = self._places, self._shared, self._config.d_model
         self._do(partial(self._gpu.copy, shared.hidden.address, places.final.values, d))
         if places.final.bytes:
@@ -353,7 +353,7 @@ class TokenSteps:
         self.head()
         self._do(partial(self._gpu.copy, places.logits, shared.logits.address, len(shared.logits.array)))
 
-    # -------------------------------------------------------------- pieces
+    # -------------------------------------------------------------- helpers
 
     def _begin(self, stage: str) -> None:
         if stage != self._stage:
@@ -378,7 +378,7 @@ class TokenSteps:
         ))  # fmt: skip
 
     def _advance(self, norm: GpuNorm | None = None, to: GpuVector | None = None) -> None:
-        """What is pending into the stream, and the stream's norm into `to`."""
+        """Add all pending values to the stream, and write its norm to `to`."""
         pending, self._pending = self._pending, _Pending()
         places, gpu, d = self._places, self._gpu, self._config.d_model
         parts, n_parts, others = pending.parts, pending.n_parts, tuple(pending.others)

@@ -1,7 +1,7 @@
-"""A model's graph where a GPU computes with the CPU: every token goes through the program of both.
+"""A Transformer that decodes every token with the program of GPU and CPU.
 
-What generation, evaluation and measurements ask of a Transformer; its layers cannot be run one by one. A long prompt
-goes another way where somebody has one (GpuPrefill).
+It serves generation, evaluation and measurements; its layers cannot be run one by one. Long prompts go through
+GpuPrefill, if present.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from native_kernels.backend import F32, I64, Operators
 from native_kernels.cuda.runtime.driver import CudaError
 
 Look = Callable[[float], None]
-_FIRST_PIECE = 512  # tokens: each piece brings all cold neurons over the bus
+_FIRST_PIECE = 512  # tokens; large, because each chunk streams all cold neurons over the bus
 
 
 class GpuPrefill(Protocol):
-    """Many positions of a prompt at once. least_tokens: for fewer the program of one token is faster. chunk_tokens: how
-    many it computes at once."""
+    """Prefill of many positions at once.
+
+    least_tokens: for fewer tokens, decode is faster. chunk_tokens: positions computed at once.
+    """
 
     @property
     def least_tokens(self) -> int: ...
@@ -36,16 +38,16 @@ class GpuPrefill(Protocol):
     def chunk_tokens(self) -> int: ...
 
     def run(self, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
-        """tokens [T] behind what the cache holds, of a sequence of so many -> what the head reads, [T, D], or of the
-        last positions only, [1 to T, D].
+        """Run tokens [T] that follow the cache; return hidden states after the final norm, [T, D] or only the last.
 
-        Their keys and values are behind the cache's own then; who calls counts them. look: as Transformer.forward.
-        Raises: CudaError, and what `look` raises.
+        Writes their keys and values after the cache's positions; the caller advances the cache. length: of the whole
+        sequence. look: as in Transformer.forward.
+        Raises: CudaError, and errors of `look`.
         """
 
 
 class GpuTransformer(Transformer):
-    """A Transformer over a GpuDecodeProgram. Its caches are GpuCaches of the program's region."""
+    """A Transformer over a GpuDecodeProgram. Its caches must be GpuCaches of the program's region."""
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class GpuTransformer(Transformer):
         decoder: GpuDecodeProgram,
         many: GpuPrefill | None = None,
     ) -> None:
-        """executor: whose name and counters are the mode's; it computes nothing here. many: for prompts."""
+        """executor: gives the mode's name and counters, and computes nothing here. many: prefill of long prompts."""
         super().__init__(config, weights, executor, operators, decoder)
         self._program = decoder
         self._many = many
@@ -64,25 +66,25 @@ class GpuTransformer(Transformer):
             self.first_piece = max(_FIRST_PIECE, many.chunk_tokens)
 
     def forward(self, tokens: I64, cache: KVCache, ahead: int = 0, look: Look = lambda share: None) -> F32:
-        """As Transformer says, token by token: in sparse mode what is predicted at every position decides.
+        """Run as Transformer.forward, but token by token, so that sparse mode predicts at every position.
 
         look: called between two tokens. Raises: also DeviceFailedError.
         """
-        return self._behind(tokens, cache, ahead, look, self._one_by_one)
+        return self._append(tokens, cache, ahead, look, self._one_by_one)
 
     def prefill(self, tokens: I64, cache: KVCache, ahead: int = 0, look: Look = lambda share: None) -> F32:
-        """As Transformer says; where there are enough tokens, at once, and then all neurons of a layer may be computed.
+        """Run as Transformer.prefill. Long prompts run many positions at once, and then all neurons are computed.
 
         Raises: also DeviceFailedError.
         """
         at_once = self._many is not None and len(tokens) >= self._many.least_tokens
-        return self._behind(tokens, cache, ahead, look, self._at_once if at_once else self._one_by_one)
+        return self._append(tokens, cache, ahead, look, self._at_once if at_once else self._one_by_one)
 
     def logits(self, hidden: F32) -> F32:
-        """As Transformer says. Raises: also DeviceFailedError."""
+        """Return logits as Transformer.logits. Raises: also DeviceFailedError."""
         return self._program.logits(hidden) if self._program.has_head else super().logits(hidden)
 
-    def _behind(
+    def _append(
         self,
         tokens: I64,
         cache: KVCache,
@@ -113,7 +115,7 @@ class GpuTransformer(Transformer):
         return hidden
 
     def _at_once(self, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
-        assert self._many is not None, "who asks has looked"
+        assert self._many is not None, "the caller has checked it"
         try:
             cache.take()
             hidden = self._many.run(tokens, cache, length, look)
