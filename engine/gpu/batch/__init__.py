@@ -1,1 +1,1 @@
-"""Several sequences at once on the GPU and the CPU."""
+"""Decode of several sequences together over GPU and CPU."""

@@ -1,8 +1,8 @@
-"""The next tokens of several sequences on a GPU and the CPU at once: both read what they read once for all.
+"""Decode several sequences together on GPU and CPU, so that each weight is read once for all.
 
-The GPU computes all rows of a layer's attention and hot neurons together, tells the CPU which cold neurons any
-sequence needs, and goes on with the hot ones while the CPU computes those. Where all layers are at home on the
-GPU a step is one program. It places nothing, and neither computes prompts nor chooses tokens.
+For each layer, the GPU computes the attention of all sequences, publishes the cold neurons that any sequence needs, and
+computes the hot neurons while the CPU computes the cold ones. If all layers are placed on the GPU, a step is one
+program.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PATIENCE_S = 10.0  # for one exchange
 
 
 def why_not(config: ModelConfig, model: GpuModel) -> str:
-    """Why such a model's sequences cannot be decoded together on a GPU, in one sentence; "" where they can."""
+    """Return in one sentence why a GPU cannot decode sequences of this model together; "" if it can."""
     predictors = [layer.predictor for layer in model.layers if layer is not None and layer.predictor is not None]
     if any(predictor.copy is not None for predictor in predictors):
         return "Predictors that are copies of the weights serve one sequence at a time on a GPU."
@@ -60,9 +60,9 @@ def why_not(config: ModelConfig, model: GpuModel) -> str:
 
 
 class GpuBatch:
-    """A BatchModel of a model of which a GPU computes a part. `close` before the GPU goes.
+    """A BatchModel on GPU and CPU. Call `close` before closing the GPU.
 
-    Neurons are not counted one by one.
+    It has no counts per neuron.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class GpuBatch:
         region: KvRegion, tables: Sequence[SlotTable] | None, executor: FfnExecutor, union: UnionExecutor | None,
         ops: GpuBatchOps, batch: int, slots: ExpertSlots | None = None,
     ) -> None:  # fmt: skip
-        """transformer: what computes one sequence there. executor: of the rows that the CPU computes altogether;
-        union: whose work memory is used for cold neurons; slots: of experts. A model has either.
+        """transformer: the model for one sequence. executor: for FFNs that the CPU computes whole. union: lends its
+        work memory to cold neurons. slots: expert slots. A model has either union or slots.
 
-        Raises: InvalidRequestError with the reason where it cannot be; CudaOutOfMemoryError, CudaError.
+        Raises: InvalidRequestError with the reason of `why_not`; CudaOutOfMemoryError, CudaError.
         """
         config = transformer.config
         if reason := why_not(config, model):
@@ -100,13 +100,13 @@ class GpuBatch:
             gpu, config, model, ops, self._memory, batch, self._slot, mode, by_cpu, self._experts
         )  # fmt: skip
         self._tokens = np.array([batch], np.int64)
-        self._staged: I64 = np.zeros((config.n_layers, 2), np.int64)  # neurons read over the bus, and those used
-        self._angles: tuple[Angles, ...] | None = None  # of the step that runs
+        self._staged: I64 = np.zeros((config.n_layers, 2), np.int64)  # zero-copy neurons read, and those used
+        self._angles: tuple[Angles, ...] | None = None  # of the current step
         self._caches: Sequence[GpuCache] = ()
         self._runner = BatchRunner(gpu, operators.pool, self._memory, self._parts(), PATIENCE_S)
 
     def close(self) -> None:
-        """Gives back what it has on the GPU. A second time does nothing."""
+        """Release GPU and pinned memory. Idempotent."""
         self._runner.close()
         if self._memory is not None:
             self._memory.free()
@@ -117,10 +117,10 @@ class GpuBatch:
 
     @property
     def n_bytes(self) -> int:
-        """What it takes of the GPU's memory, beside its captured work."""
+        """Bytes of GPU memory, without captured work."""
         return self._memory.n_bytes + (0 if self._experts is None else self._experts.n_bytes)
 
-    # -------------------------------------------------------------- as BatchModel says
+    # -------------------------------------------------------------- BatchModel
 
     def reset(self) -> None:
         self.counters.reset()
@@ -130,11 +130,11 @@ class GpuBatch:
         self._runner.forget_times()
 
     def union_shares(self) -> F32:
-        """As BatchModel says, of the neurons that the CPU computes."""
+        """As BatchModel.union_shares, for the neurons that the CPU computes."""
         return self._shares(self._staged * 0 if self._union is None else self._union.unions)
 
     def routed_shares(self) -> F32:
-        """As BatchModel says."""
+        """As BatchModel.routed_shares."""
         return self._shares(self._staged)
 
     def _shares(self, neurons: I64) -> F32:
@@ -142,7 +142,7 @@ class GpuBatch:
         return (neurons / (steps * self._config.d_ff)).astype(np.float32)
 
     def stage_seconds(self) -> dict[str, float]:
-        """As BatchModel says. exchange: waiting for the GPU; ffn: the CPU's cold neurons."""
+        """As BatchModel.stage_seconds. "exchange" is waiting for the GPU, "ffn" the CPU's cold neurons."""
         return self._runner.stage_seconds()
 
     def step(self, tokens: I64, caches: Sequence[KVCache]) -> F32:
@@ -163,7 +163,7 @@ class GpuBatch:
             if self._slots is not None:
                 self._slots.follow(time.perf_counter() - started)
         except BaseException as error:
-            with contextlib.suppress(CudaError):  # what went wrong first is told
+            with contextlib.suppress(CudaError):  # the first error is raised
                 self._recover()
             if isinstance(error, CudaError):
                 raise DeviceFailedError(f"The GPU failed: {error}.") from error
@@ -193,11 +193,11 @@ class GpuBatch:
         return logits
 
     def _parts(self) -> list[Part]:
-        """What a step consists of, in order."""
+        """Return the parts of a step, in order."""
         steps, model = self._steps, self._model
         on_gpu = model.layers[0] is not None
         parts: list[Part] = [OnGpu(steps.begin)]
-        if on_gpu:  # its rows are in place before anything is launched
+        if on_gpu:  # write the rows before the first launch reads them
             parts = [self._put, *parts, OnGpu(steps.enter)]
         for i, layer in enumerate(model.layers):
             if layer is None:
@@ -245,7 +245,7 @@ class GpuBatch:
     # -------------------------------------------------------------- the CPU's part
 
     def _cold(self, i: int, layer: GpuLayer) -> list[Part]:
-        """The layer's cold neurons, once the GPU has published what they read; the sums into `host_cold`."""
+        """Return the CPU's parts for the layer's cold neurons; they write their sums to `host_cold`."""
         memory, config, w = self._memory, self._config, self._cpu.weights.layers[i].ffns[0]
         if self._union is None:
             return [OnCpu(()), partial(self._missing, i)]
@@ -260,7 +260,7 @@ class GpuBatch:
             ffn_matrices(config, w), memory.host_x.array, self._tokens, memory.host_cold.array, self._union.work,
             needed=needed, counts=self._steps.host_counts[i],
         )  # fmt: skip
-        if layer.blocks or w.down_bias is None:  # else the GPU adds the bias with its own neurons
+        if layer.blocks or w.down_bias is None:  # with blocks, the GPU adds the bias
             return [OnCpu(calls)]
         return [OnCpu(calls), partial(self._with_bias, w.down_bias)]
 
@@ -297,19 +297,19 @@ class GpuBatch:
                 n_on_gpu += self._count_experts(i, layer.experts, found[i, 2 * self.batch :].tolist())
                 continue
             assert self._union is not None, "the layer has neurons"
-            opened, fired = found[i, : 2 * self.batch].reshape(-1, 2).sum(axis=0).tolist()
+            gate_active, fired = found[i, : 2 * self.batch].reshape(-1, 2).sum(axis=0).tolist()
             ours = steps.host_counts[i]
-            computed = steps.computed_on_gpu(layer, i, opened, int(found[i, 2 * self.batch]))
+            computed = steps.computed_on_gpu(layer, i, gate_active, int(found[i, 2 * self.batch]))
             cold = int(ours[0]) if steps.counts_all(i) else int(ours[1])
             self._union.unions[i] += ours[3:]
             self._staged[i] += found[i, 2 * self.batch + 1 : 2 * self.batch + 3]
-            self.counters.add_counted(i, self.batch, computed + cold, opened + int(ours[1]), fired + int(ours[2]))
+            self.counters.add_counted(i, self.batch, computed + cold, gate_active + int(ours[1]), fired + int(ours[2]))
             n_on_gpu += computed
         steps.host_counts[:] = 0
         self.counters.on_gpu = (self.counters.on_gpu or 0) + n_on_gpu
 
     def _count_experts(self, i: int, ffn: GpuExpertFfn, found: Sequence[int]) -> int:
-        """Count what the GPU computed of layer i, and return its neurons. found: computed, opened and fired."""
+        """Count the GPU's experts of layer i; return the neurons it computed. found: computed, gate_active, fired."""
         assert self._slots is not None, "the model has experts"
         missing = int(self._slots.missing[i])  # computed by the CPU, which counts them
         computed = found[0] - (0 if ffn.resident is None else missing * self._config.d_ff)
@@ -318,13 +318,13 @@ class GpuBatch:
         return computed
 
     def _recover(self) -> None:
-        """Both sides agree again, whatever went wrong, where the GPU still computes."""
+        """Reset counts and flags after a failed step. Raises: CudaError if the GPU no longer computes."""
         self._steps.host_counts[:] = 0
         self._runner.recover()
 
 
 def batch_ops(gpu: Gpu) -> GpuBatchOps:
-    """The operators of batches on a GPU. Raises: CudaError."""
+    """Return the batch operators of a GPU. Raises: CudaError."""
     assert isinstance(gpu, CudaGpu), "no other GPU has them"
     return GpuBatchOps(gpu)
 
@@ -334,9 +334,9 @@ def open_gpu_batch(
     tables: Sequence[SlotTable] | None, predictor: Predictor | None, ops: GpuBatchOps, batch: int,
     slots: ExpertSlots | None = None,
 ) -> GpuBatch:  # fmt: skip
-    """The batch of a model in the mode of `graph`, which computes one sequence there; ops are given to it.
+    """Open the batch of a model in the mode of `graph`, which computes one sequence. The batch owns `ops`.
 
-    Raises: InvalidRequestError with the reason where it cannot be, DeviceMemoryError, CudaError; ops are closed then.
+    Raises: InvalidRequestError with the reason, DeviceMemoryError, CudaError; ops are closed then.
     """
     config, dense = graph.config, isinstance(graph.executor, DenseExecutor)
     counters = FfnCounters(config.n_layers, config.d_ff)
@@ -355,8 +355,8 @@ def open_gpu_batch(
     except CudaOutOfMemoryError as error:
         ops.close()
         raise DeviceMemoryError(
-            f"There is no room on the GPU for what {batch} sequences together need there.",
-            "Decode fewer together, or load the model with a smaller VRAM budget, so that less of it is there.",
+            f"The GPU does not have enough free memory for {batch} sequences together.",
+            "Decode fewer together, or load the model with a smaller VRAM budget.",
         ) from error
     except BaseException:
         ops.close()

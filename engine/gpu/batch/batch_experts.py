@@ -1,6 +1,6 @@
-"""The experts of a batch's step on the GPU: chosen per sequence, then each expert's rows read once for all that use it.
+"""The experts of a batch step on the GPU: chosen per sequence, then each expert is read once for all that use it.
 
-Experts that are not resident are the CPU's: it reads the choice from pinned memory. One exchange per layer.
+The CPU computes experts that are not resident, after reading the choice from pinned memory. One exchange per layer.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _ALIGNMENT = 256
 
 
 class BatchExperts:
-    """Memory of a batch's experts, until `free`, and their operators in the stream.
+    """Memory and operators of a batch's experts, until `free`. Each of B sequences uses K of E experts.
 
-    n_bytes: taken on the GPU. B sequences use K of E experts each.
+    n_bytes: on the GPU.
     """
 
     def __init__(self, gpu: Gpu, config: ModelConfig, model: GpuModel, ops: GpuBatchOps, batch: int) -> None:
@@ -36,7 +36,7 @@ class BatchExperts:
             raise InvalidRequestError(f"{batch} sequences use too many experts at once.", "Decode fewer together.")
         self._gpu, self._config, self._ops, self._n = gpu, config, ops, batch
         b, k, d = batch, config.n_experts_used, config.d_model
-        self._at: dict[str, int] = defaultdict(int)  # addresses by name; 0 until there are any
+        self._at: dict[str, int] = defaultdict(int)  # addresses by name; 0 while sizes are computed
         hidden = b * max(k * config.d_ff, config.shared_d_ff, config.dense_d_ff)
         ffns = [layer.experts for layer in model.layers if layer is not None and layer.experts is not None]
         most_groups = max((self._n_groups(ffn) for ffn in ffns), default=0)
@@ -62,21 +62,21 @@ class BatchExperts:
             everyone, one_group = np.arange(b, dtype=np.int32), np.array([0, 0, -1, b], np.int32)
             for name, values in (("everyone", everyone), ("one_group", one_group)):
                 gpu.upload(self._at[name], values.ctypes.data, values.nbytes)
-            gpu.synchronize()  # the values may go now
+            gpu.synchronize()  # before the arrays are freed
             self._held = held.pop_all()
         self._ids: I32 = self._pinned.as_array(np.int32, b * k).reshape(b, k)
         self._weights: F32 = self._pinned.as_array(np.float32, b * (k + 1), 4 * b * k).reshape(b, k + 1)
 
     def free(self) -> None:
-        """Free all of it; what `published` returned must not be used any more."""
+        """Release the memory. Arrays from `published` must not be used afterwards."""
         self._held.close()
 
     def published(self) -> tuple[I64, F32]:
-        """Return the experts that the GPU chose [B, K], and their weights [B, K]."""
+        """Return the chosen experts [B, K] and their weights [B, K]."""
         return self._ids.astype(np.int64), self._weights[:, :-1]
 
     def choose(self, ffn: GpuExpertFfn, x: Rows, memory: BatchMemory) -> None:
-        """Choose the experts of each sequence for the router's input x [B, D], if the layer has any."""
+        """Choose the experts of each sequence for the router's input x [B, D], if the layer has a router."""
         if ffn.router is None:
             return
         ops, at, config, n = self._ops, self._at, self._config, self._n
@@ -93,7 +93,7 @@ class BatchExperts:
             ops.experts.group(at["choice"], ffn.slot_of, self._chosen(ffn))
 
     def publish(self, x: Rows, memory: BatchMemory) -> None:
-        """Hand the choice and the experts' input x [B, D] to the CPU."""
+        """Publish the choice and the experts' input x [B, D] to the CPU."""
         words = self._n * (2 * self._config.n_experts_used + 1)
         self._gpu.publish(
             memory.flag_address, memory.epoch, x.address, memory.host_x.pinned, self._n * self._config.d_model,
@@ -130,7 +130,7 @@ class BatchExperts:
         return self._at["choice"] + 4 * self._n * self._config.n_experts_used
 
     def _n_groups(self, ffn: GpuExpertFfn) -> int:
-        """Return the most groups of a layer: one for each slot in use, and one for all that is not resident."""
+        """Return the most groups of a layer: one per resident expert, and one for all others."""
         slots = 0 if ffn.resident is None else ffn.resident.n_slots
         return min(self._n * self._config.n_experts_used, slots + 1)
 
@@ -142,7 +142,7 @@ class BatchExperts:
         )
 
     def _blocks(self, ffn: GpuExpertFfn) -> Iterator[tuple[GpuExperts, ExpertPairs]]:
-        """Yield the experts that the GPU computes, and which position uses which."""
+        """Yield the experts that the GPU computes, with the sequences that use them."""
         if ffn.resident is not None:
             yield ffn.resident, self._chosen(ffn)
         if ffn.shared is not None:

@@ -1,4 +1,4 @@
-"""The memory of a batch on a GPU, and what GPU and CPU exchange for it; it computes nothing."""
+"""The GPU memory of a batch, and the pinned memory that GPU and CPU share for it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ from native_kernels.cuda.gpu import Gpu, GpuMatrix
 from native_kernels.cuda.prefill_ops import RoundedRows, Rows, Tile
 
 _ALIGNMENT = 256
-# Where weights that are not halves become such: large enough that a product with a piece of them keeps a GPU busy, and
-# small enough for the caches of large ones.
+# Tile of weights converted to FP16: large enough that its product occupies a GPU, small enough for the cache of a large
+# GPU. Less is needed if all weights are FP16 already.
 _TILE_BYTES, _LEAST_TILE_BYTES = 32 << 20, 1 << 20
 
 
 def counts_words(batch: int) -> int:
-    """u32 of a layer: passed and fired of each sequence, then how many were computed; of how many neurons in the host's
-    memory rows were read, and how many of those any sequence used; and one for nobody."""
+    """Return the u32 words of a layer's counts.
+
+    Per sequence gate_active and fired; then neurons computed, zero-copy neurons read, and those that any sequence used;
+    one word of padding.
+    """
     return 2 * batch + 4
 
 
 @dataclass(frozen=True, eq=False)
 class Exchanged:
-    """Numbers in pinned memory as the host sees them, and their place on the GPU that they are copied to or from."""
+    """An array in pinned memory, its GPU address there (`pinned`), and the GPU copy (`address`; 0: none)."""
 
     array: Any
     pinned: int
@@ -38,10 +41,11 @@ class Exchanged:
 
 
 class BatchMemory:
-    """Addresses of the GPU and arrays of the host, until `free`.
+    """GPU addresses and host arrays of a batch, until `free`.
 
-    Rows are f32 [B, n]. states: i32 [B] lengths, then i32 [B] places in the region. words, cold_words: u32 [F].
-    halves: where neurons that lie in the host's memory are staged, half_bytes each; 0 bytes where there are none.
+    Rows are f32 [B, n]. states: i32 [B] lengths, then i32 [B] positions in the region. words, cold_words: u32 [F], for
+    each neuron the sequences that need it. halves: staging buffers for zero-copy neurons, half_bytes each; 0 if the
+    model has none.
     """
 
     def __init__(self, gpu: Gpu, config: ModelConfig, model: GpuModel, batch: int, vocabulary: int) -> None:
@@ -129,23 +133,23 @@ class BatchMemory:
         self.flag_address = self._pinned.device_address + there["words"]
 
     def angles(self, table: int) -> tuple[int, int]:
-        """Cosines and sines of one of the graph's tables of angles: f32 [B, R / 2] each."""
+        """Return the addresses of cosines and sines of one of the graph's tables of angles, f32 [B, R / 2] each."""
         array: F32 = self.host_angles.array
         one = array[0].nbytes
         return self.host_angles.address + 2 * table * one, self.host_angles.address + (2 * table + 1) * one
 
     def counts_of(self, layer: int, batch: int) -> int:
-        """u32 [B, 2] of a layer: passed and fired; behind them the rest, as `counts_words` has it."""
+        """Return the address of a layer's counts, laid out as in `counts_words`."""
         return self.counts_address + 4 * counts_words(batch) * layer
 
     def free(self) -> None:
-        """Gives all of it back; its arrays must not be used any more."""
+        """Release the memory. Its arrays must not be used afterwards."""
         self._pinned.free()
         self._memory.free()
 
 
 def _matrices(model: GpuModel) -> Iterator[GpuMatrix]:
-    """All that rows are multiplied with."""
+    """Yield all matrices that rows are multiplied by."""
     yield from (one for one in (model.head, model.project_out) if one is not None)
     for layer in model.layers:
         if layer is None:

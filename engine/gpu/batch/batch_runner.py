@@ -1,7 +1,7 @@
-"""Runs the parts of a batch's step on GPU and CPU, the first time one by one, from then on as compiled programs.
+"""Run the parts of a batch step on GPU and CPU: one by one in the first step, then as compiled programs.
 
-What the GPU does between two parts of the CPU is captured as one piece of work, which the program launches; what
-only Python can do ends a program. It knows no layer and no model.
+The GPU's operators between two CPU parts are captured as one CUDA graph segment, which the program launches. A part
+that needs Python ends a program.
 """
 
 from __future__ import annotations
@@ -24,56 +24,56 @@ from native_kernels.cuda.runtime.driver import OUT_OF_MEMORY, CudaError, CudaOut
 
 @dataclass(frozen=True, eq=False)
 class OnGpu:
-    """Operators that are asked for one after another."""
+    """GPU operators. ask_for: queues them in order."""
 
     ask_for: Callable[[], None]
 
 
 @dataclass(frozen=True, eq=False)
 class OnCpu:
-    """Calls behind the GPU's next word that what they read is there."""
+    """CPU calls to run after the GPU's next publication."""
 
     calls: Sequence[Call]
 
 
-Between = Callable[[F32], F32]  # of the sequences' rows, [B, D]
+Between = Callable[[F32], F32]  # in Python, on the sequences' rows [B, D]
 Part = OnGpu | OnCpu | Between
 
 
 class BatchRunner:
-    """The programs of one step, and the words by which both sides wait for each other.
+    """The programs of one step, and the flags by which both sides wait for each other.
 
-    A step that did not come to its end must be followed by `recover`.
+    Call `recover` after every step that did not finish.
     """
 
     def __init__(self, gpu: Gpu, pool: Pool, memory: BatchMemory, parts: Sequence[Part], patience_s: float) -> None:
-        """patience_s: how long the CPU waits for the GPU."""
+        """patience_s: time limit for each wait of the CPU."""
         self._gpu, self._pool, self._memory, self._parts = gpu, pool, memory, parts
         self._limit = int(patience_s * ticks_per_s())
         self._seen: I64 = aligned_empty(1, np.int64)
         self._works: list[Work] = []
-        self._first: list[Program | Between] = []
-        self._pieces: list[Program | Between] = []
+        self._first: list[Program | Between] = []  # of the first step
+        self._programs: list[Program | Between] = []
 
     def run(self, x: F32) -> F32:
-        """One step, from the sequences' rows on; what the last part in Python left of them.
+        """Run one step on the sequences' rows; return the rows from the last part in Python.
 
-        The first one loads and allocates what there is to, the second captures.
+        The first step loads kernels and allocates memory; the second captures.
         Raises: CudaError, CudaOutOfMemoryError, DeviceFailedError.
         """
         if not self._first:
             return self._run_one_by_one(x)
-        if not self._pieces:
-            self._pieces = self._laid_out()
-        for piece in self._pieces:
-            x = self._do(piece, x)
+        if not self._programs:
+            self._programs = self._laid_out()
+        for program in self._programs:
+            x = self._do(program, x)
         return x
 
     def recover(self) -> None:
-        """Both sides agree again, whatever went wrong, where the GPU still computes. Raises: CudaError."""
+        """Reset the flags after an unfinished step. Raises: CudaError if the GPU no longer computes."""
         memory = self._memory
         memory.stop[0] = 1
-        with contextlib.suppress(CudaError):  # an error of earlier work is told here once, and is known already
+        with contextlib.suppress(CudaError):  # repeats an earlier error that the caller already has
             self._gpu.synchronize()
         for word in (memory.flag, memory.stop, memory.status, self._seen):
             word[0] = 0
@@ -81,23 +81,23 @@ class BatchRunner:
         self._gpu.synchronize()
 
     def forget_times(self) -> None:
-        """Back to nothing measured."""
-        for piece in (*self._first, *self._pieces):
-            if isinstance(piece, Program):
-                piece.forget_times()
+        """Clear the measured times."""
+        for program in (*self._first, *self._programs):
+            if isinstance(program, Program):
+                program.forget_times()
 
     def stage_seconds(self) -> dict[str, float]:
-        """Seconds of every stage of the programs."""
+        """Return seconds by stage."""
         found: dict[str, float] = {}
-        for piece in (*self._first, *self._pieces):
-            if isinstance(piece, Program):
-                for stage, seconds in piece.stage_seconds().items():
+        for program in (*self._first, *self._programs):
+            if isinstance(program, Program):
+                for stage, seconds in program.stage_seconds().items():
                     found[stage] = found.get(stage, 0.0) + seconds
         return found
 
     def close(self) -> None:
-        """Gives the captured work back. A second time does nothing."""
-        works, self._works, self._pieces = self._works, [], []
+        """Release the captured work. Idempotent."""
+        works, self._works, self._programs = self._works, [], []
         for work in works:
             work.close()
 
@@ -114,10 +114,10 @@ class BatchRunner:
         self._first = done
         return x
 
-    def _do(self, piece: Program | Between, x: F32) -> F32:
-        if not isinstance(piece, Program):
-            return piece(x)
-        self._pool.run(piece, timed=True)
+    def _do(self, program: Program | Between, x: F32) -> F32:
+        if not isinstance(program, Program):
+            return program(x)
+        self._pool.run(program, timed=True)
         failure = int(self._memory.status[0])
         if failure == OUT_OF_MEMORY:
             raise CudaOutOfMemoryError("cuGraphLaunch", failure, "CUDA_ERROR_OUT_OF_MEMORY")
@@ -128,7 +128,7 @@ class BatchRunner:
         return x
 
     def _laid_out(self) -> list[Program | Between]:
-        pieces: list[Program | Between] = []
+        programs: list[Program | Between] = []
         calls: list[Call] = []
         waiting: list[OnGpu] = []
         for part in [*self._parts, None]:
@@ -142,11 +142,11 @@ class BatchRunner:
                 calls += [self._await(), *part.calls]
                 continue
             if calls:
-                pieces.append(Program(calls))
+                programs.append(Program(calls))
                 calls = []
             if part is not None:
-                pieces.append(part)
-        return pieces
+                programs.append(part)
+        return programs
 
     def _launch(self, parts: Sequence[OnGpu]) -> Call:
         def ask_for_all() -> None:

@@ -1,7 +1,4 @@
-"""What the GPU does for a step of a batch, over one position of each sequence: an emitter of engine/model/graph.py.
-
-It runs nothing of the CPU's.
-"""
+"""The GPU's operators for a batch step, over one position of each sequence. An emitter of engine/model/graph.py."""
 
 from __future__ import annotations
 
@@ -22,8 +19,11 @@ from native_kernels.cuda.prefill_ops import RoundedRows, Rows
 
 
 class BatchSteps:
-    """host_counts: i64 [L, 5], what the CPU counts of its neurons. by_cpu: layers at home on the GPU whose
-    feed-forward block is the CPU's altogether."""
+    """Queues the GPU's part of a step.
+
+    host_counts: i64 [L, 5], the CPU's counts of its neurons. by_cpu: layers placed on the GPU whose whole FFN the CPU
+    computes.
+    """
 
     def __init__(
         self, gpu: Gpu, config: ModelConfig, model: GpuModel, ops: GpuBatchOps, memory: BatchMemory, batch: int,
@@ -38,7 +38,7 @@ class BatchSteps:
         self.by_cpu = by_cpu
         self._experts = experts
         self._ffn_in = memory.ffn_in
-        self._words = 0  # address of which neurons the layer needs; 0: all
+        self._words = 0  # address of the layer's needed neurons; 0: all
         self._pieces: dict[int, list[Piece]] = {
             i: pieces_of(layer.reached, memory.halves, memory.half_bytes)
             for i, layer in enumerate(model.layers)
@@ -46,16 +46,19 @@ class BatchSteps:
         }
 
     def predicts(self, i: int) -> bool:
-        """Whether the GPU says which neurons of the layer are needed."""
+        """Return whether the GPU's predictor selects the layer's neurons."""
         layer = self._model.layers[i]
         return layer is not None and layer.predictor is not None and layer.predictor.low_rank is not None
 
     def counts_all(self, i: int) -> bool:
-        """Whether all neurons that are computed are counted so, fire they or not."""
+        """Return whether all neurons that were read count as computed, active gate or not."""
         return self.predicts(i) or self._mode == "dense"
 
     def computed_on_gpu(self, layer: GpuLayer, i: int, opened: int, kept: int) -> int:
-        """How many neurons the GPU computed of a layer, for all sequences."""
+        """Return how many of a layer's neurons the GPU computed, over all sequences.
+
+        opened: neurons with an active gate. kept: neurons that the predictor selected.
+        """
         if self.predicts(i):
             return kept
         if self._mode != "dense":
@@ -66,25 +69,25 @@ class BatchSteps:
     # -------------------------------------------------------------- a step's ends
 
     def begin(self) -> None:
-        """Positions and angles, and nothing counted."""
+        """Copy positions and RoPE angles to the GPU, and clear the counts."""
         self._fetch(self._memory.host_states)
         self._fetch(self._memory.host_angles)
         self._gpu.fill(self._memory.counts_address, 0, 4 * counts_words(self._n) * self._config.n_layers)
 
     def enter(self) -> None:
-        """The CPU's stream."""
+        """Copy the CPU's stream to the GPU."""
         self._fetch(self._memory.host_stream)
 
     def leave(self) -> None:
-        """The stream to the CPU."""
+        """Copy the stream to the CPU."""
         self._hand_over(self._memory.host_stream)
 
     def end(self) -> None:
-        """What was counted, to the CPU."""
+        """Copy the counts to the CPU."""
         self._hand_over(self._memory.host_counts)
 
     def head(self) -> None:
-        """The logits, to the CPU."""
+        """Compute the logits, and copy them to the CPU."""
         memory, model, ops = self._memory, self._model, self._ops
         assert model.head is not None, "the head is on the GPU"
         ops.round(memory.stream, self._n, self._width, memory.stream_in, model.final_norm)
@@ -101,21 +104,21 @@ class BatchSteps:
     # -------------------------------------------------------------- a layer
 
     def layer(self, i: int, layer: GpuLayer) -> None:
-        """All of the layer; where the CPU adds something, `take_cold` fetches that and does what is behind it."""
+        """Queue the layer. If it has cold neurons, the steps after its FFN are left to `take_cold`."""
         self._words = 0
         behind = len(self._graph.steps_after_ffn(i)) if layer.has_cold else 0
         steps = self._graph.layers[i]
         emit(i, steps[: len(steps) - behind], self)
 
     def take_cold(self, i: int, layer: GpuLayer) -> None:
-        """The CPU's sums, into what the layer's feed-forward block adds to, and the rest of the layer."""
+        """Add the CPU's sums to the FFN's output, and queue the rest of the layer."""
         step = self._graph.ffn(i)
         self._gpu.advance(self._target(step).address, self._n * self._width, others=(self._memory.host_cold.pinned,))
         self._add_apart(i, step.after)
         emit(i, self._graph.steps_after_ffn(i), self)
 
     def norm(self, layer: int, step: Norm) -> None:
-        """Also as it was before it was rounded: the CPU reads that."""
+        """Keep the unrounded norm too if the CPU or the router reads it."""
         memory, one, read = self._memory, self._layer(layer), {self._graph.ffn(layer).reads}
         weight = getattr(one, step.weight)
         if one.experts is not None:
@@ -127,7 +130,7 @@ class BatchSteps:
             self._round(self._rounded(step.to), weight, out)
 
     def select(self, layer: int, step: Select) -> None:
-        """Which neurons are needed, and what the CPU reads to it."""
+        """Select experts or neurons, publish the CPU's share, and start staging."""
         one, memory = self._layer(layer), self._memory
         if one.experts is not None:
             assert self._experts is not None, "the model has experts"
@@ -152,7 +155,7 @@ class BatchSteps:
         pieces = self._pieces.get(layer, [])[: len(memory.halves)]
         if pieces:
             self._ops.hold_staging()
-        for piece in pieces:  # on their way from here on, beside all that comes before they are computed
+        for piece in pieces:  # uploaded beside all work queued before their products
             self._stage(layer, piece, self._words)
 
     def attend(self, layer: int, step: Attend) -> None:
@@ -211,18 +214,18 @@ class BatchSteps:
         return layer
 
     def _rounded(self, value: Value) -> RoundedRows:
-        """The value as products read it; what an FFN reads of the stream itself is in the place of its input."""
+        """Return the rounded value that products read. An FFN that reads the stream uses the place of ffn_in."""
         return self._memory.attention_in if value == "attention_in" else self._memory.ffn_in
 
     def _numbers(self, value: Value) -> Rows:
-        """Return the last value in f32."""
+        """Return the latest value, in f32."""
         return self._memory.stream if value == "stream" else self._memory.normed
 
     def _target(self, step: Attend | Ffn) -> Rows:
         return self._memory.stream if step.after is None else self._memory.apart
 
     def _add_apart(self, layer: int, after: str | None) -> None:
-        """A block's result that is apart, through its norm into the stream."""
+        """Add a block's separate result to the stream, through the norm `after` if given."""
         if after is not None:
             memory, weight = self._memory, getattr(self._layer(layer), after)
             self._ops.round(memory.apart, self._n, self._width, None, weight, memory.stream, adds=True)
@@ -230,7 +233,7 @@ class BatchSteps:
     # -------------------------------------------------------------- experts
 
     def _chosen(self, i: int, layer: GpuLayer, reads: Value, target: Rows) -> None:
-        """Add the experts that the GPU computes to target."""
+        """Add the GPU's experts to target."""
         assert layer.experts is not None, "the layer has experts"
         assert self._experts is not None, "so has the model"
         x = self._numbers(reads)
@@ -242,9 +245,9 @@ class BatchSteps:
 
     def _predict(self, layer: GpuLayer, reads: Value) -> int:
         memory, ops, n, predictor = self._memory, self._ops, self._n, layer.predictor
-        assert predictor is not None, "who asks has looked"
+        assert predictor is not None, "the caller has checked it"
         part = predictor.low_rank
-        assert part is not None, "so it has"
+        assert part is not None, "the caller has checked it"
         x = self._rounded(reads)
         if predictor.reads_residual and reads != "stream":
             ops.round(memory.stream, n, self._width, memory.stream_in)
@@ -273,7 +276,7 @@ class BatchSteps:
             )
 
     def _zero_copy(self, i: int, words: int, target: Rows, bias: int) -> None:
-        """The neurons whose rows are brought from the host's memory; the first pieces are on their way already."""
+        """Compute the staged zero-copy neurons. `select` has started the first pieces."""
         memory, ops = self._memory, self._ops
         pieces, ahead = self._pieces.get(i, []), len(memory.halves)
         for number, piece in enumerate(pieces):
@@ -298,7 +301,7 @@ class BatchSteps:
     def _hidden(
         self, i: int, gate: GpuMatrix | None, up: GpuMatrix, gate_bias: int, up_bias: int, slots: int, words: int
     ) -> None:
-        """What goes into down, rounded."""
+        """Compute the rounded input of down."""
         memory, ops, n = self._memory, self._ops, self._n
         if gate is None:
             ops.multiply(up, self._ffn_in, n, memory.first, memory.tile, up_bias)
@@ -313,7 +316,7 @@ class BatchSteps:
             self._config.activation_threshold, memory.hidden_in, counts, slots,
         )  # fmt: skip
 
-    # -------------------------------------------------------------- pieces
+    # -------------------------------------------------------------- helpers
 
     def _round(self, to: RoundedRows | None, norm: GpuNorm | None, out: Rows | None = None) -> None:
         self._ops.round(self._memory.stream, self._n, self._width, to, norm, out)

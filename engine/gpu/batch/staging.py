@@ -1,5 +1,5 @@
-"""How a batch's step brings neurons of the host's memory onto the GPU: piece by piece, in turn into two halves of a
-place there, so that one piece is on its way while the other is computed. It lays out and moves nothing.
+"""Plan the staging of zero-copy neurons for a batch step: in pieces that alternate between two GPU buffers ("halves"),
+so that one is uploaded while the other is computed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SLOT_STEP = 16
 
 @dataclass(frozen=True)
 class Piece:
-    """Some slots of a block. source: their rows where they are; staged: the same slots, with rows in the half."""
+    """Some slots of a block. source: with rows in host memory. staged: with rows in the GPU buffer `half`."""
 
     source: GpuBlock
     staged: GpuBlock
@@ -25,14 +25,14 @@ class Piece:
 
     @property
     def pairs(self) -> list[tuple[GpuMatrix, GpuMatrix]]:
-        """Each matrix where it is, and where it goes."""
+        """Each matrix in `source` and in `staged`."""
         return list(zip(_matrices(self.source), _matrices(self.staged), strict=True))
 
 
 def half_bytes(blocks: Sequence[GpuBlock], most: int) -> int:
-    """What a half takes, at most `most`: less where no block needs it. 0 without blocks.
+    """Return the bytes of a half that the blocks can use, at most `most`. 0 without blocks.
 
-    Raises: ValueError where that holds no neuron.
+    Raises: ValueError if `most` bytes hold no neuron.
     """
     if not blocks:
         return 0
@@ -42,7 +42,10 @@ def half_bytes(blocks: Sequence[GpuBlock], most: int) -> int:
 
 
 def pieces_of(block: GpuBlock, halves: Sequence[int], n_bytes: int) -> list[Piece]:
-    """The block in pieces of about as many slots, which take turns with the halves, n_bytes each at these addresses."""
+    """Return the block in pieces of about equal size that alternate between the halves.
+
+    halves: GPU addresses. n_bytes: size of each.
+    """
     most = _most_slots(block, n_bytes)
     n_pieces = -(-block.n_slots // most)
     each = -(-block.n_slots // n_pieces)
@@ -64,13 +67,13 @@ def _most_slots(block: GpuBlock, n_bytes: int) -> int:
 
 
 def _staged_bytes(block: GpuBlock) -> int:
-    """Of all of its slots, at most: each plane is aligned."""
+    """Return an upper bound of a whole staged block, with the alignment of each plane."""
     widths = _row_bytes(block)
     return block.n_slots * sum(widths) + ALIGNMENT * len(widths)
 
 
 def _row_bytes(block: GpuBlock) -> list[int]:
-    """Of a neuron in every plane of every matrix."""
+    """Return the bytes of a neuron in every plane of every matrix."""
     return [width for matrix in _matrices(block) for width in plane_row_bytes(matrix.codec, matrix.n_cols)]
 
 
@@ -79,7 +82,7 @@ def _matrices(block: GpuBlock) -> list[GpuMatrix]:
 
 
 def _part_of(block: GpuBlock, first: int, n_slots: int) -> GpuBlock:
-    """So many slots from `first` on."""
+    """Return n_slots slots of the block, from `first` on."""
 
     def rows(matrix: GpuMatrix) -> GpuMatrix:
         widths = plane_row_bytes(matrix.codec, matrix.n_cols)
@@ -98,7 +101,7 @@ def _part_of(block: GpuBlock, first: int, n_slots: int) -> GpuBlock:
 
 
 def _placed(block: GpuBlock, address: int) -> GpuBlock:
-    """The same slots with their matrices from `address` on."""
+    """Return the same slots with their matrices at `address`."""
     at = address
 
     def placed(matrix: GpuMatrix) -> GpuMatrix:
