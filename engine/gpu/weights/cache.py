@@ -1,7 +1,8 @@
-"""The keys and values of a conversation on a GPU: a model has one region there, which conversations take in turn.
+"""KV caches of conversations on a GPU: a model has one region there, which conversations use in turn.
 
-Who takes it brings back what it has computed, and what was there before goes to the host's memory: so that however many
-conversations there are, the GPU's memory stays what it is. Layers whose home is the CPU keep theirs as ever.
+When a conversation takes the region, the previous one's positions are saved in host memory, and its own are restored.
+So GPU memory does not grow with the number of conversations. Layers placed on the CPU keep their KV cache in host
+memory.
 """
 
 from __future__ import annotations
@@ -19,36 +20,38 @@ from native_kernels.backend import U8
 from native_kernels.cuda.gpu import Gpu, GpuKv
 from native_kernels.kv_blocks import GROUP
 
-SLOT_STEP = 8  # positions, so that every slot begins on 16 bytes
+SLOT_STEP = 8  # positions; every slot is then aligned to 16 bytes
 _NUMBER_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
 
 
 class KvRegion:
-    """A model's keys and values on the GPU, and whose they are. rows: of every layer, which of the blocks in the
-    host's memory are its own; None where its home is the GPU."""
+    """A model's KV memory on the GPU, and its current owner.
+
+    rows: the index of each layer's blocks in host memory; None for layers placed on the GPU.
+    """
 
     def __init__(self, gpu: Gpu, layers: list[GpuKv | None], codec: KvCodec) -> None:
-        """layers: [L], None for those whose home is the CPU; their codec is this one too."""
+        """layers: [L], None for layers placed on the CPU. codec: of all layers on either side."""
         self.gpu = gpu
         self.codec: KvCodec = codec
         self.layers = layers
-        at_home = [kv for kv in layers if kv is not None]
-        assert all(kv.codec == codec for kv in at_home), "all layers keep their keys and values alike"
-        self.capacity = min((kv.capacity for kv in at_home), default=0)
+        on_gpu = [kv for kv in layers if kv is not None]
+        assert all(kv.codec == codec for kv in on_gpu), "all layers have one KV codec"
+        self.capacity = min((kv.capacity for kv in on_gpu), default=0)
         places = iter(range(len(layers)))
         self.rows: tuple[int | None, ...] = tuple(None if kv is not None else next(places) for kv in layers)
         self._owner: weakref.ref[GpuCache] | None = None
-        self._slots: list[weakref.ref[GpuCache]] = []  # of a batch, which has the region together
+        self._slots: list[weakref.ref[GpuCache]] = []  # of a batch that shares the region
 
     @property
     def n_on_host(self) -> int:
-        """How many layers keep theirs in the host's memory."""
+        """Layers with their KV cache in host memory."""
         return sum(row is not None for row in self.rows)
 
     def take(self, cache: GpuCache) -> None:
-        """The region becomes the cache's, with what it has computed so far. Between tokens.
+        """Give the region to the cache, with its positions so far. Call this between tokens.
 
-        Cost: where it is another's, that one's positions to the host and these to the GPU.
+        Cost: unless the cache owns it already, a download of the owner's positions and an upload of this cache's.
         Raises: CudaError, HostMemoryError.
         """
         owner = None if self._owner is None else self._owner()
@@ -61,7 +64,7 @@ class KvRegion:
         self._owner = weakref.ref(cache)
 
     def forget(self) -> None:
-        """Nobody's from here on, as when the GPU's memory is given back: what the owner has there goes to the host."""
+        """Save the owner's positions in host memory, and leave the region without an owner."""
         owner = None if self._owner is None else self._owner()
         if owner is not None:
             owner.saved = self._saved(owner.length)
@@ -72,13 +75,13 @@ class KvRegion:
                 cache.saved = self._saved(cache.length, number * self.slot_positions(len(slots)))
 
     def slot_positions(self, batch: int) -> int:
-        """How many positions each sequence of a batch has here."""
+        """Return the positions of each sequence in a batch."""
         return self.capacity // batch // SLOT_STEP * SLOT_STEP
 
     def take_together(self, caches: Sequence[GpuCache]) -> None:
-        """The region becomes the caches', each of which has a slot of it, with what they have computed so far.
+        """Give each cache a slot of the region, with its positions so far, which must fit into the slot.
 
-        Cost: as take; nothing where it is theirs already. Raises: as take; what the caches hold must fit.
+        Cost: as `take`; nothing if the caches own it already. Raises: as `take`.
         """
         if len(caches) == len(self._slots) and all(
             one() is cache for one, cache in zip(self._slots, caches, strict=True)
@@ -97,7 +100,7 @@ class KvRegion:
             saved = np.empty(sum(size for _, size in pieces), np.uint8)
         except MemoryError as error:
             raise HostMemoryError(
-                f"There is no room in RAM for {length} tokens of another conversation.", "Close other programs."
+                f"There is not enough free RAM for {length} tokens of another conversation.", "Close other programs."
             ) from error
         at = saved.ctypes.data
         for address, size in pieces:
@@ -107,16 +110,16 @@ class KvRegion:
         return SavedPositions(saved, length)
 
     def _restore(self, saved: SavedPositions, length: int, first: int = 0) -> None:
-        """The first `length` positions of what was saved, to the positions from `first` on."""
+        """Upload the first `length` saved positions to the positions from `first` on."""
         kept, at = saved.data, 0
         wanted = list(self._pieces(length, first))
         for (address, size), (_, saved_size) in zip(wanted, self._pieces(saved.length), strict=True):
             self.gpu.upload(address, kept.ctypes.data + at, size)
             at += saved_size
-        self.gpu.synchronize()  # the saved bytes may go now
+        self.gpu.synchronize()  # before `saved` is freed
 
     def _pieces(self, length: int, first: int = 0) -> Iterator[tuple[int, int]]:
-        """Where positions from `first` on of every layer, part and head lie, and their bytes."""
+        """Yield address and bytes of `length` positions from `first` on, for every layer, part and head."""
         for kv in self.layers:
             if kv is None:
                 continue
@@ -132,16 +135,16 @@ class KvRegion:
 
 @dataclass(frozen=True, eq=False)
 class SavedPositions:
-    """Keys and values of the first `length` positions in the host's memory, piece by piece as KvRegion has them."""
+    """The first `length` positions of a cache in host memory, in the order of KvRegion._pieces."""
 
     data: U8
     length: int
 
 
 class GpuCache(KVCache):
-    """A KVCache of which the layers at home on the GPU have theirs in the region, while it is this cache's.
+    """A KVCache whose layers placed on the GPU use the region, while this cache owns it.
 
-    blocks: [layers at home on the CPU, H_kv, n_blocks, block_bytes]; whose they are, region.rows says.
+    blocks: [layers placed on the CPU, H_kv, n_blocks, block_bytes], indexed by region.rows.
     """
 
     def __init__(self, config: ModelConfig, context: int, region: KvRegion) -> None:
@@ -149,8 +152,8 @@ class GpuCache(KVCache):
         self.region = region
         if any(row is None for row in region.rows):
             self.capacity = min(context, region.capacity)
-        self.saved: SavedPositions | None = None  # what the GPU held of this cache when another took the region
+        self.saved: SavedPositions | None = None  # while another cache owns the region
 
     def take(self) -> None:
-        """What this cache holds is on the GPU from here on. Raises: as KvRegion.take."""
+        """Take the region. Raises: as KvRegion.take."""
         self.region.take(self)

@@ -1,6 +1,6 @@
-"""Move experts from RAM into slots on the GPU: the CPU's threads copy them into pinned memory, the GPU lays them out.
+"""Move experts from RAM into slots on the GPU: the CPU's threads copy them into pinned memory, the GPU unpacks them.
 
-A few experts are moved at once. The calls that copy are laid out once and only told what to copy, because Python
+A few experts are moved at once. The copy calls are prepared once and only their arguments change, because Python
 between the copies would take longer than the bus.
 """
 
@@ -21,15 +21,15 @@ from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.cuda.gpu import Gpu, GpuMatrix, Memory
 
 _ALIGNMENT = 256
-_ROW_MULTIPLE = 16  # as unpack_rows reads rows fast
+_ROW_MULTIPLE = 16  # unpack_rows is fast for rows so aligned
 _MOST_ROWS = 1 << 12  # copied by one call
 
-# The layer, a slot, the slots of all experts without what leaves (i32 [E]), the number of what comes, its weights.
+# Layer, slot, the layer's slots without the leaving expert (i32 [E]), the new expert, its weights.
 Given = tuple[GpuExpertFfn, int, I32, int, FfnWeights]
 
 
 class Exchange:
-    """The memory through which experts of one shape are moved. at_once: how many fit. One thread at a time."""
+    """The memory for moving experts of one shape. at_once: how many fit. Use it in one thread at a time."""
 
     def __init__(self, gpu: Gpu, pool: Pool, like: FfnWeights, n_experts: int) -> None:
         """like: any of the experts. Raises: CudaOutOfMemoryError."""
@@ -39,7 +39,7 @@ class Exchange:
         rows = max(one.n_rows for one in matrices)
         self._expert_bytes = sum(_up(one.n_rows * _unit(one)) for one in matrices)
         room = expert_exchange_bytes(self._expert_bytes)
-        # A large expert comes in parts of its rows.
+        # An expert larger than the memory is moved in parts of its rows.
         self.at_once = max(1, min(EXPERTS_AT_ONCE, room // self._expert_bytes))
         self._part = rows if self._expert_bytes <= room else max(1, room // max(_unit(one) for one in matrices))
         self._numbers = _up(2 * 4 * n_experts + sum(one.nbytes for one in biases))
@@ -105,33 +105,33 @@ class Exchange:
             self._send(place, used, after, ffn.slot_of)
 
     def tell(self, ffn: GpuExpertFfn, slot_of: I32) -> None:
-        """Tell the GPU the slots of all experts of a layer. Raises: CudaError."""
+        """Upload the slots of all experts of a layer. Raises: CudaError."""
         self._gpu.synchronize()  # the memory may still be read
         self._send(0, 0, slot_of, ffn.slot_of)
 
     def _copy(self, unpacked: Sequence[tuple[int, PackedMatrix, GpuMatrix, int, int]], n_bytes: int) -> None:
-        """Copy what the calls were told, and lay it out in the slots."""
+        """Run the planned copies, and unpack the rows into the slots."""
         for copy in self._copies[len(unpacked) :]:
             copy.clear()
-        while not self._pool.run(self._program):  # a stop that came late: it was meant for the token
+        while not self._pool.run(self._program):  # a late stop, meant for the token
             pass
         self._gpu.upload(self._raw.address, self._pinned.address, n_bytes)
         for at, source, matrix, first, n in unpacked:
             self._gpu.unpack_rows(self._raw.address + at, _unit(source), n, matrix, source.codec, 0, first)
 
     def _send(self, place: int, offset: int, values: I32 | F32, to: int) -> None:
-        """Upload numbers by way of the pinned memory of a place."""
+        """Upload an array through the pinned memory of a place."""
         at = self._raw_bytes + place * self._numbers + offset
         self._pinned.as_array(np.uint8, values.nbytes, at)[:] = values.view(np.uint8)
         self._gpu.upload(to, self._pinned.address + at, values.nbytes)
 
     def close(self) -> None:
-        """Free the memory. A second call does nothing."""
+        """Release the memory. Idempotent."""
         give_back(self._memories)
 
 
 def _unit(source: PackedMatrix) -> int:
-    """Return the bytes from one row to the next on the way."""
+    """Return the bytes between uploaded rows."""
     return -(-source.row_bytes // _ROW_MULTIPLE) * _ROW_MULTIPLE
 
 

@@ -1,8 +1,8 @@
-"""The experts that are resident on the GPU: which slot holds which, and their exchange while a model answers.
+"""The resident experts on the GPU: the slot of each, and their exchange during decode.
 
-Each expert has a heat, to which every choice of the router adds and which decays from token to token. Between two
-tokens the hottest experts in RAM replace the coldest resident ones, within a bounded share of the time. Captured work
-stays as it is: only what lies at its addresses changes.
+Each expert has a heat that grows with every choice of the router and decays per token. Between two tokens, the hottest
+experts in RAM replace the coldest resident ones, within a bounded share of the time. Captured work stays valid, because
+only the contents of the slots change.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.gpu import Gpu
 
 DECAY = 0.995  # of the heat, per token
-HYSTERESIS = 1.3  # an expert must be this much hotter than the one that it replaces
-LEAST_GAIN = 0.5  # and by this many choices, so that a single one moves nothing
+HYSTERESIS = 1.3  # an expert must be hotter than the one it replaces by this factor
+LEAST_GAIN = 0.5  # and beyond that by this many choices
 TIME_SHARE = 0.1  # of the decode time that exchanges may take
 _RESCALE_AT = 1e6
-_FIRST_EXCHANGE_S = 1e-4  # of one expert, until it was measured
+_FIRST_EXCHANGE_S = 1e-4  # estimate for one expert, until measured
 
 
 class Move(NamedTuple):
-    """An expert of a layer, and the slot that it goes to."""
+    """An expert to move into a slot."""
 
     layer: int
     slot: int
@@ -43,10 +43,10 @@ class Move(NamedTuple):
 class ExpertSlots:
     """The slots of a model's experts.
 
-    heat: f32 [L, E]. expert_in: [L] of i32 [S], negative: an empty slot. exchanged: experts moved so far. tokens:
-    decoded so far. is_on_gpu: bool [L], layers. counted: bool [L], layers whose choices are counted, because some of
-    their experts are not resident. is_following: whether `follow` exchanges experts. Not thread-safe: use it in the
-    thread that decodes.
+    heat: f32 [L, E], scaled by a growing factor. expert_in: [L] of i32 [S], negative: an empty slot. exchanged: experts
+    moved so far. tokens: decoded so far. is_on_gpu: bool [L]. counted: bool [L], layers whose choices are counted,
+    because some of their experts are not resident. missing: i64 [L], non-resident experts chosen by the last token.
+    is_following: whether `follow` exchanges experts. Not thread-safe: use it in the thread that decodes.
     """
 
     def __init__(
@@ -70,25 +70,22 @@ class ExpertSlots:
             row[ids] = 1
         self._growth: F32 = np.ones(1, np.float32)
         self.missing: I64 = np.zeros(config.n_layers, np.int64)
-        self._missed: I64 = np.zeros(config.n_layers, np.int64)  # by tokens before the last one
+        self._missed: I64 = np.zeros(config.n_layers, np.int64)  # before the last token
         self._moves = np.array([0 < len(ids) < n for ids in self.expert_in])
         self.counted = np.array(
             [there and len(ids) < n for there, ids in zip(self.is_on_gpu, self.expert_in, strict=True)]
         )
-        self._unsure: set[int] = set()  # layers whose slots an exchange that failed has left unclear on the GPU
+        self._unsure: set[int] = set()  # layers whose slots on the GPU are unknown after a failed exchange
         self._allowance_s = 0.0
         self._exchange_s = _FIRST_EXCHANGE_S
         self._exchange = Exchange(gpu, pool, weights.layers[-1].routed[0], n) if self._moves.any() else None
 
     def residency(self, layer: int) -> Residency:
-        """Return what the CPU's calls read and count of a layer."""
+        """Return the arrays of a layer that the CPU's calls read and count in."""
         return Residency(self._resident[layer], self.heat[layer], self._growth, self.missing[layer : layer + 1])
 
     def missing_of(self, layer: int, ids: I64) -> I64:
-        """Count the choices ids [B, K] of a step's sequences; return them with -1 for those that the GPU computes.
-
-        So it does for numbers that no expert has.
-        """
+        """Count the choices ids [B, K] of a batch step; return them with -1 for resident experts and invalid ids."""
         exist = (ids >= 0) & (ids < self.heat.shape[1])
         np.add.at(self.heat[layer], ids[exist], self._growth[0])
         found: I64 = np.where(exist & (self._resident[layer][np.where(exist, ids, 0)] == 0), ids, -1)
@@ -96,7 +93,10 @@ class ExpertSlots:
         return found
 
     def begin_token(self) -> None:
-        """Let the heat decay: later choices count more instead. Raises: CudaError, after an exchange that failed."""
+        """Let the heat decay, by giving later choices more weight.
+
+        After a failed exchange, also uploads the slots again. Raises: CudaError.
+        """
         for layer in list(self._unsure):
             ffn = self._ffns[layer]
             assert ffn is not None, "the layer is on the GPU"
@@ -112,29 +112,29 @@ class ExpertSlots:
         self.missing.fill(0)
 
     def warm(self, heat: F32) -> None:
-        """Start with a heat [L, E] in choices, for instance an earlier run's."""
+        """Set the heat [L, E], in choices, for instance from an earlier run."""
         self.heat[:] = heat * self._growth[0]
 
     @property
     def heat_in_choices(self) -> F32:
-        """[L, E]: the choices of each expert, each worth less the longer ago it was."""
+        """[L, E]: the decayed number of choices of each expert."""
         found: F32 = self.heat / self._growth[0]
         return found
 
     @property
     def missed(self) -> I64:
-        """[L]: chosen experts that were not resident, over all tokens. Layers on the CPU count none."""
+        """[L]: non-resident experts chosen over all tokens; 0 for layers on the CPU."""
         found: I64 = self._missed + self.missing
         return found
 
     def learn(self, choices: I64, n_tokens: int) -> None:
-        """Add the choices [L, E] of consecutive positions of a prompt, whose order is not known."""
-        share = (1 - DECAY**n_tokens) / (n_tokens * (1 - DECAY))  # of a choice that is worth 1 at the end
+        """Add the choices [L, E] of n_tokens consecutive positions of a prompt, in unknown order."""
+        share = (1 - DECAY**n_tokens) / (n_tokens * (1 - DECAY))  # mean weight over positions; the last has 1
         self.heat *= np.float32(DECAY**n_tokens)
         self.heat += choices.astype(np.float32) * np.float32(share * self._growth[0])
 
     def follow(self, seconds: float) -> None:
-        """Exchange experts after work that took so long, within TIME_SHARE. Raises: CudaError."""
+        """Exchange experts after `seconds` of work, within TIME_SHARE. Raises: CudaError."""
         if self._exchange is None or not self.is_following:
             return
         wanted = EXPERTS_AT_ONCE * self._exchange_s
@@ -151,10 +151,10 @@ class ExpertSlots:
         self._allowance_s -= took
 
     def exchange(self, moves: Sequence[Move]) -> None:
-        """Move experts from RAM into slots of different layers; the former ones are no longer resident.
+        """Move experts from RAM into slots of different layers, replacing the former ones.
 
-        Between tokens. What is moved is there for the next token. Cost: about the bytes of the experts over the bus.
-        Raises: CudaError; those slots are empty then.
+        Call this between tokens; the next token uses the new experts. Cost: the upload of the experts.
+        Raises: CudaError; the slots are empty then.
         """
         assert self._exchange is not None, "a layer has experts to exchange"
         for start in range(0, len(moves), self._exchange.at_once):
@@ -177,7 +177,7 @@ class ExpertSlots:
         self.exchanged += len(moves)
 
     def _best(self) -> list[Move]:
-        """The exchanges that gain most, at most one in a layer; none that gains too little."""
+        """Return the exchanges that gain most and enough, at most one per layer."""
         resident = self._resident != 0
         cold = np.where(resident, -np.inf, self.heat)
         hot = np.where(resident, self.heat, np.inf)
@@ -193,6 +193,6 @@ class ExpertSlots:
         return found
 
     def close(self) -> None:
-        """Free what exchanges need; the slots are others'. A second call does nothing."""
+        """Release the memory of exchanges, but not the slots. Idempotent."""
         if self._exchange is not None:
             self._exchange.close()

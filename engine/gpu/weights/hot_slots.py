@@ -1,7 +1,6 @@
-"""The neurons that the GPU computes: other rows into their slots between answers, and how often they fired.
+"""The GPU's slots for neurons: exchange them between answers, and read how often they fired.
 
-What computes them is the token's program (decode_program.py), whose captured work stays as it is: only what
-lies at its addresses changes.
+decode_program.py computes them. Its captured work stays valid, because only the contents of the slots change.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from native_kernels.backend import I32, I64, PackedMatrix
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.gpu import Gpu, GpuBlock, Memory
 
-_HALF_BYTES = 1 << 20  # what is exchanged in one moment
+_HALF_BYTES = 1 << 20  # exchanged at once
 
 
 class GpuHotSide:
-    """A HotStore on the GPU. neuron_in: [L] of i32 [S], what lies in each slot."""
+    """A HotStore on the GPU. neuron_in: [L] of i32 [S], the neuron in each slot."""
 
     def __init__(
         self,
@@ -32,7 +31,7 @@ class GpuHotSide:
         hot_bits: Sequence[int],
         placed: Sequence[I32],
     ) -> None:
-        """blocks: [L], a layer's slots one block after another, loaded with `placed`; hot_bits: [L], on the GPU.
+        """blocks: [L], a layer's slots one block after another, loaded with `placed`. hot_bits: [L], GPU addresses.
 
         Raises: CudaOutOfMemoryError.
         """
@@ -56,7 +55,7 @@ class GpuHotSide:
             raise
 
     def load(self, layer: int, slots: I32, neurons: I32) -> None:
-        """As HotStore says; where those neurons lie there already, nothing is moved. Raises: CudaError."""
+        """As HotStore.load; uploads nothing if the slots hold these neurons already. Raises: CudaError."""
         now = self.neuron_in[layer]
         if not self._blocks[layer] or np.array_equal(now[slots], neurons):
             return
@@ -71,7 +70,7 @@ class GpuHotSide:
         self._landing.run([Numbers(bits_of(now, self._sources[layer].up.n_rows), self._bits[layer])])
 
     def take_fired(self, layer: int) -> I64:
-        """As HotStore says. Raises: CudaError."""
+        """As HotStore.take_fired. Raises: CudaError."""
         at = 0
         for block in self._blocks[layer]:
             self._gpu.download(self._counts.address + at, block.fired, 4 * block.n_slots)
@@ -82,7 +81,7 @@ class GpuHotSide:
         return counts
 
     def _moved(self, layer: int, block: GpuBlock, slots: I32, neurons: I32, own: I32) -> list[Upload]:
-        """Rows of neurons [K] into slots [K] of the block; own: what lies in all of its slots then."""
+        """Return the uploads of neurons [K] into slots [K] of the block. own: the new neurons of all its slots."""
         ffn, list_at = self._sources[layer], self._list.address
         jobs: list[Upload] = [Numbers(np.ascontiguousarray(slots, np.int32), list_at)]
         for source, to in ((ffn.gate, block.gate), (ffn.up, block.up), (ffn.down_t, block.down_t)):
@@ -94,7 +93,7 @@ class GpuHotSide:
         return [*jobs, Numbers(own.copy(), block.neuron_in)]
 
     def close(self) -> None:
-        """Gives what it needs for exchanges back; the blocks are others'. A second time does nothing."""
+        """Release the memory of exchanges, but not the blocks. Idempotent."""
         self._landing.close()
         give_back(self._memories)
 

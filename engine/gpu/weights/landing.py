@@ -1,8 +1,7 @@
-"""Moves rows and numbers of the host to the GPU: the kernels' threads copy them into pinned memory, one half of it
-while the other one travels. Rows land as their file has them and are laid out there (`Gpu.unpack_rows`).
+"""Upload rows and arrays to the GPU through pinned memory: CPU threads fill one half while the other is sent.
 
-Pages of a file that are not in memory yet are asked for some chunks before they are copied, in one piece each, so that
-a disk reads them one after another. It knows nothing of models: what goes where is engine/gpu/weights/loading.py's.
+Rows are uploaded as stored and converted on the GPU (`Gpu.unpack_rows`). Pages that are not in memory are prefetched
+some chunks ahead, in one request each, so that a disk reads them in sequence.
 """
 
 from __future__ import annotations
@@ -29,16 +28,18 @@ from native_kernels.cuda.runtime.driver import CudaError
 U8 = NDArray[np.uint8]
 
 LANDING_BYTES = 32 << 20  # of each half
-_ROW_MULTIPLE = 16  # rows land on multiples of it
+_ROW_MULTIPLE = 16  # alignment of uploaded rows
 _PIECE_MULTIPLE = 256
-_AHEAD = 4  # chunks whose pages are asked for before the one that is copied
-_SPREAD = 4  # times the bytes of its rows: what a disk reads as fast in one piece as in many
+_AHEAD = 4  # chunks prefetched before the one being copied
+_SPREAD = 4  # a range up to this many times its needed rows is read as fast in one request as in many
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of a matrix of the host. ids: which of its rows, None for all; to: where they go, the first rows of it, or
-    the rows i32 [n] that lie on the GPU at the address `at`."""
+    """Rows of a host matrix to upload into `to`.
+
+    ids: the rows; None: all. at: GPU address of the target rows i32 [n]; 0: the first rows of `to`.
+    """
 
     source: PackedMatrix
     to: GpuMatrix
@@ -51,7 +52,7 @@ class Rows:
 
     @property
     def unit(self) -> int:
-        """Bytes from one row to the next where they land."""
+        """Bytes between uploaded rows."""
         return _up(self.source.row_bytes, _ROW_MULTIPLE)
 
     @property
@@ -61,7 +62,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """Any array of the host, one piece, and the address that it goes to."""
+    """A contiguous host array to upload. to: GPU address."""
 
     values: NDArray[Any]
     to: int
@@ -78,7 +79,7 @@ Upload = Rows | Numbers
 
 @dataclass(frozen=True)
 class _Piece:
-    """Units of a job from `first` on, `offset` bytes behind the beginning of a half."""
+    """Units of a job from `first` on, at `offset` bytes in a half."""
 
     job: Upload
     first: int
@@ -95,7 +96,7 @@ class _Piece:
 
     @property
     def row_ids(self) -> I32:
-        """Which rows of its matrix, of a piece of Rows."""
+        """The rows of the matrix, for a piece of Rows."""
         assert isinstance(self.job, Rows), "numbers have no rows"
         if self.job.ids is None:
             return np.arange(self.first, self.last, dtype=np.int32)
@@ -103,10 +104,10 @@ class _Piece:
 
 
 class Landing:
-    """Pinned memory of two halves, and as much of the GPU as one of them. It belongs to one thread at a time."""
+    """Two halves of pinned memory, and GPU memory as large as one. Use it in one thread at a time."""
 
     def __init__(self, gpu: Gpu, pool: Pool, half_bytes: int = LANDING_BYTES) -> None:
-        """pool: its threads copy, while `run` runs. Raises: CudaOutOfMemoryError."""
+        """pool: copies rows during `run`. Raises: CudaOutOfMemoryError."""
         self._gpu, self._pool, self._half = gpu, pool, _up(half_bytes, _PIECE_MULTIPLE)
         self._memories: list[Memory] = []
         try:
@@ -130,11 +131,11 @@ class Landing:
         progress: Callable[[int], None] = lambda n_bytes: None,
         cancelled: Callable[[], bool] = never,
     ) -> None:
-        """All jobs in their order; what they move is there when this returns. progress: bytes landed so far.
+        """Run all jobs in order, and wait for them. progress: bytes uploaded so far.
 
-        Raises: CudaError, Cancelled between two halves; some of it is there then.
+        Raises: CudaError, Cancelled (checked between two halves); some jobs are done then.
         """
-        chunks = _asked_for(_chunks(jobs, self._half))
+        chunks = _prefetched(_chunks(jobs, self._half))
         done, number = 0, 0
         chunk = next(chunks, None)
         if chunk is not None:
@@ -146,15 +147,15 @@ class Landing:
             done += sum(piece.n_bytes for piece in chunk)
             chunk, number = next(chunks, None), 1 - number
             if chunk is not None:
-                self._fill(chunk, number)  # while the other half travels
+                self._fill(chunk, number)  # while the other half is sent
             self._gpu.synchronize()
             progress(done)
 
     def close(self) -> None:
-        """Gives the memory back. A second time does nothing."""
+        """Release the memory. Idempotent."""
         if self._memories:
             with contextlib.suppress(CudaError):
-                self._gpu.synchronize()  # where something failed, some of it may still be on its way
+                self._gpu.synchronize()  # after a failure, an upload may still run
         give_back(self._memories)
 
     def _fill(self, chunk: list[_Piece], number: int) -> None:
@@ -184,7 +185,7 @@ class Landing:
 
 
 def give_back(memories: list[Memory]) -> None:
-    """Frees them all and forgets them. A GPU that has failed has nothing left to give: that is no error here."""
+    """Free all memories and clear the list. CUDA errors are ignored, because a failed GPU holds no memory."""
     while memories:
         memory = memories.pop()
         with contextlib.suppress(CudaError):
@@ -192,14 +193,14 @@ def give_back(memories: list[Memory]) -> None:
 
 
 def half_for(jobs: Sequence[Upload]) -> int:
-    """How large a half of the landing need be for these jobs."""
+    """Return the bytes of a half that these jobs need."""
     all_of_it = sum(_up(job.n_units * job.unit, _PIECE_MULTIPLE) for job in jobs)
     widest = max((job.unit for job in jobs), default=0)
     return max(widest, min(LANDING_BYTES, all_of_it), _PIECE_MULTIPLE)
 
 
 def _chunks(jobs: Sequence[Upload], half: int) -> Iterator[list[_Piece]]:
-    """Pieces that land together."""
+    """Yield the pieces of each half."""
     chunk: list[_Piece] = []
     used = 0
     for job in jobs:
@@ -218,8 +219,8 @@ def _chunks(jobs: Sequence[Upload], half: int) -> Iterator[list[_Piece]]:
         yield chunk
 
 
-def _asked_for(chunks: Iterator[list[_Piece]]) -> Iterator[list[_Piece]]:
-    """The same; the pages of what comes later have been asked for."""
+def _prefetched(chunks: Iterator[list[_Piece]]) -> Iterator[list[_Piece]]:
+    """Yield the same chunks, after prefetching the pages of later ones."""
     ahead: deque[list[_Piece]] = deque()
     for chunk in chunks:
         for piece in chunk:

@@ -1,7 +1,7 @@
-"""What of a model lies on the GPU, layer by layer, as addresses; it holds nothing and computes nothing.
+"""The GPU addresses of a model, layer by layer. Data only.
 
-A layer's home is where its attention is: on the GPU then are also its norms, its keys and values and its predictor,
-and of its neurons the hot ones. A layer whose home is the CPU is computed there altogether.
+A layer is placed where its attention is. A layer on the GPU also has its norms, KV cache, predictor and hot neurons
+there. A layer on the CPU is computed there entirely.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class GpuCopy:
 
 @dataclass(frozen=True)
 class GpuPredictor:
-    """As engine.sparsity.predictor_kinds.LayerPredictor; without parts every neuron is expected (true_gate)."""
+    """As engine.sparsity.predictor_kinds.LayerPredictor. If both are None (true_gate), it selects every neuron."""
 
     low_rank: GpuLowRank | None
     copy: GpuCopy | None
-    reads_residual: bool  # the low rank part; copies read the normed input
+    reads_residual: bool  # of low_rank; copies read the normed input
 
 
 @dataclass(frozen=True)
 class GpuRowWiseFfn:
-    """All of a feed-forward block whose down lies row-wise: gate, up [F, D], down [D, F]."""
+    """A whole FFN with row-wise down: gate, up [F, D], down [D, F]."""
 
     gate: GpuMatrix | None
     up: GpuMatrix
@@ -75,18 +75,18 @@ class GpuExpertFfn:
 
     @property
     def blocks(self) -> tuple[GpuExperts, ...]:
-        """The experts that the GPU computes: the resident ones and the shared one."""
+        """The resident and shared experts, if any."""
         return tuple(one for one in (self.resident, self.shared) if one is not None)
 
 
 @dataclass(frozen=True)
 class GpuLayer:
-    """A layer whose home is the GPU. Addresses of biases, 0: none; norms that the family lacks are None.
+    """A layer placed on the GPU. Biases are addresses, 0: none. Norms that the family lacks are None.
 
-    block: its hot neurons, None where there are none. hot_bits: u32 [F / 32 rounded up], set for neurons with a slot; 0
-    without any. whole: instead of a block, where down lies row-wise. has_cold: whether the CPU computes any of
-    its neurons. reached: neurons that are in the RAM and that the GPU computes all the same: their matrices lie in
-    pinned memory, which it reads over the bus; None where it does not pay. experts: instead of neurons. sinks: f32 [H].
+    block: hot neurons in VRAM; None without any. hot_bits: address of u32 [F / 32 rounded up], set for neurons with a
+    slot; 0 without slots. whole: instead of a block, if down is row-wise. has_cold: whether the CPU computes neurons or
+    experts of the layer. reached: zero-copy neurons, whose matrices the GPU reads in pinned memory; None without any.
+    experts: instead of neurons. sinks: f32 [H].
     """
 
     q: GpuMatrix
@@ -116,14 +116,13 @@ class GpuLayer:
 
     @property
     def blocks(self) -> tuple[GpuBlock, ...]:
-        """Those that there are, in the order of their slots."""
+        """`block` and `reached`, if any, in the order of their slots."""
         return tuple(block for block in (self.block, self.reached) if block is not None)
 
 
 @dataclass(frozen=True)
 class GpuModel:
-    """layers: None for one whose home is the CPU. head: None where the CPU has it; with it the final norm
-    and OPT-350M's projection."""
+    """layers: None for layers on the CPU. head: None if it is on the CPU; then so are final_norm and project_out."""
 
     layers: tuple[GpuLayer | None, ...]
     head: GpuMatrix | None

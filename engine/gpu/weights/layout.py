@@ -1,7 +1,7 @@
-"""Lays a model out on the GPU: which of its parts go there, at which addresses, and what is to be moved to them.
+"""Lay out a model on the GPU: addresses, and the uploads to them.
 
-It moves nothing (landing.py does) and holds nothing (loading.py). Laid out twice, at 0 to see
-what it takes and then where the GPU has given room for it, it is the same both times.
+landing.py uploads, loading.py owns the memory. The layout is deterministic, so a first pass at address 0 gives the
+sizes to allocate, and a second pass gives the addresses.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _KV_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
 
 
 class Region:
-    """Addresses from `base` on, one after another, each on a multiple of 256; and what is to be moved there."""
+    """Consecutive addresses from `base` on, aligned to 256 bytes, and the uploads (`jobs`) to them."""
 
     def __init__(self, base: int) -> None:
         self._base = base
@@ -58,11 +58,11 @@ class Region:
         return None if source is None else self.matrix(source)
 
     def experts(self, blocks: Sequence[FfnWeights]) -> GpuExperts | None:
-        """Experts in slots, in this order; None without any."""
+        """Lay out experts in slots, in this order; return None without any."""
         if not blocks:
             return None
         first = blocks[0]
-        by_neuron = first.down is None
+        is_transposed = first.down is None
 
         def stacked(name: str) -> GpuMatrix | None:
             one = getattr(first, name)
@@ -72,12 +72,12 @@ class Region:
             one = getattr(first, name)
             return 0 if one is None else self.take(len(blocks) * one.nbytes)
 
-        up, down = stacked("up"), stacked("down_t" if by_neuron else "down")
+        up, down = stacked("up"), stacked("down_t" if is_transposed else "down")
         assert up is not None, "an expert has up"
         assert down is not None, "an expert has down"
         found = GpuExperts(
             n_slots=len(blocks), width=first.up.n_rows, gate=stacked("gate"), up=up, down=down,
-            down_is_transposed=by_neuron, gate_bias=biases("gate_bias"), up_bias=biases("up_bias"),
+            down_is_transposed=is_transposed, gate_bias=biases("gate_bias"), up_bias=biases("up_bias"),
             down_bias=biases("down_bias"),
         )  # fmt: skip
         for slot, block in enumerate(blocks):
@@ -85,7 +85,7 @@ class Region:
         return found
 
     def _empty(self, n_rows: int, like: PackedMatrix) -> GpuMatrix:
-        """A matrix of so many rows, with the other's columns and codec."""
+        """Lay out a matrix of n_rows rows, with the columns and codec of `like`."""
         codec = gpu_codec(like.codec)
         planes = tuple(self.take(n_rows * width) for width in plane_row_bytes(codec, like.n_cols))
         return GpuMatrix(n_rows, like.n_cols, codec, planes)
@@ -105,9 +105,9 @@ class Region:
 
 
 class GpuLayout:
-    """A model without its predictors, laid out from two addresses on: of its weights, and of its keys and values.
+    """The layout of a model without its predictors.
 
-    model: what of it lies where. jobs: what is to be moved. part_bytes: bytes by the placement's parts.
+    model: its GPU addresses. jobs: its uploads. part_bytes: bytes by the placement's parts.
     """
 
     def __init__(
@@ -120,8 +120,9 @@ class GpuLayout:
         kv_codec: KvCodec,
         bases: tuple[int, int, int] = (0, 0, 0),
     ) -> None:
-        """hot: [L], each layer's neurons in the order of their slots; those of the slots behind the placement's hot
-        neurons are reached. bases: of weights, of keys and values, of what is reached."""
+        """hot: [L], each layer's neurons in the order of their slots: first as many in VRAM as the placement has hot
+        neurons, the rest zero-copy. bases: addresses of weights, of the KV cache, of zero-copy neurons.
+        """
         self._config = config
         self._weights, self._kv, self._reached = (Region(base) for base in bases)
         self._context, self._kv_codec = context, kv_codec
@@ -148,7 +149,7 @@ class GpuLayout:
 
     @property
     def n_bytes(self) -> tuple[int, int, int]:
-        """What it takes: of weights, of keys and values, of pinned memory."""
+        """Bytes of weights, of the KV cache, and of pinned memory."""
         return self._weights.n_bytes, self._kv.n_bytes, self._reached.n_bytes
 
     # ------------------------------------------------------------ layers
@@ -178,7 +179,7 @@ class GpuLayout:
         )  # fmt: skip
 
     def _with_attention(self, w: LayerWeights, **ffn: Any) -> GpuLayer:
-        """The layer with its attention and norms. ffn: the other fields of GpuLayer."""
+        """Lay out attention and norms. ffn: the other fields of GpuLayer."""
         before, put = self._weights.n_bytes, self._weights
         fields = {"block": None, "hot_bits": 0, "whole": None, **ffn}
         layer = GpuLayer(
@@ -197,10 +198,10 @@ class GpuLayout:
         return layer
 
     def _block(self, ffn: FfnWeights, hot: I32, matrices: Region) -> GpuBlock | None:
-        """Neurons whose matrices lie in a region; what is small lies on the GPU in any case."""
+        """Lay out neurons with their matrices in the region `matrices`; biases and ids are always in VRAM."""
         if not len(hot):
             return None
-        assert ffn.down_t is not None, "neurons that are parted lie neuron by neuron"
+        assert ffn.down_t is not None, "neurons are split only if down is transposed"
         return GpuBlock(
             gate=None if ffn.gate is None else matrices.matrix(ffn.gate, hot),
             up=matrices.matrix(ffn.up, hot),
@@ -212,7 +213,7 @@ class GpuLayout:
         )
 
     def _experts(self, w: LayerWeights, ids: I32) -> GpuExpertFfn:
-        """The router, the experts with these numbers in slots, and the shared expert."""
+        """Lay out the router, the experts `ids` in slots, and the shared expert."""
         put, config = self._weights, self._config
         ids = ids if w.routed else ids[:0]
         gate = None if w.shared_gate is None else PackedMatrix(1, len(w.shared_gate), "f32", w.shared_gate[None])
@@ -228,7 +229,7 @@ class GpuLayout:
         )
 
     def _row_wise(self, ffn: FfnWeights) -> GpuRowWiseFfn:
-        assert ffn.down is not None, "down lies row by row"
+        assert ffn.down is not None, "down is row-wise"
         return GpuRowWiseFfn(
             gate=self._weights.optional(ffn.gate),
             up=self._weights.matrix(ffn.up),
@@ -253,11 +254,11 @@ class GpuLayout:
 
 
 def lay_out_predictors(predictor: Predictor, weights: ModelWeights, model: GpuModel, region: Region) -> GpuModel:
-    """The model with the predictors of those of its layers that ask them on the GPU: not where down lies row-wise."""
+    """Return the model with predictors for its GPU layers, except those with row-wise down."""
     layers: list[GpuLayer | None] = []
     for layer, w, of_layer in zip(model.layers, weights.layers, predictor.layers, strict=True):
-        asks = layer is not None and w.ffns[0].down is None
-        layers.append(replace(layer, predictor=_predictor(of_layer, region)) if layer is not None and asks else layer)
+        uses = layer is not None and w.ffns[0].down is None
+        layers.append(replace(layer, predictor=_predictor(of_layer, region)) if layer is not None and uses else layer)
     return replace(model, layers=tuple(layers))
 
 
@@ -281,12 +282,12 @@ def _predictor(predictor: LayerPredictor, region: Region) -> GpuPredictor:
 
 
 def experts_of(neurons: I32, width: int) -> I32:
-    """The experts of these neurons, which are those of whole experts, one after another."""
+    """Return the experts of these neurons, which must form whole consecutive experts."""
     return np.ascontiguousarray(neurons[::width] // width, np.int32)
 
 
 def slots_of(experts: I32, n_experts: int) -> I32:
-    """i32 [E]: the slot of each expert, for experts in the order of their slots, negative: empty; -1: none."""
+    """Return i32 [E], the slot of each expert; -1: none. experts: in the order of slots, negative: an empty slot."""
     found = np.full(n_experts, -1, np.int32)
     slots = np.flatnonzero(experts >= 0)
     found[experts[slots]] = slots
@@ -294,7 +295,7 @@ def slots_of(experts: I32, n_experts: int) -> I32:
 
 
 def expert_uploads(block: FfnWeights, to: GpuExperts, slot: int) -> list[Upload]:
-    """What moves an expert into a slot."""
+    """Return the uploads that move an expert into a slot."""
     uploads: list[Upload] = []
     for source, matrix in ((block.gate, to.gate), (block.up, to.up), (block.down or block.down_t, to.down)):
         if source is not None and matrix is not None:
@@ -309,7 +310,7 @@ def expert_uploads(block: FfnWeights, to: GpuExperts, slot: int) -> list[Upload]
 
 
 def bits_of(neurons: I32, n_neurons: int) -> NDArray[np.uint32]:
-    """u32 [F / 32 rounded up], a bit set for each of the neurons."""
+    """Return u32 [F / 32 rounded up] with a bit set for each of the neurons."""
     mask = np.zeros(-(-n_neurons // 32) * 32, np.bool_)
     mask[neurons] = True
     return np.packbits(mask, bitorder="little").view("<u4").astype(np.uint32)

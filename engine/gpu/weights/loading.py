@@ -1,7 +1,6 @@
-"""Loads the part of a model that was placed on the GPU: room for it, what goes there, and all of it back at the end.
+"""Load the part of a model that the solver placed on the GPU: allocate, upload, and release it on close.
 
-Which part that is, solver.py decides; how it lies there, layout.py. Weights of a mapped
-file are not kept in RAM besides: what was loaded whole is let go of.
+layout.py lays it out. Mapped matrices that are uploaded whole are not kept in this process's RAM.
 """
 
 from __future__ import annotations
@@ -35,10 +34,9 @@ log = logging.getLogger(__name__)
 class LoadedGpu:
     """A model's part on the GPU, until `close`.
 
-    pool: whose threads copy what goes there. context, kv_codec: of the keys and values that there is room for.
-    placement: what it was loaded by. placed: [L], its neurons with a slot, as far as there was memory for them.
-    hot_side: None where no layer has neurons one by one. expert_slots: None without experts. has_predictors: whether
-    they lie there. part_bytes: what it takes there, by the placement's parts.
+    pool: copies weights for uploads. context, kv_codec: of the KV cache. placement: the placement it was loaded by.
+    placed: [L], its neurons with a slot, without zero-copy neurons if pinning failed. hot_side: None if no layer has
+    slots for neurons. expert_slots: None without experts. part_bytes: bytes on the GPU by the placement's parts.
     """
 
     gpu: Gpu
@@ -55,7 +53,7 @@ class LoadedGpu:
     _memories: list[Memory] = field(default_factory=list)
 
     def add_predictors(self, weights: ModelWeights, predictor: Predictor) -> None:
-        """Loads them too; `model` is another one then. Raises: CudaOutOfMemoryError, CudaError; none are there then."""
+        """Load the predictors and replace `model`. Raises: CudaOutOfMemoryError, CudaError; nothing changes then."""
         if self.has_predictors:
             return
         needed = Region(0)
@@ -69,13 +67,13 @@ class LoadedGpu:
         except BaseException:
             give_back([memory])
             raise
-        _let_go_of(region.jobs)
+        _release_pages(region.jobs)
         self._memories.append(memory)
         self.model, self.has_predictors = model, True
         self.part_bytes["predictors"] = region.n_bytes
 
     def close(self) -> None:
-        """Gives the memory back. A second time does nothing. A GPU that has failed has nothing left to give."""
+        """Release the memory. Idempotent. CUDA errors are ignored, because a failed GPU holds no memory."""
         for side in (self.hot_side, self.expert_slots):
             if side is not None:
                 side.close()
@@ -84,9 +82,9 @@ class LoadedGpu:
 
 @dataclass(frozen=True, eq=False)
 class GpuContents:
-    """What of a model goes to the GPU: a placement's part, and the KV cache of so many tokens.
+    """The contents to load: a placement's part, and a KV cache of `context` tokens.
 
-    learned: [L], neurons in the order of their slots, instead of the placement's and as many.
+    learned: [L], neurons in the order of their slots, as many as the placement's and instead of them.
     """
 
     placement: Placement
@@ -105,10 +103,11 @@ def load_onto_gpu(
     job: Job = Job(),
     steps: LoadSteps | None = None,
 ) -> LoadedGpu:
-    """Moves the contents there. predictor: None for modes that ask none.
+    """Load the contents onto the GPU. predictor: None for modes without one. Units: progress in bytes.
 
-    The calling thread must have entered the GPU. pool: its threads copy the weights. Units: progress in bytes.
-    Cost: one reading of those weights; about as long as the file or the bus takes, whichever is slower.
+    The calling thread must have entered the GPU. If host memory cannot be pinned, the CPU computes the zero-copy
+    neurons instead.
+    Cost: one read of the weights, as fast as the slower of disk and bus.
     Raises: CudaOutOfMemoryError, CudaError, Cancelled; nothing is left on the GPU then.
     """
     steps = steps or LoadSteps()
@@ -126,8 +125,8 @@ def load_onto_gpu(
         if pinned:
             try:
                 memory = gpu.pin(pinned)
-            except CudaOutOfMemoryError:  # the CPU then computes them with the other cold ones
-                log.info("%.2f GiB of memory could not be pinned; the GPU reaches for no neurons", pinned / 2**30)
+            except CudaOutOfMemoryError:
+                log.info("Couldn't pin %.2f GiB of memory; no zero-copy neurons", pinned / 2**30)
                 hot = [ids[: len(own)] for ids, own in zip(hot, placement.hot, strict=True)]
                 on_gpu = list(laid_out((0, 0, 0)).n_bytes[:2])
             else:
@@ -145,11 +144,11 @@ def load_onto_gpu(
             landing.run(layout.jobs, lambda done: job.progress(done, total), job.cancelled)
     except BaseException:
         with contextlib.suppress(CudaError):
-            gpu.synchronize()  # what was asked for may still be on its way there
+            gpu.synchronize()  # an upload may still run
         give_back(memories)
         raise
     steps.begin("letting go")
-    _let_go_of(layout.jobs)
+    _release_pages(layout.jobs)
     parts = {**layout.part_bytes, "predictors": 0}
     placed = tuple(ids[: len(now)] for ids, now in zip(placement.in_slots, hot, strict=True))
     if config.n_experts:
@@ -172,8 +171,8 @@ def load_onto_gpu(
     return loaded
 
 
-def _let_go_of(jobs: Sequence[Upload]) -> None:
-    """The matrices that are on the GPU as a whole."""
+def _release_pages(jobs: Sequence[Upload]) -> None:
+    """Release the host pages of matrices that are on the GPU whole."""
     for job in jobs:
         if isinstance(job, Rows) and job.n_rows == job.source.n_rows:
             let_go(job.source)
