@@ -1,7 +1,7 @@
 """Translate foreign configurations to ModelConfig and foreign tensor names to ours.
 
-A family is one small file here; docs/adding-a-family.md explains how to add one. Features that Hearth does not
-implement are refused by name, never ignored. Nothing here reads tensors.
+A family is one small file in dense/ or moe/; docs/adding-a-family.md explains how to add one. Features that Hearth
+does not implement are refused by name, never ignored. Nothing here reads tensors.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ from typing import Any, Literal
 
 from engine.config import ModelConfig
 from engine.errors import ModelFormatError, UnsupportedModelError
-from engine.model.families.family import ACTIVATION_KEY as ACTIVATION_KEY
-from engine.model.families.family import THRESHOLD_KEY as THRESHOLD_KEY
-from engine.model.families.family import Family, fields_from_gguf, fields_from_hf
-from engine.model.families.known import FAMILIES as FAMILIES
-from engine.model.families.plan import OWN_LAYOUT, Layout, in_own_terms, plan_tensors
-from engine.model.families.plan import Kind as Kind
-from engine.model.families.plan import PlannedTensor as PlannedTensor
-from engine.model.families.plan import split_expert_name as split_expert_name
-from engine.model.families.reading import Reader
-from engine.model.families.sampling import sampling_from_gguf as sampling_from_gguf
-from engine.model.families.sampling import sampling_from_hf as sampling_from_hf
+from engine.model.families.dense import DENSE
+from engine.model.families.moe import MOE
+from engine.model.family.family import ACTIVATION_KEY as ACTIVATION_KEY
+from engine.model.family.family import THRESHOLD_KEY as THRESHOLD_KEY
+from engine.model.family.family import Family, fields_from_gguf, fields_from_hf
+from engine.model.family.plan import OWN_LAYOUT, Layout, in_own_terms, plan_tensors
+from engine.model.family.plan import Kind as Kind
+from engine.model.family.plan import PlannedTensor as PlannedTensor
+from engine.model.family.plan import split_expert_name as split_expert_name
+from engine.model.family.reading import Reader
+from engine.model.family.sampling import sampling_from_gguf as sampling_from_gguf
+from engine.model.family.sampling import sampling_from_hf as sampling_from_hf
 
+FAMILIES: tuple[Family, ...] = (*DENSE, *MOE)
 SUPPORTED_FAMILIES = tuple(family.name for family in FAMILIES)
 
 ActivationOrigin = Literal["config", "metadata", "family", "override"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.errors import UnsupportedModelError
-from engine.model.families.reading import Reader, decimal
+from engine.model.family.reading import Reader, decimal
 
 # GGUF keys that families with experts read.
 GGUF_EXPERT_KEYS = frozenset({"expert_feed_forward_length", "expert_gating_func", "expert_weights_norm"})

@@ -11,9 +11,9 @@ from typing import Any
 
 from engine.config import ACTIVATIONS, Activation, check_size
 from engine.errors import ModelFormatError, UnsupportedModelError
-from engine.model.families.plan import Layout
-from engine.model.families.reading import Reader, decimal, share_width, token_ids
-from engine.model.families.rope import rope_from_gguf, rope_from_hf
+from engine.model.family.plan import Layout
+from engine.model.family.reading import Reader, decimal, share_width, token_ids
+from engine.model.family.rope import rope_from_gguf, rope_from_hf
 
 ACTIVATION_KEY = "hearth.activation"  # GGUF has no key for it: "llama" means SiLU without this one
 THRESHOLD_KEY = "hearth.activation_threshold"

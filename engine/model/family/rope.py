@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.config import RopeScaling
 from engine.errors import ModelFormatError, UnsupportedModelError
-from engine.model.families.reading import Reader, decimal
+from engine.model.family.reading import Reader, decimal
 
 
 def rope_from_hf(read: Reader, default_theta: float, max_context: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.config import SamplingConfig
 from engine.errors import InvalidRequestError, ModelFormatError
-from engine.model.families.reading import Reader, decimal
+from engine.model.family.reading import Reader, decimal
 
 
 def sampling_from_hf(generation: Mapping[str, Any]) -> dict[str, Any]:

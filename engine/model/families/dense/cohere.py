@@ -9,10 +9,10 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from engine.model.families.family import Family, windows, windows_from_gguf
-from engine.model.families.names import GGUF_NAMES, HF_NAMES
-from engine.model.families.plan import Layout
-from engine.model.families.reading import Reader, decimal
+from engine.model.family.family import Family, windows, windows_from_gguf
+from engine.model.family.names import GGUF_NAMES, HF_NAMES
+from engine.model.family.plan import Layout
+from engine.model.family.reading import Reader, decimal
 
 _PERIOD = 4  # of layers without a window in cohere2
 _LOGIT_SCALE = 0.0625

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from engine.model.families.family import Family, windows, windows_from_gguf
-from engine.model.families.names import GGUF_NAMES
-from engine.model.families.olmo2 import OUTPUT_NORMS
-from engine.model.families.plan import Layout
-from engine.model.families.reading import Reader
+from engine.model.families.dense.olmo2 import OUTPUT_NORMS
+from engine.model.family.family import Family, windows, windows_from_gguf
+from engine.model.family.names import GGUF_NAMES
+from engine.model.family.plan import Layout
+from engine.model.family.reading import Reader
 
 _PERIOD = 4  # of layers without a window
 

@@ -9,10 +9,10 @@ from collections.abc import Collection
 from typing import Any
 
 from engine.errors import UnsupportedModelError
-from engine.model.families.family import Family
-from engine.model.families.names import GGUF_NAMES, fused
-from engine.model.families.plan import Layout
-from engine.model.families.reading import Reader
+from engine.model.family.family import Family
+from engine.model.family.names import GGUF_NAMES, fused
+from engine.model.family.plan import Layout
+from engine.model.family.reading import Reader
 
 _NAMES = {
     "embedding": "transformer.word_embeddings.weight",

@@ -7,10 +7,10 @@ from collections.abc import Collection
 from typing import Any
 
 from engine.errors import ModelFormatError
-from engine.model.families.family import Family, windows, windows_from_gguf
-from engine.model.families.names import GGUF_NAMES, HF_NAMES
-from engine.model.families.plan import Layout
-from engine.model.families.reading import Reader, decimal
+from engine.model.family.family import Family, windows, windows_from_gguf
+from engine.model.family.names import GGUF_NAMES, HF_NAMES
+from engine.model.family.plan import Layout
+from engine.model.family.reading import Reader, decimal
 
 _LAYERS_OF_27B = 46
 GEMMA_NAMES = HF_NAMES | {

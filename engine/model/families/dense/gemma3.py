@@ -9,11 +9,11 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-from engine.model.families.family import Family, windows, windows_from_gguf
-from engine.model.families.gemma2 import GEMMA_NAMES, gguf_attention_scale, hf_attention_scale
-from engine.model.families.names import GGUF_NAMES
-from engine.model.families.plan import Layout
-from engine.model.families.reading import Reader, decimal
+from engine.model.families.dense.gemma2 import GEMMA_NAMES, gguf_attention_scale, hf_attention_scale
+from engine.model.family.family import Family, windows, windows_from_gguf
+from engine.model.family.names import GGUF_NAMES
+from engine.model.family.plan import Layout
+from engine.model.family.reading import Reader, decimal
 
 _LAYERS_OF_27B = 62
 _LOCAL_THETA = 10000.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from engine.model.families.family import Family
-from engine.model.families.names import GGUF_NAMES, HF_NAMES, biases_in, fused
-from engine.model.families.plan import Layout
-from engine.model.families.reading import Reader
-from engine.model.families.rope import rotary_dim_from_hf
+from engine.model.family.family import Family
+from engine.model.family.names import GGUF_NAMES, HF_NAMES, biases_in, fused
+from engine.model.family.plan import Layout
+from engine.model.family.reading import Reader
+from engine.model.family.rope import rotary_dim_from_hf
 
 _NAMES = HF_NAMES | {
     "post_attention_norm": "model.layers.{}.post_self_attn_layernorm.weight",

@@ -10,10 +10,10 @@ from collections.abc import Collection
 from typing import Any
 
 from engine.errors import ModelFormatError
-from engine.model.families.family import Family
-from engine.model.families.names import GGUF_NAMES, HF_NAMES
-from engine.model.families.plan import Layout
-from engine.model.families.reading import Reader, decimal
+from engine.model.family.family import Family
+from engine.model.family.names import GGUF_NAMES, HF_NAMES
+from engine.model.family.plan import Layout
+from engine.model.family.reading import Reader, decimal
 
 _KEYS = ("embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier")
 

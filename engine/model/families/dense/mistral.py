@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.model.families.family import Family, windows
-from engine.model.families.names import HF_NAMES
-from engine.model.families.plan import Layout
-from engine.model.families.reading import Reader
+from engine.model.family.family import Family, windows
+from engine.model.family.names import HF_NAMES
+from engine.model.family.plan import Layout
+from engine.model.family.reading import Reader
 
 
 def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:

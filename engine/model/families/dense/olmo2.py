@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from engine.model.families.family import Family, windows, windows_from_gguf
-from engine.model.families.names import GGUF_NAMES, HF_NAMES
-from engine.model.families.plan import Layout
-from engine.model.families.reading import Reader
+from engine.model.family.family import Family, windows, windows_from_gguf
+from engine.model.family.names import GGUF_NAMES, HF_NAMES
+from engine.model.family.plan import Layout
+from engine.model.family.reading import Reader
 
 OUTPUT_NORMS = HF_NAMES | {
     "post_attention_norm": "model.layers.{}.post_attention_layernorm.weight",

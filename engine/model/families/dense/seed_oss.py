@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from engine.model.families.family import Family
-from engine.model.families.names import GGUF_NAMES, HF_NAMES, biases_in
-from engine.model.families.plan import Layout
-from engine.model.families.reading import Reader
+from engine.model.family.family import Family
+from engine.model.family.names import GGUF_NAMES, HF_NAMES, biases_in
+from engine.model.family.plan import Layout
+from engine.model.family.reading import Reader
 
 
 def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:

@@ -10,17 +10,17 @@ from collections.abc import Collection
 from typing import Any
 
 from engine.errors import UnsupportedModelError
-from engine.model.families.experts import (
+from engine.model.family.experts import (
     GGUF_EXPERT_KEYS,
     experts_from_gguf,
     experts_from_hf,
     layers_without_experts,
 )
-from engine.model.families.family import Family
-from engine.model.families.names import GGUF_EXPERTS, GGUF_NAMES, HF_NAMES, biases_in, hf_experts
-from engine.model.families.plan import Layout
-from engine.model.families.reading import Reader, decimal
-from engine.model.families.rope import rotary_dim_from_hf
+from engine.model.family.family import Family
+from engine.model.family.names import GGUF_EXPERTS, GGUF_NAMES, HF_NAMES, biases_in, hf_experts
+from engine.model.family.plan import Layout
+from engine.model.family.reading import Reader, decimal
+from engine.model.family.rope import rotary_dim_from_hf
 
 _SHARED = "model.layers.{}.mlp.shared_experts"
 _EXPERTS = hf_experts("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj") | {

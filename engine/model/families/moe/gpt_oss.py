@@ -11,11 +11,11 @@ from typing import Any
 
 from engine.config import RopeScaling
 from engine.errors import UnsupportedModelError
-from engine.model.families.experts import GGUF_EXPERT_KEYS, experts_from_gguf, experts_from_hf
-from engine.model.families.family import Family, windows, windows_from_gguf
-from engine.model.families.names import GGUF_EXPERTS, GGUF_NAMES, HF_NAMES
-from engine.model.families.plan import Layout
-from engine.model.families.reading import Reader
+from engine.model.family.experts import GGUF_EXPERT_KEYS, experts_from_gguf, experts_from_hf
+from engine.model.family.family import Family, windows, windows_from_gguf
+from engine.model.family.names import GGUF_EXPERTS, GGUF_NAMES, HF_NAMES
+from engine.model.family.plan import Layout
+from engine.model.family.reading import Reader
 
 _LIMIT, _ALPHA = 7.0, 1.702
 _ROPE_THETA = 150000.0

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from engine.model.families.experts import (
+from engine.model.families.dense.qwen2 import windows_of_qwen
+from engine.model.family.experts import (
     GGUF_EXPERT_KEYS,
     experts_from_gguf,
     experts_from_hf,
     refuse_layers_without,
 )
-from engine.model.families.family import Family
-from engine.model.families.names import GGUF_EXPERTS, GGUF_NAMES, HF_NAMES, hf_experts
-from engine.model.families.plan import Layout
-from engine.model.families.qwen2 import windows_of_qwen
-from engine.model.families.reading import Reader
+from engine.model.family.family import Family
+from engine.model.family.names import GGUF_EXPERTS, GGUF_NAMES, HF_NAMES, hf_experts
+from engine.model.family.plan import Layout
+from engine.model.family.reading import Reader
 
 _SHARED = "model.layers.{}.mlp.shared_expert"
 _EXPERTS = hf_experts("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj") | {

@@ -10,11 +10,11 @@ from collections.abc import Collection
 from typing import Any
 
 from engine.errors import ModelFormatError, UnsupportedModelError
-from engine.model.families.experts import GGUF_EXPERT_KEYS, experts_from_gguf, experts_from_hf
-from engine.model.families.family import Family
-from engine.model.families.names import GGUF_EXPERTS, GGUF_NAMES, HF_NAMES, hf_experts
-from engine.model.families.plan import Layout
-from engine.model.families.reading import Reader
+from engine.model.family.experts import GGUF_EXPERT_KEYS, experts_from_gguf, experts_from_hf
+from engine.model.family.family import Family
+from engine.model.family.names import GGUF_EXPERTS, GGUF_NAMES, HF_NAMES, hf_experts
+from engine.model.family.plan import Layout
+from engine.model.family.reading import Reader
 
 _EXPERTS = hf_experts("block_sparse_moe.primary_router", "block_sparse_moe.experts", "gate", "up", "down")
 _UNROTATED_STEP = 4  # for GGUF, which states only the window
