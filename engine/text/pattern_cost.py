@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from engine.errors import UnsupportedModelError
 from engine.text.splitting import known_patterns
 
-_SHORT, _LONG = 1024, 4096  # characters
-_FLOOR_S = 0.004  # for the long text; below that times say little. A linear pattern takes 0.3 to 3 ms
-_MOST_RATIO = 9.0  # of the cost of four times the text: linear is 4, quadratic 16
+_SHORT, _LONG = 512, 8192  # characters
+_FLOOR_S = 0.008  # for the long text; below that times say little. A linear pattern takes 0.6 to 6 ms
+_MOST_RATIO = 40.0  # of the cost of 16 times the text: linear is 16, quadratic 256; a busy CPU doubles either cost
 _TRIES = 3  # of which the least counts: a busy machine refuses nothing
-_MORE_TRIES = 12  # before a refusal
-_MOST_SECONDS = 0.5  # for each pattern; texts that were not tried by then are not held against it
+_MORE_TRIES = 4  # before a refusal
+_MOST_SECONDS = 1.0  # of this thread's CPU time, for each pattern; texts that were not tried by then are not held against it
 _MOST_PATTERNS = 32
 _PUBLISHED = frozenset({r"\s+$"})  # DeepSeek's first models
 
@@ -55,7 +55,7 @@ def check_patterns(parts: object, origin: str, cost: Cost = cost_of) -> None:
     if len(found) > _MOST_PATTERNS:
         raise UnsupportedModelError(f"{origin} has {len(found)} patterns; at most {_MOST_PATTERNS} are accepted.")
     for pattern in sorted(found):
-        until = time.monotonic() + _MOST_SECONDS
+        until = time.thread_time() + _MOST_SECONDS
         try:
             refused = any(_outgrows(pattern, unit, end, cost) for unit, end in _texts(pattern, until))
         except ValueError:
@@ -87,7 +87,7 @@ def _texts(pattern: str, until: float) -> Iterator[tuple[str, str]]:
     own = "".join(dict.fromkeys(re.sub(r"\\.", "", pattern)))[:16]
     for unit in dict.fromkeys([*" \naA1!漢", *own, "a ", "a1", *(own[i : i + 2] for i in range(len(own) - 1))]):
         for end in ("", "x", "!", "!" + own):  # all letters that a match needs are there, and there is none before
-            if time.monotonic() > until:
+            if time.thread_time() > until:
                 return
             yield unit, end
 

@@ -40,7 +40,7 @@ def test_quadratic_is_refused_and_linear_passes_however_slow_the_machine() -> No
 
 def test_what_the_regex_engine_gives_up_on_is_refused() -> None:
     with pytest.raises(UnsupportedModelError):
-        check_patterns(SPLIT, "tokenizer.json", lambda pattern, text: float("inf") if len(text) > 2000 else 1e-4)
+        check_patterns(SPLIT, "tokenizer.json", lambda pattern, text: float("inf") if len(text) > 4000 else 1e-4)
 
 
 def test_many_patterns_are_refused_untried() -> None:
