@@ -1,1 +1,1 @@
-"""Tries a GPU before it is trusted: kernels checked, ways of running compared, the VRAM budget."""
+"""The trial of a GPU before its use: checks of kernels and exchanges, and its memory."""

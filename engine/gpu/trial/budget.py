@@ -1,6 +1,6 @@
-"""What this process holds on a GPU, as NVIDIA's management library tells it, and what a GPU's context takes.
+"""Memory use of a GPU, as NVML reports it: of this process, free, and of a context.
 
-It plans nothing: engine/placement/memory_plan.py does.
+engine/placement/memory_plan.py has the budgets.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from typing import Any
 from engine.machine.graphics import GpuInfo, NvmlUnavailableError, failures, nvml_session, used_bytes
 from native_kernels.cuda.gpu import Gpu
 
-# A context outside these limits is no context's: another program took or gave memory while ours was made.
+# A figure outside these limits is not a context's size: another program changed its memory use meanwhile.
 _LEAST_CONTEXT, _MOST_CONTEXT = 100 << 20, 1 << 30
-# Figures of a context are rounded up to this, so that a placement solved from one serves for the next.
+# A context's size is rounded up to this, so that a stored placement fits the next load too.
 _CONTEXT_STEP = 16 << 20
 
 
 def process_bytes(index: int | None, nvml: Any = None) -> int | None:
-    """What this process holds on NVML's GPU of that number; None where the driver does not tell, as on Windows and in
-    some containers."""
+    """Return this process's bytes on NVML's GPU `index`; None if unknown, as on Windows and in some containers."""
     if index is None:
         return None
     try:
@@ -37,7 +36,7 @@ def process_bytes(index: int | None, nvml: Any = None) -> int | None:
 
 
 def free_bytes(index: int | None, nvml: Any = None) -> int | None:
-    """What nobody holds of NVML's GPU of that number; None where NVML does not say."""
+    """Return the free bytes of NVML's GPU `index`; None if unknown."""
     if index is None:
         return None
     try:
@@ -51,9 +50,9 @@ def free_bytes(index: int | None, nvml: Any = None) -> int | None:
 
 
 def opened_and_measured(info: GpuInfo, open_gpu: Callable[[GpuInfo], Gpu], nvml: Any = None) -> tuple[Gpu, int | None]:
-    """The GPU, opened, and what its context with all kernels takes there; None where that cannot be told.
+    """Open the GPU; return it with the bytes of its context and kernels, or None if they could not be measured.
 
-    Raises: what `open_gpu` does.
+    Raises: as `open_gpu`.
     """
     before = used_bytes(info.index, nvml)
     gpu = open_gpu(info)

@@ -1,6 +1,6 @@
-"""Decides whether a model is computed with the GPU, and says why or why not in words.
+"""Decide whether a model uses the GPU, and explain the decision; open the GPU and try it.
 
-It opens the GPU and has it tried out; what then goes there is engine/placement/solver.py's to decide.
+engine/placement/solver.py decides what part of the model the GPU gets.
 """
 
 from __future__ import annotations
@@ -30,21 +30,24 @@ from native_kernels.cuda.token_ops import MAX_HEAD_DIM
 
 log = logging.getLogger(__name__)
 
-_OLDEST_CUDA = (12, 0)  # what a driver of OLDEST_DRIVER runs
+_OLDEST_CUDA = (12, 0)  # supported by OLDEST_DRIVER
 
 
 class GpuUnusableError(Exception):
-    """The GPU cannot be used; the message is the reason in words, half a sentence. Never leaves this package."""
+    """The GPU cannot be used. The message is the reason, as half a sentence. Never leaves this package."""
 
 
 class GpuFullError(GpuUnusableError):
-    """The same, because other programs hold its memory: it may be used when they have left it."""
+    """The GPU cannot be used now, because other programs hold its memory."""
 
 
 @dataclass(frozen=True)
 class OpenedGpu:
-    """A GPU that has been tried out. gpu: with what its context takes. execution: as GpuUse has it.
-    cpu_bytes_per_s: how fast the CPU reads its memory; None: unknown."""
+    """A GPU that passed its trial.
+
+    info: with the bytes of its context. execution, reasons: as in GpuUse. cpu_bytes_per_s: the CPU's memory bandwidth;
+    None: unknown.
+    """
 
     gpu: Gpu
     info: GpuInfo
@@ -56,9 +59,9 @@ class OpenedGpu:
 def candidate(
     engine: EngineConfig, opened: OpenedModel, profile: HardwareProfile, backend: Backend
 ) -> tuple[GpuInfo | None, str]:
-    """The GPU that might be used, or None and why not, in one sentence. Touches no GPU.
+    """Return the GPU to try, or None, and the reason in one sentence. Touches no GPU.
 
-    Raises: DeviceUnavailableError where the GPU was asked for by name.
+    Raises: DeviceUnavailableError instead of None, if the user chose the GPU.
     """
     if engine.device == "cpu":
         return None, "The CPU computes, as asked"
@@ -71,7 +74,7 @@ def candidate(
 
 
 def refuse(engine: EngineConfig, reason: str) -> None:
-    """Raises: DeviceUnavailableError with the reason, where the GPU was asked for by name; else it is logged."""
+    """Log why the GPU is not used. Raises: DeviceUnavailableError instead, if the user chose the GPU."""
     if engine.device == "cuda":
         raise DeviceUnavailableError(f"The GPU cannot be used: {_as_half(reason)}.")
     log.info("The GPU is not used: %s", reason)
@@ -84,10 +87,10 @@ def open_tried(
     is_this_machine: bool = True,
     cancelled: Callable[[], bool] = never,
 ) -> OpenedGpu:
-    """The GPU with its kernels loaded, once it has shown that it computes rightly. It is the calling thread's.
+    """Open the GPU in the calling thread, load its kernels, and check that it computes correctly.
 
-    Cost: 0.3 s; the first time with a driver also the trial, and some seconds where the kernels must be compiled.
-    Raises: GpuUnusableError, and Cancelled between two files of kernels; nothing is held then.
+    Cost: 0.3 s. The first time with a driver also the trial, and some seconds if kernels must be compiled.
+    Raises: GpuUnusableError, Cancelled (checked between kernel files); nothing is kept then.
     """
 
     def look() -> None:
@@ -125,9 +128,9 @@ def open_tried(
 
 
 def open_gpu(info: GpuInfo) -> Gpu:
-    """The GPU with its context and kernels.
+    """Create the GPU's context and load its kernels.
 
-    Raises: CudaUnavailableError, CudaError, NoMachineCodeError; nothing is held then.
+    Raises: CudaUnavailableError, CudaError, NoMachineCodeError; nothing is kept then.
     """
     from native_kernels.cuda.cuda_gpu import CudaGpu
     from native_kernels.cuda.runtime.driver import Device, driver
@@ -145,13 +148,13 @@ def open_gpu(info: GpuInfo) -> Gpu:
 
 
 def missing_codecs(opened: OpenedModel) -> tuple[str, ...]:
-    """The codecs of the model's matrices that GPUs have no kernels for."""
+    """Return the codecs of the model's matrices without GPU kernels."""
     used = {opened.source.tensors[one.foreign_name].codec for one in opened.plan if not one.is_vector}
     return tuple(sorted(codec for codec in map(gpu_codec, used) if codec not in GPU_CODECS))
 
 
 def _why_not(opened: OpenedModel, backend: Backend) -> str:
-    """Why nothing of the model can be on any GPU, in one sentence; empty where something can."""
+    """Return in one sentence why no part of the model can be on any GPU; "" if some can."""
     if backend.kernels is None:
         return f"The GPU works beside the CPU's kernels, and those do not run: {_as_half(backend.reason)}"
     if opened.config.head_dim > MAX_HEAD_DIM:
@@ -166,6 +169,6 @@ def _why_not(opened: OpenedModel, backend: Backend) -> str:
 
 
 def _as_half(reason: str) -> str:
-    """A sentence to go on with behind a colon."""
+    """Return a sentence in the form that follows a colon."""
     words = reason.strip().rstrip(".")
     return words if words[:3].isupper() or words[:2].isupper() else words[:1].lower() + words[1:]

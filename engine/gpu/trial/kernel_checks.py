@@ -1,8 +1,7 @@
-"""Every family of a GPU's kernels against NumPy on small cases: whether this GPU, with this driver, computes right.
+"""Check every family of GPU kernels against NumPy on small cases, with this GPU and driver.
 
-The answer is words for what is wrong, or nothing. Speed is not looked at, and sizes are small: tests, not this, look
-at edges. What the GPU computes from rounded numbers is checked against the GPU's own rounded numbers, which are
-looked at first.
+Each check returns the failure in words, or "". Speed is not checked, and edge cases are left to the tests. Results
+from rounded numbers are compared by the GPU's own rounded numbers, which are checked first.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ _OPS = ReferenceOperators()
 _WIDTH = 512  # columns: two superblocks
 _ROWS = 70  # not a multiple of anything
 _CODECS = tuple(codec for codec in UNIT_COLUMNS if codec not in ("f32", "bf16"))
-_HALVES = {  # where a block that is only read has its float16 scales
+_HALVES = {  # offsets of the float16 scales in blocks of codecs that cannot be encoded
     "q4_1": (0, 2), "q5_0": (0,), "q5_1": (0, 2), "iq4_nl": (0,), "q2_k": (80, 82), "q3_k": (108,), "q4_k": (0, 2),
     "q5_k": (0, 2), "q6_k": (208,), "iq4_xs": (0,),
 }  # fmt: skip
-_CLOSE = 2e-5  # of the sum of the magnitudes that were added up: thirty times what float32 rounds off
-_SOFT = 2e-3  # of values that go through an exponential of the GPU's
+_CLOSE = 2e-5  # relative to the summed magnitudes; thirty times the rounding of float32
+_SOFT = 2e-3  # for values computed with the GPU's exponential
 
 
 def check_products(trial: GpuTrial) -> str:
-    """Products in every codec, rounded vectors and all; then expectations."""
+    """Check rounding, products and predictor bits in every codec."""
     x = trial.numbers(_WIDTH)
     vector = trial.vector(x)
     trial.gpu.quantise(vector)
@@ -61,7 +60,7 @@ def check_products(trial: GpuTrial) -> str:
 
 
 def check_neurons(trial: GpuTrial) -> str:
-    """Hidden values of the neurons that are asked for, their counts, and the sum of their rows of down."""
+    """Check hidden values of selected neurons, their counts, and the sum of their rows of down."""
     slots, neurons = 40, 64
     for codec in ("f16", "q4_0"):
         gate, up, down = (_rows_of(trial, codec, slots, _WIDTH) for _ in range(3))
@@ -88,8 +87,8 @@ def check_neurons(trial: GpuTrial) -> str:
             found = trial.take(h, slots)
             if _differs(found, hidden, 1 + np.abs(hidden), 1e-3):
                 return f"neurons of {codec} rows are wrong"
-            opened = np.count_nonzero(first > 0)
-            if trial.take(counts, 3, np.uint32).tolist() != [np.count_nonzero(asked), opened, opened]:
+            gate_active = np.count_nonzero(first > 0)
+            if trial.take(counts, 3, np.uint32).tolist() != [np.count_nonzero(asked), gate_active, gate_active]:
                 return f"neurons of {codec} rows are counted wrong"
         n_parts = trial.gpu.down_parts(block)
         parts, stream = trial.room(4 * n_parts * _WIDTH), trial.put(np.zeros(_WIDTH, np.float32))
@@ -102,7 +101,7 @@ def check_neurons(trial: GpuTrial) -> str:
 
 
 def check_stream(trial: GpuTrial) -> str:
-    """What carries a token from layer to layer: sums, norms and the activation of a whole block."""
+    """Check sums into the residual stream, norms, activations and softcap."""
     x, parts, other = trial.numbers(_WIDTH), trial.numbers(3 * _WIDTH), trial.numbers(_WIDTH)
     weight = trial.numbers(_WIDTH)
     stream, to = trial.put(x), trial.vector(np.zeros(_WIDTH, np.float32))
@@ -128,7 +127,7 @@ def check_stream(trial: GpuTrial) -> str:
 
 
 def check_attention(trial: GpuTrial) -> str:
-    """Some positions one after the other: rotated, kept, looked back at."""
+    """Check RoPE, the KV cache and attention over some positions in sequence."""
     heads, kv_heads, size, capacity, positions = 4, 2, 64, 16, 6
     angles, frequencies = trial.room(4 * size), 10000.0 ** -(np.arange(size // 2) / (size / 2))
     turns = trial.put(frequencies)
@@ -163,9 +162,9 @@ CHECKS: tuple[Callable[[GpuTrial], str], ...] = (check_products, check_neurons, 
 
 
 def failures_of(gpu: Gpu, checks: Sequence[Callable[[GpuTrial], str]] = CHECKS) -> tuple[str, ...]:
-    """What the GPU computes wrong, in words; nothing where all is well.
+    """Return the failed checks, in words.
 
-    Cost: some ms, and once for every driver up to some seconds to compile the kernels.
+    Cost: some ms, and once per driver up to some seconds to compile kernels.
     Raises: CudaError, NoMachineCodeError, SlowGpuError.
     """
     with GpuTrial(gpu) as trial:
@@ -173,7 +172,7 @@ def failures_of(gpu: Gpu, checks: Sequence[Callable[[GpuTrial], str]] = CHECKS) 
 
 
 def _rounded_wrongly(trial: GpuTrial, vector: GpuVector, x: F32) -> str:
-    """Whether the 8-bit form is x to half a step, with the sums that belong to it."""
+    """Check that the 8-bit form is x within half a step, with correct sums; return the failure in words, or ""."""
     rounded, scales, sums = trial.eight_bits(vector)
     back = rounded.reshape(-1, 32) * scales[:, None]
     half = 0.51 * scales[:, None] + 1e-9
@@ -185,12 +184,12 @@ def _rounded_wrongly(trial: GpuTrial, vector: GpuVector, x: F32) -> str:
 
 
 def _differs(found: NDArray[Any], wanted: NDArray[Any], size: NDArray[Any], share: float) -> bool:
-    """Whether a number is off by more than that share of `size`, or none."""
+    """Return whether any number is off by more than that share of `size`, or NaN."""
     return not bool(np.all(np.abs(found - wanted) <= share * size))
 
 
 def _rows_of(trial: GpuTrial, codec: str, n_rows: int, n_cols: int) -> NDArray[np.uint8]:
-    """Rows u8 [n_rows, row bytes] that decode to numbers of about one."""
+    """Return rows u8 [n_rows, row bytes] that decode to numbers of moderate size."""
     kind = ROW_CODECS[codec]
     if kind.can_encode:
         return kind.encode(trial.numbers(n_rows * n_cols).reshape(n_rows, n_cols))

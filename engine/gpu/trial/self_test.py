@@ -1,9 +1,8 @@
-"""Whether a GPU can be worked with on this machine, and how: tried out once for every driver, GPU and build.
+"""Try whether and how a GPU can be used on this machine, once per driver, GPU and build.
 
-Its kernels are held against NumPy, exchanges with the CPU are made and every number of them looked at, and what
-an exchange and the bus take is measured. `decide` says what follows from that, in words too. What went well is kept in
-the user's cache; what went wrong is tried again at the next start. How fast the GPU computes is not looked at
-(engine/machine/gpu_speed.py), nor does this know which models fit on it.
+The trial checks the kernels against NumPy, checks every value of some exchanges with the CPU, and measures the time of
+an exchange and the speed of the bus. `decide` draws the conclusions. Successful results are stored in the user's cache;
+failed trials are repeated at the next start. engine/machine/gpu_speed.py measures the GPU's speed.
 """
 
 from __future__ import annotations
@@ -36,22 +35,23 @@ log = logging.getLogger(__name__)
 Execution = Literal["segments", "eager"]
 
 N_EXCHANGES = 200
-_WARMING = 10  # exchanges before them
-_WIDTH = 4096  # numbers that go each way
-_WORDS = 344  # bits of 11008 neurons
+_WARMING = 10  # exchanges before the counted ones
+_WIDTH = 4096  # values sent each way
+_WORDS = 344  # u32, the bits of 11008 neurons
 _PATIENCE_S = 1.0  # for one exchange, which takes some 15 us
 _BUS_BYTES = 16 << 20
 _BUS_ROUNDS = 4
-_SHARED_S = 1e-3  # an exchange that takes so long waited for somebody else's work
+_SHARED_S = 1e-3  # an exchange this slow waited for another program's work
 _FILE = "card-tests.json"
-_KEPT = 8  # results, for machines whose GPUs or drivers change
+_KEPT = 8  # results, for machines with changing GPUs or drivers
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a GPU did when it was tried. failures: in words, empty where all was well. captures: whether work can be
-    captured and launched again. exchange_s, slow_exchange_s: from a launch to its flag, the median and what 99 of 100
-    stay below. host_bytes_per_s: pinned memory to the GPU. Figures of a GPU that failed are 0.
+    """Results of a GPU's trial; figures are 0 if it failed.
+
+    failures: in words. captures: whether work can be captured and launched again. exchange_s, slow_exchange_s: time
+    from a launch to its flag, median and 99th percentile. host_bytes_per_s: from pinned memory to the GPU.
     """
 
     failures: tuple[str, ...] = ()
@@ -63,8 +63,10 @@ class Findings:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """How to work with a GPU. execution: by captured work cut where the CPU has something to do, or operator by
-    operator. most_threads: of the CPU, while the GPU works. reasons: one sentence for every decision.
+    """How to use a GPU.
+
+    execution: "segments" are captured work between parts of the CPU; "eager" launches operators one by one.
+    most_threads: of the CPU, while the GPU works. reasons: one sentence per decision.
     """
 
     usable: bool
@@ -74,7 +76,7 @@ class GpuUse:
 
 
 def decide(findings: Findings, processors: int) -> GpuUse:
-    """What follows from the findings on a machine where so many logical processors can be used."""
+    """Decide how to use the GPU. processors: usable logical CPUs."""
     most = max(1, processors - 1)
     if findings.failures:
         why = "; ".join(findings.failures)
@@ -90,16 +92,17 @@ def decide(findings: Findings, processors: int) -> GpuUse:
     if findings.slow_exchange_s > _SHARED_S:
         reasons.append("Some exchanges waited: the GPU also works for a screen or another program.")
     reasons.append(
-        f"At most {most} of {processors} processors wait for the GPU at once, so that one is left for its driver."
+        f"At most {most} of {processors} logical CPUs wait for the GPU at once, so that one is left for its driver."
     )
     return GpuUse(True, "segments" if findings.captures else "eager", most, tuple(reasons))
 
 
 def tried(gpu: Gpu, uuid: str, driver: str, folder: Path | None = None) -> Findings:
-    """What is known of the GPU, or what is found now. uuid, driver: whatever names the GPU and its driver's version.
+    """Return the stored findings, or run the trial now and store them if it succeeds.
 
-    folder: where results are kept; None: the user's cache. The GPU must be the calling thread's.
-    Cost: nothing where it is known; else 0.2 to 0.5 s, and some seconds more where the kernels must be compiled.
+    uuid, driver: identify the GPU and its driver's version. folder: of stored results; None: the user's cache. The
+    calling thread must have entered the GPU.
+    Cost: none if stored; else 0.2 to 0.5 s, and some seconds more if kernels must be compiled.
     """
     folder = folder or cache_folder()
     key = hashlib.sha256(repr((uuid, driver, sources_digest())).encode()).hexdigest()[:32]
@@ -114,9 +117,9 @@ def tried(gpu: Gpu, uuid: str, driver: str, folder: Path | None = None) -> Findi
 
 
 def find(gpu: Gpu, failures: Callable[[Gpu], tuple[str, ...]] = failures_of) -> Findings:
-    """Tries the GPU out. Whatever goes wrong is among the failures, nothing is raised.
+    """Run the trial. Errors of the GPU become failures and are not raised.
 
-    Cost: 0.2 to 0.5 s where the kernels are compiled; a GPU that does not answer is given 5 s.
+    Cost: 0.2 to 0.5 s with compiled kernels; 5 s for a GPU that does not respond.
     """
     try:
         wrong = failures(gpu)
@@ -131,7 +134,7 @@ def find(gpu: Gpu, failures: Callable[[Gpu], tuple[str, ...]] = failures_of) -> 
 
 
 def sources_digest() -> str:
-    """Of the kernels and what launches them."""
+    """Return a digest of the kernels and their launching code."""
     import native_kernels.cuda as package
 
     digest = hashlib.sha256()
@@ -146,9 +149,9 @@ def sources_digest() -> str:
 
 
 def _exchanges(trial: GpuTrial, host_rate: float) -> Findings:
-    """Numbers and bits to the CPU and numbers back, launched and awaited as a token does it; every one checked.
+    """Exchange values and bits with the CPU, launched and awaited as in decode, and check all of them.
 
-    The GPU adds what the CPU left there: whole numbers, so that every sum is exact.
+    The GPU adds integers from the CPU, so that every sum is exact.
     """
     gpu, n_bytes = trial.gpu, 4 * _WIDTH
     shared = trial.pinned(2 * n_bytes + 4 * _WORDS + 128)
@@ -186,7 +189,7 @@ def _exchanges(trial: GpuTrial, host_rate: float) -> Findings:
         pool.run(program)
         took.append(time.perf_counter() - started)
         if status[0]:
-            trial.settle()  # raises what the GPU itself has to say
+            trial.settle()  # raises the GPU's own error, if any
             late = int(status[0]) == LATE
             return Findings((f"an exchange {'came too late' if late else f'failed with status {int(status[0])}'}",))
         if not (np.array_equal(out, wanted) and np.array_equal(bits_out, bits & ~hot)):
@@ -198,7 +201,7 @@ def _exchanges(trial: GpuTrial, host_rate: float) -> Findings:
 
 
 def _host_rate(trial: GpuTrial) -> float:
-    """Bytes a second from pinned memory, the best of some."""
+    """Return bytes per second from pinned memory, the best of some uploads."""
     source, to = trial.pinned(_BUS_BYTES), trial.room(_BUS_BYTES)
     source.as_array(np.uint8, _BUS_BYTES)[:] = 1
     best = math.inf
@@ -211,7 +214,7 @@ def _host_rate(trial: GpuTrial) -> float:
     return _BUS_BYTES / best
 
 
-# ------------------------------------------------------------------ what is known from earlier
+# ------------------------------------------------------------------ stored results
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -223,7 +226,7 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def _keep(folder: Path, key: str, findings: Findings) -> None:
-    """The newest few; where nothing can be written, the next start tries again."""
+    """Store the newest results. If that fails, the next start repeats the trial."""
     others = {name: value for name, value in _read(folder).items() if name != key}
     newest = dict([*others.items(), (key, asdict(findings))][-_KEPT:])
     fresh = folder / f"{_FILE}.{os.getpid()}"
@@ -238,7 +241,7 @@ def _keep(folder: Path, key: str, findings: Findings) -> None:
 
 
 def _from_json(known: dict[str, Any]) -> Findings:
-    """Raises: KeyError, TypeError, ValueError for what `_keep` did not write."""
+    """Return stored findings. Raises: KeyError, TypeError, ValueError if `_keep` did not write them."""
     figures = {one.name: float(known[one.name]) for one in fields(Findings) if one.name.endswith("_s")}
     if known.get("failures") or not all(math.isfinite(value) and value > 0 for value in figures.values()):
         raise ValueError("only what went well is kept")
