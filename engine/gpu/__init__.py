@@ -1,1 +1,1 @@
-"""A model on a GPU and the CPU at once: what lies where, a token's program, prefill, the choice."""
+"""A model on GPU and CPU together: placement, decode, prefill, batches, and the choice of a GPU."""

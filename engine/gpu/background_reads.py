@@ -1,4 +1,4 @@
-"""Reads a model's files in the background of a load, and pins what the GPU reads in place for prompts."""
+"""Prefetch a model's files after a load, and pin the weights that the GPU reads by zero-copy in prefill."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def prefetch_weights(weights: ModelWeights, loaded: LoadedGpu) -> Prefetch:
-    """Begin to read what the CPU and prompts read of the files. The caller closes it when the model is placed again."""
+    """Start to prefetch the file ranges that the CPU and prefill read. The caller closes it before placing again."""
     placement, side = loaded.placement, loaded.hot_side
     in_slots = loaded.placed if side is None else side.neuron_in
     hot = [
@@ -30,7 +30,7 @@ def prefetch_weights(weights: ModelWeights, loaded: LoadedGpu) -> Prefetch:
 def pin_weights(
     pinned: PinnedWeights, base: LoadContext, loaded: LoadedGpu, streamed: Sequence[PackedMatrix], reading: Prefetch
 ) -> None:
-    """Let the GPU read cold neurons and streamed matrices in place in prompts, if the RAM has room for that."""
+    """Start to pin cold neurons and streamed matrices for prefill, if the RAM has room."""
     layers = zip(base.weights.layers, loaded.model.layers, strict=True)
     cold = [w for w, layer in layers if layer is not None and (layer.has_cold or layer.reached is not None)]
     blocks = [one for w in cold for one in (w.routed or w.ffns)]

@@ -1,7 +1,7 @@
-"""The part of a loaded model that a GPU computes: placed, loaded, made ready to answer.
+"""The GPU part of a loaded model: place it, load it, and make it ready to answer.
 
-It can be placed anew while the model stays loaded: every conversation then begins with an empty cache. When that is
-done is engine/gpu/residency.py's to decide; nothing here computes, what does is engine/gpu/token/transformer.py.
+It can be placed again while the model stays loaded; every conversation then starts with an empty cache.
+engine/gpu/residency.py decides when. engine/gpu/token/transformer.py computes.
 """
 
 from __future__ import annotations
@@ -55,24 +55,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_ATTEMPTS = 3  # with ever less room
-# What whoever loads a model waits for a better placement than the greedy one: eight seconds gain 1.2 % at most, mostly
-# nothing (the models of tests/benchmarks/placements.py).
+_ATTEMPTS = 3  # each with less memory
+# Time limit for improving on the greedy placement during a load. Eight seconds gain 1.2 % at most, mostly nothing
+# (models of tests/benchmarks/placements.py).
 _PLACING_S = 1.5
 _MOST_NOTES = 8
 
 
 class PlacedModel:
-    """All methods: one thread at a time, each enters the GPU. Where the GPU fails, `is_usable` is False from then on.
+    """The GPU part of a model. Call methods in one thread at a time; they enter the GPU themselves.
 
-    placement: of now. blocks: where the hot neurons are; None where none are placed one by one. generation: counted up
-    whenever what was made here is no longer to be used. reading: what reads its files in behind the load. reason: why
-    the GPU computes, or why no longer, in words.
+    is_usable: whether a part is loaded; False after the GPU failed. blocks: the hot neurons; None if no layer has slots for neurons.
+    generation: incremented when objects made here become invalid. reading: prefetch after the load. notes: latest
+    changes, in sentences. reason: why the GPU computes, or why no longer, in a sentence.
     """
 
     def __init__(self, opened: OpenedGpu, base: LoadContext, reopen: Callable[[], OpenedGpu] | None = None) -> None:
-        """The GPU becomes the part's own, which `close` gives back. reopen: opens it once more after that; may raise
-        GpuUnusableError."""
+        """opened: owned by this object from now on. reopen: opens the GPU again after it was released; may raise
+        GpuUnusableError.
+        """
         self._opened, self._gpu, self._base = opened, opened.gpu, base
         self._loaded: LoadedGpu | None = None
         self._region: KvRegion | None = None
@@ -83,11 +84,11 @@ class PlacedModel:
         self._learned = LearnedHot(base.opened) if base.engine.adapt else None
         self._policy = VramPolicy(base.engine.vram_budget_gib is None)
         self._reopen = reopen
-        self._is_away = False  # the GPU was given back for want of memory, and may be had again
+        self._is_away = False  # the GPU was released because its memory was full, and may be opened again
         self._mode: Mode = base.engine.mode
-        self._budget_bytes = 0  # by which it is placed
-        self._first_budget_bytes = 0  # at the beginning
-        self._read_rates: dict[Mode, ReadRates] | None = None  # as this model was found to read; None: as is remembered
+        self._budget_bytes = 0  # of the current placement
+        self._first_budget_bytes = 0  # of the first placement
+        self._read_rates: dict[Mode, ReadRates] | None = None  # measured with this model; None: remembered ones
         self.reading: Prefetch | None = None
         self.blocks: HotBlocks | None = None
         self.generation = 0
@@ -102,11 +103,13 @@ class PlacedModel:
         job: Job = Job(),
         balancing: bool = True,
     ) -> Placement:
-        """Places the model for a mode and loads its part; with less room where memory runs out. balancing: it is placed
-        anew where its own tokens show that one side would wait for the other, which may take as long again.
+        """Place the model for a mode and load its GPU part, with less memory if it runs out.
 
-        Raises: GpuUnusableError where nothing is placed there, or memory runs out however little it is; EngineErrors
-        of the solver; Cancelled.
+        balancing: time some tokens, and place the model again if one side waits long for the other. That may double the
+        time of the load.
+
+        Raises: GpuUnusableError if nothing is placed on the GPU or memory keeps running out; EngineErrors of the
+        solver; Cancelled.
         """
 
         def place(read_rates: dict[Mode, ReadRates] | None) -> Timed:
@@ -124,12 +127,12 @@ class PlacedModel:
         return self.placement
 
     def _placed(self, mode: Mode, job: Job, timing: bool) -> Timed:
-        """As `load`, and what a token takes on either side, where that is asked for and can be told."""
+        """Place and load once. With `timing`, return the times of tokens too, if they can be measured."""
         self._gpu.enter()
         for _ in range(_ATTEMPTS):
             solved = self._solved(mode, job.cancelled)
             placement = solved.placement
-            self._drop()  # only now: who cancels while it is solved keeps what there was
+            self._drop()  # only now, so that cancelling the solver keeps the current part
             if not placement.uses_gpu:
                 why = why_unused(placement)
                 raise GpuFullError(why) if is_for_want_of_memory(placement) else GpuUnusableError(why)
@@ -153,7 +156,7 @@ class PlacedModel:
         raise GpuFullError(f"the memory of {self._opened.info.name} ran out {_ATTEMPTS} times while it was loaded")
 
     def _timed(self, solved: Solved, cancelled: Callable[[], bool]) -> ReadTimes | None:
-        """None where there is nothing to balance: neither side could take neurons from the other."""
+        """Return the times of tokens; None if neither side could take neurons from the other."""
         if not can_balance(solved.setting, self.placement, self._now.model):
             return None
         self._base.steps.begin("balancing")
@@ -162,11 +165,11 @@ class PlacedModel:
         return timed(program, cache, sample, self._base.weights, self._now.model, self.blocks, cancelled)
 
     def spare_ram(self) -> bool:
-        """Whether weights are pinned in place; lets go of them where the RAM has run short. Between answers."""
+        """Return whether weights are pinned in place. If RAM has run short, unpin them. Call this between answers."""
         return self._pinned_weights is not None and self._pinned_weights.spare()
 
     def wait_for_weights(self, seconds: float) -> bool:
-        """Whether what is read in and pinned behind the load is so by then."""
+        """Wait for prefetch and pinning, at most `seconds`. Return whether both have ended."""
         end = time.monotonic() + seconds
         pending = (self.reading, self._pinned_weights)
         return all(one is None or one.wait(max(0.0, end - time.monotonic())) for one in pending)
@@ -218,33 +221,33 @@ class PlacedModel:
         look()
         steps.begin("programs of the GPU")
         with interrupted_by(look):
-            self.transformer(self.mode_and_reason()[0])  # what it needs is there before anybody asks
+            self.transformer(self.mode_and_reason()[0])  # so that the first answer does not wait for it
 
     def mode_and_reason(self, placement: Placement | None = None) -> tuple[Mode, str]:
-        """The mode that it was placed for, and why that one. placement: another than the current one."""
+        """Return the mode of the placement, and why. placement: None: the current one."""
         mode: Mode = next(mode for mode in MODES if mode == (placement or self.placement).mode)
         wanted = self._base.engine.mode
         if wanted == "auto" or mode != wanted:
             zeros = self._base.opened.config.has_zeros
-            words = "Predicted to be the fastest with the GPU" if zeros else choose_mode(self._base.opened, wanted)[1]
-            return mode, words
+            reason = "Predicted to be the fastest with the GPU" if zeros else choose_mode(self._base.opened, wanted)[1]
+            return mode, reason
         return mode, choose_mode(self._base.opened, wanted)[1]
 
-    # ------------------------------------------------------------ what computes
+    # ------------------------------------------------------------ computing
 
     @property
     def name(self) -> str:
-        """The GPU's name."""
+        """Name of the GPU."""
         return self._opened.info.name
 
     @property
     def info(self) -> GpuInfo:
-        """The GPU, with its figures."""
+        """The GPU and its measured figures."""
         return self._opened.info
 
     @property
     def chosen(self) -> str:
-        """Why this GPU of those there are."""
+        """Why this GPU was chosen, in a sentence."""
         return self._base.chosen
 
     @property
@@ -256,9 +259,9 @@ class PlacedModel:
         return self._now.placement
 
     def transformer(self, mode: Mode) -> GpuTransformer:
-        """What computes in a mode; the same one for as long as the generation is.
+        """Return the transformer of a mode, made at the first call in each generation.
 
-        Raises: DeviceMemoryError where the mode's predictors do not lie on the GPU and there is no room for them.
+        Raises: DeviceMemoryError if the GPU has no memory for the mode's predictors; CudaError, CudaOutOfMemoryError.
         """
         if mode not in self._made:
             self._gpu.enter()
@@ -277,7 +280,7 @@ class PlacedModel:
         counters, blocks = executor.counters, self.blocks
 
         def collect() -> None:
-            if blocks is not None and blocks is self.blocks:  # else what it has counted is gone with it
+            if blocks is not None and blocks is self.blocks:  # otherwise its counts are gone
                 with contextlib.suppress(CudaError):
                     blocks.collect(counters.per_neuron)
 
@@ -288,7 +291,7 @@ class PlacedModel:
             self._gpu, model, counters, base.backend.kernels.pool, self._region, self._opened.execution, PATIENCE_S
         )
         try:
-            program.capture()  # here: the program is compiled in a thread that has not entered the GPU
+            program.capture()  # here, because a thread that has not entered the GPU compiles the program
             if self._prompts is None and (found := prompt_setup.open_prompts(self._opened, base, loaded, executor)):
                 self._prompts, self._pinned_weights = found
             many = None if self._prompts is None else self._prompts.of_mode(executor)
@@ -298,9 +301,9 @@ class PlacedModel:
             raise
 
     def batch(self, mode: Mode, sequences: int) -> GpuBatch:
-        """What decodes so many sequences of `new_cache` together; the same one until another is asked for.
+        """Return the batch model for this many sequences with caches of `new_cache`. Only the latest one is kept.
 
-        Raises: InvalidRequestError, with the reason, where they cannot be; CudaOutOfMemoryError.
+        Raises: InvalidRequestError with the reason, DeviceMemoryError, CudaError.
         """
         if self._batch is None or self._batch[0] != (mode, sequences):
             self._close_batch()
@@ -324,12 +327,11 @@ class PlacedModel:
 
     @property
     def streaming_speed(self) -> StreamingSpeed:
-        """What a prompt costs whose cold neurons pass over the bus, by what was measured when the GPU was tried."""
+        """As prompt_setup.streaming_speed."""
         return prompt_setup.streaming_speed(self._opened, self._base, self._now.placement)
 
     def measure_streaming(self) -> Rates | None:
-        """How fast cold neurons are gathered for a prompt and travel, as things are now; None where none do. Between
-        answers. Raises: CudaError."""
+        """As Prompts.measure; None without GPU prefill. Call this between answers. Raises: CudaError."""
         self._gpu.enter()
         return None if self._prompts is None else self._prompts.measure()
 
@@ -349,20 +351,20 @@ class PlacedModel:
             loaded.add_predictors(self._base.weights, self._base.modes.predictor)
         except CudaOutOfMemoryError as error:
             raise DeviceMemoryError(
-                "There is no room on the GPU for the model's predictors.",
-                "Load the model again in sparse mode, so that they are placed there.",
+                "The GPU does not have enough free memory for the model's predictors.",
+                "Load the model again in sparse mode, so that they get a place.",
             ) from error
 
     def new_cache(self, context: int) -> GpuCache:
-        """An empty cache for so many tokens, whose layers on the GPU take turns with the others' there."""
+        """Return an empty cache for `context` tokens. It shares the GPU's KV region with all others."""
         assert self._region is not None, "it is loaded"
         return GpuCache(self._base.opened.config, context, self._region)
 
-    # ------------------------------------------------------------ what it takes
+    # ------------------------------------------------------------ memory
 
     @property
     def part_bytes(self) -> dict[str, int]:
-        """Bytes on the GPU by part, as a placement has them; all that was asked for."""
+        """Allocated bytes on the GPU, by the placement's parts."""
         if self._loaded is None:
             return {}
         scratch = sum(program.n_bytes for _, program in self._made.values())
@@ -373,25 +375,25 @@ class PlacedModel:
 
     @property
     def bytes_per_s(self) -> float | None:
-        """How fast the GPU's memory is read; None where nobody has measured it."""
+        """Measured bandwidth of the GPU's memory; None: not measured."""
         return self._opened.info.bytes_per_s
 
     def kv_bytes(self, positions: int) -> int:
-        """Keys and values of a layer for so many positions."""
+        """Return the bytes of a layer's KV cache for this many positions."""
         return kv_layer_bytes(self._base.opened.config, positions, self._base.kv_codec)
 
     @property
     def vram_bytes(self) -> int:
-        """What this process holds on the GPU: as the driver tells it, else what was asked for."""
+        """Bytes of this process on the GPU, from the driver; if it gives none, the allocated bytes."""
         if self._loaded is None:
             return 0
-        told = budget.process_bytes(self._opened.info.index)
-        return sum(self.part_bytes.values()) if told is None else told
+        measured = budget.process_bytes(self._opened.info.index)
+        return sum(self.part_bytes.values()) if measured is None else measured
 
-    # ------------------------------------------------------------ within
+    # ------------------------------------------------------------ helpers
 
     def _note(self, sentence: str) -> None:
-        """The newest few are kept: an engine may run for weeks."""
+        """Add a note. Only the newest few are kept, because an engine may run for weeks."""
         self.notes = [*self.notes, sentence][-_MOST_NOTES:]
 
     @property
@@ -400,7 +402,7 @@ class PlacedModel:
         return self._loaded
 
     def _drop(self) -> None:
-        """What is on the GPU goes; the GPU stays."""
+        """Release all GPU memory of the model, but keep the GPU open."""
         self.generation += 1
         self._take_heat()
         self.blocks, self._region = None, None
@@ -421,7 +423,7 @@ class PlacedModel:
         self._prompts = self._pinned_weights = self._loaded = None
 
     def _take_heat(self) -> None:
-        """Remember the experts' heat beyond the part on the GPU."""
+        """Keep the experts' heat, which is otherwise lost with the slots."""
         if self._learned is not None and self._loaded is not None and self._loaded.expert_slots is not None:
             self._learned.take(self._loaded.expert_slots)
 

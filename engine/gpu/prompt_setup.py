@@ -1,4 +1,4 @@
-"""Sets up what computes a model's prompts on the GPU: its memory, and the speed of what passes over the bus."""
+"""Set up a model's prefill on the GPU: its memory, and the speed of streaming over the bus."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 def open_prompts(
     opened: OpenedGpu, base: LoadContext, loaded: LoadedGpu, executor: FfnExecutor
 ) -> tuple[Prompts, PinnedWeights] | None:
-    """Return None for a GPU without CUDA, or if the memory for prompts does not hold one expert.
+    """Open prefill; return None for a GPU without CUDA, or if the prefill memory does not hold one expert.
 
     Raises: CudaError, CudaOutOfMemoryError.
     """
@@ -50,7 +50,7 @@ def open_prompts(
 
 
 def streaming_speed(opened: OpenedGpu, base: LoadContext, placement: Placement) -> StreamingSpeed:
-    """Return what a prompt costs whose cold neurons pass over the bus, from measurements of the GPU's trial."""
+    """Return the speeds that decide about prefill: of bus and CPU, as measured, and the placement's time per token."""
     config, sizes = base.opened.config, ModelBytes.of(base.opened, base.weights)
     cold = sum(
         (config.n_placed_neurons - len(hot)) * int(neuron)

@@ -1,6 +1,6 @@
-"""A model's part on a GPU that other programs use as well: what it gives back to them, and when it takes it again.
+"""A model on a GPU that other programs use too: it releases memory to them, and takes it back later.
 
-engine/gpu/placed_model.py places and loads it; engine/gpu/vram_policy.py decides when memory changes hands.
+engine/gpu/placed_model.py places and loads the model; engine/gpu/vram_policy.py has the rules.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ log = logging.getLogger(__name__)
 
 
 class GpuResidency(PlacedModel):
-    """As PlacedModel, and how it gets on with others. reopen: how a GPU that was given back is opened once more."""
+    """A PlacedModel that shares GPU memory and RAM with other programs."""
 
     @property
     def expert_slots(self) -> ExpertSlots | None:
-        """The resident experts; None without experts."""
+        """The expert slots; None without experts."""
         return None if self._loaded is None else self._loaded.expert_slots
 
     def save_heat(self, at_once: bool = True) -> float | None:
-        """Save the heat of the experts, where the model adapts; as LearnedHot.save. Between answers."""
+        """Save the experts' heat if the model adapts, as LearnedHot.save. Call this between answers."""
         self._take_heat()
         return None if self._learned is None else self._learned.save(at_once)
 
     def make_ready(self, mode: Mode) -> None:
-        """So that `transformer` has it: placed anew where there is no room for what the mode needs, and given up where
-        the GPU fails. Between answers."""
+        """Prepare `transformer` for a mode. Call this between answers.
+
+        If the mode needs more memory, place the model again; if the GPU fails, give it up.
+        """
         try:
             self.transformer(mode)
         except (DeviceMemoryError, CudaOutOfMemoryError):
@@ -50,12 +52,12 @@ class GpuResidency(PlacedModel):
         except CudaError as error:
             self.give_up(str(error))
 
-    # ------------------------------------------------------------ giving back
+    # ------------------------------------------------------------ sharing
 
     def ease(self, at_once: bool = False) -> None:
-        """Places the model with less room where others need the GPU's memory. Between answers.
+        """Place the model with less memory if other programs need it. Call this between answers.
 
-        at_once: because memory ran out, however much is free. Where the person gave the budget, only then.
+        at_once: memory ran out, so shrink whatever is free. With a budget from the user, only that shrinks the model.
         """
         if self._loaded is None:
             return
@@ -68,10 +70,10 @@ class GpuResidency(PlacedModel):
         self._load_again(self._mode)
 
     def balance(self, cancelled: Callable[[], bool] = never) -> float | None:
-        """Between answers, while nobody waits: gives back where others need the GPU's memory, or RAM that is pinned,
-        and takes again what they have left of the GPU's. The seconds after which to look again; None: never.
+        """Release GPU memory and pinned RAM that other programs need, or take GPU memory back.
 
-        cancelled: stops it before anything is moved. Raises nothing; what was done is in `notes`.
+        Call this while the engine is idle. Returns the seconds until the next useful call; None: never. cancelled:
+        checked before anything moves. Raises nothing; `notes` says what changed.
         """
         if not self._policy.is_automatic or (self._loaded is None and not self._is_away):
             return LOOK_EVERY_S if self.spare_ram() else None
@@ -93,17 +95,17 @@ class GpuResidency(PlacedModel):
         if found is None or (self._loaded is not None and self._is_all_there):
             return
         limit, more = self._policy.limit, found - self._first_budget_bytes
-        # As much as at loading, or hardly more: the placement of then is kept and need not be solved again.
+        # If the gain over the first budget is small, use that one, because its placement is stored already.
         self._policy.taken(None if limit is not None and 0 <= more < LEAST_GAIN_BYTES else found)
         try:
             if self._loaded is None:
                 self._open_again()
-            # Once the old part is gone there is no way back.
+            # Cancelling is safe only while the old part is still loaded.
             self._load_again(self._mode, lambda: self._loaded is not None and cancelled())
         except GpuUnusableError as error:
             log.info("The GPU cannot be had again: %s", error)
         except Cancelled:
-            self._policy.limit = limit  # nothing was touched
+            self._policy.limit = limit  # nothing has changed
             raise
         if self._loaded is None:
             self._policy.failed()
@@ -114,20 +116,20 @@ class GpuResidency(PlacedModel):
 
     @property
     def _is_all_there(self) -> bool:
-        """Whether nothing of the model could be on the GPU that is not."""
+        """Whether the whole model is on the GPU."""
         placement = self._now.placement
         everywhere = placement.attention.count("gpu") == placement.n_layers and placement.head == "gpu"
         return everywhere and placement.hot_neurons == placement.n_layers * placement.neurons
 
     def _open_again(self) -> None:
-        """Raises: GpuUnusableError."""
+        """Open the GPU again. Raises: GpuUnusableError."""
         if self._reopen is None:
             raise GpuUnusableError("it was given back for good")
         self._opened = self._reopen()
         self._gpu = self._opened.gpu
 
     def _free_bytes(self) -> int | None:
-        """Of the GPU, as its own driver says at once; None: nobody says."""
+        """Return the free bytes of the GPU, from CUDA if it is open; None: unknown."""
         if not isinstance(self._gpu, CudaGpu):
             return budget.free_bytes(self._opened.info.index)
         try:
@@ -137,16 +139,18 @@ class GpuResidency(PlacedModel):
             return None
 
     def _load_again(self, mode: Mode, cancelled: Callable[[], bool] = never) -> None:
-        """Where that fails, the CPU computes from here on, until there is memory again."""
+        """Place and load the model again. If that fails, the CPU computes, until there is memory again."""
         try:
-            self.load(mode, job=Job(cancelled), balancing=False)  # somebody may be waiting for an answer
+            self.load(mode, job=Job(cancelled), balancing=False)  # an answer may be waiting
         except (GpuUnusableError, EngineError, CudaError) as error:
             self.give_up(str(error))
             self._is_away = self._reopen is not None and not isinstance(error, CudaError)
 
     def after_failure(self, error: DeviceFailedError) -> None:
-        """After an answer that ended so: with less room where memory ran out, by the CPU where the GPU is lost.
-        The error's hint says what follows."""
+        """Recover from a failed answer, and set the error's hint.
+
+        If memory ran out, place the model with less; if the GPU no longer works, let the CPU compute.
+        """
         if isinstance(error.__cause__, CudaOutOfMemoryError):
             error.hint = "Send the message again: less of the model is on the GPU now."
             self.ease(at_once=True)
@@ -155,26 +159,26 @@ class GpuResidency(PlacedModel):
             self.give_up(error.message)
 
     def give_up(self, reason: str) -> None:
-        """The GPU is not used any more; reason: half a sentence. Raises nothing."""
+        """Stop using the GPU for good. reason: half a sentence. Raises nothing."""
         self._is_away = False
         self._drop()
         self._close_gpu()
         self.reason = f"The GPU is not used any more: {reason.rstrip('.')}"
 
     def stand_aside(self, reason: str) -> None:
-        """The GPU is given back until there is memory for the model; reason: a sentence."""
+        """Release the GPU until it has memory for the model. reason: a sentence."""
         self._drop()
         self._close_gpu()
         self._is_away, self.reason = self._reopen is not None, reason
 
     def close(self) -> None:
-        """Gives all of it back, the GPU too. A second time does nothing."""
+        """Release everything, and close the GPU. Idempotent."""
         self._is_away = False
         self._drop()
         self._close_gpu()
 
     def _works(self) -> bool:
-        """Whether the GPU still answers."""
+        """Return whether the GPU still responds."""
         try:
             self._gpu.enter()
             self._gpu.synchronize()
@@ -190,15 +194,15 @@ def load_residency(
     base: LoadContext,
     job: Job = Job(),
 ) -> tuple[GpuResidency | None, str]:
-    """The model's part on the GPU, or None and why there is none, in one sentence.
+    """Load the model's GPU part; return it, or None and the reason in one sentence.
 
-    Where others hold the GPU's memory, the part is there, not usable yet, with that reason.
+    If other programs fill the GPU's memory and the budget is automatic, the returned part is not usable yet.
 
-    Raises: where the GPU was asked for by name DeviceUnavailableError, or what the solver says; Cancelled.
+    Raises: Cancelled; if the user chose the GPU, also DeviceUnavailableError and errors of the solver.
     """
     engine = base.engine
     base.steps.begin("machine")
-    if not engine.hardware_file:  # measured once, before anything lies on the GPU
+    if not engine.hardware_file:  # measure before the model takes GPU memory
         if job.cancelled():
             raise Cancelled
         profile = with_figures(profile, threads, working_set(ModelBytes.of(base.opened, base.weights)), gpus=True)

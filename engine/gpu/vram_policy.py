@@ -1,8 +1,8 @@
-"""When a model gives back memory of its GPU because other programs want it, and when it takes some again.
+"""Rules for when a model releases GPU memory to other programs, and when it takes some back.
 
-Pure rules over numbers: who asks reads the GPU and places the model (engine/gpu/residency.py). Between giving back and
-taking again lies a wide gap, so that two programs do not push each other about: memory is given back where less than
-FLOOR_BYTES is free, and taken again only where the usual margin stays free afterwards.
+Pure functions over byte counts: engine/gpu/residency.py reads the GPU and places the model. The model releases memory
+if less than FLOOR_BYTES is free, and takes some back only if the usual margin stays free afterwards. The wide gap
+between the two keeps programs from displacing each other in turn.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from collections.abc import Callable
 
 from engine.placement import memory_plan
 
-SMALLER = 0.8  # of what was placed there, where memory ran out
-# What other programs must find free of a GPU whose budget nobody gave; below it some is given back.
+SMALLER = 0.8  # share of the placed bytes to keep after memory ran out
+# With an automatic budget, memory is released if less than this is free.
 FLOOR_BYTES = memory_plan.LEAST_MARGIN_BYTES // 2
-# Worth placing a model anew, which takes its weights over the bus once more.
+# Least gain that justifies placing a model again, which uploads all its weights.
 LEAST_GAIN_BYTES, LEAST_GAIN_SHARE = 256 << 20, 0.02
 LOOK_EVERY_S = 5.0
 TAKE_BACK_EVERY_S = 60.0
-_LONGEST_WAIT_S = 600.0  # between tries that failed
+_LONGEST_WAIT_S = 600.0  # after failed attempts
 
 
 class VramPolicy:
-    """What a model may take of its GPU at the moment. limit: bytes for all of it, None: as when it was loaded.
+    """The memory limit of a model on its GPU. limit: bytes in total; None: as when it was loaded.
 
-    is_automatic: whether nobody gave a budget; else nothing is given or taken unasked, but where memory ran out.
+    is_automatic: whether the user gave no budget. With a budget, memory is released only after it ran out, and never
+    taken back.
     """
 
     def __init__(self, is_automatic: bool, clock: Callable[[], float] = time.monotonic) -> None:
@@ -35,32 +36,32 @@ class VramPolicy:
         self._changed_at = clock()
         self._wait_s = TAKE_BACK_EVERY_S
         self._looked_at = clock()
-        self._could_be: int | None = None  # at the last look
+        self._could_be: int | None = None  # possible budget at the last check
 
-    # ------------------------------------------------------------ giving back
+    # ------------------------------------------------------------ releasing
 
     def is_short(self, free: int | None) -> bool:
-        """Whether others have too little of the GPU, so that some is to be given back."""
+        """Return whether the GPU has too little free memory for other programs. free: bytes; None: unknown."""
         return self.is_automatic and free is not None and free < FLOOR_BYTES
 
     def shrink(self, placed: int, free: int | None) -> None:
-        """For what was placed there, with so much free, there is no longer room."""
+        """Lower the limit, because `placed` bytes no longer fit. free: bytes; None: unknown."""
         lacking = 0 if free is None else max(0, memory_plan.LEAST_MARGIN_BYTES - free)
         self.limit = max(0, min(int(SMALLER * placed), placed - lacking))
         self._changed()
 
-    # ------------------------------------------------------------ taking again
+    # ------------------------------------------------------------ taking back
 
     @property
     def seconds_to_look(self) -> float:
-        """Until `to_take_back` is worth asking again."""
+        """Seconds until the next useful call of `to_take_back`."""
         return max(0.0, self._looked_at + LOOK_EVERY_S - self._clock())
 
     def to_take_back(self, free: int | None, held: int, total: int, budget: int) -> int | None:
-        """The budget that the model may have now, where that is worth placing it anew; else None.
+        """Return a budget that is worth placing the model again for, or None.
 
-        free, total: of the GPU; held: by the model; budget: by which it is placed now. What is free must have been so
-        at two looks, LOOK_EVERY_S apart.
+        free, total: bytes of the GPU. held: by the model. budget: of the current placement. The memory must be free at
+        two checks, LOOK_EVERY_S apart.
         """
         now = self._clock()
         if not self.is_automatic or free is None or now < self._looked_at + LOOK_EVERY_S:
@@ -75,16 +76,17 @@ class VramPolicy:
         return min(found, before)
 
     def taken(self, limit: int | None) -> None:
-        """So much is to be taken now; None: as much as at loading."""
+        """Set the limit before placing again; None: as when it was loaded."""
         self.limit = limit
         self._changed()
 
     def failed(self) -> None:
-        """It could not be had: the next try comes later."""
+        """Double the wait before the next attempt, after a failed one."""
         self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s)
         self._changed()
 
     def worked(self) -> None:
+        """Reset the wait after a successful attempt."""
         self._wait_s = TAKE_BACK_EVERY_S
 
     def _changed(self) -> None:
