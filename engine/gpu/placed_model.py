@@ -65,9 +65,9 @@ _MOST_NOTES = 8
 class PlacedModel:
     """The GPU part of a model. Call methods in one thread at a time; they enter the GPU themselves.
 
-    is_usable: whether a part is loaded; False after the GPU failed. blocks: the hot neurons; None if no layer has slots for neurons.
-    generation: incremented when objects made here become invalid. reading: prefetch after the load. notes: latest
-    changes, in sentences. reason: why the GPU computes, or why no longer, in a sentence.
+    is_usable: whether a part is loaded; False after the GPU failed. blocks: the hot neurons; None if no layer has slots
+    for neurons. generation: incremented when objects made here become invalid. reading: prefetch after the load. notes:
+    latest changes, in sentences. reason: why the GPU computes, or why no longer, in a sentence.
     """
 
     def __init__(self, opened: OpenedGpu, base: LoadContext, reopen: Callable[[], OpenedGpu] | None = None) -> None:
