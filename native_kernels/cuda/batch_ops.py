@@ -1,6 +1,6 @@
-"""Operators on one position of each of several sequences, for batches: those of prefill_ops on rows, and more.
+"""Operators for batches, on one position of each of several sequences: those of prefill_ops, and more.
 
-Sequences share the products. Each has its own keys and values: one of the consecutive slots in the layer's cache.
+Sequences share the products. Each has its own keys and values, in one of the consecutive slots of the layer's cache.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FEW_SIDE = 16  # rows of a matrix per block there
 _AT_ONCE = 3  # products per launch
 MOST_STAGED_SLOTS = 16384  # limit of the list in stage_rows.cu
 _MOST_PLANES = 12
-# Best on an H200: 51 GB/s over its bus; 8 blocks reach 29 at most, more gain nothing.
+# Best on an H200: 51 GB/s over its bus. With 8 blocks it is at most 29 GB/s, and more than 16 gain nothing.
 _STAGING_BLOCKS, _STAGING_THREADS = 16, 1024
 _STAGING_SHARE = 4  # at most one in this many of a small GPU's multiprocessors
 _FEW_ROW_THREADS = 1024  # per row, if there are few rows: the GPU is otherwise idle
@@ -59,7 +59,7 @@ class _Staged(Structure):
 class GpuBatchOps(GpuPrefillOps):
     """The operators, in the GPU's stream; `stage` runs in a second stream. The GPU must be entered.
 
-    experts: those on chosen experts.
+    experts: the operators on chosen experts.
 
     Raises: NoMachineCodeError, CudaError.
     """
@@ -119,9 +119,9 @@ class GpuBatchOps(GpuPrefillOps):
         self, matrices: tuple[GpuMatrix, GpuMatrix, GpuMatrix], x: RoundedRows, n_tokens: int,
         outs: tuple[Rows, Rows, Rows], tile: Tile, biases: tuple[int, int, int] = (0, 0, 0),
     ) -> None:  # fmt: skip
-        """As three of `multiply`, in one launch if all weights are halves and the results have the same row stride.
+        """Compute three `multiply` of matrices with the same number of columns.
 
-        The matrices must have the same number of columns.
+        This is one launch if all weights are halves, the results have one row stride, and there are few rows.
         """
         width = next((one for one in _FEW if n_tokens <= one), None)
         if width is None or any(w.codec != "f16" for w in matrices) or len({out.step for out in outs}) > 1:
@@ -162,9 +162,9 @@ class GpuBatchOps(GpuPrefillOps):
         )  # fmt: skip
 
     def keep(self, first: Rows, n_tokens: int, n: int, neuron_in: int, words: int, computed: int) -> None:
-        """Set first [T, n] to 0 where row t does not need neuron_in[s] (i32 [n], negative: none), by bit t of its word.
+        """Set first [t, s] to 0 unless bit t of words[neuron_in[s]] is set. neuron_in i32 [n], negative: none.
 
-        computed u32 is incremented by the remaining values.
+        computed u32 is incremented by the number of remaining values.
         """
         self._functions["keep_needed"].launch(
             self.stream, (-(-n // _THREADS),), (_THREADS,), c_uint64(first.address), c_uint64(first.step),
@@ -178,7 +178,7 @@ class GpuBatchOps(GpuPrefillOps):
             c_int(n), c_uint64(used),
         )  # fmt: skip
 
-    # ------------------------------------------------------------ rows over the bus
+    # ------------------------------------------------------------ staging
 
     def hold_staging(self) -> None:
         """Order later staging after all work queued so far."""
@@ -188,11 +188,11 @@ class GpuBatchOps(GpuPrefillOps):
     def stage(
         self, pairs: Sequence[tuple[GpuMatrix, GpuMatrix]], neuron_in: int, words: int, count: int, half: int
     ) -> None:
-        """Copy needed rows from host memory, beside the stream, into half 0 or 1 of a staging buffer.
+        """Copy needed rows from host memory into half 0 or 1 of a staging buffer, in a second stream.
 
-        Row s of each pair's first matrix goes to the second if words u32 (by neuron number; 0: all) of neuron_in[s]
-        (i32, negative: none) is not 0; all other rows become 0. All matrices have the same number of rows. count u32 is
-        incremented by the slots read.
+        Row s of each pair's first matrix goes to the second if words[neuron_in[s]] is not 0; all other rows become 0.
+        neuron_in i32, negative: none. words: address of u32 by neuron; 0: all. All matrices have the same number of
+        rows. count u32 is incremented by the slots read.
 
         Raises: ValueError for sizes that do not match.
         """

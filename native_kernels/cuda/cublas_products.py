@@ -1,7 +1,7 @@
-"""Products of rounded rows by cuBLAS, with the row factors and the bias that the library lacks.
+"""Products of rounded rows by cuBLAS, plus row factors and bias, which cuBLAS lacks.
 
-Each product is prepared once: passing its arguments takes longer in Python than in the library, and the same ones recur
-in every layer and every chunk of a prompt.
+Each product is prepared once and reused in all layers and chunks, because passing its arguments takes longer in Python
+than in the library.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _Prepared = tuple[Launch | None, list[Callable[[], None]], Launch]
 
 
 class LibraryProducts:
-    """The products of GpuPrefillOps in the entered GPU. Owns the library. scale: scale_rows of finish.cu."""
+    """The products of GpuPrefillOps by cuBLAS. Owns the library; the GPU must be entered. scale: scale_rows of
+    finish.cu.
+    """
 
     def __init__(self, library: Cublas, scale: Function, stream: Stream) -> None:
         self.stream = stream

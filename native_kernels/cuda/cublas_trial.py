@@ -1,4 +1,4 @@
-"""Test whether a GPU's library multiplies exactly like the kernels here, and faster.
+"""Test whether cuBLAS multiplies exactly like the kernels here, and faster.
 
 Small integers have exact sums in any order, so every result must be equal bit by bit. The timing uses a typical size.
 """
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 _TOKENS, _OUTPUTS, _DEPTH = LEAST_POSITIONS + 5, 136, 200
 _STEP = 208  # row stride; differs from the row length
 _LARGEST = 4  # largest number
-# Positions, outputs, depth: 16 MiB of halves, and 128 blocks of 128 x 128. The library must need at most this share of
-# our own kernels' time; otherwise it is not worth sums that depend on the number of positions.
+# Positions, outputs, depth: 16 MiB of halves, and 128 blocks of 128 x 128.
 _TIMED, _ROUNDS, _EACH = (512, 4096, 2048), 4, 4
+# Largest share of our own kernels' time. A smaller gain is not worth sums that depend on the number of positions.
 _MOST_SHARE = 1 / 1.15
 
 

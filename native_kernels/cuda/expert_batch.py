@@ -21,16 +21,16 @@ from native_kernels.cuda.runtime.modules import load
 
 MOST_PAIRS = 2048  # as in router.cu
 _WARPS, _ROWS = 8, 2  # of a block, and of a warp at a time, in expert_batch.cu
-MOST_SEGMENTS = 8  # of an expert's neurons, each with a partial sum of its own
+MOST_SEGMENTS = 8  # of an expert's neurons, each with its own partial sum
 
 
 @dataclass(frozen=True)
 class ExpertPairs:
     """T positions that use K experts each, grouped by slot; pair p is the k-th expert of position t: p = t K + k.
 
-    order i32 [T K]: the pairs, group after group. groups i32 [n_groups + 1, 2]: slot and first place in order of each
-    group; a negative slot: not resident. n_groups: most that there can be. weights f32: of pair (t, k) at weight_step t
-    + k; 0: all 1.
+    order i32 [T K]: the pairs, group after group. groups i32 [n_groups + 1, 2]: each group's slot and first index in
+    `order`; a negative slot: not resident. n_groups: upper limit. weights f32: of pair (t, k) at weight_step t + k; 0:
+    all 1.
     """
 
     n_positions: int
@@ -107,7 +107,7 @@ class GpuExpertBatchOps:
     def products(self, experts: GpuExperts, x: GpuVector, pairs: ExpertPairs, first: int, up: int) -> None:
         """Compute first [T, K, F] = gate x and up [T, K, F] = up x of the pairs, or first = up x without a gate.
 
-        With biases added. 0 for experts that are not resident.
+        Adds biases. The result is 0 for experts that are not resident.
         """
         given = [(experts.up, first, experts.up_bias)]
         if experts.gate is not None:
@@ -173,7 +173,7 @@ class GpuExpertBatchOps:
 
 
 def _by_pair(pairs: ExpertPairs, n: int) -> _Steps:
-    """Return the steps of n numbers per pair."""
+    """Return the steps for n numbers per pair."""
     return _Steps(pairs.n_used * n, n)
 
 

@@ -60,7 +60,7 @@ def choice_job(
     scores: int, n_experts: int, slot_of: int, choice: GpuChoice, router: Literal["softmax", "sigmoid"], adds_up: bool,
     shared_score: int,
 ) -> Structure:  # fmt: skip
-    """Return the argument of the kernel `choose`, as Gpu.choose has it."""
+    """Return the argument of the kernel `choose`; parameters as in Gpu.choose."""
     return _Choice(
         scores, shared_score, choice.bias, slot_of, choice.ids, choice.weights, choice.slots, n_experts, choice.n_used,
         int(router == "sigmoid"), int(adds_up), choice.factor,
@@ -126,7 +126,7 @@ class GpuExpertOps:
         self._function("experts", "sum_chosen", down.codec).launch(self._stream, grid, (128,), job)
 
     def _segments(self, experts: GpuExperts, n_used: int) -> int:
-        """Return how many partial sums the neurons of an expert give: enough for two blocks per multiprocessor."""
+        """Return the number of partial sums per expert, enough for two blocks per multiprocessor."""
         if not experts.down_is_transposed:
             return 1
         blocks = -(-_units(experts.down) // 32) * n_used

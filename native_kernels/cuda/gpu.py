@@ -143,7 +143,7 @@ class GpuExperts:
 class GpuChoice:
     """Addresses of the experts chosen for a token: ids i32 [K], weights f32 [K + 1], the last the shared expert's.
 
-    slots i32 [K]: where each is; negative: not resident. bias f32 [E]: added to the weights for the choice alone; 0:
+    slots i32 [K]: the slot of each; negative: not resident. bias f32 [E]: added to the weights for the choice alone; 0:
     the scores choose. factor: on the weights.
     """
 
@@ -155,8 +155,9 @@ class GpuChoice:
     factor: float = 1.0
 
     def of_shared(self, slot: int, weight: int = 0) -> GpuChoice:
-        """Return the choice of the shared expert alone. slot: address of an i32, its slot. weight: address of an f32
-        instead of the chosen weight.
+        """Return the choice of the shared expert alone.
+
+        slot: address of its slot, an i32. weight: address of an f32 that replaces the chosen weight.
         """
         return GpuChoice(1, 0, weight or self.weights + 4 * self.n_used, slot)
 
@@ -288,8 +289,8 @@ class Gpu(Protocol):
         """Compute h [S], the input of down: activation(gate x) * up x, or activation(up x) without a gate.
 
         The same as cpu/ffn/sparse_ffn.py. h is 0 for neurons whose bit in `bits` (by neuron number; 0: all) is not set;
-        their rows are not read. gate_first: read up only where gate fires, in a second step. counts u32 [3],
-        incremented: neurons computed, those that passed the first activation, those that fired (drelu: both).
+        their rows are not read. gate_first: read up only for active gates, in a second step. counts u32 [3],
+        incremented: neurons computed, those with an active gate, those that fired (drelu: gate and up active).
         """
 
     def down_parts(self, block: GpuBlock) -> int:
@@ -303,8 +304,7 @@ class Gpu(Protocol):
     ) -> None:  # fmt: skip
         """Compute to [n] = activation(first) * up, or activation(first) if up is 0.
 
-        For a block whose down is stored row-wise, so that it is on the GPU completely or not at all. counts as in
-        `hidden`.
+        For an FFN with row-wise down, which is on the GPU entirely or not at all. counts: as in `hidden`.
         """
 
     # ------------------------------------------------------------ experts (experts.py)
@@ -315,8 +315,8 @@ class Gpu(Protocol):
     ) -> None:  # fmt: skip
         """Write the choice for the router's scores f32 [E], as engine/model/router.py does.
 
-        Of equal scores the lower number comes first, and NaN last. slot_of i32 [E]: the slot of each expert. adds_up:
-        the weights sum to 1. shared_score f32 [1]: its logistic function weighs the shared expert; 0: weight 1.
+        Equal scores rank by expert id, and NaN ranks last. slot_of i32 [E]: the slot of each expert. adds_up: the
+        weights sum to 1. shared_score f32 [1]: its logistic function weighs the shared expert; 0: weight 1.
         """
 
     def expert_products(
@@ -324,7 +324,7 @@ class Gpu(Protocol):
     ) -> None:  # fmt: skip
         """Compute first [K, F] = gate x and up [K, F] = up x of the chosen experts, or first = up x without a gate.
 
-        With biases added. 0 for experts that are not resident; their rows are not read.
+        Adds biases. The result is 0 for experts that are not resident; their rows are not read.
         """
 
     def expert_parts(self, experts: GpuExperts, n_used: int) -> int:

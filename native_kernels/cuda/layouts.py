@@ -1,7 +1,7 @@
 """Layout of a matrix on the GPU, by codec: planes whose rows are aligned to 16 bytes, so that whole lines are read.
 
-Planes hold the bytes of the file's rows in another order. f32, f16, bf16 and copy1 to copy4: one plane, unchanged. Of
-the others each plane has the same field of every block (PLANE_FIELDS): first the numbers' low bits, then their upper
+Planes hold the bytes of the file's rows in another order. f32, f16, bf16 and copy1 to copy4 have one plane, unchanged.
+For the others, each plane has one field of every block (PLANE_FIELDS): first the numbers' low bits, then their upper
 bits, then scales.
 """
 
@@ -25,7 +25,7 @@ PLANE_FIELDS: dict[str, tuple[tuple[int, int], ...]] = {  # first byte and size 
     "q6_k": ((0, 128), (128, 64), (192, 16), (208, 2)),
     "iq4_xs": ((8, 128), (0, 8)),
 }
-# Columns that a lane of a GPU takes at a time, as in weights.cuh.
+# Columns that a thread reads at a time, as in weights.cuh.
 UNIT_COLUMNS = {"f32": 4, "f16": 8, "bf16": 8, **dict.fromkeys(PLANE_FIELDS, 32), "q8_0": 16}
 COPIES = ("copy1", "copy2", "copy3", "copy4")
 GPU_CODECS = (*UNIT_COLUMNS, *COPIES)

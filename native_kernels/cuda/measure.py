@@ -29,9 +29,9 @@ from native_kernels.cuda.runtime.modules import load
 _READ_BYTES = 1 << 30  # of GPU memory: many times its caches
 _BUS_BYTES = 64 << 20
 _ROUNDS = 8
-_REACHED_BYTES = 256 << 20  # of host memory, at a time
+_REACHED_BYTES = 256 << 20  # of host memory per zero-copy read
 _REACHING_S = 0.25  # duration of the concurrent reads
-_ALONE = 3  # reads by the CPU alone, before and again after them
+_ALONE = 3  # reads by the CPU alone, both before and after
 _EXCHANGES = 40  # in a row, as in the layers of a token
 _PATIENCE_S = 0.5  # timeout of an exchange, which takes about 15 us
 
@@ -126,7 +126,7 @@ def _best_s(device: Device, stream: Stream, work: Callable[[], None]) -> float:
 def _both_rates(device: Device, kernel: Any, bus: float, threads: int, ram_bytes: int) -> tuple[float, float]:
     """Return the GPU's zero-copy rate in bytes/s while the CPU reads too, and the CPU's share of its own rate then.
 
-    Medians of readings that began and ended while both read. The CPU's own rate is measured just before and after,
+    Medians of reads that began and ended while both sides read. The CPU's own rate is measured just before and after,
     because it may change within a second.
     """
     rounds = max(3, round(_REACHING_S * bus / _REACHED_BYTES))

@@ -1,6 +1,6 @@
-"""Hot neurons of the FFN on a GPU: gate and up, down neuron by neuron, activations.
+"""Hot neurons of the FFN on a GPU: gate and up, transposed down, activations.
 
-Compiles neurons.cu, down.cu and activate.cu for the codecs in use, chooses the cut into blocks, and prepares arguments.
+Compiles neurons.cu, down.cu and activate.cu for the codecs in use, divides work into blocks, and prepares arguments.
 Allocates nothing and never waits, so everything can be captured.
 """
 
@@ -140,7 +140,7 @@ class GpuNeurons:
 
 
 def split_of(codec: str, n_cols: int) -> int:
-    """Return how many warps share a row of gate or up, so that no warp works on a long row after the others ended."""
+    """Return how many warps share a row of gate or up, so that no warp works on a long row alone at the end."""
     wanted = 4 if codec in _FLOATS else 2
     n_units = -(-n_cols // UNIT_COLUMNS.get(codec, 1))
     while wanted > 1 and 32 * wanted > n_units:
@@ -149,10 +149,10 @@ def split_of(codec: str, n_cols: int) -> int:
 
 
 def tiles_of(codec: str, gated: bool, n_slots: int, n_multiprocessors: int) -> int:
-    """Return the number of tiles that gate and up are cut into.
+    """Return the number of tiles of gate and up.
 
-    Large tiles cost little when few slots fire; small ones end together when many do. The numbers are the best on an
-    H200 for gated neurons of 8192 and 5120 columns; without a gate, a tile of floats has the same number of bytes.
+    Large tiles cost little when few slots fire; small ones balance the load when many do. The numbers are the best on
+    an H200 for gated neurons of 8192 and 5120 columns. Without a gate, a tile of floats has the same number of bytes.
     """
     of_multiprocessor, most = (24, 4 if gated else 8) if codec in _FLOATS else (13, 16)
     slots = max(2, min(most, n_slots // (of_multiprocessor * n_multiprocessors)))
@@ -160,9 +160,7 @@ def tiles_of(codec: str, gated: bool, n_slots: int, n_multiprocessors: int) -> i
 
 
 def parts_of(down_t: GpuMatrix, n_multiprocessors: int) -> int:
-    """Return the number of partial sums: two blocks per multiprocessor, but no parts of few slots, which are mostly
-    overhead.
-    """
+    """Return the number of partial sums: two blocks per multiprocessor, but fewer if each would have too few slots."""
     wanted = 2 * n_multiprocessors // _column_blocks(down_t)
     wanted = min(wanted, _MOST_PARTS, -(-down_t.n_rows // _LEAST_SLOTS_OF_PART))
     return max(wanted, -(-down_t.n_rows // _MOST_SLOTS_OF_PART), 1)

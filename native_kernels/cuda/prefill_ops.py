@@ -59,7 +59,7 @@ _KERNELS = {
     "prefill": ("round_rows", "activate_rows", "tally", "place_heads"),
     "dequantise": (*(f"dequantise_{one}" for one in _DEQUANTISED), *(f"stored_{one}" for one in _STORED)),
 }
-_SIDE = 128  # of the part of a result that a block computes
+_SIDE = 128  # rows and columns of the tile that a block computes
 PIECES_BYTES = (64 << 10, 96 << 10)  # shared memory per block: two stages before compute capability 8.0, else three
 _MOST_ROWS = 65535  # of one launch
 _ROUNDED_BY_THREAD, _ACTIVATED_BY_THREAD = 16, 8  # numbers of a row, as in prefill.cu
@@ -104,9 +104,9 @@ Weights = GpuMatrix | StoredMatrix
 
 @dataclass(frozen=True)
 class HostRows:
-    """Rows of a matrix in host memory, `stride` bytes apart from the GPU's address of them on, and their target.
+    """Rows to copy from host memory: `stride` bytes apart, at a GPU address for zero-copy reads.
 
-    They go to `to` on the GPU, `step` bytes apart. to and step are multiples of 16; the others may be any number.
+    They go to `to` on the GPU, `step` bytes apart; both are multiples of 16.
     """
 
     address: int
@@ -132,7 +132,7 @@ class _Layout(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups of rows: group i has the rows from starts[i] to starts[i + 1], i32 [n + 1] at an address.
+    """Groups of rows: group i has the rows from starts[i] to starts[i + 1]. starts: address of i32 [n + 1].
 
     positions i32: the position of every row; 0: its own number. most: rows that a group can have.
     """
@@ -181,7 +181,7 @@ class GpuPrefillOps:
             module = load(device, source)
             self._modules.append(module)
             self._functions |= {name: module.function(name) for name in functions}
-        # Otherwise no product ran on a multiprocessor that gathers: on an H200 half as fast if each has one block.
+        # Otherwise no product runs on a multiprocessor that gathers: half as fast on an H200 with one block on each.
         self._functions["gather_rows"].prefer_shared()
         self._pieces_bytes = PIECES_BYTES[device.capability >= (8, 0)]
         for name in _KERNELS["gemm"]:
@@ -205,13 +205,12 @@ class GpuPrefillOps:
         """Return the products of `library` in this stream."""
         return LibraryProducts(library, self._functions["scale_rows"], self.stream)
 
-    # ------------------------------------------------------------ weights on their way
+    # ------------------------------------------------------------ gathering
 
     def gather(self, rows: Sequence[HostRows], ids: int, n: int) -> None:
-        """Copy row ids[i] (i32 [n] on the GPU; 0: row i) of up to MOST_GATHERED matrices in host memory to row i on the
-        GPU, in copy_stream.
+        """Copy row ids[i] of up to MOST_GATHERED host matrices to row i on the GPU, in copy_stream.
 
-        The space after a row, up to the next multiple of 16 bytes, becomes 0.
+        ids: address of i32 [n] on the GPU; 0: row i. Each row is padded with zeros to a multiple of 16 bytes.
         """
         if any(one.to % 16 or one.step % 16 or one.step < one.row_bytes for one in rows):
             raise ValueError("rows on the GPU begin where sixteen bytes do, and do not overlap")
@@ -255,7 +254,7 @@ class GpuPrefillOps:
         self, pair: tuple[Weights, Weights], x: RoundedRows, n_tokens: int, outs: tuple[Rows, Rows], tile: Tile,
         biases: tuple[int, int] = (0, 0), first: int = 0, n_rows: int | None = None,
     ) -> None:  # fmt: skip
-        """As two of `multiply`, in one launch if the matrices are alike, which keeps more of the GPU busy."""
+        """Compute two `multiply`, in one launch if the matrices have one shape and codec, to occupy more of the GPU."""
         one, other = pair
         alike = (one.n_rows, one.n_cols, one.codec) == (other.n_rows, other.n_cols, other.codec)
         if not alike or type(one) is not type(other) or outs[0].step != outs[1].step:
@@ -279,7 +278,7 @@ class GpuPrefillOps:
     ) -> None:  # fmt: skip
         """Compute out [T, N] = x [T, n_columns] times the columns of w [N, F] from `first` on (a multiple of 8).
 
-        This is the contribution of some neurons to a down that is stored row-wise.
+        This is the contribution of some neurons with a row-wise down.
         """
         count = w.n_cols - first if n_columns is None else n_columns
         for row, some, at, step in self._pieces(w, 0, w.n_rows, first, count, tile):
@@ -292,7 +291,7 @@ class GpuPrefillOps:
         self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
         first: int = 0, n_rows: int | None = None,
     ) -> None:  # fmt: skip
-        """Compute out [T, D] = x [T, n_rows] times w [F, D] from row `first` on: a down that is stored by neurons."""
+        """Compute out [T, D] = x [T, n_rows] times w [F, D] from row `first` on: a transposed down."""
         count = w.n_rows - first if n_rows is None else n_rows
         for row, some, at, step in self._pieces(w, first, count, 0, w.n_cols, tile):
             fresh = row == first
@@ -304,9 +303,9 @@ class GpuPrefillOps:
     def _pieces(
         self, w: Weights, first: int, n_rows: int, column: int, n_cols: int, tile: Tile
     ) -> Iterator[tuple[int, int, int, int]]:
-        """Yield (row, rows, address, step) of chunks of the matrix as halves.
+        """Yield (row, rows, address, step) of parts of the matrix as halves.
 
-        They alternate in the tile: queue the product with one before asking for the next.
+        All parts use the same tile: queue the product of one before requesting the next.
         """
         if w.codec == "f16":
             (at, row_bytes), *_ = _planes(w)
@@ -323,7 +322,7 @@ class GpuPrefillOps:
             yield row, some, tile.address, step
 
     def dequantise(self, w: Weights, first: int, n_rows: int, column: int, n_cols: int, to: int, step: int) -> None:
-        """Convert rows from `first` and columns from `column` on (a multiple of 8) of w to halves at `to`."""
+        """Convert n_rows rows and n_cols columns of w to halves at `to`. column: the first, a multiple of 8."""
         places = [c_uint64(word) for pair in _planes(w) for word in pair]
         name = f"dequantise_{w.codec}"
         if isinstance(w, StoredMatrix) and w.codec not in _PLAIN:
@@ -373,7 +372,7 @@ class GpuPrefillOps:
 
     def _without_library(self, error: LibraryError) -> None:
         library, self.library, self.failure = self.library, None, str(error)
-        log.info("The library of products is no longer used: %s", error)
+        log.info("cuBLAS is no longer used: %s", error)
         if library is not None:
             library.close()
 
@@ -399,8 +398,8 @@ class GpuPrefillOps:
     ) -> None:  # fmt: skip
         """Compute activation(first) * up, or activation(first) without up, in first [T, n], and round it into `to`.
 
-        Slots with a negative neuron_in i32 [n] become 0. counts u32 [T, 2], incremented: values that passed the first
-        activation, and that fired (drelu: both). groups: only their rows, of n_tokens at most.
+        Slots with a negative neuron_in i32 [n] become 0. counts u32 [T, 2], incremented: values with an active gate,
+        and values that fired (drelu: gate and up active). groups: only their rows, of n_tokens at most.
         """
         if up is not None and up.step != first.step:
             raise ValueError("both rows of hidden values lie alike")
@@ -460,7 +459,7 @@ class GpuPrefillOps:
         )  # fmt: skip
 
     def take(self, x: RoundedRows, positions: int, n_rows: int, to: RoundedRows) -> None:
-        """Set row i of `to` to row positions[i] of x. Both have one step."""
+        """Set row i of `to` to row positions[i] of x. Both must have the same step."""
         if x.step != to.step:
             raise ValueError("both rows lie alike")
         self._functions["take_rows"].launch(
@@ -485,8 +484,8 @@ class GpuPrefillOps:
     ) -> None:  # fmt: skip
         """Compute out = x times each group's matrix (+ bias [n_out]), for one or two (matrix, out, bias).
 
-        Matrices are halves at an address, [n, n_out, depth] with rows `step` apart; one [n, depth, n_out] if not
-        by_rows.
+        Matrices are halves at an address, [n, n_out, depth] with rows `step` apart; if not by_rows, a single one
+        [n, depth, n_out].
         """
         (w, out, bias), *others = matrices
         words = [c_uint64(w), c_uint64(step), c_uint64(out.address), c_uint64(out.step), c_uint64(x.factors),

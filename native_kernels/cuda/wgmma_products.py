@@ -1,6 +1,6 @@
-"""Products of many positions on GPUs of compute capability 9.0: tensor maps, and how a product is cut into blocks.
+"""Products of many positions on GPUs of compute capability 9.0: tensor maps, tiling, and launches of gemm_wgmma.cu.
 
-The cut depends only on sizes, and no sum depends on the cut. Launches gemm_wgmma.cu.
+The tiling depends only on sizes, and no sum depends on the tiling.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def most_stages(width: int, n_blocks: int) -> int:
 
 @cache
 def tiling_for(n_tokens: int, n_out: int, n_products: int, n_multiprocessors: int) -> Tiling:
-    """Return the cut that keeps the GPU busiest, of those measured on an H200 (tests/benchmarks/gpu_tilings.py).
+    """Return the tiling that keeps the GPU busiest, of those measured on an H200 (tests/benchmarks/gpu_tilings.py).
 
-    One block per multiprocessor, also on those that gather rows, and if possible all at once.
+    One block per multiprocessor, also on those that gather rows, and if possible all blocks at once.
     tests/benchmarks/gpu_prompt.py --products records the results.
     """
     over_tokens = -(-n_tokens // _POSITIONS)
@@ -93,7 +93,7 @@ def tiling_for(n_tokens: int, n_out: int, n_products: int, n_multiprocessors: in
     beside = (2, 1) if over_tokens % 2 == 0 else alone  # they share weights
     width, cluster = 128, beside
     if n_blocks(128) <= n_multiprocessors // 2:
-        width, cluster = 64, alone  # more blocks, each ready sooner
+        width, cluster = 64, alone  # more and shorter blocks
     elif n_blocks(192) <= n_multiprocessors < n_blocks(128):
         width, cluster = 192, (beside[0], 2)
     return Tiling(width, cluster, most_stages(width, 1))
@@ -133,7 +133,7 @@ class WgmmaProducts:
         )  # fmt: skip
 
     def _map(self, of: Operand) -> TensorMap:
-        """Return a cached tensor map: buffers recur, and creating one takes as long as a launch."""
+        """Return a cached tensor map, because buffers recur and creating a map takes as long as a launch."""
         found = self._maps.get(of)
         if found is None:
             if len(self._maps) >= _MOST_MAPS:

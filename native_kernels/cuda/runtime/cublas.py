@@ -225,8 +225,8 @@ class Cublas:
     def spare(self, n: int) -> None:
         """Make products planned from now on leave n multiprocessors to concurrent work.
 
-        Each of the library's blocks fills a multiprocessor, one for each that exists. Blocks that found theirs taken
-        would run after all others, and the product would take twice as long.
+        The library launches one block per multiprocessor, which fills it. Blocks whose multiprocessor is in use would
+        run after all others, and the product would take twice as long.
         """
         self.spared = n
 

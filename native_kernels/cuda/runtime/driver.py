@@ -120,9 +120,7 @@ class Driver:
 
     @cached_property
     def held(self) -> dict[int, Callable[[], bool]]:
-        """GPUs whose context a library holds and does not release, each with a function that tells whether it is still
-        needed.
-        """
+        """GPUs whose context a library never releases, each with a function that returns whether it is still needed."""
         return {}
 
     def _bound(self, name: str, arguments: tuple[Any, ...]) -> Any:
@@ -442,7 +440,7 @@ class Function:
         )
 
     def prepared(self, stream: Stream, grid: Sequence[int], block: Sequence[int], *arguments: Any) -> Launch:
-        """Return the same launch for repeated use: half the time of `launch` is Python's."""
+        """Return the same launch for repeated use, because half the time of `launch` is Python's."""
         places = _places(len(arguments))(*map(ctypes.addressof, arguments))
         sizes = (c_uint(size) for size in (*_three(grid), *_three(block), 0))
         words = c_void_p(self.handle), *sizes, c_void_p(stream.handle), places, None

@@ -27,9 +27,7 @@ class NoMachineCodeError(Exception):
 
 @contextlib.contextmanager
 def interrupted_by(look: Callable[[], None]) -> Iterator[None]:
-    """Within this context, call `look` in this thread before each file is loaded or compiled; its exception aborts the
-    load.
-    """
+    """Within this context, call `look` before this thread loads or compiles a file; its exception aborts the load."""
     before, _LOOKS.look = getattr(_LOOKS, "look", None), look
     try:
         yield

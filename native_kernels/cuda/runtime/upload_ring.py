@@ -19,7 +19,7 @@ SMALL_BYTES = 16 << 20  # buffer size if larger ones cannot be pinned
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """host: pinned bytes; GPU: their target. copied: the host bytes may be overwritten; used: the GPU's may."""
+    """Pinned bytes and their GPU target. copied: host bytes may be overwritten. used: GPU bytes may be overwritten."""
 
     host: PinnedMemory
     gpu: DeviceMemory
