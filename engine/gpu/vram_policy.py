@@ -1,8 +1,8 @@
 """Rules for when a model releases GPU memory to other programs, and when it takes some back.
 
-Pure functions over byte counts: engine/gpu/residency.py reads the GPU and places the model. The model releases memory
-if less than FLOOR_BYTES is free, and takes some back only if the usual margin stays free afterwards. The wide gap
-between the two keeps programs from displacing each other in turn.
+This module only computes with byte counts and times; engine/gpu/residency.py reads the GPU and places the model. The
+model releases memory if less than FLOOR_BYTES is free, and takes some back only if the usual margin stays free
+afterwards. The wide gap between the two keeps programs from displacing each other in turn.
 """
 
 from __future__ import annotations

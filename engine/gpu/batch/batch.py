@@ -70,8 +70,8 @@ class GpuBatch:
         region: KvRegion, tables: Sequence[SlotTable] | None, executor: FfnExecutor, union: UnionExecutor | None,
         ops: GpuBatchOps, batch: int, slots: ExpertSlots | None = None,
     ) -> None:  # fmt: skip
-        """transformer: the model for one sequence. executor: for FFNs that the CPU computes whole. union: lends its
-        work memory to cold neurons. slots: expert slots. A model has either union or slots.
+        """transformer: the model for one sequence. executor: computes FFNs on the CPU, except split ones. union: lends
+        its work memory to cold neurons. slots: expert slots. A model has either union or slots.
 
         Raises: InvalidRequestError with the reason of `why_not`; CudaOutOfMemoryError, CudaError.
         """
@@ -198,14 +198,14 @@ class GpuBatch:
         on_gpu = model.layers[0] is not None
         parts: list[Part] = [OnGpu(steps.begin)]
         if on_gpu:  # write the rows before the first launch reads them
-            parts = [self._put, *parts, OnGpu(steps.enter)]
+            parts = [self._write_stream, *parts, OnGpu(steps.enter)]
         for i, layer in enumerate(model.layers):
             if layer is None:
                 parts += self._leaving() if on_gpu else []
                 parts.append(partial(self._cpu_layer, i))
                 on_gpu = False
                 continue
-            parts += [] if on_gpu else [self._put, OnGpu(steps.enter)]
+            parts += [] if on_gpu else [self._write_stream, OnGpu(steps.enter)]
             parts.append(OnGpu(partial(steps.layer, i, layer)))
             on_gpu = True
             if layer.has_cold:
@@ -213,19 +213,19 @@ class GpuBatch:
         if model.head is None:
             parts += self._leaving() if on_gpu else []
         else:
-            parts += [] if on_gpu else [self._put, OnGpu(steps.enter)]
+            parts += [] if on_gpu else [self._write_stream, OnGpu(steps.enter)]
             parts.append(OnGpu(steps.head))
         return [*parts, OnGpu(steps.end)]
 
-    def _put(self, x: F32) -> F32:
+    def _write_stream(self, x: F32) -> F32:
         self._gpu.synchronize()
         self._memory.host_stream.array[:] = x
         return x
 
     def _leaving(self) -> list[Part]:
-        return [OnGpu(self._steps.leave), self._taken]
+        return [OnGpu(self._steps.leave), self._read_stream]
 
-    def _taken(self, x: F32) -> F32:
+    def _read_stream(self, x: F32) -> F32:
         self._gpu.synchronize()
         found: F32 = self._memory.host_stream.array.copy()
         return found

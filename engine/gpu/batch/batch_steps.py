@@ -70,21 +70,21 @@ class BatchSteps:
 
     def begin(self) -> None:
         """Copy positions and RoPE angles to the GPU, and clear the counts."""
-        self._fetch(self._memory.host_states)
-        self._fetch(self._memory.host_angles)
+        self._copy_to_gpu(self._memory.host_states)
+        self._copy_to_gpu(self._memory.host_angles)
         self._gpu.fill(self._memory.counts_address, 0, 4 * counts_words(self._n) * self._config.n_layers)
 
     def enter(self) -> None:
         """Copy the CPU's stream to the GPU."""
-        self._fetch(self._memory.host_stream)
+        self._copy_to_gpu(self._memory.host_stream)
 
     def leave(self) -> None:
         """Copy the stream to the CPU."""
-        self._hand_over(self._memory.host_stream)
+        self._copy_to_host(self._memory.host_stream)
 
     def end(self) -> None:
         """Copy the counts to the CPU."""
-        self._hand_over(self._memory.host_counts)
+        self._copy_to_host(self._memory.host_counts)
 
     def head(self) -> None:
         """Compute the logits, and copy them to the CPU."""
@@ -99,7 +99,7 @@ class BatchSteps:
         ops.multiply(model.head, x, self._n, memory.logits_rows, memory.tile)
         if self._config.logit_softcap is not None:
             self._gpu.softcap(memory.logits_rows.address, self._n * model.head.n_rows, self._config.logit_softcap)
-        self._hand_over(memory.host_logits)
+        self._copy_to_host(memory.host_logits)
 
     # -------------------------------------------------------------- a layer
 
@@ -321,8 +321,8 @@ class BatchSteps:
     def _round(self, to: RoundedRows | None, norm: GpuNorm | None, out: Rows | None = None) -> None:
         self._ops.round(self._memory.stream, self._n, self._width, to, norm, out)
 
-    def _fetch(self, one: Exchanged) -> None:
+    def _copy_to_gpu(self, one: Exchanged) -> None:
         self._gpu.copy(one.pinned, one.address, one.array.size)
 
-    def _hand_over(self, one: Exchanged) -> None:
+    def _copy_to_host(self, one: Exchanged) -> None:
         self._gpu.copy(one.address, one.pinned, one.array.size)

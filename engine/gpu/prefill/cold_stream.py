@@ -1,8 +1,8 @@
-"""Stream weights that are not on the GPU to it, piece by piece, while it computes.
+"""Stream weights from host memory to the GPU in pieces while it computes.
 
 A piece holds the rows of gate, up and down of some neurons, as the file or bundle stores them; of a row-wise down it
-holds their columns. Experts come whole, other matrices in tiles of rows. The GPU itself gathers weights that
-it reads by zero-copy (pinned_weights.py). All others are gathered by the CPU's threads into a pinned buffer and sent.
+holds their columns. Experts come whole, other matrices in tiles of rows. The GPU itself gathers weights that it reads
+by zero-copy (pinned_weights.py). The CPU's threads gather all others into a pinned buffer, which is then sent.
 
 A worker thread fills buffers and sends each as soon as it is full. The CPU's threads and the bus wait for Python
 between two buffers, so each buffer has a prepared copy program, of which only the arguments change.
@@ -32,7 +32,7 @@ from native_kernels.cuda.runtime.upload_ring import Buffer, UploadRing
 _ALIGNMENT = 256
 _WHOLE_BLOCKS = 256  # columns of a row-wise down; whole blocks in every codec
 _SIDE = 128  # rows; a tile holds whole blocks of a product
-_MOST_PARTS = 4  # tiles per buffer
+_MOST_PARTS = 4  # copies per buffer; experts may need more
 
 
 @dataclass(frozen=True)

@@ -266,11 +266,11 @@ class PrefillMemory:
         t, d_ff = self.sizes.positions, self.sizes.d_ff
         fired = np.zeros((n_layers, d_ff), np.uint32)
         if self._counting:
-            fired = self._fetched(self._tallies, n_layers * d_ff).reshape(n_layers, d_ff)
-        counts = self._fetched(self._counts, 2 * n_layers * t).reshape(n_layers, t, 2)
+            fired = self._downloaded(self._tallies, n_layers * d_ff).reshape(n_layers, d_ff)
+        counts = self._downloaded(self._counts, 2 * n_layers * t).reshape(n_layers, t, 2)
         return counts[:, :n_tokens], fired
 
-    def _fetched(self, at: int, n: int) -> NDArray[np.uint32]:
+    def _downloaded(self, at: int, n: int) -> NDArray[np.uint32]:
         self._ops.stream.download(self._host.address, at, 4 * n)
         self._ops.stream.synchronize()
         found: NDArray[np.uint32] = self._host.as_array(np.uint32, n).copy()

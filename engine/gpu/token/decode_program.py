@@ -262,7 +262,7 @@ class GpuDecodeProgram:
             self._prepare(token, cache, length)
             finished = False
             try:
-                marked = marked or (ending == "logits" and self._is_to_be_marked())
+                marked = marked or (ending == "logits" and self._should_mark())
                 finished = self._runner.run(ending, cancelled, self._timed, marked)
             finally:
                 if not finished:
@@ -278,7 +278,7 @@ class GpuDecodeProgram:
         self._count()
         return self._runner.plan(ending).result.copy()
 
-    def _is_to_be_marked(self) -> bool:
+    def _should_mark(self) -> bool:
         """Return whether to measure this token's GPU times. Only every MARK_EVERY_S, because marks take time."""
         now = time.perf_counter()
         if not self._marks or now - self._marked_at < MARK_EVERY_S:

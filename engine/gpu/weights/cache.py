@@ -75,7 +75,7 @@ class KvRegion:
                 cache.saved = self._saved(cache.length, number * self.slot_positions(len(slots)))
 
     def slot_positions(self, batch: int) -> int:
-        """Return the positions of each sequence in a batch."""
+        """Return the number of positions for each sequence of a batch."""
         return self.capacity // batch // SLOT_STEP * SLOT_STEP
 
     def take_together(self, caches: Sequence[GpuCache]) -> None:
