@@ -18,7 +18,7 @@ _FLOOR_S = 0.008  # for the long text; below that times say little. A linear pat
 _MOST_RATIO = 40.0  # of the cost of 16 times the text: linear is 16, quadratic 256; a busy CPU doubles either cost
 _TRIES = 3  # of which the least counts: a busy machine refuses nothing
 _MORE_TRIES = 4  # before a refusal
-_MOST_SECONDS = 1.0  # of this thread's CPU time, for each pattern; texts that were not tried by then are not held against it
+_MOST_SECONDS = 1.0  # CPU time of this thread per pattern; texts not tried by then do not count against it
 _MOST_PATTERNS = 32
 _PUBLISHED = frozenset({r"\s+$"})  # DeepSeek's first models
 
