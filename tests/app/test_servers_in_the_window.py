@@ -142,6 +142,28 @@ def the_models_page_lists_servers_apart(room: Room) -> None:
     assert room.hearth.controller.open_conversation is None
 
 
+def return_goes_on_and_never_drops_what_was_entered(room: Room) -> None:
+    acts = actions_of(room)
+    acts.add()
+    dialog = acts._dialog
+    assert dialog is not None
+    QTest.keyClicks(dialog.address, "localhost:8000")
+    QTest.keyClick(dialog.address, Qt.Key.Key_Return)
+    room.wait(lambda: "2 models" in dialog.says.words)
+    QTest.keyClicks(dialog.filter, "typed-by-hand")
+    dialog.filter.setFocus()
+    QTest.keyClick(dialog.filter, Qt.Key.Key_Return)
+    assert (dialog.isVisible(), dialog.picked, dialog.filter.text()) == (True, ["typed-by-hand"], "")
+    dialog.look.setFocus()
+    QTest.keyClick(dialog.look, Qt.Key.Key_Return)
+    assert dialog.isVisible()
+    dialog.keep.setFocus()
+    QTest.keyClick(dialog.keep, Qt.Key.Key_Return)
+    (server,) = acts.servers.book.servers
+    assert server.models == ("typed-by-hand",)
+    acts.servers.remove(server.id)
+
+
 def a_server_is_entered_with_the_models_that_were_picked(room: Room) -> None:
     acts = actions_of(room)
     acts.add()
@@ -233,6 +255,7 @@ def test_servers_elsewhere_in_one_window(qtbot: QtBot, tmp_path: Path) -> None:
         what_is_attached_goes_whole_and_uncounted,
         the_menu_tells_here_from_elsewhere,
         the_models_page_lists_servers_apart,
+        return_goes_on_and_never_drops_what_was_entered,
         a_server_is_entered_with_the_models_that_were_picked,
         an_answer_says_where_it_came_from,
         a_program_on_this_pc_is_nowhere_called_elsewhere,

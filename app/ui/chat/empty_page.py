@@ -11,7 +11,6 @@ from PySide6.QtWidgets import (
     QBoxLayout,
     QFrame,
     QHBoxLayout,
-    QPushButton,
     QScrollArea,
     QSizePolicy,
     QSpacerItem,
@@ -27,7 +26,7 @@ from app.ui.look import icons, theme
 from app.ui.look.direction import leading, order
 from app.ui.look.painting import antialiased, block, outline
 from app.ui.transcript.message_column import text_column
-from app.ui.widgets.controls import Label
+from app.ui.widgets.controls import Label, PlainButton
 
 PROMPTS = (
     ("pen", noted("A story"), noted("Tell me a story about a small fox")),
@@ -44,16 +43,15 @@ CARD, CARD_GAP, INSET, GLYPH = 118, 12, 16, 18
 MARK, MARK_GAP = 56, 16
 
 
-class PromptCard(QPushButton):
+class PromptCard(PlainButton):
     """A prompt to try, as a clickable card."""
 
     def __init__(self, glyph: str, title: str, prompt: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        super().__init__(parent=parent)
         self.glyph, self.title, self.prompt = glyph, title, prompt
         self.setAccessibleName(f"{title}: {prompt}")
         self.setAttribute(Qt.WidgetAttribute.WA_Hover)
         self.setProperty("focusRadius", 12)
-        self.setAutoDefault(False)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         theme.current().changed.connect(self.update)
 

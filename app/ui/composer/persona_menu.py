@@ -11,11 +11,11 @@ from PySide6.QtWidgets import QLineEdit, QVBoxLayout, QWidget
 from app.chat.answers.personas import NO_PERSONA, Persona
 from app.translation import tr
 from app.ui.look import icons, theme
-from app.ui.models.model_list import is_typed
 from app.ui.widgets.controls import Label
 from app.ui.widgets.pick_menu import PickMenu, clear
 from app.ui.widgets.pick_row import INSET as ROW_INSET
 from app.ui.widgets.pick_row import PickRow
+from app.ui.widgets.popover import is_typed
 
 WIDTH = 380
 FIELD_FROM = 9  # from this number on, the filter field is always shown

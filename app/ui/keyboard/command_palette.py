@@ -25,11 +25,10 @@ from app.translation import tr
 from app.ui.look import icons, theme
 from app.ui.look.direction import leading
 from app.ui.look.painting import block
-from app.ui.models.model_list import is_typed
 from app.ui.sidebar.chat_model import Index
 from app.ui.widgets.floating import announce
 from app.ui.widgets.marked_line import paint_line
-from app.ui.widgets.popover import Popover
+from app.ui.widgets.popover import Popover, is_typed
 
 WIDTH, TOP, INSET = 560, 72, 8
 ROW, HEAD, MOST_ROWS = 34, 28, 11

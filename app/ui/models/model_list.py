@@ -28,6 +28,7 @@ from app.ui.look import icons, theme
 from app.ui.look.direction import leading, order
 from app.ui.look.painting import block
 from app.ui.widgets.indicators import paint_dot
+from app.ui.widgets.popover import is_typed
 
 Index = QModelIndex | QPersistentModelIndex
 
@@ -254,11 +255,6 @@ def about(row: Entry) -> str:
         rate, why = model_labels.speed(row.estimate, row.measured_tok_s)
         lines.append(", ".join(part for part in (rate, why) if part))
     return "\n".join(lines)
-
-
-def is_typed(event: QKeyEvent) -> bool:
-    """Return whether a key types a character; Esc has a text too."""
-    return event.text().isprintable() and bool(event.text().strip())
 
 
 class ModelView(QListView):

@@ -12,9 +12,9 @@ from app.clients.servers import Place
 from app.models.model_rows import ModelRow
 from app.translation import tr
 from app.ui.look import icons, theme
-from app.ui.models.model_list import ROW, Entry, ModelList, ModelView, is_typed, move_of
+from app.ui.models.model_list import ROW, Entry, ModelList, ModelView, move_of
 from app.ui.widgets.controls import Button, Label, Rule
-from app.ui.widgets.popover import Popover
+from app.ui.widgets.popover import Popover, is_typed
 
 INSET, WIDTH, MOST_ROWS = 6, 340, 8
 FIELD_FROM = 4  # from this number on, the filter field is always shown

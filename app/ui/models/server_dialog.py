@@ -193,6 +193,14 @@ class ServerDialog(Dialog):
         self.keep.setEnabled(bool(address and self._picked))
         self.keep.setToolTip("" if self._picked else tr("Choose a model first"))
 
+    def return_pressed(self) -> None:
+        if self.filter.hasFocus():
+            return  # it added the typed model
+        for button in (self.keep, self.look):
+            if button.isEnabled():
+                button.click()
+                return
+
     def _enter(self) -> None:
         typed = self.key.text().strip()
         key = typed if typed or self.server is None else None

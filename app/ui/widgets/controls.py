@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPaintEvent, QPalette, QResizeEvent
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QKeyEvent, QPainter, QPaintEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy, QToolTip, QWidget
 
 from app.ui.look import icons, theme
@@ -19,8 +19,8 @@ from app.ui.widgets.indicators import Dot, MemoryBar, Progress, ShareBar
 from app.ui.widgets.switches import Segments, Slider, Toggle
 
 __all__ = [
-    "COPIED_MS", "Button", "Chip", "Dot", "IconButton", "Label", "MemoryBar", "Progress", "Rule", "Segments",
-    "ShareBar", "Slider", "Toggle",
+    "COPIED_MS", "Button", "Chip", "Dot", "IconButton", "Label", "MemoryBar", "PlainButton", "Progress", "Rule",
+    "Segments", "ShareBar", "Slider", "Toggle",
 ]  # fmt: skip
 
 Look = Literal["primary", "secondary", "quiet", "danger"]
@@ -170,7 +170,25 @@ class Rule(QWidget):
         QPainter(self).fillRect(self.rect(), theme.colour(self.token))
 
 
-class Button(QPushButton):
+class PlainButton(QPushButton):
+    """A button without a look. Space and Return press it while it has the focus, in dialogs and elsewhere.
+
+    Qt's own would leave Return to the dialog, whose default is its safe button: Return on "Add" would cancel.
+    """
+
+    def __init__(self, words: str = "", parent: QWidget | None = None) -> None:
+        super().__init__(words, parent)
+        self.setAutoDefault(False)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter}:
+            if not event.isAutoRepeat():
+                self.click()
+        else:
+            super().keyPressEvent(event)
+
+
+class Button(PlainButton):
     """A button with text, an icon or both.
 
     look: "primary" (at most one on a page), "secondary", "quiet", "danger" (never a dialog's default). For an icon
@@ -194,7 +212,6 @@ class Button(QPushButton):
         self.align_left = False
         self.setToolTip(tooltip)
         self.setAttribute(Qt.WidgetAttribute.WA_Hover)
-        self.setAutoDefault(False)
         self.setSizePolicy(QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Fixed)
         theme.current().changed.connect(self._restyle)
         self._restyle()

@@ -6,8 +6,18 @@ Frameless, like the confirmation dialog. Esc closes it.
 from __future__ import annotations
 
 from PySide6.QtCore import QRectF, Qt
-from PySide6.QtGui import QPaintEvent, QShowEvent
-from PySide6.QtWidgets import QDialog, QFrame, QGridLayout, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtGui import QKeyEvent, QPaintEvent, QShowEvent
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QDialog,
+    QFrame,
+    QGridLayout,
+    QHBoxLayout,
+    QLineEdit,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)
 
 from app.translation import tr
 from app.ui.look import compositor, theme
@@ -25,6 +35,7 @@ class Dialog(QDialog):
     def __init__(self, parent: QWidget | None, title: str, sentence: str = "", wide_px: int = 440) -> None:
         super().__init__(parent, Qt.WindowType.Dialog | Qt.WindowType.FramelessWindowHint)
         self._pad = PAD if compositor.see_through() else 0  # space for the shadow, if the desktop can show one
+        self._safe: Button | None = None
         self._wide_px = wide_px
         self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground, self._pad > 0)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -70,11 +81,21 @@ class Dialog(QDialog):
 
     def add_close(self, words: str = "") -> Button:
         """Add the safe button and focus it."""
-        button = self.add_button(Button(words or tr("Close")))
+        button = self._safe = self.add_button(Button(words or tr("Close")))
         button.clicked.connect(self.reject)
         button.setDefault(True)
         button.setFocus()
         return button
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        is_return = event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter}
+        if is_return and self._safe is not None and isinstance(self.focusWidget(), QLineEdit | QAbstractButton):
+            self.return_pressed()  # Qt would press the default, the safe button, and drop what was entered
+        else:
+            super().keyPressEvent(event)
+
+    def return_pressed(self) -> None:
+        """Handle Return in a field or on a switch of a dialog with a safe button: do nothing. Subclasses go on."""
 
     def say(self, sentence: str) -> None:
         """Set the sentence below the heading."""

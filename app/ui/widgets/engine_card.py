@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPaintEvent, QPalette, QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.clients.engine_status import EngineStatus, Phase
 from app.figures import memory_of, rate, seconds
@@ -15,7 +15,7 @@ from app.translation import tr
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
 from app.ui.look.painting import antialiased, block, outline
-from app.ui.widgets.controls import Dot, IconButton, Label, MemoryBar, Progress
+from app.ui.widgets.controls import Dot, IconButton, Label, MemoryBar, PlainButton, Progress
 from engine.machine.monitor import GpuSample, MachineSample
 
 
@@ -43,7 +43,7 @@ def gpu_of(sample: MachineSample, name: str) -> GpuSample | None:
     return max(named, key=lambda gpu: gpu.vram_process_bytes or 0, default=None) if name else None
 
 
-class EngineCard(QPushButton):
+class EngineCard(PlainButton):
     """Dot, name and state; a progress bar while a model loads, a VRAM bar while one is on a GPU.
 
     load_stop_asked: the user cancels the load.
@@ -52,9 +52,8 @@ class EngineCard(QPushButton):
     load_stop_asked = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        super().__init__(parent=parent)
         self.setAttribute(Qt.WidgetAttribute.WA_Hover)
-        self.setAutoDefault(False)
         self.setProperty("focusRadius", 12)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self._column = QVBoxLayout(self)

@@ -169,8 +169,12 @@ class Popover(QFrame):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape:
             self.dismiss()
+        elif is_typed(event):
+            self.dismiss()  # a message is being written; no field of the popover took the character
+            if (focus := QApplication.focusWidget()) is not None:
+                QApplication.sendEvent(focus, event)
         else:
-            event.accept()  # keys typed here must not reach the page below
+            event.accept()  # other keys pressed here must not reach the page below
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         kind = event.type()
@@ -184,6 +188,14 @@ class Popover(QFrame):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         paint_floating(antialiased(self), QRectF(self.rect()).adjusted(PAD, PAD, -PAD, -PAD), theme.px(12))
+
+
+def is_typed(event: QKeyEvent) -> bool:
+    """Return whether a key types a visible character, and is no command."""
+    commands = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier | Qt.KeyboardModifier.MetaModifier
+    pressed = event.modifiers() & commands
+    is_alt_gr = pressed == Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier  # on Windows
+    return event.text().isprintable() and bool(event.text().strip()) and (not pressed or is_alt_gr)
 
 
 def dismiss_all(window: QWidget) -> None:

@@ -154,6 +154,19 @@ def test_after_a_popover_was_closed(person: Person) -> None:
         assert_lands(person)
 
 
+def test_what_is_typed_into_a_popover_without_a_field_goes_to_the_composer(person: Person) -> None:
+    composer = person.page.composer
+    answer = next(view for view in person.page.transcript.views if isinstance(view, AnswerView))
+    for act in (composer.preset_button.click, composer.meter.click, answer.show_figures):
+        composer.set_text("")
+        act()
+        settle()
+        assert any(popover.is_open for popover in person.window.findChildren(Popover))
+        types("hello there")
+        assert not any(popover.is_open for popover in person.window.findChildren(Popover))
+        assert composer.text() == "hello there"
+
+
 def test_after_a_banner_was_closed(person: Person) -> None:
     person.page.show_banner(UserMessage("A title", "A sentence.", severity="warn"))
     banner = person.page.findChildren(Banner)[0]
@@ -214,6 +227,8 @@ def test_space_and_return_press_what_the_keyboard_has_reached(person: Person) ->
     settle()
     QTest.keyClick(button, Qt.Key.Key_Space)
     assert (pressed, button.hasFocus(), person.page.composer.text()) == (["pressed"], True, "")
+    QTest.keyClick(button, Qt.Key.Key_Return)
+    assert (pressed.pop(), button.hasFocus(), person.page.composer.text(), len(pressed)) == ("pressed", True, "", 1)
     person.page.composer.field.setFocus()
     button.setFocus(Qt.FocusReason.MouseFocusReason)
     QTest.keyClicks(button, " ")
