@@ -44,6 +44,7 @@ class AnswerParts(QObject):
         self._owner, self._width = owner, width
         self._starts: list[int] = []  # for each part, the index of its first block
         self._rests: dict[Part, FurtherRows] = {}  # below tables of which only the first rows are shown
+        self._with_caret: Part | None = None
         self._stale: list[Part | FurtherRows] = []  # still to be laid out for a new width
 
     # -------------------------------------------------------------- texts
@@ -108,8 +109,12 @@ class AnswerParts(QObject):
 
     def set_caret(self, shown: bool) -> None:
         """Show or hide the caret at the end of the last part."""
-        for part in self.parts[-2:]:
-            part.set_caret(shown and part is self.parts[-1])
+        last = self.parts[-1] if shown and self.parts else None
+        before, self._with_caret = self._with_caret, last
+        if before is not last and before in self.parts:
+            before.set_caret(False)
+        if last is not None:
+            last.set_caret(True)
 
     # -------------------------------------------------------------- building
 

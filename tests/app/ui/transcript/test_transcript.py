@@ -511,6 +511,12 @@ def test_the_caret_stands_in_the_last_part_while_writing(transcript: Transcript)
     assert isinstance(prose, Prose)
     assert isinstance(code, CodeBlockView)
     assert (prose._caret, code.text._caret) == (False, True)
+    complete(view)
+    transcript.append_text(message.id, "```\n\nText\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nMore")
+    transcript.flush()
+    complete(view)
+    carets = [part.text._caret if isinstance(part, CodeBlockView) else part._caret for part in view.parts()]
+    assert carets == [False, False, False, False, True], "several parts may come at once"
     transcript.finish_message(replace(message, text="Text", state=MessageState.CANCELLED))
     assert [p._caret for p in view.parts() if isinstance(p, Prose)] == [False]
 
