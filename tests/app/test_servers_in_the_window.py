@@ -17,7 +17,7 @@ from app.chat.store.conversation import Message, MessageState, Role
 from app.clients.servers import Place
 from app.ui.models.server_actions import ServerActions
 from app.ui.transcript.own_message import OwnMessage
-from app.ui.widgets.controls import Chip, Label
+from app.ui.widgets.controls import Chip, Label, Toggle
 from app.ui.widgets.floating import ConfirmDialog
 from app.user_messages import Action, UserMessage
 
@@ -154,6 +154,12 @@ def return_goes_on_and_never_drops_what_was_entered(room: Room) -> None:
     dialog.filter.setFocus()
     QTest.keyClick(dialog.filter, Qt.Key.Key_Return)
     assert (dialog.isVisible(), dialog.picked, dialog.filter.text()) == (True, ["typed-by-hand"], "")
+    QTest.keyClick(dialog.filter, Qt.Key.Key_Tab)
+    toggle = QApplication.focusWidget()
+    assert isinstance(toggle, Toggle), "what was listed comes before Cancel"
+    QTest.keyClick(toggle, Qt.Key.Key_Space)
+    assert dialog.picked == []
+    QTest.keyClick(toggle, Qt.Key.Key_Space)
     dialog.look.setFocus()
     QTest.keyClick(dialog.look, Qt.Key.Key_Return)
     assert dialog.isVisible()

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 from app.translation import tr
 from app.ui.look import compositor, theme
 from app.ui.look.painting import antialiased, outline
-from app.ui.widgets import focus_ring
+from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.floating import PAD, paint_floating
 
@@ -86,6 +86,9 @@ class Dialog(QDialog):
         button.setDefault(True)
         button.setFocus()
         return button
+
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        return tab_order.move_on(self, forward)  # rows that were added later come before the buttons
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         is_return = event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter}
