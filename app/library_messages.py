@@ -137,6 +137,8 @@ FACTS = (
     noted("{what} is being prepared; one model at a time can be."),
     noted("The disk that holds {what} is full."),
 )
+# What the library says about a model that is on this PC.
+REMARKS = (noted("Prepare it once to make it faster on this PC."),)
 
 
 @cache

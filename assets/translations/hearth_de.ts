@@ -1552,6 +1552,11 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
+        <source>Prepare it once to make it faster on this PC.</source>
+        <translation>Bereiten Sie es einmal vor, dann läuft es auf diesem PC schneller.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <source>The access token cannot be kept in {place}: {why}.</source>
         <translation>Das Zugangstoken lässt sich nicht in {place} speichern: {why}.</translation>
     </message>
@@ -4620,6 +4625,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_actions.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/settings/crash_dialog.py"/>
         <location filename="../../app/ui/widgets/banner.py"/>
         <source>Details</source>
@@ -5035,6 +5041,13 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Getting it back means downloading it again.</source>
         <translation>Um es zurückzubekommen, muss es erneut geladen werden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <location filename="../../app/ui/widgets/banner.py"/>
+        <source>Hide details</source>
+        <translation>Details ausblenden</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
@@ -5759,12 +5772,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/settings/crash_dialog.py"/>
         <source>Hearth ended unexpectedly last time</source>
         <translation>Hearth wurde beim letzten Mal unerwartet beendet</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/settings/crash_dialog.py"/>
-        <location filename="../../app/ui/widgets/banner.py"/>
-        <source>Hide details</source>
-        <translation>Details ausblenden</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/crash_dialog.py"/>

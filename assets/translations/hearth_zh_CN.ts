@@ -1537,6 +1537,11 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
+        <source>Prepare it once to make it faster on this PC.</source>
+        <translation>准备一次，即可在此电脑上运行得更快。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <source>The access token cannot be kept in {place}: {why}.</source>
         <translation>访问令牌无法保存在 {place}：{why}。</translation>
     </message>
@@ -4595,6 +4600,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_actions.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/settings/crash_dialog.py"/>
         <location filename="../../app/ui/widgets/banner.py"/>
         <source>Details</source>
@@ -5010,6 +5016,13 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Getting it back means downloading it again.</source>
         <translation>要恢复只能重新下载。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <location filename="../../app/ui/widgets/banner.py"/>
+        <source>Hide details</source>
+        <translation>隐藏详细信息</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
@@ -5731,12 +5744,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/settings/crash_dialog.py"/>
         <source>Hearth ended unexpectedly last time</source>
         <translation>Hearth 上次意外退出</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/settings/crash_dialog.py"/>
-        <location filename="../../app/ui/widgets/banner.py"/>
-        <source>Hide details</source>
-        <translation>隐藏详细信息</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/crash_dialog.py"/>

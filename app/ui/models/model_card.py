@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QWidget
 from app.clients.engine_status import EngineStatus, Phase
 from app.engine_text import plain_figures
 from app.figures import gigabytes
+from app.library_messages import REMARKS, in_users_language
 from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import noted, tr
@@ -211,7 +212,7 @@ class ModelCard(CardFrame):
         if row.estimate is not None and row.estimate.fits == "no":
             return model_labels.short_of(row.estimate), ""
         if row.installed is not None and row.installed.state == "needs preparing" and row.installed.reason:
-            return row.installed.reason, ""
+            return in_users_language(row.installed.reason, REMARKS), ""
         if row.installed is not None and row.installed.origin == "shipped" and not row.summary:
             return tr(SHIPPED), ""
         return row.summary, ""

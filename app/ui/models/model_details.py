@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app.clients.engine_status import translated
 from app.figures import gigabytes
+from app.library_messages import REMARKS, in_users_language
 from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import figure, noted, tr
@@ -98,7 +99,7 @@ class DetailsDialog(Dialog):
                 (tr("Folder"), model.folder),
                 (tr("Origin"), tr(ORIGINS[model.origin])),
                 (tr("Prepared"), model.prepared),
-                (tr("State"), model.reason if model.state != "ready" else ""),
+                (tr("State"), in_users_language(model.reason, REMARKS) if model.state != "ready" else ""),
             ]
         return [(name, value) for name, value in facts if value]
 

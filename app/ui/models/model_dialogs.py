@@ -63,7 +63,10 @@ def two_lines(title: str, line: str, *right: QWidget) -> QFrame:
 
 
 class PrepareDialog(Dialog):
-    """Shows what preparing a model would do and gain, before it starts. chosen: "train" or "sign"."""
+    """Shows what preparing a model would gain and need, before it starts. chosen: "train" or "sign".
+
+    The steps, and when to train, are in the folded details.
+    """
 
     chosen = Signal(str)
 
@@ -75,13 +78,19 @@ class PrepareDialog(Dialog):
         self.predictors = Segments(
             [("train", tr("Train now")), ("sign", tr("Train when idle"))], "train", tr("Predictors")
         )
+        self.steps = QFrame()
+        self.steps.setAutoFillBackground(False)
+        self.details = self.add_button(Button(tr("Details"), "quiet"), at_start=True)
+        self.details.clicked.connect(self._toggle_details)
+        for part in (self.steps, self.details):
+            part.hide()
         self.later = self.add_close(tr("Not now"))
         self.start = self.add_button(Button(tr("Prepare"), "primary"))
         self.start.setEnabled(False)
         self.start.clicked.connect(self._begin)
 
     def _begin(self) -> None:
-        self.chosen.emit(self.predictors.value() if not self.predictors.isHidden() else "train")
+        self.chosen.emit(self.predictors.value())
         self.accept()
 
     def show_message(self, message: UserMessage) -> None:
@@ -101,10 +110,18 @@ class PrepareDialog(Dialog):
             self.say(tr("There is nothing to prepare: it already runs here as well as it can."))
             return
         parts = [gain]
+        disk = tr("{size} on the disk", size=gigabytes(plan.disk_bytes)) if plan.disk_bytes else ""
+        total = model_labels.duration(plan.eta_s)
+        needs = tr("{time} and {room}", time=total, room=disk) if total and disk else total or disk
+        if needs:
+            parts.append(tr("Needs {needs}.", needs=needs))
         if plan.interrupted:
             parts.append(tr("Continues where the last attempt ended."))
         parts.append(tr("You can go on chatting meanwhile."))
-        self.body.addWidget(card_of_rows([self._step(step) for step in steps]))
+        column = QVBoxLayout(self.steps)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(self.body.spacing())
+        column.addWidget(card_of_rows([self._step(step) for step in steps]))
         if plan.can_use_sign and any(step.stage == "train" for step in plan.steps):
             foot = QHBoxLayout()
             foot.setSpacing(theme.px(12))
@@ -115,17 +132,20 @@ class PrepareDialog(Dialog):
             )
             foot.addWidget(words, 1)
             foot.addWidget(self.predictors)
-            self.body.addLayout(foot)
+            column.addLayout(foot)
         else:
             self.predictors.hide()
-        disk = tr("{size} on the disk", size=gigabytes(plan.disk_bytes)) if plan.disk_bytes else ""
-        total = model_labels.duration(plan.eta_s)
-        needs = tr("{time} and {room}", time=total, room=disk) if total and disk else total or disk
-        if needs:
-            self.body.addWidget(Label(tr("Needs {needs}.", needs=needs), "small", "ink", wrap=True))
+        self.body.addWidget(self.steps)
+        self.details.show()
         self.start.setText(tr("Continue") if plan.interrupted else tr("Prepare"))
         self.start.setEnabled(True)
         self.say(" ".join(part for part in parts if part))
+
+    def _toggle_details(self) -> None:
+        shown = self.steps.isHidden()
+        self.steps.setVisible(shown)
+        self.details.setText(tr("Hide details") if shown else tr("Details"))
+        self.fit()
 
     @staticmethod
     def _step(step: PrepareStep) -> QFrame:

@@ -21,7 +21,7 @@ from engine.library.records import InstalledFile, InstalledModel, InstalledState
 
 Kind = ModelKind | Literal[""]
 STARTER_ID = "hearth/starter-chat"
-NOT_PREPARED = "Preparing it for this PC finds out which neurons fire, so that the others need not be computed."
+NOT_PREPARED = "Prepare it once to make it faster on this PC."  # fits a line of the model's card
 
 
 def installed(model: StoredModel, heads: Heads) -> InstalledModel:

@@ -15,10 +15,12 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.clients.engine_status import EngineStatus, Phase
+from app.library_messages import REMARKS
 from app.models.model_rows import ModelRow, Preparing, rows_of
 from app.ui.look import theme
 from app.ui.models.model_card import ModelCard, activity_of, main_actions
-from app.ui.widgets.card_frame import CardGrid
+from app.ui.widgets.card_frame import CardGrid, elided
+from engine.library.owned.states import NOT_PREPARED
 from engine.library.records import Download
 
 pytestmark = pytest.mark.gui
@@ -76,6 +78,15 @@ STATES: list[tuple[str, ModelRow, tuple[str, ...], str]] = [
      "A file is missing"),
 ]  # fmt: skip
 each = pytest.mark.parametrize(("name", "shown", "actions", "words"), STATES, ids=[state[0] for state in STATES])
+
+
+def test_the_sentence_of_a_model_to_prepare_is_not_cut(qtbot: QtBot) -> None:
+    card = ModelCard(row(model=replace(MINE, state="needs preparing", reason=NOT_PREPARED)))
+    qtbot.addWidget(card)
+    card.resize(420, card.height())
+    sentence = card.sentence()[0]
+    assert elided(sentence, "small", int(card.inside().width()))[0] == sentence
+    assert NOT_PREPARED in REMARKS, "translated"
 
 
 @each

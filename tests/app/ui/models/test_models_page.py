@@ -187,6 +187,12 @@ def test_preparing_shows_what_it_brings_before_it_starts(enter: Enter) -> None:
     rate = room.card("prosparse-13b").rate()[0]
     assert dialog.sentence.words.startswith(f"From {rate} to ≈"), "the rate that the card shows"
     assert "chatting" in dialog.sentence.words
+    assert "Needs " in dialog.sentence.words
+    assert not dialog.predictors.isVisible(), "it asks nothing unless asked for details"
+    folded = dialog.height()
+    QTest.mouseClick(dialog.details, Qt.MouseButton.LeftButton)
+    assert dialog.predictors.isVisible()
+    assert dialog.height() > folded
     QTest.mouseClick(dialog.predictors.buttons["sign"], Qt.MouseButton.LeftButton)
     QTest.mouseClick(dialog.start, Qt.MouseButton.LeftButton)
     room.wait(lambda: room.library.jobs("prepare") == [{"model": "SparseLLM/p", "predictors": "sign"}])

@@ -84,7 +84,7 @@ def test_a_registered_model_has_all_that_was_said_of_it(library: Library, tiny_g
     assert (model.repo, model.revision, model.catalogue_id) == ("maker/tiny", "abc", "tiny-1")
     assert (model.licence, model.kind) == ("MIT", "chat")
     assert model.state == "needs preparing"  # it is a ReLU model without predictors
-    assert "neurons" in model.reason
+    assert "Prepare" in model.reason
     assert model.added.startswith("20")
     assert ids(library) == [STARTER_ID, "maker/tiny"]
 
