@@ -54,6 +54,8 @@ class ModelShape:
     n_experts: int = 0
     n_experts_used: int = 0
     shared_d_ff: int = 0
+    n_dense_layers: int = 0
+    dense_d_ff: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class CatalogueEntry:
     revision: str = "main"
     gated: bool = False
     rank: int = 100  # lower is recommended earlier, among those that fit
+    n_draft_layers: int = 0  # layers in the files that draft tokens (MTP); the engine leaves them out
     research: bool = False  # made for measurements, not for chats; shown with a filter
 
 

@@ -188,9 +188,9 @@ class ModelBytes:
             down=per_neuron["down"],
             embedding=ends["embedding"],
             head=ends["head"],
-            attention_codecs=_main_codecs(codecs["attention"]),
-            first_codecs=_main_codecs(codecs["first"]),
-            down_codecs=_main_codecs(codecs["down"]),
+            attention_codecs=largest_codecs(codecs["attention"]),
+            first_codecs=largest_codecs(codecs["first"]),
+            down_codecs=largest_codecs(codecs["down"]),
             head_codec=head_codec,
             down_is_row_wise=row_wise,
             shared=embedding if config.tied_embeddings else 0,
@@ -225,6 +225,6 @@ def stored_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
     return opened.source.tensors[tensor.foreign_name].n_bytes * tensor.n_elements // math.prod(tensor.shape)
 
 
-def _main_codecs(found: list[dict[str, int]]) -> tuple[str, ...]:
-    """Return the codec with the most bytes in each layer."""
+def largest_codecs(found: list[dict[str, int]]) -> tuple[str, ...]:
+    """Return the codec with the most bytes in each layer. found: bytes by codec, for each layer."""
     return tuple(max(layer, key=lambda codec: (layer[codec], codec), default="f32") for layer in found)

@@ -157,6 +157,7 @@ def _check(entry: CatalogueEntry, where: str) -> None:
         inside = not pattern.startswith("/") and ".." not in pattern and "\\" not in pattern
         require(inside and any(fnmatchcase(pattern, read) for read in _READ), f"{pattern[:60]!r} is not read by Hearth")
     require(entry.n_bytes > 0 and entry.parameters > 0, "sizes are above 0")
+    require(entry.n_draft_layers >= 0, "n_draft_layers is 0 or more")
     require(not entry.template or entry.template in TEMPLATE_NAMES, f"there is no template {entry.template[:40]!r}")
     if entry.activation:
         parse_activation(entry.activation)

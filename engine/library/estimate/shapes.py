@@ -19,7 +19,7 @@ from engine.library.records import ModelFormat, ModelShape
 from engine.model.families import FAMILIES, Kind, PlannedTensor, planned_tensors, split_expert_name
 from engine.model.mapped_weights import TURNED_BYTES
 from engine.placement.gpu_bytes import ALIGNMENT, WIDTH_MULTIPLE, GpuBytes, aligned, matrix_bytes
-from engine.placement.model_bytes import I64, ModelBytes, part_of
+from engine.placement.model_bytes import I64, ModelBytes, largest_codecs, part_of
 from native_kernels.codecs import CODECS
 from native_kernels.cuda.layouts import GPU_CODECS, n_gpu_bytes, plane_row_bytes
 
@@ -71,7 +71,8 @@ def config_of(shape: ModelShape) -> ModelConfig:
         n_kv_heads=shape.n_kv_heads, head_dim=shape.head_dim, vocab_size=shape.vocab_size, rope_theta=1e4,
         norm_eps=1e-5, activation=activation, activation_threshold=fatrelu, max_context=shape.max_context,
         tied_embeddings=shape.tied_embeddings, bos_token_id=None, eos_token_ids=(),
-        n_experts=shape.n_experts, n_experts_used=shape.n_experts_used, shared_d_ff=shape.shared_d_ff, **own,
+        n_experts=shape.n_experts, n_experts_used=shape.n_experts_used, shared_d_ff=shape.shared_d_ff,
+        n_dense_layers=shape.n_dense_layers, dense_d_ff=shape.dense_d_ff, **own,
     )  # fmt: skip
 
 
@@ -82,6 +83,7 @@ def shape_of(config: ModelConfig) -> ModelShape:
         d_ff=config.d_ff, n_heads=config.n_heads, n_kv_heads=config.n_kv_heads, head_dim=config.head_dim,
         vocab_size=config.vocab_size, max_context=config.max_context, tied_embeddings=config.tied_embeddings,
         n_experts=config.n_experts, n_experts_used=config.n_experts_used, shared_d_ff=config.shared_d_ff,
+        n_dense_layers=config.n_dense_layers, dense_d_ff=config.dense_d_ff,
     )  # fmt: skip
 
 
@@ -112,7 +114,7 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
     row_wise = any(one.treatment == "transposed" for one in plan) and not turns
     n_layers = config.n_layers
     sums = {part: np.zeros(n_layers, np.int64) for part in ("attention", "first", "second", "down")}
-    codecs = {part: [codec] * n_layers for part in sums}
+    codecs: dict[str, list[dict[str, int]]] = {part: [{} for _ in range(n_layers)] for part in sums}
     ends = {"embedding": 0, "head": 0}
     on_gpu, neuron_on_gpu, of_experts = (np.zeros(n_layers, np.int64) for _ in range(3))
     possible, head_possible, head_on_gpu = np.ones(n_layers, np.bool_), True, 0
@@ -136,11 +138,12 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
         part = part_of(name, tensor, config)
         sums[part][index] += n_bytes
         if not tensor.is_vector:
-            codecs[part][index] = stored
+            found = codecs[part][index]
+            found[stored] = found.get(stored, 0) + n_bytes
         possible[index] &= stored in GPU_CODECS
         if not possible[index]:
             continue
-        if tensor.of_expert and split_expert_name(tensor.name)[1] < config.n_experts:
+        if _is_routed(tensor, config):
             of_experts[index] += n_gpu_bytes(stored, rows, cols)
         elif name not in _OF_NEURONS:
             on_gpu[index] += _gpu_bytes(stored, rows, cols)
@@ -155,7 +158,9 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
     neurons = config.n_placed_neurons
     if config.n_experts:
         neuron_on_gpu = -(-of_experts // neurons)
-        possible &= config.d_ff % WIDTH_MULTIPLE == 0
+        dense = np.arange(n_layers) < config.n_dense_layers
+        widths = np.where(dense, config.dense_d_ff, math.gcd(config.d_ff, config.shared_d_ff))
+        possible &= widths % WIDTH_MULTIPLE == 0
     elif not row_wise:
         neuron_on_gpu += _SLOT_BYTES
     block = np.full(n_layers, 16 * ALIGNMENT + aligned(-(-config.d_ff // 32) * 4), np.int64)
@@ -167,9 +172,9 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
         down=-(-sums["down"] // neurons),
         embedding=ends["embedding"],
         head=ends["head"],
-        attention_codecs=tuple(codecs["attention"]),
-        first_codecs=tuple(codecs["first"]),
-        down_codecs=tuple(codecs["down"]),
+        attention_codecs=largest_codecs(codecs["attention"]),
+        first_codecs=largest_codecs(codecs["first"]),
+        down_codecs=largest_codecs(codecs["down"]),
         head_codec=head_codec,
         down_is_row_wise=row_wise,
         shared=embedding if config.tied_embeddings else 0,
@@ -181,14 +186,15 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
 def one_layer_of_each(sizes: ShapeBytes) -> ModelBytes:
     """Return a model with one layer of each kind."""
     model, first = sizes.model, sizes.first
-    gpu = model.gpu_bytes
+    config, gpu = model.config, model.gpu_bytes
+    n_dense = int((first < config.n_dense_layers).sum())
     few = GpuBytes(
         gpu.attention[first], gpu.neuron[first], gpu.block[first], gpu.head, gpu.possible[first],
         gpu.head_possible,
     )  # fmt: skip
     return replace(
         model,
-        config=replace(model.config, n_layers=len(first)),
+        config=replace(config, n_layers=len(first), n_dense_layers=n_dense),
         attention=model.attention[first], first=model.first[first], second=model.second[first],
         down=model.down[first],
         attention_codecs=tuple(model.attention_codecs[i] for i in first),
@@ -204,9 +210,17 @@ def parameters_of(shape: ModelShape) -> int:
     return sum(tensor.n_elements for tensor in planned_tensors(config, _kind(config, "bundle")))
 
 
-def file_bytes(shape: ModelShape, codec: str, layout: ModelFormat) -> int:
-    """Return the bytes of the weights in their files, estimated if no size is published."""
-    return bytes_of(shape, codec, layout).model.total
+def file_bytes(shape: ModelShape, codec: str, layout: ModelFormat, n_draft_layers: int = 0) -> int:
+    """Return the bytes of the weights in their files, estimated if no size is published.
+
+    n_draft_layers: layers behind the model's that draft tokens. Each has a matrix from two hidden states to one, and
+    its own embedding and head.
+    """
+    with_drafts = replace(shape, n_layers=shape.n_layers + n_draft_layers)
+    d, vocabulary = shape.d_model, shape.vocab_size
+    own = main_codec(codec)
+    of_draft = d * CODECS[own].n_bytes(2 * d) + 2 * vocabulary * CODECS[own].n_bytes(d)
+    return bytes_of(with_drafts, codec, layout).model.total + n_draft_layers * of_draft
 
 
 def scaled(sizes: ShapeBytes, n_bytes: int) -> ShapeBytes:
@@ -247,6 +261,11 @@ def _is_turned(config: ModelConfig, plan: list[PlannedTensor], codec: str) -> bo
     return sum(CODECS[codec].n_bytes(one.n_elements) for one in downs) <= TURNED_BYTES
 
 
+def _is_routed(tensor: PlannedTensor, config: ModelConfig) -> bool:
+    """Return whether it belongs to an expert that the router selects, not to a shared expert or a dense layer."""
+    return tensor.of_expert and split_expert_name(tensor.name)[1] < config.n_experts
+
+
 def _stored(tensor: PlannedTensor) -> tuple[int, int]:
     """Return the rows and columns of a tensor in the file."""
     if tensor.is_vector:
@@ -266,7 +285,9 @@ def _codec_of(tensor: PlannedTensor, codec: str, config: ModelConfig, layout: Mo
     is_head = name == "head" or (name == "embedding" and config.tied_embeddings)
     if layout != "gguf":  # of PowerInfer's files and of bundles: all matrices alike
         return own
-    if is_head and own not in ("q8_0", "mxfp4"):
+    if own == "mxfp4":  # of experts alone
+        return own if _is_routed(tensor, config) else "q8_0"
+    if is_head and own != "q8_0":
         return "q6_k"
     if own != "q4_k":
         return own

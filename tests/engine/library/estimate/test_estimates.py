@@ -18,7 +18,15 @@ from engine.errors import InvalidRequestError, ModelFormatError, UnsupportedMode
 from engine.library.estimate.coverage import POINTS, check_coverage, curve_through, filled, shares
 from engine.library.estimate.estimates import SolvedEstimate, as_prepared, estimate_shape, solve_estimate
 from engine.library.estimate.machines import KnownMachine, known_machine, with_usual_rates
-from engine.library.estimate.shapes import bytes_of, config_of, main_codec, scaled, shape_of
+from engine.library.estimate.shapes import (
+    bytes_of,
+    config_of,
+    file_bytes,
+    main_codec,
+    one_layer_of_each,
+    scaled,
+    shape_of,
+)
 from engine.library.records import ModelShape, Sparsity
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
@@ -355,6 +363,35 @@ def test_experts_have_the_bytes_of_their_files(tmp_path: Path, codec: Any) -> No
     assert real.gpu_bytes.possible.all()
     for part in ("attention", "neuron", "block", "head", "possible"):
         np.testing.assert_array_equal(getattr(reckoned.gpu_bytes, part), getattr(real.gpu_bytes, part))
+
+
+def test_leading_dense_layers_are_a_kind_of_their_own() -> None:
+    shape = replace(QWEN3_30B, family="glm4_moe", shared_d_ff=768, n_dense_layers=3, dense_d_ff=6144)
+    sizes = bytes_of(shape, "q8_0", "gguf")
+    assert sizes.kinds.tolist() == [0, 0, 0] + [1] * 45
+    assert sizes.model.neuron[0] == 0, "its FFN is not placed by neuron"
+    more = 3 * (6144 - 768) * 2048 * 34 // 32 - 4 * 128 * (2048 + 1)  # than a shared expert, and no router
+    assert sizes.model.attention[0] - sizes.model.attention[3] == more
+    assert one_layer_of_each(sizes).config.n_dense_layers == 1
+    estimate = solve_estimate(shape, "q8_0", "gguf", Sparsity(), machine("pc-high"), 12.0, 4096).estimate
+    assert estimate.fits == "hybrid"
+    assert estimate.vram_bytes <= estimate.vram_budget_bytes
+
+
+def test_only_routed_experts_are_mxfp4() -> None:
+    shape = replace(QWEN3_30B, family="gpt_oss", activation="clamped-silu-glu:7.0")
+    model = bytes_of(shape, "mxfp4", "gguf").model
+    assert {*model.first_codecs, *model.down_codecs} == {"mxfp4"}
+    assert {*model.attention_codecs, model.head_codec} == {"q8_0"}
+
+
+def test_layers_that_draft_tokens_are_in_the_file_alone() -> None:
+    shape = replace(QWEN3_30B, family="glm4_moe")
+    whole, alone = file_bytes(shape, "q8_0", "gguf", 1), file_bytes(shape, "q8_0", "gguf")
+    layer = bytes_of(shape, "q8_0", "gguf").model
+    of_layer = int(layer.attention[-1]) + layer.neurons * int(layer.neuron[-1])
+    assert whole - alone == of_layer + (2 * 151936 + 2 * 2048) * 2048 * 34 // 32
+    assert alone == layer.total
 
 
 def test_experts_of_a_width_without_kernels_stay_on_the_cpu() -> None:

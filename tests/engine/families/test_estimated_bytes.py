@@ -1,0 +1,27 @@
+"""Bytes estimated from a shape equal those of files, for families with experts, dense layers and shared experts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from family_models import CASES, save_model
+from gguf_models import write_gguf
+
+from engine.library.estimate.shapes import bytes_of, shape_of
+from engine.model.model_files import open_model
+from engine.placement.model_bytes import ModelBytes
+
+
+@pytest.mark.parametrize("name", ["glm4-moe", "glm4-moe-air", "gpt-oss", "minimax-m2"])
+def test_dense_layers_and_shared_experts_have_the_bytes_of_their_files(tmp_path: Path, name: str) -> None:
+    save_model(name, tmp_path)
+    opened = open_model(write_gguf(tmp_path, tmp_path / "m.gguf", CASES[name]))
+    real, reckoned = ModelBytes.of(opened), bytes_of(shape_of(opened.config), "f32", "gguf").model
+    np.testing.assert_array_equal(reckoned.neuron, real.neuron)
+    np.testing.assert_allclose(reckoned.attention, real.attention, rtol=0.02)  # but for biases of q, k and v
+    for part in ("neuron", "block", "head", "possible"):
+        np.testing.assert_array_equal(getattr(reckoned.gpu_bytes, part), getattr(real.gpu_bytes, part))
+    assert reckoned.attention_codecs == real.attention_codecs
+    assert reckoned.config.n_dense_layers == real.config.n_dense_layers
