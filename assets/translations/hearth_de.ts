@@ -7410,6 +7410,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Among the best for a PC, and fast; needs 70 GB of RAM and VRAM together.</source>
+        <translation>Eines der besten für einen PC, und schnell; braucht 70 GB RAM und VRAM zusammen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Among the best for a PC; slow unless the GPU is large.</source>
         <translation>Eines der besten für einen PC; langsam ohne große GPU.</translation>
     </message>
@@ -7475,6 +7480,21 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>English; its training texts and code are open too.</source>
+        <translation>Englisch; auch Trainingstexte und Code sind offen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Follows instructions and works with documents, in 12 languages.</source>
+        <translation>Befolgt Anweisungen und arbeitet mit Dokumenten, in 12 Sprachen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>For programming; only a tenth of it works on a word, so it is fast.</source>
+        <translation>Fürs Programmieren; je Wort arbeitet nur ein Zehntel, daher schnell.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Good all-round chat; only 1 in 7 neurons works per word, so it is fast.</source>
         <translation>Gutes Allround-Modell; je Wort arbeitet nur 1 von 7 Neuronen, daher schnell.</translation>
     </message>
@@ -7485,6 +7505,21 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Good at code, in English and Chinese; fits a GPU with 12 GB.</source>
+        <translation>Gut bei Code, auf Englisch und Chinesisch; passt auf eine GPU mit 12 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Knows much, answers at once and fast; many languages.</source>
+        <translation>Weiß viel, antwortet sofort und schnell; viele Sprachen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Large, strong at code and reasoning; needs 80 GB of RAM and VRAM together.</source>
+        <translation>Groß, stark bei Code und Logik; braucht 80 GB RAM und VRAM zusammen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>More knowledge than 7B; needs a GPU with 12 GB.</source>
         <translation>Mehr Wissen als 7B; braucht eine GPU mit 12 GB.</translation>
     </message>
@@ -7492,6 +7527,21 @@ Andere Programme: {others}</translation>
         <location filename="../../assets/catalogue.json"/>
         <source>More knowledge than 8B; fits a GPU with 12 GB.</source>
         <translation>Mehr Wissen als 8B; passt auf eine GPU mit 12 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Reasons about very long texts; quick only on a GPU with 32 GB.</source>
+        <translation>Denkt über sehr lange Texte nach; schnell nur auf einer GPU mit 32 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Reasons well and answers fast: 4 of its 32 experts work on a word.</source>
+        <translation>Denkt gut nach, antwortet schnell: 4 von 32 Experten arbeiten je Wort.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Six European languages, long texts; thinks first if you like.</source>
+        <translation>Sechs europäische Sprachen, lange Texte; denkt auf Wunsch erst nach.</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7515,8 +7565,18 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Small; Korean, English and Spanish. Not for commercial use.</source>
+        <translation>Klein; Koreanisch, Englisch und Spanisch. Nicht für gewerbliche Nutzung.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Strong all-round model with European languages; needs a GPU with 16 GB.</source>
         <translation>Starkes Allround-Modell, europäische Sprachen; braucht eine GPU mit 16 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Strong at code and long answers; needs a GPU with 24 GB.</source>
+        <translation>Stark bei Code und langen Antworten; braucht eine GPU mit 24 GB.</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7535,6 +7595,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>The newer Qwen3 4B: answers at once, many languages, long texts.</source>
+        <translation>Das neuere Qwen3 4B: antwortet sofort, viele Sprachen, lange Texte.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>The same in full precision: slower, hardly better.</source>
         <translation>Dasselbe in voller Genauigkeit: langsamer, kaum besser.</translation>
     </message>
@@ -7550,6 +7615,16 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Thinks at length before it answers: for hard questions.</source>
+        <translation>Denkt lange nach, bevor es antwortet: für schwere Fragen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Thinks at length before it answers; strong at maths for its size.</source>
+        <translation>Denkt lange nach, bevor es antwortet; für seine Größe stark in Mathematik.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Tiny and quick, many languages; thinks before it answers.</source>
         <translation>Winzig und schnell, viele Sprachen; denkt vor der Antwort nach.</translation>
     </message>
@@ -7562,6 +7637,16 @@ Andere Programme: {others}</translation>
         <location filename="../../assets/catalogue.json"/>
         <source>Tiny, many languages; runs on any PC.</source>
         <translation>Winzig, viele Sprachen; läuft auf jedem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Tiny; short texts in Chinese and English.</source>
+        <translation>Winzig; kurze Texte auf Chinesisch und Englisch.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Very large, for code and long tasks; needs 150 GB of RAM and VRAM together.</source>
+        <translation>Sehr groß, für Code und lange Aufgaben; braucht 150 GB RAM und VRAM zusammen.</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>

@@ -7363,6 +7363,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Among the best for a PC, and fast; needs 70 GB of RAM and VRAM together.</source>
+        <translation>PC 上最好的模型之一，而且快；内存加显存共需 70 GB。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Among the best for a PC; slow unless the GPU is large.</source>
         <translation>PC 上最好的模型之一；GPU 显存不大时较慢。</translation>
     </message>
@@ -7428,6 +7433,21 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>English; its training texts and code are open too.</source>
+        <translation>英文；训练文本和代码也是开放的。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Follows instructions and works with documents, in 12 languages.</source>
+        <translation>遵循指令，处理文档，支持 12 种语言。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>For programming; only a tenth of it works on a word, so it is fast.</source>
+        <translation>用于编程；每个词只用到十分之一，因此很快。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Good all-round chat; only 1 in 7 neurons works per word, so it is fast.</source>
         <translation>不错的全能对话模型；每个词只用 1/7 的神经元，因此很快。</translation>
     </message>
@@ -7438,6 +7458,21 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Good at code, in English and Chinese; fits a GPU with 12 GB.</source>
+        <translation>擅长代码，支持英文和中文；适合 12 GB 显存的 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Knows much, answers at once and fast; many languages.</source>
+        <translation>知识丰富，直接且快速地回答；多语言。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Large, strong at code and reasoning; needs 80 GB of RAM and VRAM together.</source>
+        <translation>大型，擅长代码和推理；内存加显存共需 80 GB。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>More knowledge than 7B; needs a GPU with 12 GB.</source>
         <translation>知识比 7B 更多；需要 12 GB 显存的 GPU。</translation>
     </message>
@@ -7445,6 +7480,21 @@ Other programs: {others}</source>
         <location filename="../../assets/catalogue.json"/>
         <source>More knowledge than 8B; fits a GPU with 12 GB.</source>
         <translation>知识比 8B 更多；适合 12 GB 显存的 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Reasons about very long texts; quick only on a GPU with 32 GB.</source>
+        <translation>能对很长的文本推理；仅在 32 GB 显存的 GPU 上才快。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Reasons well and answers fast: 4 of its 32 experts work on a word.</source>
+        <translation>推理好，回答快：每个词由 32 位专家中的 4 位处理。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Six European languages, long texts; thinks first if you like.</source>
+        <translation>六种欧洲语言，长文本；可按需先思考。</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7468,8 +7518,18 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Small; Korean, English and Spanish. Not for commercial use.</source>
+        <translation>小型；韩文、英文和西班牙文。不可商用。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Strong all-round model with European languages; needs a GPU with 16 GB.</source>
         <translation>支持欧洲语言的全能型强模型；需要 16 GB 显存的 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Strong at code and long answers; needs a GPU with 24 GB.</source>
+        <translation>擅长代码和长回答；需要 24 GB 显存的 GPU。</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7488,6 +7548,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>The newer Qwen3 4B: answers at once, many languages, long texts.</source>
+        <translation>较新的 Qwen3 4B：直接回答，多语言，长文本。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>The same in full precision: slower, hardly better.</source>
         <translation>同一模型的全精度版：更慢，几乎不更好。</translation>
     </message>
@@ -7503,6 +7568,16 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Thinks at length before it answers: for hard questions.</source>
+        <translation>回答前深入思考：适合难题。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Thinks at length before it answers; strong at maths for its size.</source>
+        <translation>回答前深入思考；就其大小而言擅长数学。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Tiny and quick, many languages; thinks before it answers.</source>
         <translation>极小且快，多语言；回答前先思考。</translation>
     </message>
@@ -7515,6 +7590,16 @@ Other programs: {others}</source>
         <location filename="../../assets/catalogue.json"/>
         <source>Tiny, many languages; runs on any PC.</source>
         <translation>极小，多语言；任何 PC 都能运行。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Tiny; short texts in Chinese and English.</source>
+        <translation>极小；中文和英文短文本。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Very large, for code and long tasks; needs 150 GB of RAM and VRAM together.</source>
+        <translation>非常大，用于代码和长任务；内存加显存共需 150 GB。</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>

@@ -46,6 +46,9 @@ WANTED = {
     "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b", "qwen3-30b-a3b",
     "gemma-3-270m", "gemma-3-1b", "gemma-3-4b", "gemma-3-12b", "gemma-3-27b",
     "smollm2-135m", "smollm2-360m", "smollm2-1.7b", "llama-3.2-1b-instruct", "mistral-small-3.2-24b", "phi-4-mini",
+    "gpt-oss-20b", "gpt-oss-120b", "qwen3-4b-instruct-2507", "qwen3-4b-thinking-2507", "qwen3-30b-a3b-instruct-2507",
+    "qwen3-30b-a3b-thinking-2507", "qwen3-coder-30b-a3b", "glm-4-9b", "glm-4-32b", "glm-4.5-air", "seed-oss-36b",
+    "smollm3-3b", "granite-4.1-8b", "olmo-3-7b-instruct", "ernie-4.5-0.3b", "exaone-4.0-1.2b", "minimax-m2",
 }  # fmt: skip
 
 
@@ -91,7 +94,7 @@ def test_an_entry_hangs_together(entry: CatalogueEntry) -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=every)
 def test_sizes_are_those_of_the_shape(entry: CatalogueEntry) -> None:
-    reckoned = file_bytes(entry.shape, entry.codec, entry.format)
+    reckoned = file_bytes(entry.shape, entry.codec, entry.format, entry.n_draft_layers)
     share = entry.sparsity.predictor_share if entry.format == "powerinfer-gguf" else 0.0
     assert entry.n_bytes == pytest.approx(reckoned * (1 + share), rel=0.005, abs=VOCABULARY_BYTES)
     assert entry.parameters == parameters_of(entry.shape)
@@ -113,6 +116,14 @@ def test_sizes_are_those_of_the_shape(entry: CatalogueEntry) -> None:
         ("SmolLM", "Apache 2.0"),
         ("Mistral", "Apache 2.0"),
         ("Phi", "MIT"),
+        ("gpt-oss", "Apache 2.0"),
+        ("GLM", "MIT"),
+        ("Seed-OSS", "Apache 2.0"),
+        ("Granite", "Apache 2.0"),
+        ("OLMo", "Apache 2.0"),
+        ("ERNIE", "Apache 2.0"),
+        ("EXAONE", "EXAONE licence, non-commercial"),
+        ("MiniMax", "Modified MIT"),
     ],
 )
 def test_licences_are_those_of_the_families(family: str, licence: str) -> None:
@@ -121,7 +132,10 @@ def test_licences_are_those_of_the_families(family: str, licence: str) -> None:
 
 def test_only_models_to_talk_with_are_called_chat() -> None:
     chat = {entry.family for entry in ENTRIES if entry.kind == "chat"}
-    assert chat == {"Bamboo", "TurboSparse", "Qwen", "Llama", "Gemma", "SmolLM", "Mistral", "Phi"}
+    assert chat == {
+        "Bamboo", "TurboSparse", "Qwen", "Llama", "Gemma", "SmolLM", "Mistral", "Phi", "gpt-oss", "GLM", "Seed-OSS",
+        "Granite", "OLMo", "ERNIE", "EXAONE", "MiniMax",
+    }  # fmt: skip
     assert {entry.template for entry in ENTRIES if entry.id.startswith("bamboo-dpo")} == {"vicuna"}
     assert load_catalogue().get("turbosparse-mistral-7b").template == "chatml"
 
@@ -224,6 +238,8 @@ def of_shape(**fields: object) -> Callable[[dict[str, Any]], None]:
         of_shape(family="gpt-9"),
         of_shape(n_layers=0),
         of_shape(d_ff="wide"),
+        of_shape(n_dense_layers=1, dense_d_ff=64),
+        changed(n_draft_layers=-1),
         lambda values: values["models"].append(values["models"][0]),
         lambda values: values["models"][0].pop("licence"),
         lambda values: values.update(schema_version=2),
