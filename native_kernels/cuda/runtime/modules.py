@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from native_kernels.cuda.runtime.driver import Device, Module
-from native_kernels.cuda.runtime.nvrtc import CompilerUnavailableError, compiler
+from native_kernels.cuda.runtime.nvrtc import CompilationError, CompilerUnavailableError, compiler
 
 # Compute capabilities to compile for: code for x.y runs on GPUs of x.z with z >= y.
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
@@ -69,7 +69,7 @@ def architecture_for(capability: tuple[int, int]) -> int:
 
 
 def machine_code(name: str, architecture: int, defines: Mapping[str, int | str]) -> bytes:
-    """Return the cubin of a .cu file. Raises: NoMachineCodeError without a compiler."""
+    """Return the cubin of a .cu file. Raises: NoMachineCodeError without a compiler that knows the GPU."""
     source, headers = source_of(name)
     digest = hashlib.sha256(repr((architecture, sorted(defines.items()), sorted(headers.items()))).encode())
     digest.update(source.encode())
@@ -82,7 +82,7 @@ def machine_code(name: str, architecture: int, defines: Mapping[str, int | str])
                 return code[32:]
     try:
         code = compiler().compile(source, f"{name}.cu", architecture, defines, headers).code
-    except CompilerUnavailableError as error:
+    except (CompilerUnavailableError, CompilationError) as error:  # no compiler, or one older than this GPU
         raise NoMachineCodeError(f"the kernels for this GPU are not there and cannot be made: {error}") from error
     if kept is not None:
         _keep(kept, code)

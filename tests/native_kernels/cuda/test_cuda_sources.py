@@ -102,14 +102,23 @@ def test_machine_code_is_kept_and_damage_is_noticed(
     modules.cache_folder.cache_clear()
 
 
-def test_without_a_compiler_the_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        CompilerUnavailableError("NVIDIA's compiler NVRTC is not installed"),
+        CompilationError("probe.cu for sm_120: NVRTC 12.6 knows no such GPU"),
+    ],
+)
+def test_without_a_compiler_for_the_gpu_the_reason_is_told(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse() -> Compiler:
-        raise CompilerUnavailableError("NVIDIA's compiler NVRTC is not installed")
+        raise error
 
     monkeypatch.setenv(modules.CACHE_VARIABLE, str(tmp_path))
     modules.cache_folder.cache_clear()
     monkeypatch.setattr(modules, "compiler", refuse)
-    with pytest.raises(NoMachineCodeError, match="NVRTC is not installed"):
+    with pytest.raises(NoMachineCodeError, match="NVRTC"):
         machine_code("probe", 75, {})
     modules.cache_folder.cache_clear()
 
