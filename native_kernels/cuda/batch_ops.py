@@ -10,7 +10,7 @@ from ctypes import Structure, c_float, c_int, c_uint64
 
 from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.expert_batch import GpuExpertBatchOps
-from native_kernels.cuda.gpu import GpuKv, GpuMatrix
+from native_kernels.cuda.gpu import GpuKv, GpuMatrix, GpuScoring, GpuSequences
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, Tile
 from native_kernels.cuda.runtime.driver import Event, Stream
@@ -136,18 +136,12 @@ class GpuBatchOps(GpuPrefillOps):
         self._launch_few(width, products, x, 0, row_bytes // 2, outs[0].step, n_tokens, depth, False)
 
     def attend_each(
-        self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, slot: int, states: int, out: Rows, scale: float,
-        softcap: float | None, window: int | None, sinks: int = 0,
-    ) -> None:  # fmt: skip
-        """Compute out [T, H * head_dim]: attention of row t of q [T, H, head_dim] over the positions 0 to states[t]
-        (i32 [T]) of slot t of kv, limited to the last `window`.
-
-        sinks f32 [H]: an extra score per head, without a value; 0: none.
+        self, q: Rows, sequences: GpuSequences, n_heads: int, kv: GpuKv, out: Rows, scoring: GpuScoring
+    ) -> None:
+        """Compute out [T, H * head_dim]: attention of row t of q [T, H, head_dim] over sequence t's positions in kv,
+        up to its latest.
         """
-        self._gpu.attend_each(
-            q.address, q.step, n_tokens, n_heads, kv, slot, states, out.address, out.step, scale, softcap, window,
-            sinks,
-        )  # fmt: skip
+        self._gpu.attend_each(q.address, q.step, sequences, n_heads, kv, out.address, out.step, scoring)
 
     def needed(
         self, logits: Rows, n_tokens: int, n: int, threshold: float, hot_bits: int, words: int, cold: int

@@ -101,6 +101,18 @@ class GpuScoring:
 
 
 @dataclass(frozen=True)
+class GpuSequences:
+    """Sequences that share a layer's keys and values: sequence t has `slot` positions of them, from slot * t on.
+
+    states i32 [n]: the latest position of each.
+    """
+
+    n: int
+    slot: int
+    states: int
+
+
+@dataclass(frozen=True)
 class GpuBlock:
     """The hot neurons of a layer, by slots: gate, up and down_t [S, D], biases f32 [S] (0: none).
 

@@ -22,7 +22,7 @@ from typing import Literal
 from native_kernels.backend import Activation, RopeOrder
 from native_kernels.cuda.cublas_products import LibraryProducts
 from native_kernels.cuda.experts import choice_job
-from native_kernels.cuda.gpu import GpuChoice, GpuKv, GpuMatrix, GpuNorm, KvCodec
+from native_kernels.cuda.gpu import GpuChoice, GpuKv, GpuMatrix, GpuNorm, GpuScoring, KvCodec
 from native_kernels.cuda.layouts import PLANE_FIELDS, plane_row_bytes
 from native_kernels.cuda.runtime.cublas import LEAST_POSITIONS, Cublas, LibraryError
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
@@ -559,13 +559,11 @@ class GpuPrefillOps:
         )  # fmt: skip
 
     def attend(
-        self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, out: Rows, scale: float,
-        softcap: float | None, window: int | None, sinks: int = 0,
-    ) -> None:  # fmt: skip
+        self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, out: Rows, scoring: GpuScoring
+    ) -> None:
         """Compute out [T, H * head_dim] = attention of q [T, H, head_dim], at positions from `start` on.
 
-        Each sees all positions up to its own, limited to the last `window`. head_dim up to 256. sinks f32 [H]: an extra
-        score per head, without a value; 0: none.
+        Each sees all positions up to its own, limited to the last scoring.window. head_dim up to 256.
         """
         of_halves = kv.codec != "f32" and kv.head_dim <= _HALF_DIMS[-1] and kv.head_dim % 8 == 0
         dim = next(dim for dim in (_HALF_DIMS if of_halves else _HEAD_DIMS) if kv.head_dim <= dim)
@@ -574,8 +572,8 @@ class GpuPrefillOps:
             self.stream, (-(-n_tokens // 64), n_heads), (threads,), c_uint64(q.address), c_uint64(q.step),
             c_uint64(out.address), c_uint64(out.step), c_uint64(kv.keys), c_uint64(kv.values), c_uint64(kv.key_scales),
             c_uint64(kv.value_scales), c_int(_CODECS[kv.codec]), c_int(kv.head_dim), c_int(n_tokens), c_int(start),
-            c_int(n_heads // kv.n_kv_heads), c_int(kv.capacity), c_float(scale), c_float(softcap or 0.0),
-            c_int(window or 0), c_uint64(sinks),
+            c_int(n_heads // kv.n_kv_heads), c_int(kv.capacity), c_float(scoring.scale),
+            c_float(scoring.softcap or 0.0), c_int(scoring.window or 0), c_uint64(scoring.sinks),
         )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from ctypes import c_float, c_int, c_uint64
 from dataclasses import dataclass
 from typing import Any
 
-from native_kernels.cuda.gpu import GpuAngles, GpuKv, GpuNorm, GpuScoring, GpuVector
+from native_kernels.cuda.gpu import GpuAngles, GpuKv, GpuNorm, GpuScoring, GpuSequences, GpuVector
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.memory import DeviceMemory
 from native_kernels.cuda.runtime.modules import load
@@ -167,25 +167,22 @@ class GpuTokenOps:
 
     def attend(self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scoring: GpuScoring) -> None:
         """Compute attention. head_dim is at most MAX_HEAD_DIM; multiples of 8 are fast. Two kernels."""
-        self._attend(
-            (q, 0), 1, n_heads, kv, kv.capacity, state, to, 0, scoring.scale, scoring.softcap, scoring.window,
-            scoring.sinks,
-        )  # fmt: skip
+        self._attend((q, 0), GpuSequences(1, kv.capacity, state), n_heads, kv, to, 0, scoring)
 
     def attend_each(
-        self, q: int, q_step: int, n_sequences: int, n_heads: int, kv: GpuKv, slot: int, states: int, to: int,
-        to_step: int, scale: float, softcap: float | None, window: int | None, sinks: int = 0,
+        self, q: int, q_step: int, sequences: GpuSequences, n_heads: int, kv: GpuKv, to: int, to_step: int,
+        scoring: GpuScoring,
     ) -> None:  # fmt: skip
         """Compute `attend` for several sequences at once: row t of `to` from row t of q; f32 rows, strides in numbers.
 
-        The position of row t is states[t] (i32), and its keys and values start at position slot * t of kv. Two kernels.
+        Two kernels.
         """
         row = GpuVector(n_heads * kv.head_dim, to)
-        self._attend((q, q_step), n_sequences, n_heads, kv, slot, states, row, to_step, scale, softcap, window, sinks)
+        self._attend((q, q_step), sequences, n_heads, kv, row, to_step, scoring)
 
     def _attend(
-        self, q: tuple[int, int], n_sequences: int, n_heads: int, kv: GpuKv, slot: int, states: int, to: GpuVector,
-        to_step: int, scale: float, softcap: float | None, window: int | None, sinks: int = 0,
+        self, q: tuple[int, int], sequences: GpuSequences, n_heads: int, kv: GpuKv, to: GpuVector, to_step: int,
+        scoring: GpuScoring,
     ) -> None:  # fmt: skip
         _check_heads(n_heads, kv)
         if to.n != n_heads * kv.head_dim:
@@ -194,26 +191,27 @@ class GpuTokenOps:
         tiles = -(-group // _MAX_HEADS)
         heads = -(-group // tiles) if kv.codec == "f32" else _MAX_HEADS
         shape = _AttentionShape(kv.head_dim, heads, _CODEC_BYTES[kv.codec])
-        seen = slot if window is None else min(slot, window)
-        wanted = shape.blocks * self._n_multiprocessors // (kv.n_kv_heads * tiles * n_sequences)
+        n, scale, softcap = sequences.n, scoring.scale, scoring.softcap
+        seen = sequences.slot if scoring.window is None else min(sequences.slot, scoring.window)
+        wanted = shape.blocks * self._n_multiprocessors // (kv.n_kv_heads * tiles * n)
         n_splits = max(1, min(wanted, -(-seen // shape.step), _MAX_SPLITS))
         attend, merge = self._attention_kernels(shape)
         row_dim = -(-kv.head_dim // 8) * 8
-        n_parts = n_sequences * n_heads * n_splits
+        n_parts = n * n_heads * n_splits
         parts = self._partial_sums(4 * n_parts * (row_dim + 2))
         tops = parts + 4 * n_parts * row_dim
         where = c_int(kv.capacity), c_int(seen)
         attend.launch(
-            self._stream, (n_splits, kv.n_kv_heads, tiles * n_sequences), (_THREADS,),
+            self._stream, (n_splits, kv.n_kv_heads, tiles * n), (_THREADS,),
             _at(q[0]), _at(q[1]), c_int(group), _at(kv.keys), _at(kv.values), _at(kv.key_scales), _at(kv.value_scales),
-            _at(states), c_int(slot), *where,
+            _at(sequences.states), c_int(sequences.slot), *where,
             c_float(scale / softcap if softcap else scale * _LOG2_E), c_float(softcap * _LOG2_E if softcap else 0.0),
             _at(parts), _at(tops),
         )  # fmt: skip
         merge.launch(
-            self._stream, (-(-to.n // 64) * 64 // _COLUMNS, n_sequences), (_COLUMNS, 8),
-            _at(parts), _at(tops), c_int(to.n), c_int(n_splits), _at(states), *where, _at(sinks), _at(to.values),
-            _at(to_step), _at(to.bytes), _at(to.scales),
+            self._stream, (-(-to.n // 64) * 64 // _COLUMNS, n), (_COLUMNS, 8),
+            _at(parts), _at(tops), c_int(to.n), c_int(n_splits), _at(sequences.states), *where, _at(scoring.sinks),
+            _at(to.values), _at(to_step), _at(to.bytes), _at(to.scales),
         )  # fmt: skip
 
     def _attention_kernels(self, shape: _AttentionShape) -> tuple[Function, Function]:

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 from fakes.gpu import FakeGpu
-from fakes.prefill import REFERENCE, NumpyPrefillOps, at, rows_at
+from fakes.prefill import REFERENCE, NumpyPrefillOps, at, rows_at, scoring_of
 
-from native_kernels.backend import Scoring
 from native_kernels.cuda.expert_batch import ExpertPairs
-from native_kernels.cuda.gpu import GpuExperts, GpuKv, GpuMatrix, GpuVector
+from native_kernels.cuda.gpu import GpuExperts, GpuKv, GpuMatrix, GpuScoring, GpuSequences, GpuVector
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prefill_ops import Rows
 
@@ -144,22 +143,16 @@ class FakeBatchOps(NumpyPrefillOps):
         self._fake.do("place_heads", step)
 
     def attend_each(
-        self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, slot: int, states: int, out: Rows, scale: float,
-        softcap: float | None, window: int | None, sinks: int = 0,
-    ) -> None:  # fmt: skip
-        dim = kv.head_dim
+        self, q: Rows, sequences: GpuSequences, n_heads: int, kv: GpuKv, out: Rows, scoring: GpuScoring
+    ) -> None:
+        dim, slot = kv.head_dim, sequences.slot
 
         def step() -> None:
-            for t, length in enumerate(at(states, np.int32, n_tokens).tolist()):
+            for t, length in enumerate(at(sequences.states, np.int32, sequences.n).tolist()):
                 own = slice(slot * t, slot * t + length + 1)
                 query = rows_at(Rows(q.address + 4 * t * q.step, q.step), 1, n_heads * dim).reshape(1, n_heads, dim)
                 keys, values = (numbers[:, own].astype(np.float32).swapaxes(0, 1) for numbers, _ in self._kept(kv))
-                found = REFERENCE.attention(
-                    query,
-                    keys,
-                    values,
-                    Scoring(scale, softcap, window, at(sinks, np.float32, n_heads) if sinks else None),
-                )
+                found = REFERENCE.attention(query, keys, values, scoring_of(scoring, n_heads))
                 rows_at(Rows(out.address + 4 * t * out.step, out.step), 1, n_heads * dim)[:] = found.reshape(1, -1)
 
         self._fake.do("attend_each", step)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from native_kernels import kv_blocks
 from native_kernels.backend import Scoring
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cuda.gpu import GpuKv, GpuNorm
+from native_kernels.cuda.gpu import GpuKv, GpuNorm, GpuScoring
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prefill_ops import GpuPrefillOps, Groups, RoundedRows, Rows, StoredMatrix, Weights
 from native_kernels.cuda.runtime.driver import CudaError, Device, Driver, Stream
@@ -38,6 +38,11 @@ def rows_at(rows: Rows, n_tokens: int, n: int) -> NDArray[Any]:
     """f32 [T, n], to be written too."""
     whole = at(rows.address, np.float32, (n_tokens - 1) * rows.step + n)
     return np.lib.stride_tricks.as_strided(whole, (n_tokens, n), (4 * rows.step, 4))
+
+
+def scoring_of(scoring: GpuScoring, n_heads: int) -> Scoring:
+    sinks = at(scoring.sinks, np.float32, n_heads) if scoring.sinks else None
+    return Scoring(scoring.scale, scoring.softcap, scoring.window, sinks)
 
 
 class HostDriver(Driver):
@@ -340,14 +345,12 @@ class NumpyPrefillOps(GpuPrefillOps):
         kv_blocks.write(there, layout, 0, keys, values)
 
     def attend(
-        self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, out: Rows, scale: float,
-        softcap: float | None, window: int | None, sinks: int = 0,
-    ) -> None:  # fmt: skip
+        self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, out: Rows, scoring: GpuScoring
+    ) -> None:
         dim = kv.head_dim
         queries = rows_at(q, n_tokens, n_heads * dim).reshape(n_tokens, n_heads, dim)
         keys, values = (
             numbers[:, : start + n_tokens].astype(np.float32).swapaxes(0, 1) for numbers, _ in self._kept(kv)
         )
-        scoring = Scoring(scale, softcap, window, at(sinks, np.float32, n_heads) if sinks else None)
-        found = REFERENCE.attention(queries, keys, values, scoring)
+        found = REFERENCE.attention(queries, keys, values, scoring_of(scoring, n_heads))
         rows_at(out, n_tokens, n_heads * dim)[:] = found.reshape(n_tokens, -1)

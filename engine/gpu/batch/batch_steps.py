@@ -14,7 +14,7 @@ from engine.gpu.weights.layers import GpuLayer, GpuModel
 from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
 from native_kernels.backend import I64
 from native_kernels.cuda.batch_ops import GpuBatchOps
-from native_kernels.cuda.gpu import Gpu, GpuBlock, GpuMatrix, GpuNorm
+from native_kernels.cuda.gpu import Gpu, GpuBlock, GpuMatrix, GpuNorm, GpuScoring, GpuSequences
 from native_kernels.cuda.prefill_ops import RoundedRows, Rows
 
 
@@ -179,18 +179,9 @@ class BatchSteps:
             states + 4 * n,
         )  # fmt: skip
         ops.attend_each(
-            qkv,
-            n,
-            spec.n_heads,
-            kv,
-            self._slot,
-            states,
-            memory.mixed,
-            spec.scale,
-            spec.softcap,
-            spec.window,
-            one.sinks,
-        )
+            qkv, GpuSequences(n, self._slot, states), spec.n_heads, kv, memory.mixed,
+            GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks),
+        )  # fmt: skip
         ops.round(memory.mixed, n, memory.mixed.step, memory.mixed_in)
         target = self._target(step)
         ops.multiply(one.o, memory.mixed_in, n, target, memory.tile, one.o_bias, step.after is None)

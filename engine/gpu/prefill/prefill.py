@@ -29,7 +29,7 @@ from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit
 from engine.model.transformer import Angles, Transformer
 from native_kernels.backend import F32, I32, I64, U8
 from native_kernels.cpu.runtime.pool import Pool
-from native_kernels.cuda.gpu import GpuBlock, GpuExperts, GpuNorm
+from native_kernels.cuda.gpu import GpuBlock, GpuExperts, GpuNorm, GpuScoring
 from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, Weights
 from native_kernels.kv_blocks import KvLayout
 
@@ -373,7 +373,8 @@ class LayerPass:
         )  # fmt: skip
         if self._owner._streamed is not None and not isinstance(one, GpuLayer):
             self._owner._streamed.save(blocks_of(self._cache, layer), self._start, self._start + n)
-        ops.attend(qkv, n, spec.n_heads, kv, self._start, mixed, spec.scale, spec.softcap, spec.window, one.sinks)
+        scoring = GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks)
+        ops.attend(qkv, n, spec.n_heads, kv, self._start, mixed, scoring)
         ops.round(mixed, n, mixed.step, memory.mixed_in)
 
         def project(out: Rows, adds: bool) -> None:

@@ -17,7 +17,7 @@ from support.arrays_on_gpu import GpuArrays, entered_device
 from native_kernels import kv_blocks
 from native_kernels.backend import PackedMatrix, Scoring
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cuda.gpu import GpuKv, GpuNorm
+from native_kernels.cuda.gpu import GpuKv, GpuNorm, GpuScoring
 from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.cuda.prefill_ops import GpuPrefillOps, Groups, HostRows, RoundedRows, Rows, StoredMatrix, Tile
 from native_kernels.cuda.runtime.driver import Device, Stream
@@ -390,7 +390,7 @@ def test_attention_over_the_cache(
         out = Rows(gpu.arrays.space(4 * n_tokens * step), step)
         sinks = rng.standard_normal(n_heads).astype(np.float32) if n_kv_heads > 1 else None
         sinks_at = 0 if sinks is None else gpu.arrays.put(sinks)
-        gpu.ops.attend(at, n_tokens, n_heads, kv, start, out, scale, softcap, window, sinks_at)
+        gpu.ops.attend(at, n_tokens, n_heads, kv, start, out, GpuScoring(scale, softcap, window, sinks_at))
         found = gpu.arrays.get(out.address, np.float32, n_tokens, n_heads, dim)
         q, k, v = np.split(qkv, [n_heads, n_heads + n_kv_heads], axis=1)
         wanted = REFERENCE.cached_attention(q, k, v, blocks, layout, start, Scoring(scale, softcap, window, sinks))

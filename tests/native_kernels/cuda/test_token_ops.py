@@ -11,7 +11,7 @@ import pytest
 from native_kernels import kv_blocks
 from native_kernels.backend import Scoring
 from native_kernels.cuda.cuda_gpu import CudaGpu
-from native_kernels.cuda.gpu import GpuAngles, GpuKv, GpuScoring, GpuVector
+from native_kernels.cuda.gpu import GpuAngles, GpuKv, GpuScoring, GpuSequences, GpuVector
 from native_kernels.cuda.runtime.driver import Device
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
@@ -283,7 +283,8 @@ def test_attention_of_several_sequences_at_once(
     found = []
     for _ in range(2):
         on_gpu.gpu.attend_each(
-            at, step, len(positions), n_heads, kv, slot, states, to, step, float(scale), cap, window
+            at, step, GpuSequences(len(positions), slot, states), n_heads, kv, to, step,
+            GpuScoring(float(scale), cap, window),
         )  # fmt: skip
         found.append(on_gpu.get(to, (len(positions), step))[:, :n])
     assert np.array_equal(*found)
