@@ -12,6 +12,7 @@ from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.expert_batch import GpuExpertBatchOps
 from native_kernels.cuda.gpu import GpuKv, GpuMatrix, GpuScoring, GpuSequences
 from native_kernels.cuda.layouts import plane_row_bytes
+from native_kernels.cuda.operands import Operand, Product
 from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, Tile
 from native_kernels.cuda.runtime.driver import Event, Stream
 from native_kernels.cuda.runtime.modules import load
@@ -88,28 +89,21 @@ class GpuBatchOps(GpuPrefillOps):
             event.close()
         self._copies.close()
 
-    def _launch_product(
-        self, kernel: str, x: RoundedRows, x_column: int, w: int, w_step: int, out: Rows, bias: int, n_tokens: int,
-        n_out: int, depth: int, adds: bool, other: tuple[int, int, int] | None = None,
-    ) -> None:  # fmt: skip
-        width = next((one for one in _FEW if n_tokens <= one), None)
-        if kernel != "multiply_rows" or width is None:
-            super()._launch_product(
-                kernel, x, x_column, w, w_step, out, bias, n_tokens, n_out, depth, adds, other
-            )  # fmt: skip
+    def _launch_product(self, product: Product) -> None:
+        width = next((one for one in _FEW if product.n_tokens <= one), None)
+        if product.kind != "rows" or width is None:
+            super()._launch_product(product)
             return
-        products = [_Product(w, out.address, bias, n_out)]
-        products += [_Product(*other, n_out)] if other else []
-        self._launch_few(width, products, x, x_column, w_step, out.step, n_tokens, depth, adds)
+        matrices = [(product.w, product.result), *([product.other] if product.other else [])]
+        products = [_Product(w.address, out.address, out.bias, product.n_out) for w, out in matrices]
+        steps = product.w.step, product.result.step
+        self._launch_few(width, products, product.x, product.factors, steps, product.adds)
 
     def _launch_few(
-        self, width: int, products: Sequence[_Product], x: RoundedRows, x_column: int, w_step: int, out_step: int,
-        n_tokens: int, depth: int, adds: bool,
-    ) -> None:  # fmt: skip
-        job = _Products(
-            (_Product * _AT_ONCE)(*products), x.address + 2 * x_column, x.step, w_step, out_step, x.factors, n_tokens,
-            depth, adds,
-        )  # fmt: skip
+        self, width: int, products: Sequence[_Product], x: Operand, factors: int, steps: tuple[int, int], adds: bool
+    ) -> None:
+        """Launch up to _AT_ONCE products of x. steps: of the weights' rows and of the results'."""
+        job = _Products((_Product * _AT_ONCE)(*products), x.address, x.step, *steps, factors, x.n_rows, x.n_cols, adds)
         most = max(product.n_out for product in products)
         self._functions[f"multiply_few_{width}"].launch(
             self.stream, (1, -(-most // _FEW_SIDE), len(products)), (256,), job
@@ -133,7 +127,8 @@ class GpuBatchOps(GpuPrefillOps):
             for w, out, bias in zip(matrices, outs, biases, strict=True)
         ]
         (row_bytes,), depth = plane_row_bytes("f16", matrices[0].n_cols), matrices[0].n_cols
-        self._launch_few(width, products, x, 0, row_bytes // 2, outs[0].step, n_tokens, depth, False)
+        steps = row_bytes // 2, outs[0].step
+        self._launch_few(width, products, x.operand(n_tokens, depth), x.factors, steps, False)
 
     def attend_each(
         self, q: Rows, sequences: GpuSequences, n_heads: int, kv: GpuKv, out: Rows, scoring: GpuScoring

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from ctypes import c_int, c_uint64
 from dataclasses import replace
 
+from native_kernels.cuda.operands import Product
 from native_kernels.cuda.runtime.cublas import Cublas, LibraryError, Shape, alignment
 from native_kernels.cuda.runtime.driver import Function, Launch, Stream
 
@@ -34,79 +35,56 @@ class LibraryProducts:
         """The version, as in Cublas."""
         return self._library.version
 
-    def multiply(
-        self, columns: bool, x: int, x_step: int, w: int, w_step: int, out: int, out_step: int, factors: int, bias: int,
-        n_tokens: int, n_out: int, depth: int, adds: bool, other: tuple[int, int, int] | None,
-    ) -> None:  # fmt: skip
-        """Compute out [T, N] = x [T, K] times the rows of w [N, K], or with `columns` times w [K, N].
+    def multiply(self, product: Product) -> None:
+        """Compute the product. A second one is not added to its result.
 
-        The result is multiplied by factors [T], plus bias [N] (0: none), or added to out. other: weights, out and bias
-        of a second product of the same rows, which is not added.
-
-        Raises: LibraryError; if it was to be added, out is then unchanged.
+        Raises: LibraryError; if it was to be added, the result is then unchanged.
         """
-        key = (
-            columns,
-            x,
-            x_step,
-            w,
-            w_step,
-            out,
-            out_step,
-            factors,
-            bias,
-            n_tokens,
-            n_out,
-            depth,
-            adds,
-            other,
-            self._library.spared,
-        )
+        key = product, self._library.spared
         found = self._prepared.get(key)
         if found is None:
             if len(self._prepared) >= _MOST_PREPARED:
                 self._prepared.clear()
-            found = self._prepared[key] = self._prepare(
-                columns, x, x_step, w, w_step, out, out_step, factors, bias, n_tokens, n_out, depth, adds, other
-            )
+            found = self._prepared[key] = self._prepare(product)
         before, products, after = found
         if before is not None:
             before()
         try:
-            for product in products:
-                product()
+            for multiply in products:
+                multiply()
         except LibraryError:
             if before is not None:
-                self._scaling((out, 0), out_step, factors, (0, 0), n_tokens, n_out, False)()
+                self._scaling(product, (product.result.address, 0), (0, 0), undo=False)()
             raise
         after()
 
-    def _prepare(
-        self, columns: bool, x: int, x_step: int, w: int, w_step: int, out: int, out_step: int, factors: int, bias: int,
-        n_tokens: int, n_out: int, depth: int, adds: bool, other: tuple[int, int, int] | None,
-    ) -> _Prepared:  # fmt: skip
+    def _prepare(self, product: Product) -> _Prepared:
+        x, w, out, bias = product.x.address, product.w.address, product.result.address, product.result.bias
         ws, outs, biases = (w, w), (out, 0), (bias, 0)
         apart = (0, 0)
-        if other is not None:
-            ws, outs, biases = (w, other[0]), (out, other[1]), (bias, other[2])
-            apart = other[0] - w, other[1] - out
+        if product.other is not None:
+            other_w, other = product.other
+            ws, outs, biases = (w, other_w.address), (out, other.address), (bias, other.bias)
+            apart = other_w.address - w, other.address - out
         side_by_side = min(apart) > 0
         aligned = alignment(*ws), alignment(x), alignment(out, outs[1])
-        shape = Shape(n_tokens, n_out, depth, columns, adds, x_step, w_step, out_step, aligned)
+        shape = Shape(
+            product.n_tokens, product.n_out, product.depth, product.kind == "columns", product.adds, product.x.step,
+            product.w.step, product.result.step, aligned,
+        )  # fmt: skip
         if side_by_side:
             shape = replace(shape, count=2, w_apart=apart[0] // 2, out_apart=apart[1] // 4)
         products = [self._library.product(shape, x, w, out)]
-        if other is not None and not side_by_side:
-            products.append(self._library.product(shape, x, other[0], other[1]))
-        before = self._scaling(outs, out_step, factors, (0, 0), n_tokens, n_out, True) if adds else None
-        return before, products, self._scaling(outs, out_step, factors, biases, n_tokens, n_out, False)
+        if product.other is not None and not side_by_side:
+            products.append(self._library.product(shape, x, ws[1], outs[1]))
+        before = self._scaling(product, outs, (0, 0), undo=True) if product.adds else None
+        return before, products, self._scaling(product, outs, biases, undo=False)
 
-    def _scaling(
-        self, outs: tuple[int, int], step: int, factors: int, biases: tuple[int, int], n_tokens: int, n: int, undo: bool
-    ) -> Launch:
+    def _scaling(self, product: Product, outs: tuple[int, int], biases: tuple[int, int], undo: bool) -> Launch:
         return self._scale.prepared(
-            self.stream, (n_tokens, 2 if outs[1] else 1), (_ROW_THREADS,), *(c_uint64(at) for at in outs),
-            c_uint64(step), c_int(n), c_uint64(factors), *(c_uint64(one) for one in biases), c_int(undo),
+            self.stream, (product.n_tokens, 2 if outs[1] else 1), (_ROW_THREADS,), *(c_uint64(at) for at in outs),
+            c_uint64(product.result.step), c_int(product.n_out), c_uint64(product.factors),
+            *(c_uint64(one) for one in biases), c_int(undo),
         )  # fmt: skip
 
     def spare(self, n: int) -> None:

@@ -24,10 +24,11 @@ from native_kernels.cuda.cublas_products import LibraryProducts
 from native_kernels.cuda.experts import choice_job
 from native_kernels.cuda.gpu import GpuChoice, GpuKv, GpuMatrix, GpuNorm, GpuScoring, KvCodec
 from native_kernels.cuda.layouts import PLANE_FIELDS, plane_row_bytes
+from native_kernels.cuda.operands import Operand, Product, Result
 from native_kernels.cuda.runtime.cublas import LEAST_POSITIONS, Cublas, LibraryError
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.modules import load
-from native_kernels.cuda.wgmma_products import CAPABILITY, Kind, Operand, Result, WgmmaProducts
+from native_kernels.cuda.wgmma_products import CAPABILITY, WgmmaProducts
 from native_kernels.kv_blocks import KvLayout
 
 log = logging.getLogger(__name__)
@@ -86,6 +87,10 @@ class RoundedRows:
     address: int
     step: int
     factors: int
+
+    def operand(self, n_tokens: int, n_cols: int, column: int = 0) -> Operand:
+        """Return columns from `column` on as the operand of a product."""
+        return Operand(self.address + 2 * column, n_tokens, n_cols, self.step)
 
 
 @dataclass(frozen=True)
@@ -244,11 +249,10 @@ class GpuPrefillOps:
         """
         count = w.n_rows - first if n_rows is None else n_rows
         for row, some, at, step in self._pieces(w, first, count, 0, w.n_cols, tile):
-            done = row - first
-            self._launch_product(
-                "multiply_rows", x, 0, at, step, Rows(out.address + 4 * done, out.step), bias and bias + 4 * done,
-                n_tokens, some, w.n_cols, adds,
-            )  # fmt: skip
+            done = 4 * (row - first)
+            result = Result(out.address + done, out.step, bias and bias + done)
+            part = Operand(at, some, w.n_cols, step)
+            self._launch_product(Product("rows", x.operand(n_tokens, w.n_cols), x.factors, part, result, adds))
 
     def multiply_two(
         self, pair: tuple[Weights, Weights], x: RoundedRows, n_tokens: int, outs: tuple[Rows, Rows], tile: Tile,
@@ -266,11 +270,14 @@ class GpuPrefillOps:
         pieces = (self._pieces(w, first, count, 0, w.n_cols, half) for w, half in zip(pair, halves, strict=True))
         for (row, some, at, step), (_, _, other_at, _) in zip(*pieces, strict=True):
             done = 4 * (row - first)
-            bias, other_bias = (bias and bias + done for bias in biases)
-            self._launch_product(
-                "multiply_rows", x, 0, at, step, Rows(outs[0].address + done, outs[0].step), bias, n_tokens, some,
-                one.n_cols, False, (other_at, outs[1].address + done, other_bias),
-            )  # fmt: skip
+            result, other_result = (
+                Result(out.address + done, out.step, bias and bias + done)
+                for out, bias in zip(outs, biases, strict=True)
+            )
+            part = Operand(at, some, one.n_cols, step)
+            second = part._replace(address=other_at), other_result
+            operand = x.operand(n_tokens, one.n_cols)
+            self._launch_product(Product("rows", operand, x.factors, part, result, other=second))
 
     def multiply_columns(
         self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
@@ -282,10 +289,9 @@ class GpuPrefillOps:
         """
         count = w.n_cols - first if n_columns is None else n_columns
         for row, some, at, step in self._pieces(w, 0, w.n_rows, first, count, tile):
-            self._launch_product(
-                "multiply_rows", x, 0, at, step, Rows(out.address + 4 * row, out.step), bias and bias + 4 * row,
-                n_tokens, some, count, adds,
-            )  # fmt: skip
+            result = Result(out.address + 4 * row, out.step, bias and bias + 4 * row)
+            part = Operand(at, some, count, step)
+            self._launch_product(Product("rows", x.operand(n_tokens, count), x.factors, part, result, adds))
 
     def multiply_turned(
         self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
@@ -295,10 +301,9 @@ class GpuPrefillOps:
         count = w.n_rows - first if n_rows is None else n_rows
         for row, some, at, step in self._pieces(w, first, count, 0, w.n_cols, tile):
             fresh = row == first
-            self._launch_product(
-                "multiply_columns", x, row - first, at, step, out, bias if fresh else 0, n_tokens, w.n_cols, some,
-                adds or not fresh,
-            )  # fmt: skip
+            result = Result(out.address, out.step, bias if fresh else 0)
+            operand, part = x.operand(n_tokens, some, row - first), Operand(at, some, w.n_cols, step)
+            self._launch_product(Product("columns", operand, x.factors, part, result, adds or not fresh))
 
     def _pieces(
         self, w: Weights, first: int, n_rows: int, column: int, n_cols: int, tile: Tile
@@ -337,37 +342,27 @@ class GpuPrefillOps:
                 c_int(n_cols), c_uint64(to + 2 * done * step), c_uint64(step),
             )  # fmt: skip
 
-    def _launch_product(
-        self, kernel: str, x: RoundedRows, x_column: int, w: int, w_step: int, out: Rows, bias: int, n_tokens: int,
-        n_out: int, depth: int, adds: bool, other: tuple[int, int, int] | None = None,
-    ) -> None:  # fmt: skip
-        """Launch a product. other: weights, out and bias of a second product of the same rows."""
-        if self.library is not None and n_tokens >= LEAST_POSITIONS:
+    def _launch_product(self, product: Product) -> None:
+        if self.library is not None and product.n_tokens >= LEAST_POSITIONS:
             try:
-                self.library.multiply(
-                    kernel == "multiply_columns", x.address + 2 * x_column, x.step, w, w_step, out.address, out.step,
-                    x.factors, bias, n_tokens, n_out, depth, adds, other,
-                )  # fmt: skip
+                self.library.multiply(product)
                 return
             except LibraryError as error:
                 self._without_library(error)
         if self.wgmma is not None:
-            kind: Kind = "rows" if kernel == "multiply_rows" else "columns"
-            shape = (n_out, depth) if kind == "rows" else (depth, n_out)
-            second = None
-            if other:
-                second = Operand(other[0], *shape, w_step), Result(other[1], out.step, other[2])
-            self.wgmma.launch(
-                kind, self.stream, Operand(x.address + 2 * x_column, n_tokens, depth, x.step), x.factors,
-                Operand(w, *shape, w_step), Result(out.address, out.step, bias), adds, second,
-            )  # fmt: skip
+            self.wgmma.launch(self.stream, product)
             return
-        others = [c_uint64(word) for word in other or (0, 0, 0)] if kernel == "multiply_rows" else []
-        self._functions[kernel].launch(
-            self.stream, (-(-n_tokens // _SIDE), -(-n_out // _SIDE), 2 if other else 1), (256,),
-            c_uint64(x.address + 2 * x_column), c_uint64(x.step), c_uint64(w), c_uint64(w_step), c_uint64(out.address),
-            c_uint64(out.step), c_uint64(x.factors), c_uint64(bias), c_int(n_tokens), c_int(n_out), c_int(depth),
-            c_int(adds), *others, shared_bytes=self._pieces_bytes,
+        kind, x, factors, w, result, adds, other = product
+        others: list[c_uint64] = []
+        if kind == "rows":
+            words = (other[0].address, other[1].address, other[1].bias) if other else (0, 0, 0)
+            others = [c_uint64(word) for word in words]
+        blocks = (-(-product.n_tokens // _SIDE), -(-product.n_out // _SIDE), 2 if other else 1)
+        self._functions[f"multiply_{kind}"].launch(
+            self.stream, blocks, (256,), c_uint64(x.address), c_uint64(x.step), c_uint64(w.address), c_uint64(w.step),
+            c_uint64(result.address), c_uint64(result.step), c_uint64(factors), c_uint64(result.bias),
+            c_int(product.n_tokens), c_int(product.n_out), c_int(product.depth), c_int(adds), *others,
+            shared_bytes=self._pieces_bytes,
         )  # fmt: skip
 
     def _without_library(self, error: LibraryError) -> None:

@@ -9,11 +9,10 @@ import ctypes
 from collections.abc import Callable
 from ctypes import byref, c_int, c_uint, c_uint64
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from native_kernels.cuda.operands import Operand, Product
 from native_kernels.cuda.runtime.driver import Device, Function, Stream
-
-Kind = Literal["rows", "columns"]
 
 CAPABILITY = (9, 0)
 WIDTHS = (64, 128, 192)  # outputs of a block
@@ -48,23 +47,6 @@ class Tiling(NamedTuple):
     def shared_bytes(self) -> int:
         """Shared memory of a block: its stages, and two barriers for each."""
         return self.stages * stage_bytes(self.width) + 16 * self.stages
-
-
-class Operand(NamedTuple):
-    """A matrix of halves: rows `step` halves apart (a multiple of 8), from a 16-byte aligned address on."""
-
-    address: int
-    n_rows: int
-    n_cols: int
-    step: int
-
-
-class Result(NamedTuple):
-    """The target of a product: f32, rows `step` numbers apart. bias 0: none."""
-
-    address: int
-    step: int
-    bias: int
 
 
 def stage_bytes(width: int) -> int:
@@ -111,15 +93,10 @@ class WgmmaProducts:
         self._n_multiprocessors = device.n_multiprocessors
         self.tiling_for: Callable[[int, int, int, int], Tiling] = tiling_for
 
-    def launch(
-        self, kind: Kind, stream: Stream, x: Operand, factors: int, w: Operand, result: Result, adds: bool,
-        other: tuple[Operand, Result] | None = None,
-    ) -> None:  # fmt: skip
-        """Compute result [T, N] = x [T, K] times w [N, K] (kind "rows") or w [K, N] ("columns"), or add it to result.
-
-        other: a second product of the same x, of the same shape and step.
-        """
-        n_out, n_products = w.n_rows if kind == "rows" else w.n_cols, 2 if other else 1
+    def launch(self, stream: Stream, product: Product) -> None:
+        """Compute the product."""
+        kind, x, factors, w, result, adds, other = product
+        n_out, n_products = product.n_out, 2 if other else 1
         tiling = self.tiling_for(x.n_rows, n_out, n_products, self._n_multiprocessors)
         other_w, other_result = other or (w, result)
         blocks = (-(-x.n_rows // _POSITIONS), -(-n_out // tiling.width))

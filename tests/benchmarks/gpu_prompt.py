@@ -44,6 +44,7 @@ from native_kernels.cuda.cublas_products import LibraryProducts  # noqa: E402
 from native_kernels.cuda.cublas_trial import use_library  # noqa: E402
 from native_kernels.cuda.gpu import GpuMatrix, GpuNorm  # noqa: E402
 from native_kernels.cuda.layouts import PLANE_FIELDS, plane_row_bytes  # noqa: E402
+from native_kernels.cuda.operands import Product  # noqa: E402
 from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, StoredMatrix, Tile  # noqa: E402
 from native_kernels.cuda.runtime import cublas  # noqa: E402
 from native_kernels.cuda.runtime.cublas import LibraryFile, LibraryUnavailableError  # noqa: E402
@@ -127,12 +128,11 @@ class Launches:
         def launch(function: Function, stream: Stream, *args: Any, **named: Any) -> None:
             marked(stream, function.name, lambda: usual(function, stream, *args, **named))
 
-        def product(library: LibraryProducts, columns: bool, *args: Any) -> None:
-            name = f"cublas_{'columns' if columns else 'rows'}"
-            marked(library.stream, name, lambda: multiply(library, columns, *args))
+        def product(library: LibraryProducts, one: Product) -> None:
+            marked(library.stream, f"cublas_{one.kind}", lambda: multiply(library, one))
 
         Function.launch = launch  # type: ignore[method-assign, assignment]
-        LibraryProducts.multiply = product  # type: ignore[method-assign, assignment]
+        LibraryProducts.multiply = product  # type: ignore[method-assign]
         try:
             yield
         finally:

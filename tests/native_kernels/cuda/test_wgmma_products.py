@@ -12,12 +12,11 @@ import pytest
 from numpy.typing import NDArray
 from prefill_on_gpu import PrefillOnGpu
 
+from native_kernels.cuda.operands import Operand, Product, Result
 from native_kernels.cuda.runtime.driver import Stream
 from native_kernels.cuda.runtime.launch_config import LaunchConfig
 from native_kernels.cuda.wgmma_products import (
     WIDTHS,
-    Operand,
-    Result,
     Tiling,
     WgmmaProducts,
     most_stages,
@@ -87,8 +86,9 @@ def test_a_product_is_launched_in_whole_clusters_and_its_maps_are_kept() -> None
     products, stream = WgmmaProducts(device, driver.function), cast(Stream, None)
     products.tiling_for = lambda *_: Tiling(128, (2, 2), 3)
     x, w = Operand(1024, 300, 77, 80), Operand(4096, 500, 77, 88)
-    products.launch("rows", stream, x, 7, w, Result(64, 512, 0), False)
-    products.launch("rows", stream, x, 7, w, Result(64, 512, 0), True, (Operand(8192, 500, 77, 88), Result(96, 512, 5)))
+    one, other = Result(64, 512, 0), (Operand(8192, 500, 77, 88), Result(96, 512, 5))
+    products.launch(stream, Product("rows", x, 7, w, one))
+    products.launch(stream, Product("rows", x, 7, w, one, True, other))
     assert driver.maps == [
         (1024, [77, 300], 160, [64, 64]), (4096, [77, 500], 176, [64, 64]), (8192, [77, 500], 176, [64, 64]),
     ]  # fmt: skip
@@ -162,10 +162,11 @@ def _product(
     other = (operands[1], results[1]) if len(weights) > 1 else None
     usual, products.tiling_for = products.tiling_for, lambda *_: tiling
     try:
-        products.launch(
-            kind, gpu.arrays.stream, gpu.operand(x, _step(depth)),
-            0 if factors is None else gpu.arrays.put(factors), operands[0], results[0], before is not None, other,
+        scales = 0 if factors is None else gpu.arrays.put(factors)
+        product = Product(
+            kind, gpu.operand(x, _step(depth)), scales, operands[0], results[0], before is not None, other
         )  # fmt: skip
+        products.launch(gpu.arrays.stream, product)
     finally:
         products.tiling_for = usual
     found = [gpu.arrays.get(at, np.float32, n_tokens, step) for at in places]
