@@ -144,7 +144,7 @@ def _multiplies_alike(ops: GpuPrefillOps, products: LibraryProducts) -> bool:
         turned = GpuMatrix(_DEPTH, _STEP, "f16", first.planes)
         tile, one, other = Tile(0, 0), Rows(out, 2 * _STEP), Rows(out + 4 * _STEP, 2 * _STEP)
         ways: list[Callable[[], None]] = [
-            lambda: ops.multiply_columns(first, x, _TOKENS, one, tile, bias, True, 0, _DEPTH),
+            lambda: ops.multiply_columns(first, x, _TOKENS, one, tile, bias, True, range(_DEPTH)),
             lambda: ops.multiply_two((first, second), x, _TOKENS, (one, other), tile, (0, other_bias)),
             lambda: ops.multiply_turned(turned, x, _TOKENS, one, tile, 0, True),
         ]

@@ -242,34 +242,35 @@ class GpuPrefillOps:
 
     def multiply(
         self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
-        first: int = 0, n_rows: int | None = None,
+        rows: range | None = None,
     ) -> None:  # fmt: skip
-        """Compute out [T, n_rows] = x [T, D] times the rows of w [N, D] from `first` on (+ bias [n_rows]), or add it to
-        out.
+        """Compute out [T, n] = x [T, D] times the n consecutive `rows` of w [N, D] (+ bias [n]), or add it to out.
+
+        rows None: all.
         """
-        count = w.n_rows - first if n_rows is None else n_rows
-        for row, some, at, step in self._pieces(w, first, count, 0, w.n_cols, tile):
-            done = 4 * (row - first)
+        rows = range(w.n_rows) if rows is None else rows
+        for row, some, at, step in self._pieces(w, rows, range(w.n_cols), tile):
+            done = 4 * (row - rows.start)
             result = Result(out.address + done, out.step, bias and bias + done)
             part = Operand(at, some, w.n_cols, step)
             self._launch_product(Product("rows", x.operand(n_tokens, w.n_cols), x.factors, part, result, adds))
 
     def multiply_two(
         self, pair: tuple[Weights, Weights], x: RoundedRows, n_tokens: int, outs: tuple[Rows, Rows], tile: Tile,
-        biases: tuple[int, int] = (0, 0), first: int = 0, n_rows: int | None = None,
+        biases: tuple[int, int] = (0, 0), rows: range | None = None,
     ) -> None:  # fmt: skip
         """Compute two `multiply`, in one launch if the matrices have one shape and codec, to occupy more of the GPU."""
         one, other = pair
         alike = (one.n_rows, one.n_cols, one.codec) == (other.n_rows, other.n_cols, other.codec)
         if not alike or type(one) is not type(other) or outs[0].step != outs[1].step:
             for w, out, bias in zip(pair, outs, biases, strict=True):
-                self.multiply(w, x, n_tokens, out, tile, bias, False, first, n_rows)
+                self.multiply(w, x, n_tokens, out, tile, bias, False, rows)
             return
-        count = one.n_rows - first if n_rows is None else n_rows
+        rows = range(one.n_rows) if rows is None else rows
         halves = tile.halved()
-        pieces = (self._pieces(w, first, count, 0, w.n_cols, half) for w, half in zip(pair, halves, strict=True))
+        pieces = (self._pieces(w, rows, range(w.n_cols), half) for w, half in zip(pair, halves, strict=True))
         for (row, some, at, step), (_, _, other_at, _) in zip(*pieces, strict=True):
-            done = 4 * (row - first)
+            done = 4 * (row - rows.start)
             result, other_result = (
                 Result(out.address + done, out.step, bias and bias + done)
                 for out, bias in zip(outs, biases, strict=True)
@@ -281,49 +282,49 @@ class GpuPrefillOps:
 
     def multiply_columns(
         self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
-        first: int = 0, n_columns: int | None = None,
+        columns: range | None = None,
     ) -> None:  # fmt: skip
-        """Compute out [T, N] = x [T, n_columns] times the columns of w [N, F] from `first` on (a multiple of 8).
+        """Compute out [T, N] = x [T, n] times the n consecutive `columns` of w [N, F], from a multiple of 8 on.
 
-        This is the contribution of some neurons with a row-wise down.
+        This is the contribution of some neurons with a row-wise down. columns None: all.
         """
-        count = w.n_cols - first if n_columns is None else n_columns
-        for row, some, at, step in self._pieces(w, 0, w.n_rows, first, count, tile):
+        columns = range(w.n_cols) if columns is None else columns
+        count = len(columns)
+        for row, some, at, step in self._pieces(w, range(w.n_rows), columns, tile):
             result = Result(out.address + 4 * row, out.step, bias and bias + 4 * row)
             part = Operand(at, some, count, step)
             self._launch_product(Product("rows", x.operand(n_tokens, count), x.factors, part, result, adds))
 
     def multiply_turned(
         self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
-        first: int = 0, n_rows: int | None = None,
+        rows: range | None = None,
     ) -> None:  # fmt: skip
-        """Compute out [T, D] = x [T, n_rows] times w [F, D] from row `first` on: a transposed down."""
-        count = w.n_rows - first if n_rows is None else n_rows
-        for row, some, at, step in self._pieces(w, first, count, 0, w.n_cols, tile):
-            fresh = row == first
+        """Compute out [T, D] = x [T, n] times the n consecutive `rows` of w [F, D]: a transposed down. rows None: all."""
+        rows = range(w.n_rows) if rows is None else rows
+        for row, some, at, step in self._pieces(w, rows, range(w.n_cols), tile):
+            fresh = row == rows.start
             result = Result(out.address, out.step, bias if fresh else 0)
-            operand, part = x.operand(n_tokens, some, row - first), Operand(at, some, w.n_cols, step)
+            operand, part = x.operand(n_tokens, some, row - rows.start), Operand(at, some, w.n_cols, step)
             self._launch_product(Product("columns", operand, x.factors, part, result, adds or not fresh))
 
-    def _pieces(
-        self, w: Weights, first: int, n_rows: int, column: int, n_cols: int, tile: Tile
-    ) -> Iterator[tuple[int, int, int, int]]:
+    def _pieces(self, w: Weights, rows: range, columns: range, tile: Tile) -> Iterator[tuple[int, int, int, int]]:
         """Yield (row, rows, address, step) of parts of the matrix as halves.
 
         All parts use the same tile: queue the product of one before requesting the next.
         """
         if w.codec == "f16":
             (at, row_bytes), *_ = _planes(w)
-            yield first, n_rows, at + first * row_bytes + 2 * column, row_bytes // 2
+            yield rows.start, len(rows), at + rows.start * row_bytes + 2 * columns.start, row_bytes // 2
             return
+        n_cols = len(columns)
         step = -(-n_cols // 8) * 8
         most = tile.n_bytes // (2 * step)
         most = most // _SIDE * _SIDE or most // 8 * 8
         if most == 0:
             raise ValueError(f"eight rows of {n_cols} halves do not lie in {tile.n_bytes} bytes")
-        for row in range(first, first + n_rows, most):
-            some = min(most, first + n_rows - row)
-            self.dequantise(w, row, some, column, n_cols, tile.address, step)
+        for row in rows[::most]:
+            some = min(most, rows.stop - row)
+            self.dequantise(w, row, some, columns.start, n_cols, tile.address, step)
             yield row, some, tile.address, step
 
     def dequantise(self, w: Weights, first: int, n_rows: int, column: int, n_cols: int, to: int, step: int) -> None:

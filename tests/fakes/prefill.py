@@ -40,6 +40,10 @@ def rows_at(rows: Rows, n_tokens: int, n: int) -> NDArray[Any]:
     return np.lib.stride_tricks.as_strided(whole, (n_tokens, n), (4 * rows.step, 4))
 
 
+def _slice(part: range | None) -> slice:
+    return slice(None) if part is None else slice(part.start, part.stop)
+
+
 def scoring_of(scoring: GpuScoring, n_heads: int) -> Scoring:
     sinks = at(scoring.sinks, np.float32, n_heads) if scoring.sinks else None
     return Scoring(scoring.scale, scoring.softcap, scoring.window, sinks)
@@ -130,34 +134,30 @@ class NumpyPrefillOps(GpuPrefillOps):
         to[:] = to + found if adds else found
 
     def multiply(  # type: ignore[override]
-        self, w: Any, x: Any, n_tokens: int, out: Any, tile: Any, bias: int = 0, adds: bool = False, first: int = 0,
-        n_rows: int | None = None,
+        self, w: Any, x: Any, n_tokens: int, out: Any, tile: Any, bias: int = 0, adds: bool = False,
+        rows: range | None = None,
     ) -> None:  # fmt: skip
         if self.failing == "multiply":
             raise CudaError("cuLaunchKernel", 700, "CUDA_ERROR_ILLEGAL_ADDRESS")
-        rows = slice(first, w.n_rows if n_rows is None else first + n_rows)
-        self._product(values_of(w)[rows], x, n_tokens, out, bias, adds)
+        self._product(values_of(w)[_slice(rows)], x, n_tokens, out, bias, adds)
 
     def multiply_two(  # type: ignore[override]
-        self, pair: Any, x: Any, n_tokens: int, outs: Any, tile: Any, biases: Any = (0, 0), first: int = 0,
-        n_rows: int | None = None,
-    ) -> None:  # fmt: skip
+        self, pair: Any, x: Any, n_tokens: int, outs: Any, tile: Any, biases: Any = (0, 0), rows: range | None = None
+    ) -> None:
         for w, out, bias in zip(pair, outs, biases, strict=True):
-            self.multiply(w, x, n_tokens, out, tile, bias, False, first, n_rows)
+            self.multiply(w, x, n_tokens, out, tile, bias, False, rows)
 
     def multiply_columns(  # type: ignore[override]
-        self, w: Any, x: Any, n_tokens: int, out: Any, tile: Any, bias: int = 0, adds: bool = False, first: int = 0,
-        n_columns: int | None = None,
+        self, w: Any, x: Any, n_tokens: int, out: Any, tile: Any, bias: int = 0, adds: bool = False,
+        columns: range | None = None,
     ) -> None:  # fmt: skip
-        columns = slice(first, w.n_cols if n_columns is None else first + n_columns)
-        self._product(values_of(w)[:, columns], x, n_tokens, out, bias, adds)
+        self._product(values_of(w)[:, _slice(columns)], x, n_tokens, out, bias, adds)
 
     def multiply_turned(  # type: ignore[override]
-        self, w: Any, x: Any, n_tokens: int, out: Any, tile: Any, bias: int = 0, adds: bool = False, first: int = 0,
-        n_rows: int | None = None,
+        self, w: Any, x: Any, n_tokens: int, out: Any, tile: Any, bias: int = 0, adds: bool = False,
+        rows: range | None = None,
     ) -> None:  # fmt: skip
-        rows = slice(first, w.n_rows if n_rows is None else first + n_rows)
-        self._product(values_of(w)[rows].T, x, n_tokens, out, bias, adds)
+        self._product(values_of(w)[_slice(rows)].T, x, n_tokens, out, bias, adds)
 
     def round(
         self, x: Rows, n_tokens: int, n: int, to: RoundedRows | None, norm: GpuNorm | None = None,

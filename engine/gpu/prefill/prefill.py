@@ -455,48 +455,46 @@ class FfnPass:
             self._cold(piece)
 
     def _whole(self, w: GpuRowWiseFfn) -> None:
-        for first, n in self._memory.sizes.parts(w.up.n_rows):
+        for part in self._memory.sizes.parts(w.up.n_rows):
             places = self._memory.tally(self._i)
-            self._hidden(w.gate, w.up, first, n, w.gate_bias, w.up_bias, 0, places and places + 4 * first, 0)
-            self._down(w.down, first, n, row_wise=True)
+            self._hidden(w.gate, w.up, part, w.gate_bias, w.up_bias, 0, places and places + 4 * part.start, 0)
+            self._down(w.down, part, row_wise=True)
 
     def _block(self, block: GpuBlock) -> None:
-        for first, n in self._memory.sizes.parts(block.n_slots):
-            slots = block.neuron_in + 4 * first
-            self._hidden(
-                block.gate, block.up, first, n, block.gate_bias, block.up_bias, slots, block.fired + 4 * first, 0
-            )
-            self._down(block.down_t, first, n, row_wise=False)
+        for part in self._memory.sizes.parts(block.n_slots):
+            slots, fired = block.neuron_in + 4 * part.start, block.fired + 4 * part.start
+            self._hidden(block.gate, block.up, part, block.gate_bias, block.up_bias, slots, fired, 0)
+            self._down(block.down_t, part, row_wise=False)
 
     def _without_experts(self, w: GpuExperts) -> None:
         """Compute a layer without experts in a model that has experts."""
-        for first, n in self._memory.sizes.parts(w.up.n_rows):
-            self._hidden(w.gate, w.up, first, n, w.gate_bias, w.up_bias, 0, 0, 0)
-            self._down(w.down, first, n, row_wise=not w.down_is_transposed)
+        for part in self._memory.sizes.parts(w.up.n_rows):
+            self._hidden(w.gate, w.up, part, w.gate_bias, w.up_bias, 0, 0, 0)
+            self._down(w.down, part, row_wise=not w.down_is_transposed)
 
     def _cold(self, piece: ColdPiece) -> None:
-        places = self._memory.tally(self._i)
-        self._hidden(
-            piece.gate, piece.up, 0, piece.n, piece.gate_bias, piece.up_bias, 0, places, piece.ids if places else 0
-        )
+        places, neurons = self._memory.tally(self._i), range(piece.n)
+        ids = piece.ids if places else 0
+        self._hidden(piece.gate, piece.up, neurons, piece.gate_bias, piece.up_bias, 0, places, ids)
         down = piece.down_t or piece.down
         assert down is not None, "a piece has down_t or down"
-        self._down(down, 0, piece.n, row_wise=piece.down is not None)
+        self._down(down, neurons, row_wise=piece.down is not None)
 
     def _hidden(
-        self, gate: Weights | None, up: Weights, first: int, n: int, gate_bias: int, up_bias: int, slots: int,
-        fired: int, places: int,
+        self, gate: Weights | None, up: Weights, neurons: range, gate_bias: int, up_bias: int, slots: int, fired: int,
+        places: int,
     ) -> None:  # fmt: skip
-        """Compute the input of down for the neurons `first` to `first` + n."""
+        """Compute the input of down for the neurons."""
         memory, ops, config = self._memory, self._ops, self._owner._config
         step = memory.sizes.neurons
         activated, up_rows = Rows(memory.first, step), Rows(memory.up, step)
-        biases = [bias and bias + 4 * first for bias in (gate_bias, up_bias)]
+        n = len(neurons)
+        biases = [bias and bias + 4 * neurons.start for bias in (gate_bias, up_bias)]
         if gate is None:
-            ops.multiply(up, self._x, self._n, activated, memory.tile, biases[1], False, first, n)
+            ops.multiply(up, self._x, self._n, activated, memory.tile, biases[1], False, neurons)
         else:
             both = (activated, up_rows)
-            ops.multiply_two((gate, up), self._x, self._n, both, memory.tile, (biases[0], biases[1]), first, n)
+            ops.multiply_two((gate, up), self._x, self._n, both, memory.tile, (biases[0], biases[1]), neurons)
         ops.activate(
             activated, None if gate is None else up_rows, self._n, n, self._owner._activation,
             config.activation_threshold, memory.hidden_in, memory.counts_of(self._i), slots,
@@ -504,9 +502,10 @@ class FfnPass:
         if fired:
             ops.tally(activated, self._n, n, fired, places)
 
-    def _down(self, w: Weights, first: int, n: int, row_wise: bool) -> None:
+    def _down(self, w: Weights, neurons: range, row_wise: bool) -> None:
         multiply: Any = self._ops.multiply_columns if row_wise else self._ops.multiply_turned
-        multiply(w, self._memory.hidden_in, self._n, self._out, self._memory.tile, self._bias, self._adds, first, n)
+        tile = self._memory.tile
+        multiply(w, self._memory.hidden_in, self._n, self._out, tile, self._bias, self._adds, neurons)
         self._bias, self._adds = 0, True
 
 

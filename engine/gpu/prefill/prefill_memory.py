@@ -59,10 +59,10 @@ class Sizes:
     n_used: int = 0  # experts per position
     shared: int = 0  # neurons of the shared expert
 
-    def parts(self, n: int) -> Iterator[tuple[int, int]]:
-        """Yield (first, count) of tiles of n neurons."""
+    def parts(self, n: int) -> Iterator[range]:
+        """Yield the tiles of n neurons."""
         for first in range(0, n, self.neurons):
-            yield first, min(self.neurons, n - first)
+            yield range(first, min(n, first + self.neurons))
 
     def offsets(self) -> tuple[dict[str, int], int]:
         """Return the offset of each buffer in one allocation, and the size of the allocation in bytes."""

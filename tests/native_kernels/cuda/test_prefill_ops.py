@@ -280,7 +280,7 @@ def test_two_products_at_once(gpu: Setting, codec: str, other: str, kind: str) -
     for i, w in enumerate(matrices):
         _check_product(found[:, i], x, _values(w), biases[i])
     shifts = shifts[0] + 4 * 100, 0
-    gpu.ops.multiply_two(on_gpu, gpu.rounded(x), n_tokens, outs, gpu.tile, shifts, 100, 333)  # type: ignore[arg-type]
+    gpu.ops.multiply_two(on_gpu, gpu.rounded(x), n_tokens, outs, gpu.tile, shifts, range(100, 433))  # type: ignore[arg-type]
     found = gpu.arrays.get(at, np.float32, n_tokens, 2, n_rows)[..., :333]
     _check_product(found[:, 0], x, _values(matrices[0])[100:433], biases[0, 100:433])
     _check_product(found[:, 1], x, _values(matrices[1])[100:433])
@@ -301,7 +301,7 @@ def test_a_down_that_lies_neuron_by_neuron(
     _check_product(found, h, _values(w).T, before)
     first, some = n_neurons // 2, n_neurons - n_neurons // 2 - 1
     gpu.ops.multiply_turned(
-        gpu.arrays.matrix(w), gpu.rounded(h[:, :some]), n_tokens, out, tile, first=first, n_rows=some
+        gpu.arrays.matrix(w), gpu.rounded(h[:, :some]), n_tokens, out, tile, rows=range(first, first + some)
     )
     if some:
         found = gpu.arrays.get(out.address, np.float32, n_tokens, n_cols)
@@ -313,7 +313,7 @@ def test_some_columns_of_a_row_wise_down(gpu: Setting, codec: str) -> None:
     w = _matrix(codec, 200, 1024)
     h = rng.standard_normal((50, 512)).astype(np.float32)
     out = Rows(gpu.arrays.space(4 * 50 * 200), 200)
-    gpu.ops.multiply_columns(gpu.arrays.matrix(w), gpu.rounded(h), 50, out, gpu.tile, first=256, n_columns=512)
+    gpu.ops.multiply_columns(gpu.arrays.matrix(w), gpu.rounded(h), 50, out, gpu.tile, columns=range(256, 768))
     _check_product(gpu.arrays.get(out.address, np.float32, 50, 200), h, _values(w)[:, 256:768])
 
 
