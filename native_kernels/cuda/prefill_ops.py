@@ -94,6 +94,16 @@ class RoundedRows:
 
 
 @dataclass(frozen=True)
+class RowAngles:
+    """Rotary angles of T positions: cosines and sines f32 [T, n]. n 0: nothing is rotated."""
+
+    cosines: int
+    sines: int
+    n: int
+    order: RopeOrder
+
+
+@dataclass(frozen=True)
 class StoredMatrix:
     """Rows on the GPU as a file or a bundle stores them (lanes too), `step` bytes apart, a multiple of 16."""
 
@@ -509,25 +519,25 @@ class GpuPrefillOps:
     # ------------------------------------------------------------ attention
 
     def place_heads(
-        self, qkv: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, cosines: int, sines: int, n_angles: int,
-        order: RopeOrder, q_norm: GpuNorm | None, k_norm: GpuNorm | None, positions: int = 0,
+        self, qkv: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, angles: RowAngles,
+        norms: tuple[GpuNorm | None, GpuNorm | None], positions: int = 0,
     ) -> None:  # fmt: skip
         """Norm and rotate the heads of qkv [T, H + 2 H_kv, head_dim] in place, and store k and v into kv.
 
-        The given norms apply to each head of q and of k. Then the first 2 n_angles values of each are rotated by
-        cosines and sines [T, n_angles] (0: none). k and v go to positions from `start` on, or to the positions i32 [T]
-        at that address. head_dim up to 256.
+        The given norms apply to each head of q and of k. Then the first 2 angles.n values of each are rotated. k and v
+        go to positions from `start` on, or to the positions i32 [T] at that address. head_dim up to 256.
         """
+        q_norm, k_norm = norms
         norm = q_norm or k_norm
         self._functions["place_heads"].launch(
             self.stream, (n_tokens, -(-(n_heads + 2 * kv.n_kv_heads) // 4)), (128,), c_uint64(qkv.address),
             c_uint64(qkv.step), c_int(n_heads), c_int(kv.n_kv_heads), c_int(kv.head_dim),
             c_int(_NORMS[norm.kind] if norm else 0), c_uint64(q_norm.weight if q_norm else 0),
             c_uint64(q_norm.bias if q_norm else 0), c_uint64(k_norm.weight if k_norm else 0),
-            c_uint64(k_norm.bias if k_norm else 0), c_float(norm.eps if norm else 0.0), c_uint64(cosines),
-            c_uint64(sines), c_int(n_angles), c_int(order == "interleaved"), c_uint64(kv.keys), c_uint64(kv.values),
-            c_uint64(kv.key_scales), c_uint64(kv.value_scales), c_int(_CODECS[kv.codec]), c_int(kv.capacity),
-            c_int(start), c_uint64(positions),
+            c_uint64(k_norm.bias if k_norm else 0), c_float(norm.eps if norm else 0.0),
+            c_uint64(angles.cosines), c_uint64(angles.sines), c_int(angles.n), c_int(angles.order == "interleaved"),
+            c_uint64(kv.keys), c_uint64(kv.values), c_uint64(kv.key_scales), c_uint64(kv.value_scales),
+            c_int(_CODECS[kv.codec]), c_int(kv.capacity), c_int(start), c_uint64(positions),
         )  # fmt: skip
 
     def read_blocks(self, blocks: int, n_blocks: int, kv: GpuKv, head: int, first: int, end: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +14,7 @@ from fakes.prefill import REFERENCE, NumpyPrefillOps, at, rows_at, scoring_of
 from native_kernels.cuda.expert_batch import ExpertPairs
 from native_kernels.cuda.gpu import GpuExperts, GpuKv, GpuMatrix, GpuScoring, GpuSequences, GpuVector
 from native_kernels.cuda.layouts import plane_row_bytes
-from native_kernels.cuda.prefill_ops import Rows
+from native_kernels.cuda.prefill_ops import RowAngles, Rows
 
 _IN_ORDER = (
     "multiply", "multiply_two", "multiply_columns", "multiply_turned", "round", "activate", "score", "choose"
@@ -128,17 +129,16 @@ class FakeBatchOps(NumpyPrefillOps):
         for w, out, bias in zip(matrices, outs, biases, strict=True):
             self.multiply(w, x, n_tokens, out, tile, bias)
 
-    def place_heads(  # type: ignore[override]
-        self, qkv: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, cosines: int, sines: int, n_angles: int,
-        order: Any, q_norm: Any, k_norm: Any, positions: int = 0,
+    def place_heads(
+        self, qkv: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, angles: RowAngles, norms: Any,
+        positions: int = 0,
     ) -> None:  # fmt: skip
         def step() -> None:
-            for t in range(n_tokens):
-                self._inner.place_heads(
-                    Rows(qkv.address + 4 * t * qkv.step, qkv.step), 1, n_heads, kv,
-                    int(at(positions, np.int32, n_tokens)[t]), cosines + 4 * t * n_angles, sines + 4 * t * n_angles,
-                    n_angles, order, q_norm, k_norm,
-                )  # fmt: skip
+            for t, position in enumerate(at(positions, np.int32, n_tokens).tolist()):
+                skipped = 4 * t * angles.n
+                own = replace(angles, cosines=angles.cosines + skipped, sines=angles.sines + skipped)
+                row = Rows(qkv.address + 4 * t * qkv.step, qkv.step)
+                self._inner.place_heads(row, 1, n_heads, kv, position, own, norms)
 
         self._fake.do("place_heads", step)
 

@@ -18,7 +18,7 @@ from native_kernels.backend import Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import GpuKv, GpuNorm, GpuScoring
 from native_kernels.cuda.layouts import plane_row_bytes
-from native_kernels.cuda.prefill_ops import GpuPrefillOps, Groups, RoundedRows, Rows, StoredMatrix, Weights
+from native_kernels.cuda.prefill_ops import GpuPrefillOps, Groups, RoundedRows, RowAngles, Rows, StoredMatrix, Weights
 from native_kernels.cuda.runtime.driver import CudaError, Device, Driver, Stream
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
@@ -308,18 +308,20 @@ class NumpyPrefillOps(GpuPrefillOps):
         ]  # fmt: skip
 
     def place_heads(
-        self, qkv: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, cosines: int, sines: int, n_angles: int,
-        order: Any, q_norm: GpuNorm | None, k_norm: GpuNorm | None,
+        self, qkv: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, angles: RowAngles,
+        norms: tuple[GpuNorm | None, GpuNorm | None], positions: int = 0,
     ) -> None:  # fmt: skip
+        assert not positions, "this fake stores consecutive positions"
+        q_norm, k_norm = norms
         n_all, dim = n_heads + 2 * kv.n_kv_heads, kv.head_dim
         there = rows_at(qkv, n_tokens, n_all * dim)
         heads = there.reshape(n_tokens, n_all, dim)
         q, k, v = np.split(heads.copy(), [n_heads, n_heads + kv.n_kv_heads], axis=1)
         q = q if q_norm is None else self._normed(q, q_norm)
         k = k if k_norm is None else self._normed(k, k_norm)
-        if n_angles:
-            cos, sin = (at(one, np.float32, n_tokens, n_angles) for one in (cosines, sines))
-            q, k = REFERENCE.rope(q, cos, sin, order), REFERENCE.rope(k, cos, sin, order)
+        if angles.n:
+            cos, sin = (at(one, np.float32, n_tokens, angles.n) for one in (angles.cosines, angles.sines))
+            q, k = REFERENCE.rope(q, cos, sin, angles.order), REFERENCE.rope(k, cos, sin, angles.order)
         there[:, : n_heads * dim] = q.reshape(n_tokens, -1)
         for (numbers, scales), values in zip(self._kept(kv), (k, v), strict=True):
             assert scales is None, "keys and values of this fake are numbers"

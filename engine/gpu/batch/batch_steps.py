@@ -15,7 +15,7 @@ from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
 from native_kernels.backend import I64
 from native_kernels.cuda.batch_ops import GpuBatchOps
 from native_kernels.cuda.gpu import Gpu, GpuBlock, GpuMatrix, GpuNorm, GpuScoring, GpuSequences
-from native_kernels.cuda.prefill_ops import RoundedRows, Rows
+from native_kernels.cuda.prefill_ops import RoundedRows, RowAngles, Rows
 
 
 class BatchSteps:
@@ -172,12 +172,9 @@ class BatchSteps:
             ops.round(qkv, n, spec.q_width, None, q_norm, qkv)
             ops.round(keys, n, spec.kv_width, None, k_norm, keys)
             q_norm = k_norm = None
-        cosines, sines = memory.angles(spec.angles)
+        angles = RowAngles(*memory.angles(spec.angles), spec.rotated // 2, spec.rope_order)
         states = memory.host_states.address
-        ops.place_heads(
-            qkv, n, spec.n_heads, kv, 0, cosines, sines, spec.rotated // 2, spec.rope_order, q_norm, k_norm,
-            states + 4 * n,
-        )  # fmt: skip
+        ops.place_heads(qkv, n, spec.n_heads, kv, 0, angles, (q_norm, k_norm), states + 4 * n)
         ops.attend_each(
             qkv, GpuSequences(n, self._slot, states), spec.n_heads, kv, memory.mixed,
             GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks),

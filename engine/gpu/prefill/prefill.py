@@ -30,7 +30,7 @@ from engine.model.transformer import Angles, Transformer
 from native_kernels.backend import F32, I32, I64, U8
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.gpu import GpuBlock, GpuExperts, GpuNorm, GpuScoring
-from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, Weights
+from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, RowAngles, Rows, Weights
 from native_kernels.kv_blocks import KvLayout
 
 Look = Callable[[float], None]
@@ -366,11 +366,8 @@ class LayerPass:
             ops.round(qkv, n, spec.q_width, None, q_norm, qkv)
             ops.round(keys, n, spec.kv_width, None, k_norm, keys)
             q_norm = k_norm = None
-        cosines, sines = memory.angles[spec.angles]
-        ops.place_heads(
-            qkv, n, spec.n_heads, kv, self._start, cosines, sines, spec.rotated // 2, spec.rope_order, q_norm,
-            k_norm,
-        )  # fmt: skip
+        angles = RowAngles(*memory.angles[spec.angles], spec.rotated // 2, spec.rope_order)
+        ops.place_heads(qkv, n, spec.n_heads, kv, self._start, angles, (q_norm, k_norm))
         if self._owner._streamed is not None and not isinstance(one, GpuLayer):
             self._owner._streamed.save(blocks_of(self._cache, layer), self._start, self._start + n)
         scoring = GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks)

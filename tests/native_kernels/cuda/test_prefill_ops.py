@@ -19,7 +19,16 @@ from native_kernels.backend import PackedMatrix, Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import GpuKv, GpuNorm, GpuScoring
 from native_kernels.cuda.layouts import UNIT_COLUMNS
-from native_kernels.cuda.prefill_ops import GpuPrefillOps, Groups, HostRows, RoundedRows, Rows, StoredMatrix, Tile
+from native_kernels.cuda.prefill_ops import (
+    GpuPrefillOps,
+    Groups,
+    HostRows,
+    RoundedRows,
+    RowAngles,
+    Rows,
+    StoredMatrix,
+    Tile,
+)
 from native_kernels.cuda.runtime.driver import Device, Stream
 from native_kernels.cuda.runtime.memory import PinnedMemory
 from native_kernels.cuda.runtime.registered import RegisteredMemory
@@ -386,7 +395,7 @@ def test_attention_over_the_cache(
     for n_tokens in pieces:
         qkv = (2 * rng.standard_normal((n_tokens, n_heads + 2 * n_kv_heads, dim))).astype(np.float32)
         at, step = Rows(gpu.arrays.put(qkv), qkv[0].size), n_heads * dim
-        gpu.ops.place_heads(at, n_tokens, n_heads, kv, start, 0, 0, 0, "halves", None, None)
+        gpu.ops.place_heads(at, n_tokens, n_heads, kv, start, RowAngles(0, 0, 0, "halves"), (None, None))
         out = Rows(gpu.arrays.space(4 * n_tokens * step), step)
         sinks = rng.standard_normal(n_heads).astype(np.float32) if n_kv_heads > 1 else None
         sinks_at = 0 if sinks is None else gpu.arrays.put(sinks)
@@ -410,9 +419,8 @@ def test_heads_are_normed_turned_and_stored(gpu: Setting, order: Any, dim: int, 
     kv = _gpu_kv(gpu, "f32", n_kv_heads, dim, capacity)
     at = Rows(gpu.arrays.put(qkv), qkv[0].size)
     q_norm, k_norm = (GpuNorm("rms", gpu.arrays.put(weight), 0, 1e-6) for weight in (q_weight, k_weight))
-    gpu.ops.place_heads(
-        at, n_tokens, n_heads, kv, start, gpu.arrays.put(cos), gpu.arrays.put(sin), n_angles, order, q_norm, k_norm
-    )
+    angles = RowAngles(gpu.arrays.put(cos), gpu.arrays.put(sin), n_angles, order)
+    gpu.ops.place_heads(at, n_tokens, n_heads, kv, start, angles, (q_norm, k_norm))
     q, k, v = np.split(qkv, [n_heads, n_heads + n_kv_heads], axis=1)
     q = REFERENCE.rope(REFERENCE.rms_norm(q, q_weight, 1e-6), cos, sin, order)
     k = REFERENCE.rope(REFERENCE.rms_norm(k, k_weight, 1e-6), cos, sin, order)
