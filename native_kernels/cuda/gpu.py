@@ -113,6 +113,18 @@ class GpuSequences:
 
 
 @dataclass(frozen=True)
+class GpuCopy:
+    """n words of 32 bits, from one address to another."""
+
+    source: int
+    to: int
+    n: int
+
+
+NOTHING = GpuCopy(0, 0, 0)
+
+
+@dataclass(frozen=True)
 class GpuBlock:
     """The hot neurons of a layer, by slots: gate, up and down_t [S, D], biases f32 [S] (0: none).
 
@@ -395,10 +407,9 @@ class Gpu(Protocol):
     # ------------------------------------------------------------ the exchange (token_ops.py)
 
     def publish(
-        self, flag: int, epoch: int, values: int = 0, to_values: int = 0, n: int = 0, bits: int = 0, without: int = 0,
-        to_bits: int = 0, n_words: int = 0,
-    ) -> None:  # fmt: skip
-        """Write values f32 [n] and bits & ~without u32 [n_words] (without 0: all) to pinned memory, then set the flag.
+        self, flag: int, epoch: int, values: GpuCopy = NOTHING, bits: GpuCopy = NOTHING, without: int = 0
+    ) -> None:
+        """Copy values f32 and bits & ~without u32 (without 0: all bits) to pinned memory, then set the flag.
 
         Increments the i64 at `epoch` (on the GPU) and writes it to `flag` (pinned). A reader that sees the flag sees
         the data.

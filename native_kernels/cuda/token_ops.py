@@ -11,7 +11,7 @@ from ctypes import c_float, c_int, c_uint64
 from dataclasses import dataclass
 from typing import Any
 
-from native_kernels.cuda.gpu import GpuAngles, GpuKv, GpuNorm, GpuScoring, GpuSequences, GpuVector
+from native_kernels.cuda.gpu import NOTHING, GpuAngles, GpuCopy, GpuKv, GpuNorm, GpuScoring, GpuSequences, GpuVector
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.memory import DeviceMemory
 from native_kernels.cuda.runtime.modules import load
@@ -235,15 +235,14 @@ class GpuTokenOps:
     # ------------------------------------------------------------ the exchange
 
     def publish(
-        self, flag: int, epoch: int, values: int = 0, to_values: int = 0, n: int = 0, bits: int = 0, without: int = 0,
-        to_bits: int = 0, n_words: int = 0,
-    ) -> None:  # fmt: skip
-        words = n + n_words
+        self, flag: int, epoch: int, values: GpuCopy = NOTHING, bits: GpuCopy = NOTHING, without: int = 0
+    ) -> None:
+        words = values.n + bits.n
         blocks = 1 if words <= _ONE_BLOCK else min(self._n_multiprocessors, -(-words // _EACH))
         self._launch(
             "publish", (blocks,), (_PUBLISH_THREADS,),
-            _at(flag), _at(epoch), _at(values), _at(to_values), c_int(n), _at(bits), _at(without), _at(to_bits),
-            c_int(n_words), _at(self._done),
+            _at(flag), _at(epoch), _at(values.source), _at(values.to), c_int(values.n), _at(bits.source), _at(without),
+            _at(bits.to), c_int(bits.n), _at(self._done),
         )  # fmt: skip
 
     # ------------------------------------------------------------ helpers

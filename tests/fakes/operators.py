@@ -15,9 +15,11 @@ from native_kernels.backend import Activation, Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.copies import signs
 from native_kernels.cuda.gpu import (
+    NOTHING,
     GpuAngles,
     GpuBlock,
     GpuChoice,
+    GpuCopy,
     GpuExperts,
     GpuKv,
     GpuMatrix,
@@ -280,17 +282,16 @@ class FakeOperators(ABC):
     # ------------------------------------------------------------ the exchange
 
     def publish(
-        self, flag: int, epoch: int, values: int = 0, to_values: int = 0, n: int = 0, bits: int = 0, without: int = 0,
-        to_bits: int = 0, n_words: int = 0,
-    ) -> None:  # fmt: skip
+        self, flag: int, epoch: int, values: GpuCopy = NOTHING, bits: GpuCopy = NOTHING, without: int = 0
+    ) -> None:
         def step() -> None:
-            if n:
-                self.array(to_values, n)[:] = self.array(values, n)
-            if n_words:
-                left = np.full(n_words, 0xFFFFFFFF, np.uint32)
+            if values.n:
+                self.array(values.to, values.n)[:] = self.array(values.source, values.n)
+            if bits.n:
+                left = np.full(bits.n, 0xFFFFFFFF, np.uint32)
                 if without:
-                    left = ~self.array(without, n_words, np.uint32)
-                self.array(to_bits, n_words, np.uint32)[:] = self.array(bits, n_words, np.uint32) & left
+                    left = ~self.array(without, bits.n, np.uint32)
+                self.array(bits.to, bits.n, np.uint32)[:] = self.array(bits.source, bits.n, np.uint32) & left
             count = self.array(epoch, 1, np.int64)
             count += 1
             self.array(flag, 1, np.int64)[0] = count[0]

@@ -18,7 +18,7 @@ from engine.gpu.weights.layers import GpuExpertFfn, GpuModel
 from native_kernels.backend import F32, I32, I64
 from native_kernels.cuda.batch_ops import GpuBatchOps
 from native_kernels.cuda.expert_batch import MOST_PAIRS, ExpertPairs
-from native_kernels.cuda.gpu import Gpu, GpuChoice, GpuExperts, GpuVector
+from native_kernels.cuda.gpu import Gpu, GpuChoice, GpuCopy, GpuExperts, GpuVector
 from native_kernels.cuda.prefill_ops import Rows
 
 _ALIGNMENT = 256
@@ -95,10 +95,9 @@ class BatchExperts:
     def publish(self, x: Rows, memory: BatchMemory) -> None:
         """Publish the choice and the experts' input x [B, D] to the CPU."""
         words = self._n * (2 * self._config.n_experts_used + 1)
-        self._gpu.publish(
-            memory.flag_address, memory.epoch, x.address, memory.host_x.pinned, self._n * self._config.d_model,
-            self._at["choice"], 0, self._pinned.device_address, words,
-        )  # fmt: skip
+        values = GpuCopy(x.address, memory.host_x.pinned, self._n * self._config.d_model)
+        choice = GpuCopy(self._at["choice"], self._pinned.device_address, words)
+        self._gpu.publish(memory.flag_address, memory.epoch, values, choice)
 
     def add(self, ffn: GpuExpertFfn, x: Rows, target: Rows, counts: int) -> None:
         """Add the outputs of resident experts and of the shared one for x [B, D] to target [B, D].

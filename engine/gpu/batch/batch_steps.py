@@ -14,7 +14,7 @@ from engine.gpu.weights.layers import GpuLayer, GpuModel
 from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
 from native_kernels.backend import I64
 from native_kernels.cuda.batch_ops import GpuBatchOps
-from native_kernels.cuda.gpu import Gpu, GpuBlock, GpuMatrix, GpuNorm, GpuScoring, GpuSequences
+from native_kernels.cuda.gpu import NOTHING, Gpu, GpuBlock, GpuCopy, GpuMatrix, GpuNorm, GpuScoring, GpuSequences
 from native_kernels.cuda.prefill_ops import RoundedRows, RowAngles, Rows
 
 
@@ -144,13 +144,13 @@ class BatchSteps:
             self._words = self._predict(one, step.reads)
         if one.has_cold:
             source = memory.stream.address if step.reads == "stream" else memory.normed.address
-            size, words = self._n * self._width, self._words
+            size = self._n * self._width
             if layer in self.by_cpu:
                 self._gpu.copy(memory.stream.address, memory.host_stream.pinned, size)
             cold = memory.host_cold_words
+            needed = GpuCopy(cold.address, cold.pinned, self._config.d_ff) if self._words else NOTHING
             self._gpu.publish(
-                memory.flag_address, memory.epoch, source, memory.host_x.pinned, size, cold.address if words else 0, 0,
-                cold.pinned if words else 0, self._config.d_ff if words else 0,
+                memory.flag_address, memory.epoch, GpuCopy(source, memory.host_x.pinned, size), needed
             )  # fmt: skip
         pieces = self._pieces.get(layer, [])[: len(memory.halves)]
         if pieces:

@@ -14,7 +14,7 @@ from engine.config import Mode, ModelConfig
 from engine.gpu.token.token_memory import COUNTS, STATE_WORDS, SharedMemory, TokenPlaces
 from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel
 from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
-from native_kernels.cuda.gpu import Gpu, GpuAngles, GpuMatrix, GpuNorm, GpuScoring, GpuVector
+from native_kernels.cuda.gpu import NOTHING, Gpu, GpuAngles, GpuCopy, GpuMatrix, GpuNorm, GpuScoring, GpuVector
 
 Step = partial[None]  # one operator with its operands
 REACHED = "reached"  # the stage of zero-copy neurons
@@ -275,8 +275,9 @@ class TokenSteps:
             return
         shared, choice = self._shared, self._places.choice
         self._do(partial(
-            self._gpu.publish, shared.flag.address, self._places.epoch, x.values, shared.x.address,
-            self._config.d_model, choice.ids, 0, shared.bits.address, 2 * choice.n_used + 1,
+            self._gpu.publish, shared.flag.address, self._places.epoch,
+            GpuCopy(x.values, shared.x.address, self._config.d_model),
+            GpuCopy(choice.ids, shared.bits.address, 2 * choice.n_used + 1),
         ))  # fmt: skip
         self._pending.others.append(shared.cold.address)
 
@@ -340,9 +341,8 @@ class TokenSteps:
         """Publish the logits, and the counts that follow them in memory."""
         places, shared = self._places, self._shared
         words = (places.counts - places.logits) // 4 + COUNTS * self._config.n_layers
-        self._do(partial(
-            self._gpu.publish, shared.flag.address, places.epoch, places.logits, shared.logits.address, words
-        ))  # fmt: skip
+        logits = GpuCopy(places.logits, shared.logits.address, words)
+        self._do(partial(self._gpu.publish, shared.flag.address, places.epoch, logits))
 
     def head_alone(self) -> None:
         """Compute the logits of the hidden state in pinned memory. The caller waits for the CUDA stream."""
@@ -371,10 +371,10 @@ class TokenSteps:
         self._do(partial(self._gpu.copy, self._places.counts, self._shared.counts.address, words))
 
     def _publish(self, values: int, to: int, bits: int = 0, without: int = 0) -> None:
-        shared = self._shared
+        shared, numbers = self._shared, GpuCopy(values, to, self._config.d_model)
+        selected = GpuCopy(bits, shared.bits.address, -(-self._config.d_ff // 32)) if bits else NOTHING
         self._do(partial(
-            self._gpu.publish, shared.flag.address, self._places.epoch, values, to, self._config.d_model, bits,
-            without if bits else 0, shared.bits.address if bits else 0, -(-self._config.d_ff // 32) if bits else 0,
+            self._gpu.publish, shared.flag.address, self._places.epoch, numbers, selected, without if bits else 0
         ))  # fmt: skip
 
     def _advance(self, norm: GpuNorm | None = None, to: GpuVector | None = None) -> None:

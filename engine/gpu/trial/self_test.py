@@ -26,7 +26,7 @@ from engine.gpu.trial.trial import GpuTrial, SlowGpuError
 from native_kernels.cpu.runtime.call import aligned_empty
 from native_kernels.cpu.runtime.handover import LATE, await_call, launch_call
 from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
-from native_kernels.cuda.gpu import Gpu
+from native_kernels.cuda.gpu import Gpu, GpuCopy
 from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError
 from native_kernels.cuda.runtime.modules import NoMachineCodeError, cache_folder
 
@@ -166,7 +166,8 @@ def _exchanges(trial: GpuTrial, host_rate: float) -> Findings:
 
     def layer() -> None:
         gpu.advance(stream, _WIDTH, others=[address + n_bytes])
-        gpu.publish(address + at, epoch, stream, address, _WIDTH, bits_at, hot_at, address + 2 * n_bytes, _WORDS)
+        values, bits = GpuCopy(stream, address, _WIDTH), GpuCopy(bits_at, address + 2 * n_bytes, _WORDS)
+        gpu.publish(address + at, epoch, values, bits, hot_at)
 
     seen, stop, status = (aligned_empty(1, np.int64) for _ in range(3))
     wait = await_call(shared.address + at, seen, int(_PATIENCE_S * ticks_per_s()), stop, status)

@@ -20,7 +20,7 @@ from engine.gpu.weights.expert_slots import ExpertSlots, Move
 from engine.model.weights import ModelWeights, load_weights, open_model
 from engine.session.generate import decode_batch
 from native_kernels.backend import PackedMatrix
-from native_kernels.cuda.gpu import Gpu
+from native_kernels.cuda.gpu import NOTHING, Gpu, GpuCopy
 from native_kernels.cuda.runtime.driver import CudaError
 from native_kernels.reference import ReferenceOperators
 
@@ -111,12 +111,11 @@ def test_choices_that_no_expert_has_are_passed_over(tiny: Loaded, monkeypatch: p
     gpu = FakeGpu()
     publish = gpu.publish
 
-    def broken(flag: int, epoch: int, *rest: Any) -> None:
-        n_words = rest[-1] if len(rest) == 7 else 0
-        if n_words:  # the choice
-            n = n_words * N_USED // (2 * N_USED + 1)
-            gpu.do("break", lambda: np.copyto(gpu.array(rest[3], n, np.int32), np.resize([1 << 30, -7], n)))
-        publish(flag, epoch, *rest)
+    def broken(flag: int, epoch: int, values: GpuCopy, choice: GpuCopy = NOTHING, without: int = 0) -> None:
+        if choice.n:
+            n = choice.n * N_USED // (2 * N_USED + 1)
+            gpu.do("break", lambda: np.copyto(gpu.array(choice.source, n, np.int32), np.resize([1 << 30, -7], n)))
+        publish(flag, epoch, values, choice, without)
 
     monkeypatch.setattr(gpu, "publish", broken)
     model = Batched(gpu, tiny, "dense", some_there(tiny[0]), 2)

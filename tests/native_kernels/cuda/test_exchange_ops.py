@@ -14,7 +14,7 @@ from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.handover import await_call, launch_call
 from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
 from native_kernels.cuda.cuda_gpu import CudaGpu
-from native_kernels.cuda.gpu import Work
+from native_kernels.cuda.gpu import GpuCopy, Work
 from native_kernels.cuda.runtime.driver import Device
 from tests.native_kernels.cuda.on_gpu import OnGpu
 
@@ -53,8 +53,8 @@ def test_what_is_published_is_in_the_hosts_memory(on_gpu: OnGpu, n: int, n_words
     host, epoch = on_gpu.pin(64 + 4 * (n + n_words)), words(on_gpu, 41)
     to = host.device_address + 64
     on_gpu.gpu.publish(
-        host.device_address, epoch, on_gpu.put(values) if n else 0, to, n, on_gpu.put(bits),
-        on_gpu.put(without) if with_without else 0, to + 4 * n, n_words,
+        host.device_address, epoch, GpuCopy(on_gpu.put(values) if n else 0, to, n),
+        GpuCopy(on_gpu.put(bits), to + 4 * n, n_words), on_gpu.put(without) if with_without else 0,
     )  # fmt: skip
     on_gpu.gpu.synchronize()
     assert host.as_array(np.int64, 1)[0] == 42
@@ -71,7 +71,7 @@ def test_many_blocks_post_one_flag_behind_all_of_them(on_gpu: OnGpu, n: int) -> 
     values = on_gpu.put(np.arange(n, dtype=np.float32))
     for turn in range(1, 21):
         published[:] = 0
-        on_gpu.gpu.publish(host.device_address, epoch, values, host.device_address + 64, n)
+        on_gpu.gpu.publish(host.device_address, epoch, GpuCopy(values, host.device_address + 64, n))
         deadline = time.monotonic() + 5
         while flag[0] != turn and time.monotonic() < deadline:
             pass
@@ -100,7 +100,7 @@ class Exchange:
 
         def layer() -> None:
             gpu.advance(self.stream, n, others=(at + 4 * n,), norm=norm, to=to)
-            gpu.publish(at + flags[0], epoch, self.stream, at, n)
+            gpu.publish(at + flags[0], epoch, GpuCopy(self.stream, at, n))
 
         self.works: list[Work] = [gpu.captured(layer)]
         limit = int(0.5 * ticks_per_s())

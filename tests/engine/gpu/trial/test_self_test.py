@@ -137,7 +137,7 @@ def test_a_flag_that_never_comes_is_a_failure(gpu: FakeGpu, monkeypatch: pytest.
     monkeypatch.setattr(self_test, "_PATIENCE_S", 0.05)
     publish = gpu.publish
 
-    def only_to_settle(flag: int, epoch: int, *arguments: int) -> None:
+    def only_to_settle(flag: int, epoch: int, *arguments: object) -> None:
         if not arguments:
             publish(flag, epoch)
 
