@@ -309,7 +309,7 @@ class GpuPrefillOps:
         self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
         rows: range | None = None,
     ) -> None:  # fmt: skip
-        """Compute out [T, D] = x [T, n] times the n consecutive `rows` of w [F, D]: a transposed down. rows None: all."""
+        """Compute out [T, D] = x [T, n] times the n consecutive `rows` (None: all) of w [F, D]: a transposed down."""
         rows = range(w.n_rows) if rows is None else rows
         for row, some, at, step in self._pieces(w, rows, range(w.n_cols), tile):
             fresh = row == rows.start
