@@ -1,7 +1,7 @@
 """Placement and speed of an installed model on this machine, for any budget on the slider.
 
-A model's bytes, statistics and predictors are read once and kept as numbers; no file stays open. The placement is the
-greedy one of engine/placement/greedy.py, with the figures used when loading.
+A model is read once and kept as numbers (known_model.py). The placement is the greedy one of
+engine/placement/greedy.py, with the figures used when loading.
 """
 
 from __future__ import annotations
@@ -12,59 +12,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
-from engine.bundle import artefacts
-from engine.config import EngineConfig, KvCodec, Mode, ModelConfig
-from engine.errors import DeviceMemoryError, EngineError
-from engine.executor.adaptation import can_learn, learned_stats
-from engine.executor.learned_hot import read_heat
-from engine.library.estimate.coverage import stats_of, variants_of
+from engine.config import EngineConfig, KvCodec, Mode
+from engine.errors import DeviceMemoryError
 from engine.library.estimate.estimates import estimate_of
+from engine.library.estimate.known_model import KnownModel, read_known_model
 from engine.library.estimate.machines import KnownMachine
-from engine.library.estimate.shapes import shape_of
-from engine.library.records import Estimate, Source, Sparsity
+from engine.library.records import Estimate, Source
 from engine.loading.opening import default_context
 from engine.machine.graphics import GpuInfo
 from engine.machine.read_rates import ReadRates
-from engine.model.model_artefacts import predictor_sizes, read_predictor, read_stats
-from engine.model.model_files import OpenedModel, open_model
 from engine.placement import memory_plan
-from engine.placement.activity import F32, activity_of
 from engine.placement.concurrent_reads import known_read_rates
 from engine.placement.cost_model import Machine
 from engine.placement.greedy import Steps, place_greedily, steps_of
 from engine.placement.memory_plan import Budgets
-from engine.placement.model_bytes import ModelBytes, PredictorBytes
-from engine.placement.placement_problem import Choice, FixedBytes, Hottest, Problem, TokenContext, build_problem
-from engine.sparsity.stats import NeuronStats
+from engine.placement.placement_problem import Choice, FixedBytes, Problem, TokenContext, build_problem
 
 _KEPT_MODELS, _KEPT_PROBLEMS = 3, 6
-# Predictors that would have to be copied to RAM for inspection: only their size is used.
-_MOST_COPIED = 256 << 20
-
-
-@dataclass(eq=False)
-class _Known:
-    """What determines a model's placement. stamp: of its files when they were read. hottest: by mode and by activity:
-    as counted or typical, the lowest, the highest.
-    """
-
-    stamp: tuple[object, ...]
-    config: ModelConfig
-    sizes: ModelBytes
-    stats: NeuronStats | None
-    predictors: PredictorBytes | None
-    notes: tuple[str, ...]
-    hottest: dict[tuple[Mode, str], Hottest]
-    heat: F32 | None = None
-
-    @property
-    def modes(self) -> list[Mode]:
-        """The modes that a load chooses from."""
-        if not self.config.has_zeros:
-            return ["dense"]
-        return ["exact"] if self.predictors is None else ["exact", "sparse"]
 
 
 class Previews:
@@ -72,7 +36,7 @@ class Previews:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[str, KnownModel] = OrderedDict()
         self._problems: OrderedDict[tuple[object, ...], tuple[Problem, Steps]] = OrderedDict()
 
     def preview(
@@ -141,13 +105,13 @@ class Previews:
 
     # ------------------------------------------------------------ what is kept
 
-    def _read(self, name: str, path: Path, activation: str) -> _Known:
+    def _read(self, name: str, path: Path, activation: str) -> KnownModel:
         known = self._known.get(name)
-        if known is not None and _stamp(path, known.stamp[-1]) == known.stamp:
+        if known is not None and known.is_of(path):
             self._known.move_to_end(name)
             return known
         self._forget(name)
-        self._known[name] = known = _known_of(path, activation)
+        self._known[name] = known = read_known_model(path, activation)
         while len(self._known) > _KEPT_MODELS:
             self._forget(next(iter(self._known)))
         return known
@@ -176,7 +140,7 @@ class Previews:
 class _Case:
     """The arguments of one preview."""
 
-    known: _Known
+    known: KnownModel
     machine: KnownMachine
     budgets: Budgets
     context: int
@@ -217,20 +181,12 @@ class _Case:
         """Return the placement problem. end: which activity to assume. read_rates: as in Machine."""
         known, machine = self.known, self.machine
         predictors = known.predictors if mode == "sparse" else None
-        if (mode, end) not in known.hottest:
-            stats = known.stats
-            if end != "taken":
-                variants = variants_of(shape_of(known.config), Sparsity())
-                stats = stats_of(known.config, variants[0 if end == "least" else 1])
-            known.hottest[mode, end] = Hottest.of(
-                activity_of(known.config, mode, stats, predictors, known.heat), known.sizes.unit
-            )
         pinned = 0
         if machine.gpu is not None:
             pinned = memory_plan.pinned_bytes(machine.profile, self.budgets.ram_bytes - self.all_in_ram)
         rates = Machine.of(machine.profile, machine.threads, machine.gpu, read_rates)
         return build_problem(
-            known.sizes, known.hottest[mode, end], rates, mode, TokenContext.typical(self.context, self.kv_codec),
+            known.sizes, known.hottest(mode, end), rates, mode, TokenContext.typical(self.context, self.kv_codec),
             predictors, FixedBytes(self.fixed_vram, self.fixed_ram, pinned),
         )  # fmt: skip
 
@@ -241,61 +197,6 @@ def _budgets(machine: KnownMachine, gpu: GpuInfo | None, budget: float | None) -
     except DeviceMemoryError:  # beyond the GPU
         total = 0 if gpu is None else gpu.total_bytes or 0
         return memory_plan.budgets_of(machine.profile, gpu, total / 2**30)
-
-
-# ------------------------------------------------------------------ reading a model
-
-
-def _known_of(path: Path, activation: str) -> _Known:
-    opened = open_model(path, activation or None)
-    sizes, notes = ModelBytes.of(opened), []
-    stats = read_stats(opened) if opened.config.has_zeros else None
-    if can_learn(opened):
-        stats = learned_stats(opened, stats)
-    if stats is not None:  # its own memory: no file of the model stays open for it
-        stats = replace(stats, counts=np.array(stats.counts))
-    predictors = None
-    if opened.has_predictors and opened.config.has_zeros:
-        try:
-            predictors = _predictor_bytes(opened, sizes)
-        except EngineError as error:
-            notes.append(f"The model's predictors cannot be used: {error.message}")
-    places = (str(artefacts.artefact_folder(opened)), *_beside(path))
-    return _Known(_stamp(path, places), opened.config, sizes, stats, predictors, tuple(notes), {}, read_heat(opened))
-
-
-def _predictor_bytes(opened: OpenedModel, sizes: ModelBytes) -> PredictorBytes | None:
-    """Return None if they missed their error budget, so that a load does without them."""
-    found = predictor_sizes(opened)
-    if found.copied > _MOST_COPIED:
-        of_layer = np.full(sizes.n_layers, found.held_bytes // sizes.n_layers, np.int64)
-        unknown = (None,) * sizes.n_layers
-        return PredictorBytes(of_layer, of_layer, sizes.first_codecs, unknown, np.zeros(sizes.n_layers, np.bool_))
-    predictor = read_predictor(opened, as_stored=True)
-    if predictor.budget is not None and not predictor.budget.held:
-        return None
-    return PredictorBytes.of(predictor, sizes)
-
-
-def _beside(path: Path) -> tuple[str, ...]:
-    """Return the folders in which artefacts of a model may appear."""
-    folder = path if path.is_dir() else path.parent
-    return tuple(str(folder / name) for name in ("artefacts", "activation"))
-
-
-def _stamp(path: Path, places: object) -> tuple[object, ...]:
-    """Return a value that changes with the model's files and artefacts."""
-    assert isinstance(places, tuple)
-    return (*(_times(Path(one)) for one in (path, *places)), places)
-
-
-def _times(path: Path) -> tuple[object, ...]:
-    try:
-        found = path.stat()
-        inside = sorted((one.name, one.stat().st_mtime_ns) for one in path.iterdir()) if path.is_dir() else []
-        return found.st_mtime_ns, found.st_size, tuple(inside)
-    except OSError:
-        return ()
 
 
 _shared = Previews()

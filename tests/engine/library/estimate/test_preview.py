@@ -19,6 +19,7 @@ from engine.bundle import artefacts
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import InvalidRequestError, ModelNotFoundError
 from engine.library.estimate import preview as previewing
+from engine.library.estimate.known_model import KnownModel, read_known_model
 from engine.library.estimate.machines import KnownMachine, known_machine
 from engine.library.estimate.preview import Previews
 from engine.machine.cpu_and_ram import RamInfo
@@ -181,7 +182,7 @@ def test_what_does_not_fit_says_how_much_is_missing(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ at once
 
 
-def a_giant(codec: str = "q4_0") -> previewing._Known:
+def a_giant(codec: str = "q4_0") -> KnownModel:
     """80 layers of 28,672 neurons, with statistics in which every layer is another."""
     config = ModelConfig(
         family="llama", n_layers=80, d_model=8192, d_ff=28672, n_heads=64, n_kv_heads=8, head_dim=128,
@@ -197,7 +198,7 @@ def a_giant(codec: str = "q4_0") -> previewing._Known:
     rng = np.random.default_rng(1)
     counts = rng.permuted(np.tile((10000 * rng.random(28672) ** 3).astype(np.int64), (80, 1)), axis=1)
     known = NeuronStats(counts, 20000, "measured", "a text")
-    return previewing._Known((), config, sizes, known, None, (), {})
+    return KnownModel((), config, sizes, known, None, (), None)
 
 
 def test_a_slider_over_the_largest_model_is_followed_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -205,9 +206,8 @@ def test_a_slider_over_the_largest_model_is_followed_at_once(monkeypatch: pytest
     machine; on any it is six seconds.
     """
     giant = a_giant()
-    monkeypatch.setattr(previewing, "_known_of", lambda *of: giant)
-    monkeypatch.setattr(previewing, "_stamp", lambda *of: giant.stamp)
-    giant.stamp = ("a stamp",)
+    monkeypatch.setattr(previewing, "read_known_model", lambda *of: giant)
+    monkeypatch.setattr(KnownModel, "is_of", lambda *of: True)
     previews, known = Previews(), machine("pc-high")
     first = previews.preview(tmp_path, known)
     assert first.fits == "hybrid"
@@ -237,13 +237,12 @@ def test_no_file_stays_open(tmp_path: Path) -> None:
 
 def test_what_was_read_is_kept_and_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
-    known_of = previewing._known_of
 
-    def counts(path: Path, activation: str) -> previewing._Known:
+    def counts(path: Path, activation: str) -> KnownModel:
         read.append(path)
-        return known_of(path, activation)
+        return read_known_model(path, activation)
 
-    monkeypatch.setattr(previewing, "_known_of", counts)
+    monkeypatch.setattr(previewing, "read_known_model", counts)
     previews, known = Previews(), machine("pc-high")
     paths = [make_tiny_model(tmp_path / f"m{i}") for i in range(5)]
     for _ in range(3):
