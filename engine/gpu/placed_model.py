@@ -272,8 +272,7 @@ class PlacedModel:
         base, loaded, config = self._base, self._now, self._base.opened.config
         assert self._region is not None, "it is loaded"
         assert base.backend.kernels is not None, "a GPU is not used without the kernels"
-        predictor = base.modes.predictor if mode == "sparse" else None
-        if predictor is not None and not loaded.has_predictors:
+        if mode == "sparse" and not loaded.has_predictors:
             self._add_predictors()
         operators = base.backend.operators
         executor = base.modes.executor(mode, operators)
@@ -285,11 +284,10 @@ class PlacedModel:
                     blocks.collect(counters.per_neuron)
 
         counters.collect_with(collect)
-        tables = None if blocks is None else blocks.tables
-        model = TokenModel(config, base.weights, loaded.model, mode, predictor, tables, loaded.expert_slots)
+        model, pool = self._model(mode), base.backend.kernels.pool
         program = GpuDecodeProgram(
-            self._gpu, model, counters, base.backend.kernels.pool, self._region, self._opened.execution, PATIENCE_S
-        )
+            self._gpu, model, counters, pool, self._region, self._opened.execution, PATIENCE_S
+        )  # fmt: skip
         try:
             program.capture()  # here, because a thread that has not entered the GPU compiles the program
             if self._prompts is None and (found := prompt_setup.open_prompts(self._opened, base, loaded, executor)):
@@ -300,6 +298,14 @@ class PlacedModel:
             program.close()
             raise
 
+    def _model(self, mode: Mode) -> TokenModel:
+        base, loaded = self._base, self._now
+        predictor = base.modes.predictor if mode == "sparse" else None
+        tables = None if self.blocks is None else self.blocks.tables
+        return TokenModel(
+            base.opened.config, base.weights, loaded.model, mode, predictor, tables, loaded.expert_slots
+        )  # fmt: skip
+
     def batch(self, mode: Mode, sequences: int) -> GpuBatch:
         """Return the batch model for this many sequences with caches of `new_cache`. Only the latest one is kept.
 
@@ -307,15 +313,11 @@ class PlacedModel:
         """
         if self._batch is None or self._batch[0] != (mode, sequences):
             self._close_batch()
-            graph, region, base = self.transformer(mode), self._region, self._base
+            transformer, region, kernels = self.transformer(mode), self._region, self._base.backend.kernels
             assert region is not None, "it is loaded"
-            assert base.backend.kernels is not None, "a GPU is not used without the kernels"
-            tables = None if self.blocks is None else self.blocks.tables
-            found = open_gpu_batch(
-                self._gpu, base.weights, self._now.model, graph, base.backend.kernels, region, tables,
-                base.modes.predictor if mode == "sparse" else None, batch_ops(self._gpu), sequences,
-                self._now.expert_slots,
-            )  # fmt: skip
+            assert kernels is not None, "a GPU is not used without the kernels"
+            ops = batch_ops(self._gpu)
+            found = open_gpu_batch(self._gpu, self._model(mode), transformer, kernels, region, ops, sequences)
             self._batch = (mode, sequences), found
         return self._batch[1]
 

@@ -132,7 +132,7 @@ class Launches:
             marked(library.stream, f"cublas_{one.kind}", lambda: multiply(library, one))
 
         Function.launch = launch  # type: ignore[method-assign, assignment]
-        LibraryProducts.multiply = product  # type: ignore[method-assign]
+        LibraryProducts.multiply = product  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:

@@ -13,6 +13,7 @@ from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.sparse import SparseExecutor
 from engine.gpu.batch.batch import open_gpu_batch
+from engine.gpu.token.token_model import TokenModel
 from engine.gpu.token.transformer import GpuTransformer
 from engine.model.weights import ModelWeights
 from engine.session.generate import decode_batch, decode_one_token
@@ -41,10 +42,8 @@ class Batched:
         self.alone = GpuTransformer(config, weights, executor, operators, on_gpu.decoder)
         ops: Any = GpuBatchOps(gpu) if isinstance(gpu, CudaGpu) else FakeBatchOps(gpu)
         tables, slots = on_gpu.tables or None, on_gpu.loaded.expert_slots
-        self.together = open_gpu_batch(
-            gpu, weights, on_gpu.loaded.model, self.alone, operators, on_gpu.region, tables, predictor, ops, batch,
-            slots,
-        )  # fmt: skip
+        model = TokenModel(config, weights, on_gpu.loaded.model, mode, predictor, tables, slots)
+        self.together = open_gpu_batch(gpu, model, self.alone, operators, on_gpu.region, ops, batch)
 
     def close(self) -> None:
         self.together.close()

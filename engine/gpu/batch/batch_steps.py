@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-import numpy as np
-
-from engine.config import ModelConfig
 from engine.gpu.batch.batch_experts import BatchExperts
 from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
 from engine.gpu.batch.staging import Piece, pieces_of
-from engine.gpu.weights.layers import GpuLayer, GpuModel
+from engine.gpu.token.token_model import TokenModel
+from engine.gpu.weights.layers import GpuLayer
 from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
-from native_kernels.backend import I64
 from native_kernels.cuda.batch_ops import GpuBatchOps
 from native_kernels.cuda.gpu import NOTHING, Gpu, GpuBlock, GpuCopy, GpuMatrix, GpuNorm, GpuScoring, GpuSequences
 from native_kernels.cuda.prefill_ops import RoundedRows, RowAngles, Rows
@@ -21,27 +18,25 @@ from native_kernels.cuda.prefill_ops import RoundedRows, RowAngles, Rows
 class BatchSteps:
     """Queues the GPU's part of a step.
 
-    host_counts: i64 [L, 5], the CPU's counts of its neurons. by_cpu: layers placed on the GPU whose whole FFN the CPU
-    computes.
+    by_cpu: layers placed on the GPU whose whole FFN the CPU computes.
     """
 
     def __init__(
-        self, gpu: Gpu, config: ModelConfig, model: GpuModel, ops: GpuBatchOps, memory: BatchMemory, batch: int,
-        slot: int, mode: str, by_cpu: Set[int], experts: BatchExperts | None,
+        self, gpu: Gpu, model: TokenModel, ops: GpuBatchOps, memory: BatchMemory, sequences: GpuSequences,
+        by_cpu: Set[int], experts: BatchExperts | None,
     ) -> None:  # fmt: skip
-        self._gpu, self._config, self._model, self._ops, self._memory = gpu, config, model, ops, memory
+        config = model.config
+        self._gpu, self._config, self._model, self._ops, self._memory = gpu, config, model.on_gpu, ops, memory
         self._graph = graph_of(config)
-        self._n, self._slot, self._mode = batch, slot, mode
+        self._n, self._sequences, self._mode = sequences.n, sequences, model.mode
         self._width = config.d_model
         self._activation = config.kernel_activation
-        self.host_counts: I64 = np.zeros((config.n_layers, 5), np.int64)
-        self.by_cpu = by_cpu
-        self._experts = experts
+        self._by_cpu, self._experts = by_cpu, experts
         self._ffn_in = memory.ffn_in
         self._words = 0  # address of the layer's needed neurons; 0: all
         self._pieces: dict[int, list[Piece]] = {
             i: pieces_of(layer.reached, memory.halves, memory.half_bytes)
-            for i, layer in enumerate(model.layers)
+            for i, layer in enumerate(model.on_gpu.layers)
             if layer is not None and layer.reached is not None
         }
 
@@ -145,7 +140,7 @@ class BatchSteps:
         if one.has_cold:
             source = memory.stream.address if step.reads == "stream" else memory.normed.address
             size = self._n * self._width
-            if layer in self.by_cpu:
+            if layer in self._by_cpu:
                 self._gpu.copy(memory.stream.address, memory.host_stream.pinned, size)
             cold = memory.host_cold_words
             needed = GpuCopy(cold.address, cold.pinned, self._config.d_ff) if self._words else NOTHING
@@ -173,10 +168,10 @@ class BatchSteps:
             ops.round(keys, n, spec.kv_width, None, k_norm, keys)
             q_norm = k_norm = None
         angles = RowAngles(*memory.angles(spec.angles), spec.rotated // 2, spec.rope_order)
-        states = memory.host_states.address
-        ops.place_heads(qkv, n, spec.n_heads, kv, 0, angles, (q_norm, k_norm), states + 4 * n)
+        positions = self._sequences.states + 4 * n
+        ops.place_heads(qkv, n, spec.n_heads, kv, 0, angles, (q_norm, k_norm), positions)
         ops.attend_each(
-            qkv, GpuSequences(n, self._slot, states), spec.n_heads, kv, memory.mixed,
+            qkv, self._sequences, spec.n_heads, kv, memory.mixed,
             GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks),
         )  # fmt: skip
         ops.round(memory.mixed, n, memory.mixed.step, memory.mixed_in)
