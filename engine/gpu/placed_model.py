@@ -15,25 +15,19 @@ from typing import TYPE_CHECKING
 
 from engine.config import MODES, Mode
 from engine.decode.decode_program import why_not as why_no_program
-from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError
-from engine.executor.hot_blocks import HotBlocks
+from engine.errors import Cancelled, DeviceFailedError
 from engine.executor.learned_hot import LearnedHot
 from engine.gpu import prompt_setup
 from engine.gpu.background_reads import pin_weights, prefetch_weights
-from engine.gpu.batch.batch import GpuBatch, batch_ops, open_gpu_batch
+from engine.gpu.loaded_part import LoadedPart
 from engine.gpu.placement_text import is_for_want_of_memory, placement_summary, why_unused
 from engine.gpu.token.balance import TOKENS, Timed, can_balance, settle, timed
-from engine.gpu.token.decode_program import PATIENCE_S, GpuDecodeProgram
-from engine.gpu.token.token_model import TokenModel
-from engine.gpu.token.transformer import GpuTransformer
 from engine.gpu.trial import budget
 from engine.gpu.trial.choice import GpuFullError, GpuUnusableError, OpenedGpu
 from engine.gpu.vram_policy import VramPolicy
-from engine.gpu.weights.cache import GpuCache, KvRegion
 from engine.gpu.weights.loading import GpuContents, LoadedGpu, load_onto_gpu
 from engine.job import Job
 from engine.loading.modes import choose_mode
-from engine.placement import memory_plan
 from engine.placement.gpu_bytes import kv_layer_bytes
 from engine.placement.setting import KnownInputs
 from engine.placement.solving import Solved, solve_model
@@ -41,10 +35,13 @@ from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 from native_kernels.cuda.runtime.modules import NoMachineCodeError, interrupted_by
 
 if TYPE_CHECKING:
+    from engine.executor.hot_blocks import HotBlocks
+    from engine.gpu.batch.batch import GpuBatch
     from engine.gpu.prefill.cold_stream import Rates
-    from engine.gpu.prefill.pinned_weights import PinnedWeights
     from engine.gpu.prefill.prefill import StreamingSpeed
     from engine.gpu.prefill.prompts import Prompts
+    from engine.gpu.token.transformer import GpuTransformer
+    from engine.gpu.weights.cache import GpuCache
     from engine.loading.load_context import LoadContext
     from engine.machine.graphics import GpuInfo
     from engine.machine.read_rates import ReadRates
@@ -65,9 +62,9 @@ _MOST_NOTES = 8
 class PlacedModel:
     """The GPU part of a model. Call methods in one thread at a time; they enter the GPU themselves.
 
-    is_usable: whether a part is loaded; False after the GPU failed. blocks: the hot neurons; None if no layer has slots
-    for neurons. generation: incremented when objects made here become invalid. reading: prefetch after the load. notes:
-    latest changes, in sentences. reason: why the GPU computes, or why no longer, in a sentence.
+    is_usable: whether a part is loaded; False after the GPU failed. generation: incremented when objects made here
+    become invalid. reading: prefetch after the load. notes: latest changes, in sentences. reason: why the GPU computes,
+    or why no longer, in a sentence.
     """
 
     def __init__(self, opened: OpenedGpu, base: LoadContext, reopen: Callable[[], OpenedGpu] | None = None) -> None:
@@ -75,12 +72,7 @@ class PlacedModel:
         GpuUnusableError.
         """
         self._opened, self._gpu, self._base = opened, opened.gpu, base
-        self._loaded: LoadedGpu | None = None
-        self._region: KvRegion | None = None
-        self._made: dict[Mode, tuple[GpuTransformer, GpuDecodeProgram]] = {}
-        self._prompts: Prompts | None = None
-        self._pinned_weights: PinnedWeights | None = None
-        self._batch: tuple[tuple[Mode, int], GpuBatch] | None = None
+        self._part: LoadedPart | None = None
         self._learned = LearnedHot(base.opened) if base.engine.adapt else None
         self._policy = VramPolicy(base.engine.vram_budget_gib is None)
         self._reopen = reopen
@@ -90,7 +82,6 @@ class PlacedModel:
         self._first_budget_bytes = 0  # of the first placement
         self._read_rates: dict[Mode, ReadRates] | None = None  # measured with this model; None: remembered ones
         self.reading: Prefetch | None = None
-        self.blocks: HotBlocks | None = None
         self.generation = 0
         self.notes: list[str] = []
         self.reason = ""
@@ -120,9 +111,10 @@ class PlacedModel:
         self._base.steps.begin("balancing")
         settle(first, place, not self._base.engine.hardware_file)
         self.reading = prefetch_weights(self._base.weights, self._now)
-        if self._pinned_weights is not None:
-            streamed = () if self._prompts is None else self._prompts.streamed_matrices
-            pin_weights(self._pinned_weights, self._base, self._now, streamed, self.reading)
+        pinned, prompts = self._loaded_part.pinned_weights, self._prompts
+        if pinned is not None:
+            streamed = () if prompts is None else prompts.streamed_matrices
+            pin_weights(pinned, self._base, self._now, streamed, self.reading)
         self._base.steps.end()
         return self.placement
 
@@ -160,18 +152,19 @@ class PlacedModel:
         if not can_balance(solved.setting, self.placement, self._now.model):
             return None
         self._base.steps.begin("balancing")
-        program = self._made[self.mode_and_reason()[0]][1]
+        program = self._loaded_part.program(self.mode_and_reason()[0])
         sample, cache = self._base.modes.sample, self.new_cache(TOKENS)
         return timed(program, cache, sample, self._base.weights, self._now.model, self.blocks, cancelled)
 
     def spare_ram(self) -> bool:
         """Return whether weights are pinned in place. If RAM has run short, unpin them. Call this between answers."""
-        return self._pinned_weights is not None and self._pinned_weights.spare()
+        pinned = None if self._part is None else self._part.pinned_weights
+        return pinned is not None and pinned.spare()
 
     def wait_for_weights(self, seconds: float) -> bool:
         """Wait for prefetch and pinning, at most `seconds`. Return whether both have ended."""
         end = time.monotonic() + seconds
-        pending = (self.reading, self._pinned_weights)
+        pending = (self.reading, None if self._part is None else self._part.pinned_weights)
         return all(one is None or one.wait(max(0.0, end - time.monotonic())) for one in pending)
 
     def _solved(self, mode: Mode, cancelled: Callable[[], bool]) -> Solved:
@@ -206,18 +199,14 @@ class PlacedModel:
         predictor = base.modes.predictor if placement.mode == "sparse" else None
         assert base.backend.kernels is not None, "a GPU is not used without the kernels"
         contents = GpuContents(placement, base.context * base.engine.sequences, base.kv_codec, learned)
-        loaded = self._loaded = load_onto_gpu(
+        loaded = load_onto_gpu(
             self._gpu, base.backend.kernels.pool, config, base.weights, predictor, contents, job, steps
         )
+        self._part = LoadedPart(self._opened, base, loaded)
         if loaded.expert_slots is not None:
             loaded.expert_slots.is_following = base.engine.adapt
             if self._learned is not None:
                 self._learned.begin(loaded.expert_slots)
-        layers = [None if layer is None else layer.kv for layer in loaded.model.layers]
-        self._region = KvRegion(self._gpu, layers, base.kv_codec)
-        side = loaded.hot_side
-        if side is not None:
-            self.blocks = HotBlocks(config, base.weights, loaded.placed, lambda slots: side, side.neuron_in)
         look()
         steps.begin("programs of the GPU")
         with interrupted_by(look):
@@ -252,80 +241,24 @@ class PlacedModel:
 
     @property
     def is_usable(self) -> bool:
-        return self._loaded is not None
+        return self._part is not None
+
+    @property
+    def blocks(self) -> HotBlocks | None:
+        """The hot neurons; None if no layer has slots for neurons."""
+        return None if self._part is None else self._part.blocks
 
     @property
     def placement(self) -> Placement:
         return self._now.placement
 
     def transformer(self, mode: Mode) -> GpuTransformer:
-        """Return the transformer of a mode, made at the first call in each generation.
-
-        Raises: DeviceMemoryError if the GPU has no memory for the mode's predictors; CudaError, CudaOutOfMemoryError.
-        """
-        if mode not in self._made:
-            self._gpu.enter()
-            self._made[mode] = self._make(mode)
-        return self._made[mode][0]
-
-    def _make(self, mode: Mode) -> tuple[GpuTransformer, GpuDecodeProgram]:
-        base, loaded, config = self._base, self._now, self._base.opened.config
-        assert self._region is not None, "it is loaded"
-        assert base.backend.kernels is not None, "a GPU is not used without the kernels"
-        if mode == "sparse" and not loaded.has_predictors:
-            self._add_predictors()
-        operators = base.backend.operators
-        executor = base.modes.executor(mode, operators)
-        counters, blocks = executor.counters, self.blocks
-
-        def collect() -> None:
-            if blocks is not None and blocks is self.blocks:  # otherwise its counts are gone
-                with contextlib.suppress(CudaError):
-                    blocks.collect(counters.per_neuron)
-
-        counters.collect_with(collect)
-        model, pool = self._model(mode), base.backend.kernels.pool
-        program = GpuDecodeProgram(
-            self._gpu, model, counters, pool, self._region, self._opened.execution, PATIENCE_S
-        )  # fmt: skip
-        try:
-            program.capture()  # here, because a thread that has not entered the GPU compiles the program
-            if self._prompts is None and (found := prompt_setup.open_prompts(self._opened, base, loaded, executor)):
-                self._prompts, self._pinned_weights = found
-            many = None if self._prompts is None else self._prompts.of_mode(executor)
-            return GpuTransformer(config, base.weights, executor, operators, program, many), program
-        except BaseException:
-            program.close()
-            raise
-
-    def _model(self, mode: Mode) -> TokenModel:
-        base, loaded = self._base, self._now
-        predictor = base.modes.predictor if mode == "sparse" else None
-        tables = None if self.blocks is None else self.blocks.tables
-        return TokenModel(
-            base.opened.config, base.weights, loaded.model, mode, predictor, tables, loaded.expert_slots
-        )  # fmt: skip
+        """As LoadedPart.transformer."""
+        return self._loaded_part.transformer(mode)
 
     def batch(self, mode: Mode, sequences: int) -> GpuBatch:
-        """Return the batch model for this many sequences with caches of `new_cache`. Only the latest one is kept.
-
-        Raises: InvalidRequestError with the reason, DeviceMemoryError, CudaError.
-        """
-        if self._batch is None or self._batch[0] != (mode, sequences):
-            self._close_batch()
-            transformer, region, kernels = self.transformer(mode), self._region, self._base.backend.kernels
-            assert region is not None, "it is loaded"
-            assert kernels is not None, "a GPU is not used without the kernels"
-            ops = batch_ops(self._gpu)
-            found = open_gpu_batch(self._gpu, self._model(mode), transformer, kernels, region, ops, sequences)
-            self._batch = (mode, sequences), found
-        return self._batch[1]
-
-    def _close_batch(self) -> None:
-        batch, self._batch = self._batch, None
-        if batch is not None:
-            with contextlib.suppress(CudaError):
-                batch[1].close()
+        """As LoadedPart.batch."""
+        return self._loaded_part.batch(mode, sequences)
 
     @property
     def streaming_speed(self) -> StreamingSpeed:
@@ -347,33 +280,16 @@ class PlacedModel:
         """As Prompts.way."""
         return "" if self._prompts is None else self._prompts.way
 
-    def _add_predictors(self) -> None:
-        loaded = self._now
-        try:
-            loaded.add_predictors(self._base.weights, self._base.modes.predictor)
-        except CudaOutOfMemoryError as error:
-            raise DeviceMemoryError(
-                "The GPU does not have enough free memory for the model's predictors.",
-                "Load the model again in sparse mode, so that they get a place.",
-            ) from error
-
     def new_cache(self, context: int) -> GpuCache:
-        """Return an empty cache for `context` tokens. It shares the GPU's KV region with all others."""
-        assert self._region is not None, "it is loaded"
-        return GpuCache(self._base.opened.config, context, self._region)
+        """As LoadedPart.new_cache."""
+        return self._loaded_part.new_cache(context)
 
     # ------------------------------------------------------------ memory
 
     @property
     def part_bytes(self) -> dict[str, int]:
-        """Allocated bytes on the GPU, by the placement's parts."""
-        if self._loaded is None:
-            return {}
-        scratch = sum(program.n_bytes for _, program in self._made.values())
-        scratch += 0 if self._batch is None else self._batch[1].n_bytes
-        scratch += 0 if self._prompts is None else self._prompts.n_bytes
-        scratch += memory_plan.EXCHANGE_BYTES if self._loaded.hot_side is not None else 0
-        return {**self._loaded.part_bytes, "scratch": scratch, "context": memory_plan.context_bytes(self._opened.info)}
+        """As LoadedPart.part_bytes; {} if nothing is loaded."""
+        return {} if self._part is None else self._part.part_bytes
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -387,7 +303,7 @@ class PlacedModel:
     @property
     def vram_bytes(self) -> int:
         """Bytes of this process on the GPU, from the driver; if it gives none, the allocated bytes."""
-        if self._loaded is None:
+        if self._part is None:
             return 0
         measured = budget.process_bytes(self._opened.info.index)
         return sum(self.part_bytes.values()) if measured is None else measured
@@ -400,34 +316,34 @@ class PlacedModel:
 
     @property
     def _now(self) -> LoadedGpu:
-        assert self._loaded is not None, "it is loaded"
-        return self._loaded
+        return self._loaded_part.loaded
+
+    @property
+    def _loaded_part(self) -> LoadedPart:
+        assert self._part is not None, "it is loaded"
+        return self._part
+
+    @property
+    def _prompts(self) -> Prompts | None:
+        return None if self._part is None else self._part.prompts
 
     def _drop(self) -> None:
         """Release all GPU memory of the model, but keep the GPU open."""
         self.generation += 1
         self._take_heat()
-        self.blocks, self._region = None, None
+        part, self._part = self._part, None
         reading, self.reading = self.reading, None
         if reading is not None:
             reading.close()
         with contextlib.suppress(CudaError):
             self._gpu.enter()
-        self._close_batch()
-        made, self._made = self._made, {}
-        for _, program in made.values():
-            with contextlib.suppress(CudaError):
-                program.close()
-        for one in (self._prompts, self._pinned_weights, self._loaded):
-            if one is not None:
-                with contextlib.suppress(CudaError):
-                    one.close()
-        self._prompts = self._pinned_weights = self._loaded = None
+        if part is not None:
+            part.close()
 
     def _take_heat(self) -> None:
         """Keep the experts' heat, which is otherwise lost with the slots."""
-        if self._learned is not None and self._loaded is not None and self._loaded.expert_slots is not None:
-            self._learned.take(self._loaded.expert_slots)
+        if self._learned is not None and self._part is not None and self._now.expert_slots is not None:
+            self._learned.take(self._now.expert_slots)
 
     def _close_gpu(self) -> None:
         with contextlib.suppress(CudaError):

@@ -33,7 +33,7 @@ class GpuResidency(PlacedModel):
     @property
     def expert_slots(self) -> ExpertSlots | None:
         """The expert slots; None without experts."""
-        return None if self._loaded is None else self._loaded.expert_slots
+        return None if self._part is None else self._part.loaded.expert_slots
 
     def save_heat(self, at_once: bool = True) -> float | None:
         """Save the experts' heat if the model adapts, as LearnedHot.save. Call this between answers."""
@@ -59,13 +59,13 @@ class GpuResidency(PlacedModel):
 
         at_once: memory ran out, so shrink whatever is free. With a budget from the user, only that shrinks the model.
         """
-        if self._loaded is None:
+        if self._part is None:
             return
         self.spare_ram()
         free = self._free_bytes()
         if not at_once and not self._policy.is_short(free):
             return
-        self._policy.shrink(self._loaded.placement.vram_bytes, free)
+        self._policy.shrink(self._part.loaded.placement.vram_bytes, free)
         self._note("The GPU's memory ran short: less of the model is there now.")
         self._load_again(self._mode)
 
@@ -75,7 +75,7 @@ class GpuResidency(PlacedModel):
         Call this while the engine is idle. Returns the seconds until the next useful call; None: never. cancelled:
         checked before anything moves. Raises nothing; `notes` says what changed.
         """
-        if not self._policy.is_automatic or (self._loaded is None and not self._is_away):
+        if not self._policy.is_automatic or (self._part is None and not self._is_away):
             return LOOK_EVERY_S if self.spare_ram() else None
         if (wait := self._policy.seconds_to_look) > 0:
             return wait
@@ -84,30 +84,30 @@ class GpuResidency(PlacedModel):
             self._take_back(cancelled)
         except Cancelled:
             log.info("What is free of the GPU is not taken now: there is something to answer")
-        away = self._loaded is None and not self._is_away
+        away = self._part is None and not self._is_away
         return None if away else max(self._policy.seconds_to_look, 0.1)
 
     def _take_back(self, cancelled: Callable[[], bool]) -> None:
         info, held = self._opened.info, self.vram_bytes
-        free = self._free_bytes() if self._loaded is not None else budget.free_bytes(info.index)
-        now = 0 if self._loaded is None else self._budget_bytes
+        free = self._free_bytes() if self._part is not None else budget.free_bytes(info.index)
+        now = 0 if self._part is None else self._budget_bytes
         found = self._policy.to_take_back(free, held, info.total_bytes or 0, now)
-        if found is None or (self._loaded is not None and self._is_all_there):
+        if found is None or (self._part is not None and self._is_all_there):
             return
         limit, more = self._policy.limit, found - self._first_budget_bytes
         # If the gain over the first budget is small, use that one, because its placement is stored already.
         self._policy.taken(None if limit is not None and 0 <= more < LEAST_GAIN_BYTES else found)
         try:
-            if self._loaded is None:
+            if self._part is None:
                 self._open_again()
             # Cancelling is safe only while the old part is still loaded.
-            self._load_again(self._mode, lambda: self._loaded is not None and cancelled())
+            self._load_again(self._mode, lambda: self._part is not None and cancelled())
         except GpuUnusableError as error:
             log.info("The GPU cannot be had again: %s", error)
         except Cancelled:
             self._policy.limit = limit  # nothing has changed
             raise
-        if self._loaded is None:
+        if self._part is None:
             self._policy.failed()
             return
         self._is_away = False

@@ -13,12 +13,12 @@ from fakes.batch_operators import FakeBatchOps
 from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_model
 
-from engine.gpu import placed_model
+from engine.gpu import loaded_part
 from engine.measure import bench, bench_batch
 
 
 def test_all_floors_are_by_the_median_of_all_readings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placed_model, "batch_ops", FakeBatchOps)
+    monkeypatch.setattr(loaded_part, "batch_ops", FakeBatchOps)
     machine, readings = FakeGpuMachine(tmp_path, monkeypatch), iter((1e9, 2e9, 9e9, 5e9, 5e9, 4e9))
     read = bench.measured
 

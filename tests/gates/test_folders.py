@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("app", "engine", "native_kernels")
-MOST_IMPORTS = 26  # of our modules in one module; 20 would be better
+MOST_IMPORTS = 20  # of our modules in one module
 MOST_WIDE_FUNCTIONS = 4  # with more than 8 parameters
 MOST_FILES = 20  # in a folder
 NESTED = {("app", "app/startup"), ("engine", "engine/commands")}  # __main__ runs the two front doors

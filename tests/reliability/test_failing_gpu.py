@@ -8,7 +8,7 @@ import pytest
 from failing_gpu import Failure
 from gpu_scenario import GpuScenario
 
-from engine.gpu import placed_model
+from engine.gpu import loaded_part
 
 FAILURES: tuple[Failure, ...] = ("full", "full once", "lost")
 
@@ -29,6 +29,6 @@ def test_at_some_calls(scenario: GpuScenario) -> None:
 @pytest.mark.parametrize("failure", [*FAILURES, "late loss"])
 def test_at_every_call(scenario: GpuScenario, failure: Failure, monkeypatch: pytest.MonkeyPatch) -> None:
     if failure == "late loss":  # the CPU waits for the GPU until its timeouts is at an end
-        monkeypatch.setattr(placed_model, "PATIENCE_S", 1.0)
+        monkeypatch.setattr(loaded_part, "PATIENCE_S", 1.0)
     for call in range(1, scenario.n_calls + 1):
         assert scenario.faults(call, failure) == []

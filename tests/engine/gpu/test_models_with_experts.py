@@ -15,7 +15,7 @@ from samples.experts_gguf import N_EXPERTS, make_tiny_mixtral
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import Cancelled
-from engine.gpu import placed_model
+from engine.gpu import loaded_part
 from engine.gpu.weights import expert_slots
 from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.measure.bench_batch import run_batch
@@ -34,7 +34,7 @@ WIDTH = 64
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpuMachine]:
     same_scratch_for_every_budget(monkeypatch)
-    monkeypatch.setattr(placed_model, "batch_ops", FakeBatchOps)
+    monkeypatch.setattr(loaded_part, "batch_ops", FakeBatchOps)
     made = FakeGpuMachine(tmp_path, monkeypatch)
     yield made
     for gpu in made.gpus:

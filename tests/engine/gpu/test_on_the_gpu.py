@@ -138,7 +138,8 @@ def test_prompts_say_the_same_whichever_way_cold_neurons_come(
     try:
         gpu, tokens = model.gpu, list(range(100, 160))
         assert gpu is not None, model.device_reason
-        place = gpu._pinned_weights
+        assert gpu._part is not None
+        place = gpu._part.pinned_weights
         assert place is not None
         assert place.wait(60)
         assert place.is_all

@@ -21,7 +21,7 @@ from samples.tiny_model import make_tiny_gguf, make_tiny_model
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import DeviceFailedError, DeviceMemoryError, DeviceUnavailableError
-from engine.gpu import background_reads, placed_model, vram_policy
+from engine.gpu import background_reads, loaded_part, vram_policy
 from engine.gpu.placed_model import PlacedModel
 from engine.gpu.prefill import pinned_weights
 from engine.gpu.prefill.pinned_weights import PinnedWeights
@@ -261,7 +261,7 @@ def test_the_cpu_computes_where_others_need_all_of_it(
 def test_a_gpu_that_fails_ends_the_answer_and_the_cpu_goes_on(
     machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placed_model, "PATIENCE_S", 3.0)
+    monkeypatch.setattr(loaded_part, "PATIENCE_S", 3.0)
     model = machine.load(tiny)
     session = ChatSession(model)
     first = answer(session)
@@ -285,7 +285,7 @@ def test_a_gpu_that_fails_ends_the_answer_and_the_cpu_goes_on(
 def test_a_fault_that_passes_leaves_the_gpu_in_use(
     machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placed_model, "PATIENCE_S", 3.0)
+    monkeypatch.setattr(loaded_part, "PATIENCE_S", 3.0)
     model = machine.load(tiny)
     session = ChatSession(model)
     first = answer(session)
@@ -462,15 +462,17 @@ class Pinning:
 
         def with_place(part: PlacedModel, *of: Any) -> None:
             load(part, *of)
-            part._pinned_weights = PinnedWeights(self.device)  # a GPU that is none of NVIDIA's has no prompts
+            assert part._part is not None
+            part._part.pinned_weights = PinnedWeights(self.device)  # a GPU that is none of NVIDIA's has no prompts
 
         patch.setattr(PlacedModel, "_load", with_place)
         bundle = convert(make_tiny_model(folder / "w", d_ff=256), folder / "b", "q8_0").bundle
         self.model = machine.load(bundle, **changes)
         assert self.model.gpu is not None
         self.gpu = self.model.gpu
-        assert self.gpu._pinned_weights is not None
-        self.place: PinnedWeights = self.gpu._pinned_weights
+        assert self.gpu._part is not None
+        assert self.gpu._part.pinned_weights is not None
+        self.place: PinnedWeights = self.gpu._part.pinned_weights
 
     def calls(self, name: str) -> int:
         return self.device.driver.calls.count(name)  # type: ignore[attr-defined]
@@ -533,7 +535,7 @@ def test_a_part_that_goes_lets_go_of_what_is_pinned(
     pinning.gpu.give_up("it is tested")
     assert pinning.place.n_bytes == 0
     assert pinning.calls("cuMemHostUnregister") == pinning.calls("cuMemHostRegister_v2") > 0
-    assert pinning.gpu._pinned_weights is None
+    assert pinning.gpu._part is None
     pinning.model.close()
 
 

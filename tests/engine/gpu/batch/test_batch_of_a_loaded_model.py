@@ -13,7 +13,7 @@ from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_model
 
 from engine.errors import ContextOverflowError
-from engine.gpu import placed_model
+from engine.gpu import loaded_part, placed_model
 from engine.measure.bench_batch import run_batch
 from engine.placement import memory_plan
 from engine.placement.model_bytes import ModelBytes
@@ -24,7 +24,7 @@ from engine.session.generate import decode_batch, decode_one_token
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpuMachine:
-    monkeypatch.setattr(placed_model, "batch_ops", FakeBatchOps)
+    monkeypatch.setattr(loaded_part, "batch_ops", FakeBatchOps)
     return FakeGpuMachine(tmp_path, monkeypatch)
 
 
