@@ -80,7 +80,7 @@ _BUTTONS = {
     Action.LOAD_STARTER: noted("Load the starter model"),
     Action.RESTART_ENGINE: noted("Restart the engine"),
     Action.SEND_AGAIN: noted("Send again"),
-    Action.ANSWER_HERE: noted("Answer on this PC"),
+    Action.ANSWER_HERE: noted("Answer with Hearth"),
     Action.ENTER_KEY: noted("Enter a key"),
     Action.NEW_CHAT: noted("Start a new chat"),
     Action.RETRY_SAVE: noted("Try again"),

@@ -4011,12 +4011,12 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/destination_line.py"/>
-        <location filename="../../app/user_messages.py"/>
         <source>Answer on this PC</source>
         <translation>Auf diesem PC antworten</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/destination_line.py"/>
+        <location filename="../../app/user_messages.py"/>
         <source>Answer with Hearth</source>
         <translation>Mit Hearth antworten</translation>
     </message>

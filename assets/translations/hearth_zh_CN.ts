@@ -3988,12 +3988,12 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/destination_line.py"/>
-        <location filename="../../app/user_messages.py"/>
         <source>Answer on this PC</source>
         <translation>在此电脑上回答</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/destination_line.py"/>
+        <location filename="../../app/user_messages.py"/>
         <source>Answer with Hearth</source>
         <translation>由 Hearth 回答</translation>
     </message>
