@@ -166,7 +166,7 @@ class DecodeCalls:
 
     def select(self, layer: int, step: Select) -> None:
         """Select experts. A predictor's calls come with the FFN's."""
-        if self._config.n_experts:
+        if step.spec.routing is not None:
             self._calls += self.ffn_plan.select(layer, self._read(step.reads))
 
     def attend(self, layer: int, step: Attend) -> None:

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from engine.config import Mode, ModelConfig
+from engine.model.graph import graph_of
 from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu.ffn import experts
@@ -58,7 +59,7 @@ class ExpertCalls:
     def __init__(self, mode: Mode, config: ModelConfig, weights: ModelWeights, products: Products) -> None:
         self.tallies = TallyBlock()
         self._skips = mode == "exact"
-        self._config = config
+        self._config, self._graph = config, graph_of(config)
         self._layers = weights.layers
         self._products = products
         n_used, width = config.n_experts_used, config.d_ff
@@ -81,8 +82,8 @@ class ExpertCalls:
 
     def select(self, layer: int, x: Vector) -> list[Call]:
         """The router's choice, from x [D]."""
-        w, config = self._layers[layer], self._config
-        if w.router is None:
+        w, routing = self._layers[layer], self._graph.ffn(layer).spec.routing
+        if routing is None or w.router is None:
             return []
         alone = w.shared_gate is None
         calls = self._products.calls(w.router, x, self._scores, "ffn", bias=w.router_bias, barrier=alone)
@@ -92,19 +93,18 @@ class ExpertCalls:
             row = PackedMatrix(1, len(w.shared_gate), "f32", w.shared_gate[None])
             calls += self._products.calls(row, x, score, "ffn")
         return calls + experts.choose_calls(
-            self._scores, self.chosen[layer], config.router, config.normed_routing, score, w.selection_bias,
-            config.routing_scale,
+            self._scores, self.chosen[layer], routing.weights, routing.normed, score, w.selection_bias, routing.scale,
         )  # fmt: skip
 
     def of_layer(self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
         """out [D] = what the chosen experts and the shared one add to the stream; x [D] normed."""
         w, chosen = self._layers[layer], self.chosen[layer]
         if w.router is None:
-            return self._of_all(w.ffns[0], x, out, self._tally(layer, 0), counts)
+            return self._of_all(layer, w.ffns[0], x, out, self._tally(layer, 0), counts)
         calls, shared = self._of_chosen(layer, x, counts), None
         if w.shared is not None:
             shared = self._shared
-            calls += self._of_all(w.shared, x, shared, self._tally(layer, self._config.n_experts), counts)
+            calls += self._of_all(layer, w.shared, x, shared, self._tally(layer, self._config.n_experts), counts)
         return calls + experts.combine_calls(self._said, chosen, shared, out)
 
     def of_missing(
@@ -126,7 +126,7 @@ class ExpertCalls:
     def _of_chosen(self, layer: int, x: Vector, counts: I64) -> list[Call]:
         """What each chosen expert says, in `said`."""
         own, chosen = self._layers[layer].routed, self.chosen[layer]
-        calls = self._fired(own, chosen, x, counts) if self._skips else self._all(own, chosen, x, counts)
+        calls = self._fired(layer, own, chosen, x, counts) if self._skips else self._all(layer, own, chosen, x, counts)
         calls += experts.tally_calls(self._hidden, chosen, self._tally(layer, 0))
         said = self._said
         if own[0].down_t is not None:
@@ -137,7 +137,7 @@ class ExpertCalls:
             calls += more + experts.product_calls(down, chosen, rows, said)
         return calls + self._biases(own, "down_bias", chosen, said)
 
-    def _all(self, blocks: _Blocks, chosen: Chosen, x: Vector, counts: I64) -> list[Call]:
+    def _all(self, layer: int, blocks: _Blocks, chosen: Chosen, x: Vector, counts: I64) -> list[Call]:
         """Every hidden value of the chosen experts."""
         calls, up = [], None
         if blocks[0].gate is not None:
@@ -146,20 +146,20 @@ class ExpertCalls:
             calls += self._biases(blocks, "gate_bias", chosen, self._gate)
         calls += self._product(blocks, "up", chosen, x, self._gate if up is None else up)
         calls += self._biases(blocks, "up_bias", chosen, self._gate if up is None else up)
-        return calls + self._activated(self._gate, up, self._hidden.values, counts)
+        return calls + self._activated(layer, self._gate, up, self._hidden.values, counts)
 
-    def _fired(self, blocks: _Blocks, chosen: Chosen, x: Vector, counts: I64) -> list[Call]:
+    def _fired(self, layer: int, blocks: _Blocks, chosen: Chosen, x: Vector, counts: I64) -> list[Call]:
         """The first matrix whole, up where it passes the activation, and the list of what fired."""
         gated, rows, hidden = blocks[0].gate is not None, self._rows, self._hidden
         calls = self._product(blocks, "gate" if gated else "up", chosen, x, self._gate)
-        calls += self._activated(self._gate, None, hidden.values, None)
+        calls += self._activated(layer, self._gate, None, hidden.values, None)
         calls += experts.active_calls(hidden, rows, counts)
         up = None
         if gated:
             matrices, up = _all_of(blocks, "up"), self._up
             values, more = x.as_read_by(matrices.first.codec, "ffn")
             calls += more + experts.listed_product_calls(matrices, chosen, rows, values, up)
-        return calls + experts.fire_calls(hidden, up, self._config.activation == "drelu-glu", rows, counts)
+        return calls + experts.fire_calls(hidden, up, self._graph.ffn(layer).spec.relu_on_up, rows, counts)
 
     def _product(
         self, blocks: _Blocks, part: _Part, chosen: Chosen, x: Vector, out: F32, barrier: bool = True
@@ -181,24 +181,23 @@ class ExpertCalls:
 
     def totals(self, counts: I64) -> I64:
         """What a token's counts [L, workers, COUNT_WORDS] say of every layer, in the order of FfnCounters.layers."""
-        config = self._config
         found = np.zeros((len(self._layers), 4), np.int64)
         found[:, 1:3] = counts[:, :, :2].sum(axis=1)
-        found[:, 0] = found[:, 1] if self._skips else config.n_experts_used * config.d_ff + config.shared_d_ff
-        found[: config.n_dense_layers, 0] = config.dense_d_ff
+        whole = [self._graph.ffn(layer).spec.n_computed for layer in range(len(self._layers))]
+        found[:, 0] = found[:, 1] if self._skips else whole
         return found
 
     def _tally(self, layer: int, expert: int) -> Tally:
         return Tally(self.tallies, layer * self._config.n_neurons + expert * self._config.d_ff)
 
-    def _of_all(self, w: FfnWeights, x: Vector, out: F32, tally: Tally, counts: I64) -> list[Call]:
+    def _of_all(self, layer: int, w: FfnWeights, x: Vector, out: F32, tally: Tally, counts: I64) -> list[Call]:
         """Set out [D] to the shared expert's output without its weight, or to that of a layer without experts."""
         n = w.up.n_rows
         gate, up, hidden = self._shared_gate[:n], self._shared_up[:n], self._shared_hidden[n]
         calls = self._products.calls(w.up if w.gate is None else w.gate, x, gate, "ffn", barrier=w.gate is None)
         if w.gate is not None:
             calls += self._products.calls(w.up, x, up, "ffn")
-        calls += self._activated(gate, None if w.gate is None else up, hidden.values, counts)
+        calls += self._activated(layer, gate, None if w.gate is None else up, hidden.values, counts)
         hidden.renew()
         calls += tally_calls(hidden.values, tally)
         if w.down_t is not None:
@@ -206,11 +205,11 @@ class ExpertCalls:
         assert w.down is not None, "a block has down_t or down"
         return calls + self._products.calls(w.down, hidden, out, "ffn")
 
-    def _activated(self, x: F32, up: F32 | None, out: F32, counts: I64 | None) -> list[Call]:
-        config = self._config
+    def _activated(self, layer: int, x: F32, up: F32 | None, out: F32, counts: I64 | None) -> list[Call]:
+        spec = self._graph.ffn(layer).spec
         return activation_calls(
-            config.kernel_activation, x, out, up=up, relu_on_up=up is not None and config.activation == "drelu-glu",
-            threshold=config.activation_threshold, counts=counts,
+            spec.activation, x, out, up=up, relu_on_up=up is not None and spec.relu_on_up, threshold=spec.threshold,
+            counts=counts,
         )  # fmt: skip
 
 

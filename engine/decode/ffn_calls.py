@@ -12,6 +12,7 @@ from engine.config import Mode, ModelConfig
 from engine.decode.predictor_calls import PredictorCalls
 from engine.decode.predictor_calls import why_not as cannot_predict
 from engine.executor.feed_forward import ffn_matrices, first_matrix
+from engine.model.graph import graph_of
 from engine.model.weights import FfnWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I64, PackedMatrix
@@ -53,7 +54,7 @@ class FfnCalls:
         self._config = config
         self._layers = [layer.ffns[0] for layer in weights.layers]  # experts have no program
         self._products = products
-        self._activation = config.kernel_activation
+        self._graph = graph_of(config)
         self._first: F32 = aligned_empty(config.d_ff)
         self._up: F32 = aligned_empty(config.d_ff)
         self._found: F32 = aligned_empty(config.d_ff)  # for listed neurons, in list order
@@ -77,9 +78,11 @@ class FfnCalls:
         if self._is_fused(w):
             return self._fused(layer, x, residual, out, counts.reshape(-1))
         if self._mode == "dense":
-            calls = self._all(w, x, counts)
+            calls = self._all(layer, w, x, counts)
         else:
-            calls = self._some(w, x, counts) if self._mode == "exact" else self._expected(layer, x, residual, counts)
+            calls = (
+                self._some(layer, w, x, counts) if self._mode == "exact" else self._expected(layer, x, residual, counts)
+            )
         self._hidden.renew()
         return calls + tally_calls(self._hidden.values, self._tally(layer)) + self._down(w, out)
 
@@ -118,8 +121,9 @@ class FfnCalls:
         for matrix in (w.up, *([] if w.gate is None else [w.gate])):
             forms[vector_format(matrix.codec)], more = x.as_read_by(matrix.codec, "ffn")
             calls += more
+        matrices = ffn_matrices(self._graph.ffn(i).spec, w)
         return calls + ffn_calls(
-            ffn_matrices(self._config, w), forms, out, self._buffers, neurons=predicted, down_bias=w.down_bias,
+            matrices, forms, out, self._buffers, neurons=predicted, down_bias=w.down_bias,
             counting=Counting(counts, self._tally(i)),
         )  # fmt: skip
 
@@ -128,28 +132,29 @@ class FfnCalls:
 
     # -------------------------------------------------------------- input of down
 
-    def _all(self, w: FfnWeights, x: Vector, counts: I64) -> list[Call]:
+    def _all(self, i: int, w: FfnWeights, x: Vector, counts: I64) -> list[Call]:
         """Lay out DenseExecutor: every neuron's hidden value."""
+        spec = self._graph.ffn(i).spec
         first, bias = first_matrix(w)
         gated = w.gate is not None
         calls = self._products.calls(first, x, self._first, "ffn", barrier=not gated)
         if gated:
             calls += self._products.calls(w.up, x, self._up, "ffn")
         return calls + activation_calls(
-            self._activation,
+            spec.activation,
             self._first,
             self._hidden.values,
             up=self._up if gated else None,
             biases=(bias, w.up_bias if gated else None),
-            relu_on_up=self._config.activation == "drelu-glu",
-            threshold=self._config.activation_threshold,
+            relu_on_up=spec.relu_on_up,
+            threshold=spec.threshold,
             counts=counts,
         )
 
-    def _some(self, w: FfnWeights, x: Vector, counts: I64) -> list[Call]:
+    def _some(self, i: int, w: FfnWeights, x: Vector, counts: I64) -> list[Call]:
         """Lay out ExactExecutor: the whole first matrix, then up of neurons with an active gate."""
         first, bias = first_matrix(w)
-        return self._products.calls(first, x, self._first, "ffn") + self._opened(w, x, bias, counts)
+        return self._products.calls(first, x, self._first, "ffn") + self._opened(i, w, x, bias, counts)
 
     def _expected(self, i: int, x: Vector, residual: Vector, counts: I64) -> list[Call]:
         """Lay out SparseExecutor: the first matrix of selected neurons, then up of those with an active gate."""
@@ -157,7 +162,7 @@ class FfnCalls:
         w = self._layers[i]
         calls, predicted = self._predicting.of_layer(i, x, residual, counts[0, COPIED:])
         if predicted is None:
-            return self._some(w, x, counts)
+            return self._some(i, w, x, counts)
         calls += clear_calls(self._first, barrier=False)
         calls += list_calls(
             predicted.logits, self._predicted, also=counts[0, _LISTED:], threshold=predicted.threshold,
@@ -165,18 +170,18 @@ class FfnCalls:
         )  # fmt: skip
         first, bias = first_matrix(w)
         calls += self._listed(first, x, self._predicted, self._first, bias=bias)
-        return calls + self._opened(w, x, None, counts)
+        return calls + self._opened(i, w, x, None, counts)
 
-    def _opened(self, w: FfnWeights, x: Vector, bias: F32 | None, counts: I64) -> list[Call]:
+    def _opened(self, i: int, w: FfnWeights, x: Vector, bias: F32 | None, counts: I64) -> list[Call]:
         """Lay out the activation of the first matrix, and up where it is not zero."""
-        hidden = self._hidden.values
+        hidden, spec = self._hidden.values, self._graph.ffn(i).spec
+        drelu = w.gate is not None and spec.relu_on_up
         calls = activation_calls(
-            self._activation, self._first, hidden, biases=(bias, None), threshold=self._config.activation_threshold,
-            counts=counts if w.gate is None or self._config.activation != "drelu-glu" else None,
+            spec.activation, self._first, hidden, biases=(bias, None), threshold=spec.threshold,
+            counts=None if drelu else counts,
         )  # fmt: skip
         if w.gate is None:
             return calls
-        drelu = self._config.activation == "drelu-glu"
         calls += list_calls(hidden, self._firing, also=counts[0, _OPENED:] if drelu else None)
         return calls + self._listed(
             w.up, x, self._firing, hidden, bias=w.up_bias, multiplied=True, relu=drelu,

@@ -6,6 +6,7 @@ from engine.config import ModelConfig
 from engine.executor.experts import ExpertExecutor, through_blocks
 from engine.executor.feed_forward import down_of_all, everything
 from engine.model.counters import FfnCounters
+from engine.model.graph import graph_of
 from engine.model.router import Routing
 from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import F32, Operators
@@ -18,7 +19,7 @@ class DenseExecutor:
 
     def __init__(self, config: ModelConfig, weights: ModelWeights, operators: Operators) -> None:
         self.counters = FfnCounters(config.n_layers, config.n_neurons, config.n_blocks_used)
-        self._config = config
+        self._graph = graph_of(config)
         self._layers = weights.layers
         self._operators = operators
         self.experts = ExpertExecutor.make(config, weights, operators, self.counters)
@@ -27,7 +28,7 @@ class DenseExecutor:
         """Return what the FFN adds to the residual, [T, D], for normed x [T, D]."""
 
         def block(w: FfnWeights, first: int, x: F32) -> F32:
-            h, fired, opened = everything(self._config, w, x, self._operators)
+            h, fired, opened = everything(self._graph.ffn(layer).spec, w, x, self._operators)
             self.counters.add_batch(layer, h.size, opened, fired, first)
             return down_of_all(w, h, self._operators)
 

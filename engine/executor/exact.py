@@ -12,6 +12,7 @@ from engine.errors import InvalidRequestError
 from engine.executor.experts import ExpertExecutor, through_blocks
 from engine.executor.feed_forward import down_of_all, down_of_some, everything, first_values, times_up
 from engine.model.counters import FfnCounters
+from engine.model.graph import graph_of
 from engine.model.router import Routing
 from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import F32, I32, Operators
@@ -38,7 +39,7 @@ class ExactExecutor:
                 "Use the dense mode.",
             )
         self.counters = FfnCounters(config.n_layers, config.n_neurons, config.n_blocks_used)
-        self._config = config
+        self._graph = graph_of(config)
         self._layers = weights.layers
         self._operators = operators
         self._experts = ExpertExecutor.make(config, weights, operators, self.counters)
@@ -56,15 +57,15 @@ class ExactExecutor:
         return through_blocks(self._layers[layer].ffns, x, routing, block)
 
     def _one_token(self, layer: int, w: FfnWeights, first_neuron: int, x: F32) -> F32:
-        ops = self._operators
+        ops, spec = self._operators, self._graph.ffn(layer).spec
         first = first_values(w, x[None], ops)[0]  # [F]
-        active: I32 = np.flatnonzero(first > np.float32(self._config.activation_threshold)).astype(np.int32)
-        fired, h = times_up(self._config, w, x, active, first[active], ops)
+        active: I32 = np.flatnonzero(first > np.float32(spec.threshold)).astype(np.int32)
+        fired, h = times_up(spec, w, x, active, first[active], ops)
         self.counters.add_token(layer, len(active), len(active), fired, first_neuron)
         return down_of_some(w, h, fired, ops)
 
     def _batch(self, layer: int, w: FfnWeights, first_neuron: int, x: F32) -> F32:
         ops = self._operators
-        h, fired, opened = everything(self._config, w, x, ops)
+        h, fired, opened = everything(self._graph.ffn(layer).spec, w, x, ops)
         self.counters.add_batch(layer, opened, opened, fired, first_neuron)
         return down_of_all(w, h, ops)

@@ -8,6 +8,7 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.model.counters import FfnCounters
+from engine.model.graph import graph_of
 from engine.model.router import Routing
 from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import F32, I64, ExpertBatch, Operators, PackedMatrix
@@ -50,9 +51,8 @@ class ExpertExecutor:
         """Return None without experts, or if the operators compute them one by one."""
         if not config.n_experts:
             return None
-        batch = operators.expert_batch(
-            config.kernel_activation, config.activation_threshold, config.activation == "drelu-glu"
-        )
+        spec = graph_of(config).ffn(config.n_layers - 1).spec  # all layers with experts have the same
+        batch = operators.expert_batch(spec.activation, spec.threshold, spec.relu_on_up)
         blocks = [layer.routed for layer in weights.layers]
         if batch is None or not all(batch.takes(layer, *_parts(of)) for layer, of in enumerate(blocks) if of):
             return None

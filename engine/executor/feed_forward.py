@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config import ModelConfig
+from engine.model.graph import FfnSpec
 from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, I32, Operators, PackedMatrix
 from native_kernels.cpu.ffn.matrices import FfnMatrices
@@ -19,11 +19,9 @@ def first_matrix(w: FfnWeights) -> tuple[PackedMatrix, F32 | None]:
     return (w.up, w.up_bias) if w.gate is None else (w.gate, w.gate_bias)
 
 
-def ffn_matrices(config: ModelConfig, w: FfnWeights) -> FfnMatrices:
-    """Return the block's matrices with the model's activation, as the CPU kernels expect them."""
-    return FfnMatrices(
-        w.gate, w.up, w.down_t, config.kernel_activation, config.activation_threshold, w.gate_bias, w.up_bias
-    )
+def ffn_matrices(spec: FfnSpec, w: FfnWeights) -> FfnMatrices:
+    """Return the block's matrices with its activation, as the CPU kernels expect them."""
+    return FfnMatrices(w.gate, w.up, w.down_t, spec.activation, spec.threshold, w.gate_bias, w.up_bias)
 
 
 def first_values(w: FfnWeights, x: F32, operators: Operators) -> F32:
@@ -40,36 +38,36 @@ def first_values_of_some(w: FfnWeights, x: F32, ids: I32, operators: Operators) 
     return values if bias is None else values + bias[ids]
 
 
-def activate(config: ModelConfig, values: F32, operators: Operators) -> F32:
-    """Apply the model's activation elementwise."""
-    match config.kernel_activation:
+def activate(spec: FfnSpec, values: F32, operators: Operators) -> F32:
+    """Apply the activation elementwise."""
+    match spec.activation:
         case "relu" | "drelu":
             return operators.relu(values)
         case "fatrelu":
-            return operators.relu(values, config.activation_threshold)
+            return operators.relu(values, spec.threshold)
         case "silu":
             return operators.silu(values)
         case "gelu":
             return operators.gelu(values)
         case "clamped-silu":
-            return operators.clamped_silu(values, config.activation_threshold)
+            return operators.clamped_silu(values, spec.threshold)
         case _:
             return operators.gelu_tanh(values)
 
 
 def everything(
-    config: ModelConfig, w: FfnWeights, x: F32, operators: Operators, mask: NDArray[np.bool_] | None = None
+    spec: FfnSpec, w: FfnWeights, x: F32, operators: Operators, mask: NDArray[np.bool_] | None = None
 ) -> tuple[F32, NDArray[np.bool_], int]:
     """Compute all neurons: x [T, D] -> (down's input [T, F], active [T, F], number that passed the first activation).
 
     A neuron is active if its activation is not zero, whatever up is; with dReLU both activations count. The number
     tells where decode continues. mask [T, F]: neurons to keep, per position; the others become zero.
     """
-    return behind_first(config, w, x, first_values(w, x, operators), operators, mask)
+    return behind_first(spec, w, x, first_values(w, x, operators), operators, mask)
 
 
 def behind_first(
-    config: ModelConfig,
+    spec: FfnSpec,
     w: FfnWeights,
     x: F32,
     first: F32,
@@ -77,7 +75,7 @@ def behind_first(
     mask: NDArray[np.bool_] | None = None,
 ) -> tuple[F32, NDArray[np.bool_], int]:
     """Do the same with the activation's input, first [T, F], already computed; it is not changed."""
-    h = activate(config, first, operators)
+    h = activate(spec, first, operators)
     if mask is not None:
         h = np.where(mask, h, np.float32(0))
     fired = np.not_equal(h, 0)
@@ -87,17 +85,17 @@ def behind_first(
     up = operators.matmul(x, w.up)
     if w.up_bias is not None:
         up = up + w.up_bias
-    if config.activation == "drelu-glu":
+    if spec.relu_on_up:
         up = operators.relu(up)
         fired &= np.not_equal(up, 0)
-    elif config.activation == "clamped-silu-glu":
-        limit = np.float32(config.activation_threshold)
+    elif spec.activation == "clamped-silu":
+        limit = np.float32(spec.threshold)
         up = np.clip(up, -limit, limit) + np.float32(1)
     h *= up
     return h, fired, opened
 
 
-def times_up(config: ModelConfig, w: FfnWeights, x: F32, ids: I32, h: F32, operators: Operators) -> tuple[I32, F32]:
+def times_up(spec: FfnSpec, w: FfnWeights, x: F32, ids: I32, h: F32, operators: Operators) -> tuple[I32, F32]:
     """Multiply one token's activated values h [K] of the neurons `ids` [K] by up: (active ids, down's input).
 
     With dReLU, up's activation removes more neurons; without a gate there is no factor.
@@ -107,7 +105,7 @@ def times_up(config: ModelConfig, w: FfnWeights, x: F32, ids: I32, h: F32, opera
     up = operators.sparse_gemv(w.up, x, ids)
     if w.up_bias is not None:
         up = up + w.up_bias[ids]
-    if config.activation == "drelu-glu":
+    if spec.relu_on_up:
         both = ~(up <= 0)  # keeps NaN, so that it shows in the result
         ids, h, up = ids[both], h[both], up[both]
     return ids, h * up

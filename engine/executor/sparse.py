@@ -21,6 +21,7 @@ from engine.executor.feed_forward import (
     times_up,
 )
 from engine.model.counters import FfnCounters
+from engine.model.graph import graph_of
 from engine.model.router import Routing
 from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
@@ -42,7 +43,7 @@ class SparseExecutor:
             raise InvalidRequestError("Predictors of the neurons of experts are not known.", "Use the exact mode.")
         predictor.check_against(config.n_layers, config.d_model, config.d_ff)
         self.counters = FfnCounters(config.n_layers, config.d_ff)
-        self._config = config
+        self._graph = graph_of(config)
         self._layers = weights.layers
         self.predictor = predictor
         self._operators = operators
@@ -62,17 +63,17 @@ class SparseExecutor:
         return self._batch(layer, x, expected)
 
     def _one_token(self, layer: int, x: F32, expected: NDArray[np.bool_]) -> F32:
-        w, ops = self._layers[layer].ffns[0], self._operators
+        w, ops, spec = self._layers[layer].ffns[0], self._operators, self._graph.ffn(layer).spec
         predicted = np.flatnonzero(expected).astype(np.int32)
-        first = activate(self._config, first_values_of_some(w, x, predicted, ops), ops)  # [K]
+        first = activate(spec, first_values_of_some(w, x, predicted, ops), ops)  # [K]
         passed = np.not_equal(first, 0)
         opened = predicted[passed]
-        fired, h = times_up(self._config, w, x, opened, first[passed], ops)
+        fired, h = times_up(spec, w, x, opened, first[passed], ops)
         self.counters.add_token(layer, len(predicted), len(opened), fired)
         return down_of_some(w, h, fired, ops)
 
     def _batch(self, layer: int, x: F32, expected: NDArray[np.bool_]) -> F32:
         w, ops = self._layers[layer].ffns[0], self._operators
-        h, fired, opened = everything(self._config, w, x, ops, expected)
+        h, fired, opened = everything(self._graph.ffn(layer).spec, w, x, ops, expected)
         self.counters.add_batch(layer, int(np.count_nonzero(expected)), opened, fired)
         return down_of_all(w, h, ops)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from engine.config import ModelConfig
 from engine.executor.feed_forward import ffn_matrices
 from engine.model.counters import FfnCounters
+from engine.model.graph import graph_of
 from engine.model.router import Routing
 from engine.model.weights import FfnWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
@@ -43,7 +44,7 @@ class UnionExecutor:
         self.name = "exact" if predictor is None else "sparse"
         self.counters = counters
         self.unions = np.zeros((config.n_layers, 2), np.int64)
-        self._config, self._operators, self._pool, self._predictor = config, operators, pool, predictor
+        self._graph, self._operators, self._pool, self._predictor = graph_of(config), operators, pool, predictor
         self._blocks = [layer.ffns[0] for layer in weights.layers]
         self._x: F32 = aligned_empty((batch, config.d_model))
         self._out: F32 = aligned_empty((batch, config.d_model))
@@ -86,7 +87,7 @@ class UnionExecutor:
         key = (layer, listed)
         if key not in self._programs:
             calls = union_calls(
-                ffn_matrices(self._config, w), self._x, self._tokens, self._out, self.work,
+                ffn_matrices(self._graph.ffn(layer).spec, w), self._x, self._tokens, self._out, self.work,
                 needed=self._words if listed else None, counts=self._counts,
             )  # fmt: skip
             self._programs[key] = Program(calls)

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Literal, Protocol, assert_never
 
 from engine.config import ModelConfig
-from native_kernels.backend import RopeOrder
+from native_kernels.backend import Activation, RopeOrder
 
 # "stream" is the residual stream; the others are outputs of a norm.
 Value = Literal["stream", "attention_in", "ffn_in"]
@@ -67,6 +67,44 @@ class AttentionSpec:
 
 
 @dataclass(frozen=True)
+class RoutingSpec:
+    """How one layer's router chooses experts: those with the highest scores (engine/model/router.py)."""
+
+    n_experts: int  # without the shared one, whose number this is
+    n_used: int  # experts per token
+    weights: Literal["softmax", "sigmoid"]  # converts scores to weights, over all experts
+    normed: bool  # the weights of the experts used sum to 1
+    scale: float  # factor on the weights of the experts used, without the shared one
+    shared_width: int  # neurons of the shared expert, which every token uses; 0: none
+
+
+@dataclass(frozen=True)
+class FfnSpec:
+    """One layer's FFN: one block of neurons, or experts that a router chooses.
+
+    activation, threshold: of the gate, or of up without a gate; see native_kernels.backend.Activation.
+    """
+
+    width: int  # neurons of the block, or of each expert
+    gated: bool  # the FFN has a gate matrix beside up
+    activation: Activation
+    threshold: float
+    has_zeros: bool  # the activation makes exact zeros
+    routing: RoutingSpec | None  # None: one block
+
+    @property
+    def relu_on_up(self) -> bool:
+        """Whether up has a ReLU too."""
+        return self.activation == "drelu"
+
+    @property
+    def n_computed(self) -> int:
+        """Neurons that a token uses, in all its blocks."""
+        routing = self.routing
+        return self.width if routing is None else self.width * routing.n_used + routing.shared_width
+
+
+@dataclass(frozen=True)
 class Norm:
     """Set `to` to the model's norm of the stream, with the layer's weight (and bias) of this name."""
 
@@ -78,10 +116,11 @@ class Norm:
 class Select:
     """Select the FFN's units from the value `reads`: experts by the router, neurons by the predictor.
 
-    It comes as early as its input is known, so that another device can start on its units.
+    It comes as early as its input is known, so that another device can start on its units. spec: of the layer's FFN.
     """
 
     reads: Value
+    spec: FfnSpec
 
 
 @dataclass(frozen=True)
@@ -98,6 +137,7 @@ class Ffn:
     """Add the FFN of `reads` to the stream, through the norm `after` if the layer has one."""
 
     reads: Value
+    spec: FfnSpec
     after: Literal["post_ffn_norm"] | None = None
 
 
@@ -189,27 +229,52 @@ def _attention(config: ModelConfig, i: int) -> AttentionSpec:
     )
 
 
+def _ffn(config: ModelConfig, i: int) -> FfnSpec:
+    routing = None
+    if config.n_experts and i >= config.n_dense_layers:
+        routing = RoutingSpec(
+            n_experts=config.n_experts,
+            n_used=config.n_experts_used,
+            weights=config.router,
+            normed=config.normed_routing,
+            scale=config.routing_scale,
+            shared_width=config.shared_d_ff,
+        )
+    return FfnSpec(
+        width=config.dense_d_ff if i < config.n_dense_layers else config.d_ff,
+        gated=config.gated,
+        activation=config.kernel_activation,
+        threshold=config.activation_threshold,
+        has_zeros=config.has_zeros,
+        routing=routing,
+    )
+
+
 def _layer(config: ModelConfig, i: int) -> tuple[Step, ...]:
-    spec = _attention(config, i)
+    spec, of_ffn = _attention(config, i), _ffn(config, i)
     if config.norms == "post":  # each block reads the stream and a norm of the sum follows: OPT-350M
         return (
             Attend(spec, "stream"),
             Norm("attention_norm", "stream"),
-            Select("stream"),
-            Ffn("stream"),
+            Select("stream", of_ffn),
+            Ffn("stream", of_ffn),
             Norm("ffn_norm", "stream"),
         )
     if config.norms == "output":  # each block reads the stream and adds a norm of its result: OLMo 2
-        return Attend(spec, "stream", "post_attention_norm"), Select("stream"), Ffn("stream", "post_ffn_norm")
+        return (
+            Attend(spec, "stream", "post_attention_norm"),
+            Select("stream", of_ffn),
+            Ffn("stream", of_ffn, "post_ffn_norm"),
+        )
     norm = Norm("attention_norm", "attention_in")
     if config.parallel:  # both blocks read the layer's input, after one norm or one each: Falcon
         if config.shared_norm:
-            return norm, Select("attention_in"), Attend(spec, "attention_in"), Ffn("attention_in")
+            return norm, Select("attention_in", of_ffn), Attend(spec, "attention_in"), Ffn("attention_in", of_ffn)
         own = Norm("ffn_norm", "ffn_in")
-        return norm, own, Select("ffn_in"), Attend(spec, "attention_in"), Ffn("ffn_in")
+        return norm, own, Select("ffn_in", of_ffn), Attend(spec, "attention_in"), Ffn("ffn_in", of_ffn)
     both = config.norms == "both"
     attend = Attend(spec, "attention_in", "post_attention_norm" if both else None)
-    ffn = Ffn("ffn_in", "post_ffn_norm" if both else None)
+    ffn = Ffn("ffn_in", of_ffn, "post_ffn_norm" if both else None)
     if config.early_router:
-        return Select("stream"), norm, attend, Norm("ffn_norm", "ffn_in"), ffn
-    return norm, attend, Norm("ffn_norm", "ffn_in"), Select("ffn_in"), ffn
+        return Select("stream", of_ffn), norm, attend, Norm("ffn_norm", "ffn_in"), ffn
+    return norm, attend, Norm("ffn_norm", "ffn_in"), Select("ffn_in", of_ffn), ffn

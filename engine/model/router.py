@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.config import ModelConfig
+from engine.model.graph import RoutingSpec
 from native_kernels.backend import F32, I64, Operators, PackedMatrix
 
 
@@ -19,7 +19,7 @@ class Routing:
 
 
 def route(
-    config: ModelConfig,
+    spec: RoutingSpec,
     router: PackedMatrix,
     x: F32,
     operators: Operators,
@@ -35,19 +35,19 @@ def route(
     scores = operators.matmul(x, router)  # [T, E]
     if bias is not None:
         scores = scores + bias
-    if config.router == "softmax":
+    if spec.weights == "softmax":
         shares = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
         shares /= shares.sum(axis=1, keepdims=True)
     else:
         shares = _logistic(scores)
     wanted = scores if selection_bias is None else shares + selection_bias
-    experts = np.argsort(-wanted, axis=1, kind="stable")[:, : config.n_experts_used]
+    experts = np.argsort(-wanted, axis=1, kind="stable")[:, : spec.n_used]
     weights = np.take_along_axis(shares, experts, axis=1)
-    if config.normed_routing:
+    if spec.normed:
         weights = weights / weights.sum(axis=1, keepdims=True)
-    weights = weights * np.float32(config.routing_scale)
-    if config.shared_d_ff:
-        experts = np.pad(experts, ((0, 0), (0, 1)), constant_values=config.n_experts)
+    weights = weights * np.float32(spec.scale)
+    if spec.shared_width:
+        experts = np.pad(experts, ((0, 0), (0, 1)), constant_values=spec.n_experts)
         shared = np.ones(len(x), np.float32) if shared_gate is None else _logistic(x @ shared_gate)
         weights = np.concatenate([weights, shared[:, None]], axis=1)
     return Routing(experts, weights)

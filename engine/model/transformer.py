@@ -249,10 +249,12 @@ class EagerLayer:
 
     def select(self, layer: int, step: Select) -> None:
         model, w = self._model, self._model.weights.layers[layer]
-        if w.router is not None:
+        self._routing = None
+        if step.spec.routing is not None:
+            assert w.router is not None, "a layer with experts has a router"
             x = self._values[step.reads]
             self._routing = route(
-                model.config, w.router, x, model.operators, w.router_bias, w.shared_gate, w.selection_bias
+                step.spec.routing, w.router, x, model.operators, w.router_bias, w.shared_gate, w.selection_bias
             )
 
     def attend(self, layer: int, step: Attend) -> None:

@@ -22,6 +22,7 @@ from engine.executor.dense import DenseExecutor
 from engine.executor.feed_forward import behind_first, down_of_all, first_values
 from engine.job import Job
 from engine.model.counters import FfnCounters
+from engine.model.graph import graph_of
 from engine.model.router import Routing
 from engine.model.transformer import Angles, FfnExecutor, Transformer, check_sequence, joined_angles
 from engine.model.weights import FfnWeights, ModelWeights
@@ -108,7 +109,8 @@ class LayerBatch:
 
     @cached_property
     def _behind_first(self) -> tuple[F32, NDArray[np.bool_], int]:
-        return behind_first(self._parts.config, self._ffn, self.normed, self.first, self._parts.operators)
+        spec = graph_of(self._parts.config).ffn(self.layer).spec
+        return behind_first(spec, self._ffn, self.normed, self.first, self._parts.operators)
 
     @property
     def _ffn(self) -> FfnWeights:

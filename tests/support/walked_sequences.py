@@ -6,6 +6,7 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.executor.feed_forward import everything, first_values
+from engine.model.graph import graph_of
 from engine.model.kv_cache import KVCache
 from engine.model.router import Routing
 from engine.model.transformer import FfnExecutor, Transformer
@@ -67,5 +68,5 @@ def check_batches(config: ModelConfig, weights: ModelWeights, walked: list[Layer
         w = weights.layers[layer].ffns[0]
         first = first_values(w, normed, OPS)
         np.testing.assert_allclose(np.concatenate([batch.first for batch in batches]), first, atol=CLOSE)
-        hidden = everything(config, w, normed, OPS)[0]
+        hidden = everything(graph_of(config).ffn(layer).spec, w, normed, OPS)[0]
         np.testing.assert_allclose(np.concatenate([batch.hidden for batch in batches]), hidden, atol=CLOSE)

@@ -15,6 +15,7 @@ from engine.config import ModelConfig
 from engine.errors import InvalidRequestError
 from engine.gpu.batch.batch_memory import BatchMemory
 from engine.gpu.weights.layers import GpuExpertFfn, GpuModel
+from engine.model.graph import FfnSpec, RoutingSpec
 from native_kernels.backend import F32, I32, I64
 from native_kernels.cuda.batch_ops import GpuBatchOps
 from native_kernels.cuda.expert_batch import MOST_PAIRS, ExpertPairs
@@ -75,20 +76,18 @@ class BatchExperts:
         """Return the chosen experts [B, K] and their weights [B, K]."""
         return self._ids.astype(np.int64), self._weights[:, :-1]
 
-    def choose(self, ffn: GpuExpertFfn, x: Rows, memory: BatchMemory) -> None:
+    def choose(self, spec: RoutingSpec | None, ffn: GpuExpertFfn, x: Rows, memory: BatchMemory) -> None:
         """Choose the experts of each sequence for the router's input x [B, D], if the layer has a router."""
-        if ffn.router is None:
+        if spec is None or ffn.router is None:
             return
-        ops, at, config, n = self._ops, self._at, self._config, self._n
+        ops, at, n = self._ops, self._at, self._n
         ops.score(x, n, ffn.router, ffn.router_bias, at["scores"], memory.tile)
         shared = 0
         if ffn.shared_gate is not None:
             shared = at["shared_scores"]
             ops.score(x, n, ffn.shared_gate, 0, shared, memory.tile)
-        choice = GpuChoice(
-            config.n_experts_used, at["choice"], self._weights_address, 0, ffn.selection_bias, config.routing_scale
-        )
-        ops.choose(at["scores"], n, config.n_experts, choice, config.router, config.normed_routing, shared)
+        choice = GpuChoice(spec.n_used, at["choice"], self._weights_address, 0, ffn.selection_bias, spec.scale)
+        ops.choose(at["scores"], n, spec.n_experts, choice, spec.weights, spec.normed, shared)
         if ffn.resident is not None:
             ops.experts.group(at["choice"], ffn.slot_of, self._chosen(ffn))
 
@@ -99,7 +98,7 @@ class BatchExperts:
         choice = GpuCopy(self._at["choice"], self._pinned.device_address, words)
         self._gpu.publish(memory.flag_address, memory.epoch, values, choice)
 
-    def add(self, ffn: GpuExpertFfn, x: Rows, target: Rows, counts: int) -> None:
+    def add(self, spec: FfnSpec, ffn: GpuExpertFfn, x: Rows, target: Rows, counts: int) -> None:
         """Add the outputs of resident experts and of the shared one for x [B, D] to target [B, D].
 
         counts u32 [3]: as Gpu.activate increments them; experts that are not resident count as computed.
@@ -116,9 +115,7 @@ class BatchExperts:
             hidden = GpuVector(n, at["hidden"], at["bytes"] if rounds else 0, at["scales"] if rounds else 0)
             up = 0 if experts.gate is None else at["up"]
             ops.products(experts, vectors, pairs, at["first"], up)
-            gpu.activate(
-                at["first"], up, n, config.kernel_activation, config.activation_threshold, hidden, counts
-            )  # fmt: skip
+            gpu.activate(at["first"], up, n, spec.activation, spec.threshold, hidden, counts)
             ops.down(experts, hidden, pairs, parts)
             parts += 4 * ops.parts(experts, pairs) * size
         if ffn.blocks:

@@ -30,7 +30,6 @@ class BatchSteps:
         self._graph = graph_of(config)
         self._n, self._sequences, self._mode = sequences.n, sequences, model.mode
         self._width = config.d_model
-        self._activation = config.kernel_activation
         self._by_cpu, self._experts = by_cpu, experts
         self._ffn_in = memory.ffn_in
         self._words = 0  # address of the layer's needed neurons; 0: all
@@ -129,7 +128,7 @@ class BatchSteps:
         one, memory = self._layer(layer), self._memory
         if one.experts is not None:
             assert self._experts is not None, "the model has experts"
-            self._experts.choose(one.experts, self._numbers(step.reads), memory)
+            self._experts.choose(step.spec.routing, one.experts, self._numbers(step.reads), memory)
             if one.has_cold and step.reads == self._graph.ffn(layer).reads:
                 self._experts.publish(self._numbers(step.reads), memory)
             return
@@ -222,7 +221,9 @@ class BatchSteps:
         x = self._numbers(reads)
         if layer.has_cold and self._graph.selects_from(i) != reads:  # else `select` has published them
             self._experts.publish(x, self._memory)
-        self._experts.add(layer.experts, x, target, self._memory.counts_of(i, self._n) + 8 * self._n)
+        self._experts.add(
+            self._graph.ffn(i).spec, layer.experts, x, target, self._memory.counts_of(i, self._n) + 8 * self._n
+        )
 
     # -------------------------------------------------------------- neurons
 
@@ -285,7 +286,7 @@ class BatchSteps:
         self, i: int, gate: GpuMatrix | None, up: GpuMatrix, gate_bias: int, up_bias: int, slots: int, words: int
     ) -> None:
         """Compute the rounded input of down."""
-        memory, ops, n = self._memory, self._ops, self._n
+        memory, ops, n, spec = self._memory, self._ops, self._n, self._graph.ffn(i).spec
         if gate is None:
             ops.multiply(up, self._ffn_in, n, memory.first, memory.tile, up_bias)
         else:
@@ -295,8 +296,8 @@ class BatchSteps:
         if words:
             ops.keep(memory.first, n, up.n_rows, slots, words, counts + 8 * n)
         ops.activate(
-            memory.first, None if gate is None else memory.up, n, up.n_rows, self._activation,
-            self._config.activation_threshold, memory.hidden_in, counts, slots,
+            memory.first, None if gate is None else memory.up, n, up.n_rows, spec.activation, spec.threshold,
+            memory.hidden_in, counts, slots,
         )  # fmt: skip
 
     # -------------------------------------------------------------- helpers

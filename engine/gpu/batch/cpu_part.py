@@ -20,6 +20,7 @@ from engine.gpu.token.token_model import TokenModel
 from engine.gpu.weights.cache import GpuCache, KvRegion
 from engine.gpu.weights.layers import GpuLayer
 from engine.model.counters import FfnCounters
+from engine.model.graph import graph_of
 from engine.model.transformer import Angles, FfnExecutor, Transformer
 from engine.session.batch import angles_of
 from native_kernels.backend import F32, I64
@@ -96,8 +97,9 @@ class CpuPart:
         w, table = self._model.weights.layers[i].ffns[0], self._tables[i]
         needed: Words | Listed = memory.host_cold_words.array if predicts else Listed(table.cold_room, table.n_cold)
         self._union.work.buffers.tally[0] = 0
+        matrices = ffn_matrices(graph_of(self._model.config).ffn(i).spec, w)
         calls = union_calls(
-            ffn_matrices(self._model.config, w), memory.host_x.array, self._tokens, memory.host_cold.array,
+            matrices, memory.host_x.array, self._tokens, memory.host_cold.array,
             self._union.work, needed=needed, counts=self.counts[i],
         )  # fmt: skip
         if layer.blocks or w.down_bias is None:  # with blocks, the GPU adds the bias

@@ -14,6 +14,7 @@ from engine.config import ModelConfig
 from engine.gpu.prefill.cold_stream import ColdExperts
 from engine.gpu.prefill.prefill_memory import PrefillMemory
 from engine.gpu.weights.layers import GpuExpertFfn
+from engine.model.graph import graph_of
 from native_kernels.cuda.gpu import GpuExperts
 from native_kernels.cuda.prefill_ops import GpuPrefillOps, Groups, RoundedRows, Rows, Weights
 
@@ -55,23 +56,24 @@ class ExpertPass:
     ) -> None:  # fmt: skip
         assert memory.experts is not None, "the model has experts"
         self._ops, self._memory, self._at, self._config = ops, memory, memory.experts, config
+        self._spec = graph_of(config).ffn(layer).spec
         self._layer, self._ffn, self._n = layer, ffn, n_tokens
         self._groups = memory.experts.groups_of(layer)
 
     def choose(self, x: Rows) -> None:
         """Choose the experts of every position for the router's input x [T, D], and group the rows."""
-        ops, at, ffn, config, n = self._ops, self._at, self._ffn, self._config, self._n
+        ops, at, ffn, spec, n = self._ops, self._at, self._ffn, self._spec.routing, self._n
         assert ffn.router is not None, "the layer has experts"
+        assert spec is not None, "so it has a router"
         ops.score(x, n, ffn.router, ffn.router_bias, at.scores, self._memory.tile)
         shared = 0
         if ffn.shared_gate is not None:
             shared = at.shared_scores
             ops.score(x, n, ffn.shared_gate, 0, shared, self._memory.tile)
-        choice = replace(at.choice, bias=ffn.selection_bias, factor=config.routing_scale)
-        ops.choose(at.scores, n, config.n_experts, choice, config.router, config.normed_routing, shared)
-        ops.group(
-            at.choice.ids, n, config.n_experts_used, at.ranks_of(self._layer), config.n_experts, self._groups, at.places
-        )
+        choice = replace(at.choice, bias=ffn.selection_bias, factor=spec.scale)
+        ops.choose(at.scores, n, spec.n_experts, choice, spec.weights, spec.normed, shared)
+        ranks = at.ranks_of(self._layer)
+        ops.group(at.choice.ids, n, spec.n_used, ranks, spec.n_experts, self._groups, at.places)
 
     def run(self, x: RoundedRows, cold: Iterator[ColdExperts], out: Rows, adds: bool) -> None:
         """Compute out [T, D] = the experts' weighted outputs for x [T, D], or add them to it."""
@@ -110,8 +112,8 @@ class ExpertPass:
             self._ops.multiply_groups(products, step, x, part, width, d_model)
             most = self._n * min(n, config.n_experts_used) if groups.positions else self._n
             self._ops.activate(
-                activated, None if experts.gate is None else up, most, width, config.kernel_activation,
-                config.activation_threshold, hidden, self._memory.counts_of(self._layer), groups=part,
+                activated, None if experts.gate is None else up, most, width, self._spec.activation,
+                self._spec.threshold, hidden, self._memory.counts_of(self._layer), groups=part,
             )  # fmt: skip
             rows_of_one = experts.down.n_rows // experts.n
             address, step = self._ops.as_halves(experts.down, first * rows_of_one, n * rows_of_one, half)

@@ -122,7 +122,6 @@ class GpuPrefill:
         """
         self._cpu, self._model, self._ops = cpu, model, ops
         self._config = cpu.config
-        self._activation = cpu.config.kernel_activation
         self._memory = PrefillMemory(ops, sizes)
         self._streamed, self._streams = streamed, streams
         self._cold = ColdStream(self._memory.ring, pool, ops, zero_copy)
@@ -300,10 +299,7 @@ class GpuPrefill:
             if layer is None:
                 continue
             gate_active, passed = counts[i].sum(axis=0).tolist()
-            config = self._config
-            computed = config.d_ff * max(1, config.n_experts_used) + config.shared_d_ff
-            if i < config.n_dense_layers:
-                computed = config.dense_d_ff
+            config, computed = self._config, self._cpu.graph.ffn(i).spec.n_computed
             self.counters.add_counted(i, n_tokens * config.n_blocks_used, n_tokens * computed, gate_active, passed)
             if self.counters.per_neuron is not None and not config.n_experts:
                 self.counters.per_neuron[i] += fired[i]
@@ -482,7 +478,7 @@ class FfnPass:
         places: int,
     ) -> None:  # fmt: skip
         """Compute the input of down for the neurons."""
-        memory, ops, config = self._memory, self._ops, self._owner._config
+        memory, ops, spec = self._memory, self._ops, self._owner._cpu.graph.ffn(self._i).spec
         step = memory.sizes.neurons
         activated, up_rows = Rows(memory.first, step), Rows(memory.up, step)
         n = len(neurons)
@@ -493,8 +489,8 @@ class FfnPass:
             both = (activated, up_rows)
             ops.multiply_two((gate, up), self._x, self._n, both, memory.tile, (biases[0], biases[1]), neurons)
         ops.activate(
-            activated, None if gate is None else up_rows, self._n, n, self._owner._activation,
-            config.activation_threshold, memory.hidden_in, memory.counts_of(self._i), slots,
+            activated, None if gate is None else up_rows, self._n, n, spec.activation,
+            spec.threshold, memory.hidden_in, memory.counts_of(self._i), slots,
         )  # fmt: skip
         if fired:
             ops.tally(activated, self._n, n, fired, places)

@@ -100,8 +100,9 @@ class CpuCalls:
             listing = list_bits_calls(shared.bits.array, self._config.d_ff, neurons, LISTING)
             if rounding:  # independent of the listing, so one barrier after both is enough
                 listing = [replace(call, barrier=False) for call in listing]
+        matrices = ffn_matrices(graph_of(self._config).ffn(i).spec, w)
         computing = rounding + ffn_calls(
-            ffn_matrices(self._config, w), forms, shared.cold.array, self._buffers, neurons=neurons,
+            matrices, forms, shared.cold.array, self._buffers, neurons=neurons,
             counting=Counting(counts.reshape(-1), Tally(self.ffn.tallies, i * self._config.d_ff)),
         )  # fmt: skip
         return listing + [replace(call, stage=COLD) for call in computing]

@@ -13,7 +13,7 @@ from functools import partial
 from engine.config import Mode, ModelConfig
 from engine.gpu.token.token_memory import COUNTS, STATE_WORDS, SharedMemory, TokenPlaces
 from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel
-from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
+from engine.model.graph import Attend, Ffn, Norm, RoutingSpec, Select, Value, emit, graph_of
 from native_kernels.cuda.gpu import NOTHING, Gpu, GpuAngles, GpuCopy, GpuMatrix, GpuNorm, GpuScoring, GpuVector
 
 Step = partial[None]  # one operator with its operands
@@ -60,7 +60,6 @@ class TokenSteps:
         self._places = places
         self._shared = shared
         self._by_cpu = by_cpu
-        self._activation = config.kernel_activation
         self._steps: list[Step] = []
         self._stage = ""
         self._pending = _Pending()
@@ -116,7 +115,7 @@ class TokenSteps:
         x = self._read(step.reads)
         if one.experts is not None:
             if one.experts.router is not None:
-                self._choose(one.experts, one.experts.router, x)
+                self._choose(step.spec.routing, one.experts, one.experts.router, x)
             if step.reads == self._graph.ffn(layer).reads:
                 self._publish_choice(one, x)
             return
@@ -212,16 +211,15 @@ class TokenSteps:
         return places.bits
 
     def _hot(self, i: int, layer: GpuLayer, x: GpuVector, bits: int) -> None:
-        places, gpu, config = self._places, self._gpu, self._config
+        places, gpu, config, spec = self._places, self._gpu, self._config, self._graph.ffn(i).spec
         parts = places.parts
         self._begin("ffn")
         for block in layer.blocks:
             if block is layer.reached:
                 self._begin(REACHED)
-            threshold = config.activation_threshold
-            gate_first = config.gated and config.has_zeros and not bits and self._mode != "dense"
+            gate_first = spec.gated and spec.has_zeros and not bits and self._mode != "dense"
             self._do(partial(
-                gpu.hidden, block, x, bits, self._activation, threshold, places.h, self._counts_of(i), gate_first
+                gpu.hidden, block, x, bits, spec.activation, spec.threshold, places.h, self._counts_of(i), gate_first
             ))  # fmt: skip
             self._do(partial(gpu.down, block, places.h, parts))
             parts += 4 * gpu.down_parts(block) * config.d_model
@@ -235,7 +233,7 @@ class TokenSteps:
 
     def _whole(self, i: int, layer: GpuLayer, x: GpuVector) -> None:
         """Compute all neurons of a row-wise FFN into `added`."""
-        places, gpu, config, whole = self._places, self._gpu, self._config, layer.whole
+        places, gpu, spec, whole = self._places, self._gpu, self._graph.ffn(i).spec, layer.whole
         assert whole is not None, "the block is on the GPU"
         up = 0
         if whole.gate is None:
@@ -245,7 +243,7 @@ class TokenSteps:
             outs, biases = (places.first, up), (whole.gate_bias, whole.up_bias)
             self._do(partial(gpu.multiply, (whole.gate, whole.up), x, outs, biases))
         self._do(partial(
-            gpu.activate, places.first, up, config.d_ff, self._activation, config.activation_threshold, places.hidden,
+            gpu.activate, places.first, up, spec.width, spec.activation, spec.threshold, places.hidden,
             self._counts_of(i),
         ))  # fmt: skip
         self._do(partial(gpu.multiply, (whole.down,), places.hidden, (places.added,), (layer.down_bias,)))
@@ -253,20 +251,21 @@ class TokenSteps:
 
     # -------------------------------------------------------------- experts
 
-    def _choose(self, ffn: GpuExpertFfn, router: GpuMatrix, x: GpuVector) -> None:
+    def _choose(self, spec: RoutingSpec | None, ffn: GpuExpertFfn, router: GpuMatrix, x: GpuVector) -> None:
         """Choose experts, and compute the weight of the shared expert."""
-        places, gpu, config = self._places, self._gpu, self._config
+        assert spec is not None, "the layer has a router"
+        places, gpu = self._places, self._gpu
         self._begin("ffn")
         scores, shared = places.scores, 0
-        choice = replace(places.choice, bias=ffn.selection_bias, factor=config.routing_scale)
+        choice = replace(places.choice, bias=ffn.selection_bias, factor=spec.scale)
         if ffn.shared_gate is None:
             self._do(partial(gpu.multiply, (router,), x, (scores,), (ffn.router_bias,)))
         else:
-            shared = scores + 4 * config.n_experts
+            shared = scores + 4 * spec.n_experts
             both = (router, ffn.shared_gate)
             self._do(partial(gpu.multiply, both, x, (scores, shared), (ffn.router_bias, 0)))
         self._do(partial(
-            gpu.choose, scores, config.n_experts, ffn.slot_of, choice, config.router, config.normed_routing, shared,
+            gpu.choose, scores, spec.n_experts, ffn.slot_of, choice, spec.weights, spec.normed, shared,
         ))  # fmt: skip
 
     def _publish_choice(self, layer: GpuLayer, x: GpuVector) -> None:
@@ -283,7 +282,7 @@ class TokenSteps:
 
     def _experts(self, i: int, ffn: GpuExpertFfn, x: GpuVector) -> None:
         """Compute the chosen resident experts and the shared expert."""
-        places, gpu = self._places, self._gpu
+        places, gpu, spec = self._places, self._gpu, self._graph.ffn(i).spec
         self._begin("ffn")
         parts = places.parts
         for experts in ffn.blocks:
@@ -295,7 +294,7 @@ class TokenSteps:
             first, up = places.expert_first, places.expert_up if experts.gate is not None else 0
             self._do(partial(gpu.expert_products, experts, x, choice, first, up))
             self._do(partial(
-                gpu.activate, first, up, n, self._activation, self._config.activation_threshold, hidden,
+                gpu.activate, first, up, n, spec.activation, spec.threshold, hidden,
                 self._counts_of(i),
             ))  # fmt: skip
             self._do(partial(gpu.expert_down, experts, hidden, choice, parts))

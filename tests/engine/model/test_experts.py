@@ -25,6 +25,7 @@ from engine.executor.sparse import SparseExecutor
 from engine.formats.gguf import open_gguf
 from engine.model.expert_stack import ExpertStack
 from engine.model.families import config_from_gguf, config_from_hf
+from engine.model.graph import RoutingSpec, graph_of
 from engine.model.kv_cache import KVCache
 from engine.model.router import route
 from engine.model.transformer import Transformer
@@ -60,13 +61,19 @@ def run(config: ModelConfig, weights: ModelWeights, kind: Executor, pieces: int 
 # ------------------------------------------------------------------ the router
 
 
+def routing_of(config: ModelConfig) -> RoutingSpec:
+    routing = graph_of(config).ffn(0).spec.routing
+    assert routing is not None
+    return routing
+
+
 @pytest.mark.parametrize("function", ["softmax", "sigmoid"])
 @pytest.mark.parametrize("normed", [True, False])
 def test_the_router(opened: OpenedModel, function: str, normed: bool) -> None:
     config = replace(opened.config, n_experts_used=3, router=function, normed_routing=normed)
     scores = np.array([[0.5, -2.0, 3.0, 1.0], [80.0, 90.0, -90.0, -200.0]], np.float32)
     router = PackedMatrix.pack(np.eye(4, dtype=np.float32), "f32")
-    routing = route(config, router, scores, OPS)
+    routing = route(routing_of(config), router, scores, OPS)
     np.testing.assert_array_equal(routing.experts, [[2, 3, 0], [1, 0, 2]])
     wide = scores.astype(np.float64)
     shares = np.exp(wide) / np.exp(wide).sum(1, keepdims=True) if function == "softmax" else 1 / (1 + np.exp(-wide))
@@ -78,8 +85,10 @@ def test_the_router(opened: OpenedModel, function: str, normed: bool) -> None:
 
 def test_of_equal_scores_the_first_are_chosen(opened: OpenedModel) -> None:
     router = PackedMatrix.pack(np.zeros((4, 8), np.float32), "f32")
-    np.testing.assert_array_equal(route(opened.config, router, np.ones((3, 8), np.float32), OPS).experts, [[0, 1]] * 3)
-    assert route(opened.config, router, np.ones((0, 8), np.float32), OPS).weights.shape == (0, 2)
+    np.testing.assert_array_equal(
+        route(routing_of(opened.config), router, np.ones((3, 8), np.float32), OPS).experts, [[0, 1]] * 3
+    )
+    assert route(routing_of(opened.config), router, np.ones((0, 8), np.float32), OPS).weights.shape == (0, 2)
 
 
 # ------------------------------------------------------------------ what is computed and counted
@@ -107,7 +116,7 @@ def test_neurons_inside_the_chosen_experts_are_computed_and_counted(opened: Open
     executor = kind(config, weights, OPS)
     executor.counters.record_per_neuron()
     x = np.random.default_rng(8).standard_normal((9, config.d_model)).astype(np.float32)
-    found = executor.ffn(0, x, x, route(config, weights.layers[0].router, x, OPS))
+    found = executor.ffn(0, x, x, route(routing_of(config), weights.layers[0].router, x, OPS))
     times = np.zeros(config.n_neurons, np.int64)
     computed = 0
     for position, said in zip(x, found, strict=True):

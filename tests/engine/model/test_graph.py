@@ -41,9 +41,9 @@ def test_every_emitter_knows_every_step(emitter: type, step: type) -> None:
 
 
 def test_each_step_is_asked_for_under_its_own_name() -> None:
-    spec = graph_of(CONFIG).attention(0)
+    spec, of_ffn = graph_of(CONFIG).attention(0), graph_of(CONFIG).ffn(0).spec
     asked = Recorder()
-    steps = [Norm("ffn_norm", "ffn_in"), Select("ffn_in"), Attend(spec, "stream"), Ffn("ffn_in")]
+    steps = [Norm("ffn_norm", "ffn_in"), Select("ffn_in", of_ffn), Attend(spec, "stream"), Ffn("ffn_in", of_ffn)]
     assert {type(step) for step in steps} == set(get_args(Step))
     emit(2, steps, asked)
     assert asked.asked == [("norm Norm", 2), ("select Select", 2), ("attend Attend", 2), ("ffn Ffn", 2)]

@@ -12,6 +12,7 @@ from samples.random_blocks import weights as random_weights
 
 from engine.gpu.weights.landing import Landing, Numbers
 from engine.gpu.weights.layout import Region, slots_of
+from engine.model.graph import graph_of
 from engine.model.router import route
 from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, PackedMatrix
@@ -211,7 +212,9 @@ def test_the_choice_is_the_router_s(on_gpu: OnGpu, n_experts: int, n_used: int, 
         scores = values.astype(np.float32)
         gpu.choose(on_gpu.put(scores), n_experts, on_gpu.put(slot_of), choice, router, normed,
                    on_gpu.put(np.ones(1, np.float32)))  # fmt: skip
-        wanted = route(config, matrix, scores[None], OPS)
+        routing = graph_of(config).ffn(0).spec.routing
+        assert routing is not None
+        wanted = route(routing, matrix, scores[None], OPS)
         ids = on_gpu.get(choice.ids, n_used).view(np.int32)
         np.testing.assert_array_equal(ids, wanted.experts[0])
         np.testing.assert_array_equal(on_gpu.get(choice.slots, n_used).view(np.int32), slot_of[ids])
