@@ -63,7 +63,9 @@ def test_a_run_is_told_in_words() -> None:
     assert failed.endswith("no GPU")
 
 
-@pytest.mark.parametrize("shape", ["tiny", "falcon-tiny", "opt-tiny"])
+@pytest.mark.parametrize(
+    "shape", ["tiny", *(pytest.param(shape, marks=pytest.mark.slow) for shape in ("falcon-tiny", "opt-tiny"))]
+)
 def test_the_floor_counts_the_bytes_that_a_token_reads(
     shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -199,7 +199,7 @@ def test_our_own_questions_are_sound_and_the_starter_model_knows_many(starter: L
     assert all(len(set(choices)) == 4 for _, choices, _ in questions)
     counts = [sum(answer == place for _, _, answer in questions) for place in range(4)]
     assert min(counts) >= 8  # the place of an answer says nothing
-    found = evaluate.multiple_choice(starter, questions, "exact", against="dense")
+    found = evaluate.multiple_choice(starter, questions[::4], "exact", against="dense")
     assert 0.5 < found.accuracy < 1
     assert found.agreement == 1.0
 
