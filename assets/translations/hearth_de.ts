@@ -4867,6 +4867,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
+        <source>The GPU computes {share}% of a token's experts, the CPU the others at the same time.</source>
+        <translation>Die GPU berechnet {share}% der Experten eines Tokens, die CPU zugleich die übrigen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>The GPU computes {share}% of the active neurons, the CPU the others at the same time.</source>
         <translation>Die GPU berechnet {share}% der aktiven Neuronen, die CPU zugleich die übrigen.</translation>
     </message>
@@ -5454,6 +5459,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{share}% of the active neurons on the GPU</source>
         <translation>{share}% der aktiven Neuronen auf der GPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{share}% of the experts that a token uses on the GPU</source>
+        <translation>{share}% der Experten, die ein Token nutzt, auf der GPU</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/repository_view.py"/>

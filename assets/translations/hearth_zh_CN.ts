@@ -4842,6 +4842,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
+        <source>The GPU computes {share}% of a token's experts, the CPU the others at the same time.</source>
+        <translation>GPU 计算每个词元所用专家的 {share}%，其余由 CPU 同时计算。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>The GPU computes {share}% of the active neurons, the CPU the others at the same time.</source>
         <translation>GPU 计算 {share}% 的激活神经元，其余同时由 CPU 计算。</translation>
     </message>
@@ -5428,6 +5433,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{share}% of the active neurons on the GPU</source>
         <translation>{share}% 的激活神经元在 GPU 上</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{share}% of the experts that a token uses on the GPU</source>
+        <translation>词元所用专家的 {share}% 在 GPU 上</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/repository_view.py"/>

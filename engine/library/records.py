@@ -126,6 +126,7 @@ class Estimate:
     ram_budget_bytes: int
     gpu_neuron_load: float | None  # share of the active neurons that the GPU computes; None without one
     context: int
+    by_expert: bool = False  # gpu_neuron_load: of the experts that a token uses
     short_bytes: int = 0
     hot_share: float | None = None  # share of all neurons on the GPU
     notes: tuple[str, ...] = ()

@@ -242,7 +242,7 @@ class LiveGraph(LiveCard):
         if graph is None:
             return
         head = QRectF(content.x(), content.y(), content.width(), theme.line_height("heading"))
-        wide = self.write(painter, graph.value, head, "heading", at_end=True)
+        wide = self.write(painter, graph.value, head, "rate", at_end=True)
         self.write(painter, graph.title, head.adjusted(0, 0, -wide - px(8), 0), "small")
         foot = QRectF(
             content.x(), content.bottom() - theme.line_height("meta"), content.width(), theme.line_height("meta")

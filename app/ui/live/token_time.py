@@ -63,7 +63,7 @@ class TokenTime(LiveCard):
         self.paint_ground(painter)
         head = QRectF(content.x(), content.y(), content.width(), theme.line_height("heading"))
         total = UNKNOWN if times.total is None else milliseconds(times.total)
-        wide = self.write(painter, total, head, "heading", at_end=True)
+        wide = self.write(painter, total, head, "rate", at_end=True)
         self.write(painter, tr("Time of a token"), head.adjusted(0, 0, -wide - px(8), 0), "small")
         if times.total is None:
             self._paint_rest(

@@ -107,6 +107,7 @@ ROLES: dict[str, TypeRole] = {
     "unit": TypeRole(15, 500, 20, "ink2"),
     "number": TypeRole(18, 600, 22, "ink"),
     "heading": TypeRole(15, 600, 20, "ink"),
+    "rate": TypeRole(15, 600, 20, "ink"),
     "body": TypeRole(15, 400, 23, "ink"),
     "strong": TypeRole(15, 600, 23, "ink"),
     "h1": TypeRole(20, 600, 27, "ink"),
@@ -128,7 +129,7 @@ ROLES: dict[str, TypeRole] = {
 }
 # Tabular figures, so that changing numbers stay in place. In Inter they also widen spaces and hyphens, which would tear
 # running text apart.
-FIGURES = {"figure", "unit", "number", "heading", "meta", "metastrong", "axis"}
+FIGURES = {"figure", "unit", "number", "rate", "meta", "metastrong", "axis"}
 TITLES = {"label", "rowstrong"}  # medium weight, which alone distinguishes them from the text beside them
 
 

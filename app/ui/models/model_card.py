@@ -342,7 +342,7 @@ class ModelCard(CardFrame):
         rate, span = self.rate()
         if rate != "–" or estimate is not None:
             at = QRectF(box.right() - px(RATE_PX), top - px(5), px(RATE_PX), px(20))
-            self.write(painter, rate, at, "heading", at_end=True)
+            self.write(painter, rate, at, "rate", at_end=True)
             self.write(painter, span, at.translated(0, px(20)).adjusted(0, 0, 0, -px(4)), "meta", at_end=True)
 
     def _paint_facts(self, painter: QPainter) -> None:

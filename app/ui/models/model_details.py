@@ -53,7 +53,7 @@ class DetailsDialog(Dialog):
             line.addWidget(Chip(row.verdict, row.verdict_token))  # type: ignore[arg-type]
         rate, span = model_labels.speed(estimate, row.measured_tok_s)
         if rate != "–":
-            line.addWidget(Label(rate, "heading"))
+            line.addWidget(Label(rate, "rate"))
             line.addWidget(Label(span, "meta"))
         line.addStretch(1)
         if line.count() > 1:
@@ -175,12 +175,10 @@ def fit_reasons(row: ModelRow) -> list[str]:
             )
         )
     if estimate.gpu_neuron_load is not None and estimate.fits == "hybrid":
-        out.append(
-            tr(
-                "The GPU computes {share}% of the active neurons, the CPU the others at the same time.",
-                share=figure(100 * estimate.gpu_neuron_load, ".0f"),
-            )
-        )
+        words = noted("The GPU computes {share}% of the active neurons, the CPU the others at the same time.")
+        if estimate.by_expert:
+            words = noted("The GPU computes {share}% of a token's experts, the CPU the others at the same time.")
+        out.append(tr(words, share=figure(100 * estimate.gpu_neuron_load, ".0f")))
     if estimate.fits != "no":
         out.append(tr("With a context of {context} tokens.", context=figure(estimate.context)))
     notes = map(translated, estimate.notes)

@@ -107,7 +107,12 @@ def consequence(estimate: Estimate, asked_gib: float | None, rate: Rate | None =
     rate = rate or model_labels.rate_of(estimate)
     first = rate_line(rate) if rate is not None else model_labels.speed(estimate)[0]
     share = estimate.gpu_neuron_load
-    parts = [] if share is None else [tr("{share}% of the active neurons on the GPU", share=figure(100 * share, ".0f"))]
+    parts = []
+    if share is not None:
+        words = noted("{share}% of the active neurons on the GPU")
+        if estimate.by_expert:
+            words = noted("{share}% of the experts that a token uses on the GPU")
+        parts.append(tr(words, share=figure(100 * share, ".0f")))
     parts.append(model_labels.place(estimate))
     if asked_gib is not None and estimate.vram_budget_bytes < (asked_gib - 0.15) * GIB:
         parts.append(tr("only {memory} of the GPU is free", memory=model_labels.memory(estimate.vram_budget_bytes)))

@@ -212,7 +212,7 @@ def solve_estimate(
         has_gpu=gpu is not None,
         notes=tuple(notes),
     )
-    return SolvedEstimate(found, problem, choice, sizes, mode)
+    return SolvedEstimate(replace(found, by_expert=config.n_experts > 0), problem, choice, sizes, mode)
 
 
 def as_prepared(shape: ModelShape, codec: str, layout: ModelFormat) -> tuple[str, ModelFormat]:

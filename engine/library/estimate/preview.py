@@ -98,10 +98,11 @@ class Previews:
         if not machine.measured:
             notes.append("Not measured on this PC yet; estimated from similar machines.")
         notes.append(budgets.vram_reason)
-        return estimate_of(
+        estimate = estimate_of(
             problem, choice, budgets, context, predicted_from=source, range_s=range_s, has_gpu=gpu is not None,
             notes=tuple(notes),
         )  # fmt: skip
+        return replace(estimate, by_expert=known.config.n_experts > 0)
 
     # ------------------------------------------------------------ what is kept
 

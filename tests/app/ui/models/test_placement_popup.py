@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,7 @@ def test_a_budget_has_a_rate_with_its_range_and_a_place() -> None:
     assert numbers_in(speed) == ["10 tok/s", "8", "11"]
     assert numbers_in(effect)[0] == "71%"
     assert numbers_in(effect)[-1] == "10.2 GB", "what is free of the GPU"
+    assert "experts" in consequence(replace(estimate("hybrid", 10.0, 12, 30), by_expert=True), 12.0)[1]
     speed, effect = consequence(estimate("no", None, 12, 30, short=2.147483648), 0.5)
     assert (numbers_in(speed), numbers_in(effect)) == ([], ["2.1 GB"])
 

@@ -336,6 +336,7 @@ QWEN3_30B = ModelShape("qwen3_moe", "silu-glu", 48, 2048, 768, 32, 4, 128, 15193
 def test_a_larger_budget_holds_more_experts_and_is_faster() -> None:
     here = machine("pc-high")
     found = [solve_estimate(QWEN3_30B, "q4_0", "gguf", Sparsity(), here, gib, 4096) for gib in (4.0, 8.0, 12.0, 20.0)]
+    assert all(one.estimate.by_expert for one in found)
     estimates = [one.estimate for one in found]
     assert [one.fits for one in estimates] == ["hybrid", "hybrid", "hybrid", "gpu"]
     for fewer, more in pairwise(estimates):
