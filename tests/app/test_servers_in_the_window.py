@@ -150,8 +150,12 @@ def return_goes_on_and_never_drops_what_was_entered(room: Room) -> None:
     QTest.keyClicks(dialog.address, "localhost:8000")
     QTest.keyClick(dialog.address, Qt.Key.Key_Return)
     room.wait(lambda: "2 models" in dialog.says.words)
-    QTest.keyClicks(dialog.filter, "typed-by-hand")
     dialog.filter.setFocus()
+    QTest.keyClicks(dialog.filter, "SMA")
+    QTest.keyClick(dialog.filter, Qt.Key.Key_Return)
+    assert (dialog.picked, dialog.filter.text()) == (["small"], ""), "the only model shown is picked"
+    dialog._pick("small", False)
+    QTest.keyClicks(dialog.filter, "typed-by-hand")
     QTest.keyClick(dialog.filter, Qt.Key.Key_Return)
     assert (dialog.isVisible(), dialog.picked, dialog.filter.text()) == (True, ["typed-by-hand"], "")
     QTest.keyClick(dialog.filter, Qt.Key.Key_Tab)

@@ -141,13 +141,22 @@ class ServerDialog(Dialog):
         self.fit()
 
     def _take_typed(self) -> None:
-        """Add a model that the server does not list."""
+        """Pick the only model that the filter shows, or add one that the server does not list."""
         typed = self.filter.text().strip()
-        if is_name(typed):
-            self._listed = list(dict.fromkeys([typed, *self._listed]))
-            self._picked[typed] = None
-            self.filter.clear()
-            self._refresh()
+        shown = self._shown()
+        if not is_name(typed) or len(shown) > 1:
+            return
+        if not shown:
+            self._listed.insert(0, typed)
+        self._pick(shown[0] if shown else typed, True)
+        self.filter.clear()
+        self._refresh()
+
+    def _shown(self) -> list[str]:
+        """Return the models that the filter lets through; only one if it is one's whole name."""
+        typed = self.filter.text().strip().casefold()
+        exact = [model for model in self._listed if model.casefold() == typed]
+        return exact[:1] or [model for model in self._listed if typed in model.casefold()]
 
     def _pick(self, model: str, on: bool) -> None:
         if on and len(self._picked) < MAX_MODELS:
@@ -157,8 +166,7 @@ class ServerDialog(Dialog):
         self._show_enough()
 
     def _refresh(self) -> None:
-        typed = self.filter.text().strip().casefold()
-        shown = [model for model in self._listed if typed in model.casefold()][:MOST_ROWS]
+        typed, shown = self.filter.text().strip(), self._shown()[:MOST_ROWS]
         while (item := self._list.takeAt(0)) is not None:
             if (gone := item.widget()) is not None:
                 gone.hide()
@@ -168,7 +176,7 @@ class ServerDialog(Dialog):
             self._list.addWidget(card)
             card.show()  # a hidden widget takes no space in a layout
         elif typed:
-            self._say(tr("Enter adds “{model}”.", model=self.filter.text().strip()), "ink2")
+            self._say(tr("Enter adds “{model}”.", model=typed), "ink2")
         self._show_enough()
         self.fit()
 
