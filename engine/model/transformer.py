@@ -26,7 +26,7 @@ Angles = tuple[F32, F32]  # cosines and sines, each [T, R / 2]
 # (layer, q [T, H, head_dim], k and v [T, H_kv, head_dim]) -> attention output [T, H, head_dim]. The function knows the
 # earlier positions and stores k and v.
 AttendCached = Callable[[int, F32, F32, F32], F32]
-PIECE_TOKENS = 256  # chunk of tokens that are computed again
+RECOMPUTE_CHUNK_TOKENS = 256  # per chunk when the cache is recomputed
 
 
 class FfnExecutor(Protocol):
@@ -74,11 +74,11 @@ class Decoder(Protocol):
 class Transformer:
     """A decoder over loaded weights. The KVCache holds the state of a conversation.
 
-    engine/model/graph.py describes what a layer does; this class computes the steps at once. first_piece: tokens of a
-    prompt's first chunk, before their speed is known.
+    engine/model/graph.py describes what a layer does; this class computes the steps at once. first_chunk_tokens:
+    size of a prompt's first prefill chunk, whose time sets the size of the next.
     """
 
-    first_piece = 32
+    first_chunk_tokens = 32
 
     def __init__(
         self,
@@ -114,8 +114,8 @@ class Transformer:
         if not self.cache_serves(cache, length):
             earlier = cache.tokens[: cache.length].copy()
             cache.truncate(0)
-            for start in range(0, len(earlier), PIECE_TOKENS):
-                self._run(earlier[start : start + PIECE_TOKENS], cache, length, lambda share: None)
+            for start in range(0, len(earlier), RECOMPUTE_CHUNK_TOKENS):
+                self._run(earlier[start : start + RECOMPUTE_CHUNK_TOKENS], cache, length, lambda share: None)
         return self._run(tokens, cache, length, look)
 
     def prefill(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from engine.errors import InvalidRequestError
-from engine.model.transformer import PIECE_TOKENS, Angles, Transformer, check_tokens, joined_angles
+from engine.model.transformer import RECOMPUTE_CHUNK_TOKENS, Angles, Transformer, check_tokens, joined_angles
 from engine.session.generate import decode_one_token
 from native_kernels.backend import F32, I64
 
@@ -147,9 +147,9 @@ def renew(model: Transformer, cache: KVCache) -> None:
         return
     earlier = cache.tokens[: cache.length].copy()
     cache.truncate(0)
-    for start in range(0, len(earlier), PIECE_TOKENS):
-        piece = earlier[start : start + PIECE_TOKENS]
-        model.forward(piece, cache, len(earlier) + 1 - start - len(piece))
+    for start in range(0, len(earlier), RECOMPUTE_CHUNK_TOKENS):
+        chunk = earlier[start : start + RECOMPUTE_CHUNK_TOKENS]
+        model.forward(chunk, cache, len(earlier) + 1 - start - len(chunk))
 
 
 def angles_of(model: Transformer, positions: I64) -> tuple[Angles, ...]:

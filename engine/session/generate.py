@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 Logits = npt.NDArray[np.float32]  # [V]
 FinishReason = Literal["stop", "length", "cancelled"]
 
-# A cancel takes effect between two layers of a prefill chunk. The first chunk measures the time per layer; later ones
-# are as large as that allows, because each reads all weights once. A 7B Q4_0 bundle on 8 threads of a Xeon prefilled 92
-# tokens/s in chunks of 32 (of 256 tokens), and 143 in chunks chosen this way (of 512).
-SMALLEST_PIECE_TOKENS = 32
-LARGEST_PIECE_TOKENS = 512
-LAYER_S = 0.2
+# A cancel takes effect between two layers of a prefill chunk, so a layer should take TARGET_LAYER_S at most. The first
+# chunk measures the time per layer, which sets the size of the next one. Chunks are as large as that allows, because
+# each reads all weights once. A 7B Q4_0 bundle on 8 threads of a Xeon prefilled 92 tokens/s in chunks of 32 (of 256
+# tokens), and 143 in chunks chosen this way (of 512).
+SMALLEST_CHUNK_TOKENS = 32
+LARGEST_CHUNK_TOKENS = 512
+TARGET_LAYER_S = 0.2
 
 
 @dataclass
@@ -49,9 +50,10 @@ class GenerationStats:
     sampling_s: float = 0.0  # of those steps, in the sampler
     total_s: float = 0.0
     context_full: bool = False
-    active_share: float | None = None
-    fired_share: float | None = None
-    gpu_neuron_load: float | None = None
+    # Shares of FFN neurons, of decoded tokens; of the prompt until one is decoded. See FfnCounters.
+    active_share: float | None = None  # computed
+    fired_share: float | None = None  # with a nonzero activation
+    gpu_neuron_load: float | None = None  # of the computed ones, on the GPU
 
     @property
     def prefill_tok_s(self) -> float | None:
@@ -94,26 +96,28 @@ def prefill(
     Raises: Cancelled between two layers; the cache then has the completed chunks.
     """
     ids = np.asarray(tokens, dtype=np.int64)  # [T]
-    done, piece = 0, model.first_piece
+    done, chunk = 0, model.first_chunk_tokens
 
-    def look(share: float) -> None:
+    def after_layer(share: float) -> None:
         if job.cancelled():
             raise Cancelled
-        job.progress(done + int(share * piece), len(ids))
+        job.progress(done + int(share * chunk), len(ids))
 
     while True:
         if job.cancelled():
             raise Cancelled
-        piece = min(piece, len(ids) - done)
+        chunk = min(chunk, len(ids) - done)
         started = time.perf_counter()
-        hidden = model.prefill(ids[done : done + piece], cache, len(ids) - done - piece, look)  # up to [piece, D]
+        hidden = model.prefill(
+            ids[done : done + chunk], cache, len(ids) - done - chunk, after_layer
+        )  # up to [chunk, D]
         layer_s = (time.perf_counter() - started) / model.config.n_layers
-        done += piece
+        done += chunk
         job.progress(done, len(ids))
         if done == len(ids):
             return last_row(model.logits(hidden[-1:]))
-        fitting = piece * LAYER_S / layer_s if layer_s > 0 else LARGEST_PIECE_TOKENS
-        piece = round(min(max(fitting, SMALLEST_PIECE_TOKENS), max(LARGEST_PIECE_TOKENS, model.first_piece)))
+        wanted = chunk * TARGET_LAYER_S / layer_s if layer_s > 0 else LARGEST_CHUNK_TOKENS
+        chunk = round(min(max(wanted, SMALLEST_CHUNK_TOKENS), max(LARGEST_CHUNK_TOKENS, model.first_chunk_tokens)))
 
 
 def decode_one_token(model: Transformer, token: int, cache: KVCache, cancelled: Callable[[], bool] = never) -> Logits:
@@ -154,7 +158,7 @@ def generate(
 ) -> Iterator[TokenEvent]:
     """Yield the answer to `prompt` token by token; the last event has the finish reason and all statistics.
 
-    `cache` may already have a prefix of `prompt` (its length tells); the rest, at least the last token, is computed.
+    `cache` may already hold the first cache.length tokens of `prompt`; the rest, at least the last token, is computed.
     Cancelling is a result, not an error: the finish reason is "cancelled" after all tokens so far.
     """
     if not model.cache_serves(cache, len(prompt)):
@@ -163,8 +167,8 @@ def generate(
     counters = model.executor.counters
     counters.reset_sums()
     started = time.perf_counter()
-    room = cache.capacity - len(prompt)
-    limit = room if stop.max_tokens is None else min(stop.max_tokens, room)
+    free = cache.capacity - len(prompt)  # positions left in the context
+    limit = free if stop.max_tokens is None else min(stop.max_tokens, free)
 
     try:
         logits = prefill(model, prompt[cache.length :], cache, job)
@@ -214,7 +218,7 @@ def generate(
         if scanner.hit:
             reason = "stop"
             break
-    stats.context_full = reason == "length" and limit == room
+    stats.context_full = reason == "length" and limit == free
 
     if counters.tokens:
         stats.active_share, stats.fired_share = counters.active_share, counters.fired_share

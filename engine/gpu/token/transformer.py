@@ -16,13 +16,13 @@ from engine.errors import DeviceFailedError
 from engine.gpu.token.decode_program import GpuDecodeProgram
 from engine.gpu.weights.cache import GpuCache
 from engine.model.kv_cache import KVCache
-from engine.model.transformer import PIECE_TOKENS, FfnExecutor, Transformer, check_tokens
+from engine.model.transformer import RECOMPUTE_CHUNK_TOKENS, FfnExecutor, Transformer, check_tokens
 from engine.model.weights import ModelWeights
 from native_kernels.backend import F32, I64, Operators
 from native_kernels.cuda.runtime.driver import CudaError
 
 Look = Callable[[float], None]
-_FIRST_PIECE = 512  # tokens; large, because each chunk streams all cold neurons over the bus
+_FIRST_CHUNK_TOKENS = 512  # large, because each chunk streams all cold neurons over the bus
 
 
 class GpuPrefill(Protocol):
@@ -63,7 +63,7 @@ class GpuTransformer(Transformer):
         self._program = decoder
         self._many = many
         if many is not None:
-            self.first_piece = max(_FIRST_PIECE, many.chunk_tokens)
+            self.first_chunk_tokens = max(_FIRST_CHUNK_TOKENS, many.chunk_tokens)
 
     def forward(self, tokens: I64, cache: KVCache, ahead: int = 0, look: Look = lambda share: None) -> F32:
         """Run as Transformer.forward, but token by token, so that sparse mode predicts at every position.
@@ -98,8 +98,8 @@ class GpuTransformer(Transformer):
         if not self.cache_serves(cache, length):
             earlier = cache.tokens[: cache.length].copy()
             cache.truncate(0)
-            for start in range(0, len(earlier), PIECE_TOKENS):
-                run(earlier[start : start + PIECE_TOKENS], cache, length, lambda share: None)
+            for start in range(0, len(earlier), RECOMPUTE_CHUNK_TOKENS):
+                run(earlier[start : start + RECOMPUTE_CHUNK_TOKENS], cache, length, lambda share: None)
         return run(tokens, cache, length, look)
 
     def _one_by_one(self, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:

@@ -36,9 +36,9 @@ class FakeModel:
     """Hidden state [T, 1]: the last two tokens' sum; logits point at it."""
 
     def __init__(self) -> None:
-        self.pieces: list[int] = []
+        self.chunks: list[int] = []
         self.decoder = None
-        self.first_piece = 32
+        self.first_chunk_tokens = 32
         self.config = SimpleNamespace(n_layers=1)
         self.ahead: list[int] = []
         self.executor = SimpleNamespace(
@@ -46,7 +46,7 @@ class FakeModel:
         )
 
     def forward(self, ids: np.ndarray, cache: FakeCache, ahead: int = 0, look: Any = None) -> np.ndarray:
-        self.pieces.append(len(ids))
+        self.chunks.append(len(ids))
         self.ahead.append(ahead)
         hidden = []
         for token in ids.tolist():
@@ -119,7 +119,7 @@ def test_what_the_cache_holds_is_not_computed_again() -> None:
     model, cache = FakeModel(), FakeCache()
     cache.tokens = [1, 2, 3]
     events = list(generate(model, cache, [1, 2, 3, 4], greedy, Letters(), StopRules(max_tokens=2)))  # type: ignore[arg-type]
-    assert model.pieces[0] == 1
+    assert model.chunks[0] == 1
     assert tokens(events) == [7, 11]
     assert events[-1].stats.reused_tokens == 3
     assert events[-1].stats.prompt_tokens == 4
@@ -138,18 +138,18 @@ def test_cancelling_in_prefill_yields_no_token() -> None:
     assert events[-1].stats.ttft_s is None
 
 
-def test_prefill_in_pieces_equals_prefill_at_once_and_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main_path, "SMALLEST_PIECE_TOKENS", 7)
-    monkeypatch.setattr(main_path, "LARGEST_PIECE_TOKENS", 20)
+def test_prefill_in_chunks_equals_prefill_at_once_and_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main_path, "SMALLEST_CHUNK_TOKENS", 7)
+    monkeypatch.setattr(main_path, "LARGEST_CHUNK_TOKENS", 20)
     model, cache, seen = FakeModel(), FakeCache(), []
-    model.first_piece = 7
+    model.first_chunk_tokens = 7
     logits = prefill(model, list(range(60)), cache, job=Job(progress=lambda done, total: seen.append((done, total))))  # type: ignore[arg-type]
     whole = FakeModel().forward(np.arange(60), FakeCache())
     assert int(logits.argmax()) == int(whole[-1][0])
-    assert max(model.pieces) <= 20
-    assert sum(model.pieces) == 60
+    assert max(model.chunks) <= 20
+    assert sum(model.chunks) == 60
     assert seen[-1] == (60, 60)
-    assert [done for done, _ in seen] == list(itertools.accumulate(model.pieces))
+    assert [done for done, _ in seen] == list(itertools.accumulate(model.chunks))
     assert model.ahead == [60 - done for done, _ in seen]
 
 
@@ -173,22 +173,22 @@ def test_a_border_beyond_which_the_cache_is_of_no_use() -> None:
     model, cache = Border(), FakeCache()
     events = list(generate(model, cache, [1, 1, 1], greedy, Letters(), StopRules(max_tokens=6)))  # type: ignore[arg-type]
     assert [event.token_id for event in events] == plain
-    assert model.pieces == [3, 1, 1, 6, 1, 1]  # the sixth token: all of them once more
+    assert model.chunks == [3, 1, 1, 6, 1, 1]  # the sixth token: all of them once more
     assert events[-1].stats.decode_steps == 4
 
     again = list(generate(model, cache, [1, 1, 1, 2], greedy, Letters(), StopRules(max_tokens=1)))  # type: ignore[arg-type]
     assert again[-1].stats.reused_tokens == 0
-    assert model.pieces[-1] == 4
+    assert model.chunks[-1] == 4
 
     model, cache, asked = Border(), FakeCache(), iter([False] * 3 + [True] * 9)
     stopped = generate(model, cache, [1, 1, 1, 1, 1], greedy, Letters(), job=Job(lambda: next(asked)))  # type: ignore[arg-type]
     reasons = [event.finish_reason for event in stopped]
     assert reasons[-1] == "cancelled"
     assert reasons[:-1] == [None]  # the first token was there
-    assert cache.tokens == []  # stopped before the first piece of what is computed again
+    assert cache.tokens == []  # stopped before the first chunk of what is computed again
 
 
-def test_stop_is_heard_between_the_layers_of_a_piece() -> None:
+def test_stop_is_heard_between_the_layers_of_a_chunk() -> None:
     class Deep(FakeModel):
         def forward(self, ids: np.ndarray, cache: FakeCache, ahead: int = 0, look: Any = None) -> np.ndarray:
             look(0.5)
@@ -281,10 +281,10 @@ def test_the_figures_are_those_of_a_clock(monkeypatch: pytest.MonkeyPatch) -> No
     assert resets == [1, 5]  # what was counted for the prompt is none of the answer's
 
 
-def test_pieces_grow_while_they_are_quick_and_not_when_they_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    for pace_s, pieces in ((0.0, [32, 512, 512, 448]), (1.0, [32] * 47), (0.05, [32, 128, 512, 512, 320])):
+def test_chunks_grow_while_they_are_quick_and_not_when_they_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    for pace_s, chunks in ((0.0, [32, 512, 512, 448]), (1.0, [32] * 47), (0.05, [32, 128, 512, 512, 320])):
         now = itertools.count(step=pace_s)
         monkeypatch.setattr(main_path.time, "perf_counter", lambda now=now: next(now))
         model = FakeModel()
         prefill(model, [1] * 1504, FakeCache(2000))  # type: ignore[arg-type]
-        assert model.pieces == pieces
+        assert model.chunks == chunks
