@@ -27,9 +27,9 @@ class DenseExecutor:
     def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
         """Return what the FFN adds to the residual, [T, D], for normed x [T, D]."""
 
-        def block(w: FfnWeights, first: int, x: F32) -> F32:
-            h, fired, opened = everything(self._graph.ffn(layer).spec, w, x, self._operators)
-            self.counters.add_batch(layer, h.size, opened, fired, first)
+        def block(w: FfnWeights, first_neuron: int, x: F32) -> F32:
+            h, fired, n_gate_active = everything(self._graph.ffn(layer).spec, w, x, self._operators)
+            self.counters.add_batch(layer, h.size, n_gate_active, fired, first_neuron)
             return down_of_all(w, h, self._operators)
 
         if routing is not None and self.experts is not None:

@@ -47,10 +47,10 @@ class ExactExecutor:
     def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
         """Return what the FFN adds to the residual, [T, D], for normed x [T, D]."""
 
-        def block(w: FfnWeights, first: int, x: F32) -> F32:
+        def block(w: FfnWeights, first_neuron: int, x: F32) -> F32:
             if 1 <= x.shape[0] <= PER_TOKEN_LIMIT:
-                return np.stack([self._one_token(layer, w, first, token) for token in x])
-            return self._batch(layer, w, first, x)
+                return np.stack([self._one_token(layer, w, first_neuron, token) for token in x])
+            return self._batch(layer, w, first_neuron, x)
 
         if routing is not None and self._experts is not None and len(x) > PER_TOKEN_LIMIT:
             return self._experts.ffn(layer, x, routing, block, skips=True)
@@ -58,14 +58,14 @@ class ExactExecutor:
 
     def _one_token(self, layer: int, w: FfnWeights, first_neuron: int, x: F32) -> F32:
         ops, spec = self._operators, self._graph.ffn(layer).spec
-        first = first_values(w, x[None], ops)[0]  # [F]
-        active: I32 = np.flatnonzero(first > np.float32(spec.threshold)).astype(np.int32)
-        fired, h = times_up(spec, w, x, active, first[active], ops)
-        self.counters.add_token(layer, len(active), len(active), fired, first_neuron)
+        gates = first_values(w, x[None], ops)[0]  # [F], of up without a gate
+        gate_active: I32 = np.flatnonzero(gates > np.float32(spec.threshold)).astype(np.int32)
+        fired, h = times_up(spec, w, x, gate_active, gates[gate_active], ops)
+        self.counters.add_token(layer, len(gate_active), len(gate_active), fired, first_neuron)
         return down_of_some(w, h, fired, ops)
 
     def _batch(self, layer: int, w: FfnWeights, first_neuron: int, x: F32) -> F32:
         ops = self._operators
-        h, fired, opened = everything(self._graph.ffn(layer).spec, w, x, ops)
-        self.counters.add_batch(layer, opened, opened, fired, first_neuron)
+        h, fired, n_gate_active = everything(self._graph.ffn(layer).spec, w, x, ops)
+        self.counters.add_batch(layer, n_gate_active, n_gate_active, fired, first_neuron)
         return down_of_all(w, h, ops)

@@ -58,10 +58,10 @@ def activate(spec: FfnSpec, values: F32, operators: Operators) -> F32:
 def everything(
     spec: FfnSpec, w: FfnWeights, x: F32, operators: Operators, mask: NDArray[np.bool_] | None = None
 ) -> tuple[F32, NDArray[np.bool_], int]:
-    """Compute all neurons: x [T, D] -> (down's input [T, F], active [T, F], number that passed the first activation).
+    """Compute all neurons: x [T, D] -> (down's input [T, F], active [T, F], number with an active gate).
 
-    A neuron is active if its activation is not zero, whatever up is; with dReLU both activations count. The number
-    tells where decode continues. mask [T, F]: neurons to keep, per position; the others become zero.
+    A neuron is active if its activation is not zero, whatever up is; with dReLU both activations count, and its gate is
+    active if the first one is not zero. mask [T, F]: neurons to keep, per position; the others become zero.
     """
     return behind_first(spec, w, x, first_values(w, x, operators), operators, mask)
 
@@ -74,14 +74,14 @@ def behind_first(
     operators: Operators,
     mask: NDArray[np.bool_] | None = None,
 ) -> tuple[F32, NDArray[np.bool_], int]:
-    """Do the same with the activation's input, first [T, F], already computed; it is not changed."""
+    """Do as `everything`, with the activation's input `first` [T, F] already computed; it is not changed."""
     h = activate(spec, first, operators)
     if mask is not None:
         h = np.where(mask, h, np.float32(0))
     fired = np.not_equal(h, 0)
-    opened = int(np.count_nonzero(fired))
+    n_gate_active = int(np.count_nonzero(fired))
     if w.gate is None:
-        return h, fired, opened
+        return h, fired, n_gate_active
     up = operators.matmul(x, w.up)
     if w.up_bias is not None:
         up = up + w.up_bias
@@ -92,7 +92,7 @@ def behind_first(
         limit = np.float32(spec.threshold)
         up = np.clip(up, -limit, limit) + np.float32(1)
     h *= up
-    return h, fired, opened
+    return h, fired, n_gate_active
 
 
 def times_up(spec: FfnSpec, w: FfnWeights, x: F32, ids: I32, h: F32, operators: Operators) -> tuple[I32, F32]:

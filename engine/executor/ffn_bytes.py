@@ -31,7 +31,7 @@ def ffn_bytes(weights: ModelWeights, first: float, second: float, down: float, r
 def exact_bytes(weights: ModelWeights, shares: Shares, reached: float = 1.0) -> float:
     """Return the bytes of one decoded token in exact mode. shares [L, 4]: FfnCounters.layer_shares."""
     layers = zip(weights.layers, shares, strict=True)
-    return sum(layer_bytes(layer, reached, opened, fired, reached) for layer, (_, opened, fired, _) in layers)
+    return sum(layer_bytes(layer, reached, active, fired, reached) for layer, (_, active, fired, _) in layers)
 
 
 def sparse_bytes(weights: ModelWeights, predictor: Predictor, shares: Shares) -> tuple[float, float]:
@@ -40,8 +40,8 @@ def sparse_bytes(weights: ModelWeights, predictor: Predictor, shares: Shares) ->
     A cascade counts the rows of its copy that were read. shares [L, 4]: FfnCounters.layer_shares.
     """
     neurons = sum(
-        layer_bytes(layer, _first_share(part, computed), opened, fired, 1.0)
-        for layer, part, (computed, opened, fired, _) in zip(weights.layers, predictor.layers, shares, strict=True)
+        layer_bytes(layer, _first_share(part, computed), active, fired, 1.0)
+        for layer, part, (computed, active, fired, _) in zip(weights.layers, predictor.layers, shares, strict=True)
     )
     return neurons, predictor_bytes(predictor, shares[:, 3])
 

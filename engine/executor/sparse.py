@@ -32,8 +32,8 @@ class SparseExecutor:
     """Predicts, then computes the gate of the selected neurons, then up and down of the active ones.
 
     Without a gate: up of the selected neurons, then down of the active ones. If the activation makes no zeros, all
-    selected neurons count as active. Each position has its own set, also in a batch. Layers of kind true_gate run as in
-    exact mode.
+    selected neurons count as active. Each position has its own set, also in a batch. Layers of kind true_gate have no
+    predictor and run as in exact mode.
     """
 
     name = "sparse"
@@ -47,7 +47,7 @@ class SparseExecutor:
         self._layers = weights.layers
         self.predictor = predictor
         self._operators = operators
-        self._exact: ExactExecutor | None = None  # for layers whose first matrix decides
+        self._exact: ExactExecutor | None = None  # for layers of kind true_gate
         if "true_gate" in predictor.kinds:
             self._exact = ExactExecutor(config, weights, operators)
             self._exact.counters = self.counters
@@ -56,8 +56,8 @@ class SparseExecutor:
         """Return what the FFN adds, [T, D], for normed x [T, D] and the norm's input residual [T, D]."""
         if self._exact is not None and self.predictor.layers[layer].kind == "true_gate":
             return self._exact.ffn(layer, x, residual)
-        expected, copied = self.predictor.expected(layer, x, residual)
-        self.counters.add_copied(layer, copied)
+        expected, rows_read = self.predictor.expected(layer, x, residual)
+        self.counters.add_copied(layer, rows_read)
         if 1 <= x.shape[0] <= PER_TOKEN_LIMIT:
             return np.stack([self._one_token(layer, token, mask) for token, mask in zip(x, expected, strict=True)])
         return self._batch(layer, x, expected)
@@ -65,15 +65,15 @@ class SparseExecutor:
     def _one_token(self, layer: int, x: F32, expected: NDArray[np.bool_]) -> F32:
         w, ops, spec = self._layers[layer].ffns[0], self._operators, self._graph.ffn(layer).spec
         predicted = np.flatnonzero(expected).astype(np.int32)
-        first = activate(spec, first_values_of_some(w, x, predicted, ops), ops)  # [K]
-        passed = np.not_equal(first, 0)
-        opened = predicted[passed]
-        fired, h = times_up(spec, w, x, opened, first[passed], ops)
-        self.counters.add_token(layer, len(predicted), len(opened), fired)
+        gates = activate(spec, first_values_of_some(w, x, predicted, ops), ops)  # [K], of up without a gate
+        passed = np.not_equal(gates, 0)
+        gate_active = predicted[passed]
+        fired, h = times_up(spec, w, x, gate_active, gates[passed], ops)
+        self.counters.add_token(layer, len(predicted), len(gate_active), fired)
         return down_of_some(w, h, fired, ops)
 
     def _batch(self, layer: int, x: F32, expected: NDArray[np.bool_]) -> F32:
         w, ops = self._layers[layer].ffns[0], self._operators
-        h, fired, opened = everything(self._graph.ffn(layer).spec, w, x, ops, expected)
-        self.counters.add_batch(layer, int(np.count_nonzero(expected)), opened, fired)
+        h, fired, n_gate_active = everything(self._graph.ffn(layer).spec, w, x, ops, expected)
+        self.counters.add_batch(layer, int(np.count_nonzero(expected)), n_gate_active, fired)
         return down_of_all(w, h, ops)

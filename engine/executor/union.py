@@ -69,8 +69,8 @@ class UnionExecutor:
         if w.down_t is None:
             buffers.h[:] = 0
         self._pool.run(self._program(layer, w, expected is not None))
-        computed, opened, fired, *union = self._counts.tolist()
-        counters.add_counted(layer, len(x), computed if expected is not None else opened, opened, fired)
+        computed, gate_active, fired, *union = self._counts.tolist()
+        counters.add_counted(layer, len(x), computed if expected is not None else gate_active, gate_active, fired)
         self.unions[layer] += union
         out = self._out.copy() if w.down is None else self._operators.matmul(buffers.h, w.down)
         return out if w.down_bias is None else out + w.down_bias

@@ -14,9 +14,9 @@ class FfnCounters:
     """Sums over all layers since the last reset. Expert neurons are numbered one expert after another.
 
     computed: neurons evaluated while decoding; in sparse mode those that the predictor selects.
-    opened: those whose first activation is not zero, so that up is read if there is a gate.
-    fired: those whose activation is not zero.
-    copied: rows read from a predictor's copy.
+    gate_active: those whose gate's activation is not zero, so that up is read; up's without a gate.
+    fired: those whose activation is not zero; differs from gate_active if up has an activation too (dReLU).
+    copied: rows read from a predictor that is a low-bit copy of gate (up without a gate).
     layers: i64 [L, 4], these four per layer.
     per_neuron: i64 [L, F], times each neuron was active; None until `record_per_neuron`.
     on_gpu: computed neurons that a GPU computed, for tokens run as programs; None without a GPU.
@@ -93,7 +93,7 @@ class FfnCounters:
         return int(self.layers[:, 0].sum())
 
     @property
-    def opened(self) -> int:
+    def gate_active(self) -> int:
         return int(self.layers[:, 1].sum())
 
     @property
@@ -126,21 +126,21 @@ class FfnCounters:
         found: NDArray[np.float64] = self.layers / max(1, self.tokens * self._shape[1])
         return found
 
-    def add_token(self, layer: int, computed: int, opened: int, fired_ids: I32, first: int = 0) -> None:
+    def add_token(self, layer: int, computed: int, gate_active: int, fired_ids: I32, first: int = 0) -> None:
         """Add one position of one layer. fired_ids [K]. first: number of an expert's first neuron."""
-        self._add(layer, 1, computed, opened, len(fired_ids))
+        self._add(layer, 1, computed, gate_active, len(fired_ids))
         if self.per_neuron is not None:
             self.per_neuron[layer, fired_ids + first] += 1
 
-    def add_batch(self, layer: int, computed: int, opened: int, fired: NDArray[np.bool_], first: int = 0) -> None:
+    def add_batch(self, layer: int, computed: int, gate_active: int, fired: NDArray[np.bool_], first: int = 0) -> None:
         """Add several positions of one layer. fired [T, F]. first: number of an expert's first neuron."""
-        self._add(layer, fired.shape[0], computed, opened, int(np.count_nonzero(fired)))
+        self._add(layer, fired.shape[0], computed, gate_active, int(np.count_nonzero(fired)))
         if self.per_neuron is not None:
             self.per_neuron[layer, first : first + fired.shape[1]] += _column_counts(fired)
 
-    def add_counted(self, layer: int, n_tokens: int, computed: int, opened: int, fired: int) -> None:
+    def add_counted(self, layer: int, n_tokens: int, computed: int, gate_active: int, fired: int) -> None:
         """Add several positions of one layer counted elsewhere, without per-neuron counts."""
-        self._add(layer, n_tokens, computed, opened, fired)
+        self._add(layer, n_tokens, computed, gate_active, fired)
 
     def add_decoded(self, layers: I64, on_gpu: int | None = None) -> None:
         """Add one position of all layers, [L, 4], and how many neurons a GPU computed."""

@@ -259,7 +259,7 @@ def test_sparse_equals_dense_where_every_neuron_is_expected(
     dense, model = transformer(loaded, DenseExecutor), sparse(loaded, some_predictor(loaded[0], threshold=-1e9))
     np.testing.assert_allclose(run(model, pieces), run(dense, [24]), atol=2e-4)
     found, wanted = model.executor.counters, dense.executor.counters
-    assert (found.active_share, found.fired, found.opened) == (1.0, wanted.fired, wanted.opened)
+    assert (found.active_share, found.fired, found.gate_active) == (1.0, wanted.fired, wanted.gate_active)
 
 
 @pytest.mark.parametrize("pieces", PIECES)
@@ -276,7 +276,9 @@ def test_a_batch_uses_each_position_its_own_neurons(relu: Loaded, pieces: list[i
     wanted = run(whole, [24])
     np.testing.assert_allclose(run(parts, pieces), wanted, atol=2e-4)
     assert np.abs(wanted - run(transformer(relu, DenseExecutor), [24])).max() > 0.1
-    counted = [(c.tokens, c.computed, c.opened, c.fired) for c in (whole.executor.counters, parts.executor.counters)]
+    counted = [
+        (c.tokens, c.computed, c.gate_active, c.fired) for c in (whole.executor.counters, parts.executor.counters)
+    ]
     assert counted[0] == counted[1]
     assert 0.3 < (whole.executor.counters.active_share or 0) < 0.7
     assert 0.3 < whole.executor.counters.fired / whole.executor.counters.computed < 0.7
@@ -308,7 +310,7 @@ def test_sparse_of_every_activation_against_a_loop_over_the_expected_neurons(
         counters = executor.counters
         assert (counters.tokens, counters.computed) == (9, np.count_nonzero(expected))
         if config.has_zeros:
-            assert (counters.opened, counters.fired, counters.per_neuron.sum()) == (opened, fired, fired)
+            assert (counters.gate_active, counters.fired, counters.per_neuron.sum()) == (opened, fired, fired)
 
 
 @pytest.mark.parametrize("n_tokens", [0, 1, 9])
