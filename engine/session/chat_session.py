@@ -50,7 +50,7 @@ class ChatSession:
         self.model = model
         self.mode = mode
         self.adaptation = adaptation
-        self._transformer = self._graph(mode)
+        self._transformer = self._transformer_for(mode)
         self._cache = model.new_cache()
         self._generation = model.generation
         self._tokens: list[int] = []  # tokens in the cache
@@ -79,7 +79,7 @@ class ChatSession:
     def set_mode(self, mode: str | None) -> None:
         """Compute the next answer in another mode; the cache stays valid."""
         if mode != self.mode:
-            self.mode, self._transformer = mode, self._graph(mode)
+            self.mode, self._transformer = mode, self._transformer_for(mode)
 
     def forget(self) -> None:
         """Compute the next prompt from its first token."""
@@ -90,7 +90,7 @@ class ChatSession:
         if self.model.gpu is not None:
             self.model.gpu.ease()
         if self._generation != self.model.generation:
-            self._transformer, self._cache, self._tokens = self._graph(self.mode), self.model.new_cache(), []
+            self._transformer, self._cache, self._tokens = self._transformer_for(self.mode), self.model.new_cache(), []
             self._generation = self.model.generation
 
     def generate(
@@ -187,7 +187,7 @@ class ChatSession:
         elif self.model.on_gpu is not None:
             self.model.on_gpu.save_heat()
 
-    def _graph(self, mode: str | None) -> Transformer:
+    def _transformer_for(self, mode: str | None) -> Transformer:
         self.model.make_ready(mode)
         transformer = self.model.transformer(mode)
         if self.adaptation is not None:
@@ -209,8 +209,8 @@ class ChatSession:
         fitted = self.fit(messages, sampling.max_tokens, overflow, continues)
         sampling = self.model.chat_sampling(sampling)
         events = self.generate(fitted.prompt, sampling, job, continues)
-        opened = "" if continues else self.model.tokenizer.opened_thought(fitted.prompt)
-        return fitted, _begun_with(opened, events) if opened else events
+        thought_mark = "" if continues else self.model.tokenizer.opened_thought(fitted.prompt)
+        return fitted, _with_prefix(thought_mark, events) if thought_mark else events
 
     def fit(
         self,
@@ -249,11 +249,14 @@ class ChatSession:
         return self._room
 
 
-def _begun_with(opened: str, events: Iterator[TokenEvent]) -> Iterator[TokenEvent]:
-    """Put the prompt's last thinking mark before the answer, because only the text marks a thought."""
+def _with_prefix(prefix: str, events: Iterator[TokenEvent]) -> Iterator[TokenEvent]:
+    """Put `prefix` before the answer: a mark that opens a thought, if the prompt ends with one.
+
+    The window finds thoughts by their marks in the text.
+    """
     for event in events:
-        yield dataclasses.replace(event, text=opened + event.text) if opened else event
-        opened = ""
+        yield dataclasses.replace(event, text=prefix + event.text) if prefix else event
+        prefix = ""
 
 
 def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:
