@@ -26,7 +26,7 @@ class LoadContext:
     context: int  # tokens
     kv_codec: KvCodec
     ram: RamInfo  # before the model was loaded
-    chosen: str = ""  # why this GPU was chosen
+    chosen: str = ""  # why this GPU, or why none
     steps: LoadSteps = field(default_factory=LoadSteps)  # times of the loading steps
 
     @property

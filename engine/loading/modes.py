@@ -40,7 +40,7 @@ class SparseCost:
     some; that is not counted as a saving.
     """
 
-    predictor_bytes: float  # of a cascade: rows of its copy read on the sample
+    predictor_bytes: float  # of a cascade: the rows of its low-bit copy that the sample read
     active_share: float | None  # selected on the sample; None if the predictors alone are too expensive
     first_bytes: int  # gate, or up without a gate
     first_bytes_read: float  # of these, read on the sample
@@ -93,7 +93,7 @@ class ModeChooser:
             return SparseExecutor(config, self._weights, self.predictor, operators)
         return (ExactExecutor if mode == "exact" else DenseExecutor)(config, self._weights, operators)
 
-    def to_be_asked(self, wanted: str) -> Predictor | None:
+    def possible_predictor(self, wanted: str) -> Predictor | None:
         """Return the predictor that `choose` may use; None if there is none or it is unusable."""
         if wanted not in ("auto", "sparse") or not (self._opened.has_predictors and self._opened.config.has_zeros):
             return None
@@ -114,10 +114,10 @@ class ModeChooser:
         """The predictor in the layout for computing. Raises: as `read_predictors`."""
         from engine.loading.backends import multiplies
 
-        read = self.stored_predictor
+        predictor = self.stored_predictor
         if multiplies(self._operators, "q4_0.lanes"):
-            read = laid_out_by_lanes(read)
-        return replace(read, operators=self._operators)
+            predictor = laid_out_by_lanes(predictor)
+        return replace(predictor, operators=self._operators)
 
     @cached_property
     def _sparse_cost(self) -> SparseCost:
@@ -153,9 +153,9 @@ def choose_mode(
     if wanted == "exact" or not opened.has_predictors or sparse_cost is None:
         return "exact", reason
     try:
-        made_under = budget()
-        if made_under is not None and not made_under.held:
-            return "exact", f"{reason}. The model's predictors did not hold their error budget{_missed(made_under)}"
+        error_budget = budget()
+        if error_budget is not None and not error_budget.held:
+            return "exact", f"{reason}. The model's predictors did not hold their error budget{_missed(error_budget)}"
         cost = sparse_cost()
     except EngineError as error:  # unusable predictors must not prevent answers
         return "exact", f"{reason}. The model's predictors cannot be used: {error.message}"
@@ -186,19 +186,19 @@ def read_predictors(opened: OpenedModel, reads: Callable[[str], bool] = lambda c
     another model, HostMemoryError if they can neither be mapped nor copied to RAM.
     """
     sizes = predictor_sizes(opened)
-    if sizes.copied and not _has_room(sizes.copied):
+    if sizes.copied and not _fits_in_ram(sizes.copied):
         raise HostMemoryError(
             f"The predictors of {opened.name} lie column by column, so that {sizes.copied / 2**30:.2f} GiB of them "
             "would have to be copied into the free RAM, and so much is not free."
         )
     predictor = read_predictor(opened, as_stored=True)
     packed = {matrix.codec for layer in predictor.layers for matrix in layer.matrices} - {"f32", "f16", *COPY_CODECS}
-    if all(reads(codec) for codec in packed) or not _has_room(sizes.copied + sizes.unpacked):
+    if all(reads(codec) for codec in packed) or not _fits_in_ram(sizes.copied + sizes.unpacked):
         return predictor
     return read_predictor(opened, as_stored=False)
 
 
-def predictor_room(opened: OpenedModel, wanted: str) -> tuple[int, int]:
+def predictor_ram(opened: OpenedModel, wanted: str) -> tuple[int, int]:
     """Return (RAM that predictors need beside the weights, RAM or page cache that they should have).
 
     Only an explicit sparse mode requires them; auto runs without them if memory is short or they are unusable.
@@ -215,7 +215,7 @@ def predictor_room(opened: OpenedModel, wanted: str) -> tuple[int, int]:
         return 0, 0
 
 
-def _has_room(n_bytes: int) -> bool:
+def _fits_in_ram(n_bytes: int) -> bool:
     """Return whether this much RAM is free beside the loader's margin."""
     import psutil
 

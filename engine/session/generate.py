@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 Logits = npt.NDArray[np.float32]  # [V]
 FinishReason = Literal["stop", "length", "cancelled"]
 
-# A cancel takes effect between two layers of a prefill chunk, so a layer should take TARGET_LAYER_S at most. The first
-# chunk measures the time per layer, which sets the size of the next one. Chunks are as large as that allows, because
-# each reads all weights once. A 7B Q4_0 bundle on 8 threads of a Xeon prefilled 92 tokens/s in chunks of 32 (of 256
-# tokens), and 143 in chunks chosen this way (of 512).
+# A cancel takes effect between two layers of a prefill chunk, so a layer should take about TARGET_LAYER_S. The time per
+# layer of one chunk sets the size of the next: as large as that allows, because each chunk reads all weights once. A 7B
+# Q4_0 bundle on 8 threads of a Xeon prefilled 92 tokens/s in chunks of 32 (of 256 tokens), and 143 in chunks chosen
+# this way (of 512).
 SMALLEST_CHUNK_TOKENS = 32
 LARGEST_CHUNK_TOKENS = 512
 TARGET_LAYER_S = 0.2
@@ -108,9 +108,8 @@ def prefill(
             raise Cancelled
         chunk = min(chunk, len(ids) - done)
         started = time.perf_counter()
-        hidden = model.prefill(
-            ids[done : done + chunk], cache, len(ids) - done - chunk, after_layer
-        )  # up to [chunk, D]
+        ahead = len(ids) - done - chunk
+        hidden = model.prefill(ids[done : done + chunk], cache, ahead, after_layer)  # up to [chunk, D]
         layer_s = (time.perf_counter() - started) / model.config.n_layers
         done += chunk
         job.progress(done, len(ids))

@@ -14,7 +14,7 @@ from engine.job import Job, Progress, run_cancellable
 from engine.load_steps import LoadSteps
 from engine.loading.backends import Backend, choose_backend
 from engine.loading.load_context import LoadContext
-from engine.loading.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
+from engine.loading.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_ram
 from engine.loading.opening import choose_context, read_tokenizer
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
@@ -42,14 +42,17 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Device:
-    """The CPU with its threads and backend, and the GPU if one can be used; otherwise cpu_reason says why."""
+    """The CPU with its threads and backend, and the GPU to try.
+
+    gpu: None if none can be used. gpu_reason: why this GPU, or why none.
+    """
 
     hardware: HardwareProfile
     threads: int
     threads_reason: str
     backend: Backend
     gpu: GpuInfo | None
-    cpu_reason: str
+    gpu_reason: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +79,10 @@ def resolve(model: str, engine: EngineConfig, steps: LoadSteps, job: Job) -> Sou
 
 
 def choose_device(opened: OpenedModel, engine: EngineConfig, steps: LoadSteps, job: Job) -> Device:
-    """Choose the device. Raises: as load, for a mode that the model cannot run in, before reading gigabytes."""
+    """Choose the threads, the CPU kernels and the GPU to try. `prepare` places the model on the GPU.
+
+    Raises: as choose_mode, for a mode that the model cannot run in: here, before gigabytes are read.
+    """
     from threadpoolctl import threadpool_limits
 
     steps.begin("machine")
@@ -87,8 +93,8 @@ def choose_device(opened: OpenedModel, engine: EngineConfig, steps: LoadSteps, j
     threadpool_limits(limits=threads, user_api="blas")
     backend = choose_backend(engine.backend, threads, job.cancelled)
     job.stop_if_cancelled()
-    gpu, cpu_reason = choice.candidate(engine, opened, hardware, backend)
-    return Device(hardware, threads, threads_reason, backend, gpu, cpu_reason)
+    gpu, gpu_reason = choice.candidate(engine, opened, hardware, backend)
+    return Device(hardware, threads, threads_reason, backend, gpu, gpu_reason)
 
 
 def fit_memory(opened: OpenedModel, device: Device, engine: EngineConfig) -> Memory:
@@ -99,7 +105,7 @@ def fit_memory(opened: OpenedModel, device: Device, engine: EngineConfig) -> Mem
     available = min(hardware.ram.free_bytes, budgets.vram_bytes or hardware.ram.free_bytes)
     context = choose_context(opened, engine.context, available // engine.sequences, kv_codec)
     other = choose_gpu(hardware)[0] if engine.device == "cpu" else None
-    sizes, predictor_bytes = ModelBytes.of(opened), predictor_room(opened, engine.mode)
+    sizes, predictor_bytes = ModelBytes.of(opened), predictor_ram(opened, engine.mode)
     context = fitting_context(
         sizes, MemoryLimits(hardware, gpu, budgets, other), context, kv_codec,
         sequences=engine.sequences, is_given=engine.context is not None, must_bytes=predictor_bytes[0],
@@ -128,21 +134,24 @@ def read(
     )
     return LoadContext(
         opened=opened, weights=weights, modes=modes, backend=backend, engine=engine, context=memory.context,
-        kv_codec=memory.kv_codec, ram=device.hardware.ram, chosen=device.cpu_reason, steps=steps,
+        kv_codec=memory.kv_codec, ram=device.hardware.ram, chosen=device.gpu_reason, steps=steps,
     )  # fmt: skip
 
 
 def prepare(
     context: LoadContext, device: Device, memory: Memory, preparing: Progress, job: Job,
 ) -> tuple[GpuResidency | None, str]:  # fmt: skip
-    """Compile the CPU's kernels and load the GPU's part; otherwise return why there is none."""
+    """Compile the CPU's kernels, then place the model and load its part on the GPU; without one, return why.
+
+    engine/gpu/placed_model.py asks engine/placement/solving.py what belongs on the GPU.
+    """
     engine, hardware = context.engine, device.hardware
-    predictor = context.modes.to_be_asked(engine.mode) if device.gpu is None else None
+    predictor = context.modes.possible_predictor(engine.mode) if device.gpu is None else None
     config = context.opened.config
     context.backend.prepare_operators(config, context.weights, context.kv_layout, predictor, job.reporting(preparing))
     job.stop_if_cancelled()
     if device.gpu is None:
-        return None, device.cpu_reason
+        return None, device.gpu_reason
     part, why_not = load_residency(device.gpu, hardware, device.threads, context, job)
     if part is None or not part.is_usable:  # without a GPU everything must fit in RAM
         fitting_context(

@@ -40,13 +40,13 @@ class LoadedModel(LoadContext):
     description: str
     tokenizer: Tokenizer
     sampling: SamplingConfig  # the model's defaults
-    cpu_reason: str  # why no GPU is used, if so
+    cpu_reason: str  # why no GPU was used at the load; "" if one was
     threads: int
     threads_reason: str
     mode: Mode  # sparse, exact or dense
     mode_reason: str
     load_s: float
-    on_gpu: GpuResidency | None = None  # the part that a GPU computes
+    on_gpu: GpuResidency | None = None  # its part on a GPU, also after that failed or was released; see `gpu`
     reading: Prefetch | None = None  # prefetches the files without a GPU; a GPU's part has its own
 
     @classmethod
@@ -121,7 +121,7 @@ class LoadedModel(LoadContext):
 
     @property
     def gpu(self) -> GpuResidency | None:
-        """The part that a GPU computes now."""
+        """Its part on a GPU if that can compute now, otherwise None."""
         return self.on_gpu if self.on_gpu is not None and self.on_gpu.is_usable else None
 
     @property

@@ -32,7 +32,7 @@ from engine.errors import (
     ModelFormatError,
     ModelNotFoundError,
 )
-from engine.loading.modes import predictor_room, read_predictors
+from engine.loading.modes import predictor_ram, read_predictors
 from engine.model.kv_cache import KVCache
 from engine.model.model_artefacts import predictor_place, predictor_sizes, read_predictor, read_stats
 from engine.model.model_files import OpenedModel, open_model
@@ -458,7 +458,7 @@ def test_pytorch_predictors_stay_in_their_files(tmp_path: Path, dtype: torch.dty
     n_values = 2 * 8 * (D + F)
     assert (sizes.stored, sizes.copied) == (n_values * dtype.itemsize, 0)
     assert sizes.unpacked == (4 * n_values if dtype is torch.bfloat16 else 0)
-    monkeypatch.setattr("engine.loading.modes._has_room", lambda n_bytes: n_bytes == 0)
+    monkeypatch.setattr("engine.loading.modes._fits_in_ram", lambda n_bytes: n_bytes == 0)
     found = read_predictors(opened)
     assert found.n_bytes == sizes.stored  # packed in the file, not unpacked in the RAM
     x = np.random.default_rng(0).standard_normal((3, D)).astype(np.float32)
@@ -477,7 +477,7 @@ def test_predictors_that_must_be_copied_are_refused_where_they_do_not_fit(tmp_pa
     opened = open_model(folder)
     assert predictor_sizes(opened).copied == 2 * 4 * 8 * D
     assert read_predictors(opened).layers[0].rank == 8
-    monkeypatch.setattr("engine.loading.modes._has_room", lambda n_bytes: n_bytes == 0)
+    monkeypatch.setattr("engine.loading.modes._fits_in_ram", lambda n_bytes: n_bytes == 0)
     with pytest.raises(HostMemoryError, match="column by column"):
         read_predictors(opened)
 
@@ -506,10 +506,10 @@ def test_predictors_that_must_be_copied_are_asked_for_with_the_weights(tmp_path:
     for i in range(2):
         torch.save({"fc1.weight": torch.randn(D, 8).T, "fc2.weight": torch.randn(F, 8)}, folder / f"model_{i}.pt")
     opened = open_model(folder)
-    assert predictor_room(opened, "sparse") == (2 * 4 * 8 * D, 2 * 4 * 8 * (D + F))
-    assert predictor_room(opened, "auto") == (0, 2 * 4 * 8 * D + 2 * 4 * 8 * (D + F))
+    assert predictor_ram(opened, "sparse") == (2 * 4 * 8 * D, 2 * 4 * 8 * (D + F))
+    assert predictor_ram(opened, "auto") == (0, 2 * 4 * 8 * D + 2 * 4 * 8 * (D + F))
     (folder / "model_0.pt").write_bytes(b"PK")
-    assert predictor_room(opened, "auto") == (0, 0)
+    assert predictor_ram(opened, "auto") == (0, 0)
 
     def never(*arguments: Any, **options: Any) -> None:
         raise AssertionError("it is refused before gigabytes are read")

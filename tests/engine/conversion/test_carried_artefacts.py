@@ -136,7 +136,7 @@ def test_predictors_keep_their_codec(tmp_path: Path, dtype: torch.dtype, monkeyp
     folder = make_tiny_model(tmp_path / "m", dtype="float16")
     write_predictors(folder / "predictor", dtype)
     bundle = convert(folder, tmp_path / "b", "q8_0").bundle
-    monkeypatch.setattr("engine.loading.modes._has_room", lambda n_bytes: False)
+    monkeypatch.setattr("engine.loading.modes._fits_in_ram", lambda n_bytes: False)
     ours, theirs = read_predictors(open_model(bundle)), read_predictors(open_model(folder))
     assert (
         ours.layers[0].low_rank.a.codec

@@ -342,7 +342,7 @@ GENERATOR = Path(__file__).resolve().parents[4] / "shared" / "tools" / "make_syn
 def test_a_synthetic_powerinfer_model_expects_what_its_generator_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, has_room: bool, backend: Any, held: str
 ) -> None:
-    monkeypatch.setattr("engine.loading.modes._has_room", lambda n_bytes: has_room)
+    monkeypatch.setattr("engine.loading.modes._fits_in_ram", lambda n_bytes: has_room)
     file = tmp_path / "synthetic.gguf"
 
     def tool(*argv: str) -> str:
