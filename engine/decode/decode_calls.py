@@ -145,7 +145,7 @@ class DecodeCalls:
         calls, hidden = self.last_norm()
         return calls + self.logits_of(hidden)
 
-    def turn(self, length: int) -> None:
+    def set_rotation(self, length: int) -> None:
         """Set the RoPE frequencies for a sequence of this length."""
         rotation = self._rotary.rotation(length)
         if self._config.positions == "rope" and rotation is not self._rotation:

@@ -14,9 +14,9 @@ import numpy as np
 from engine.config import Mode, ModelConfig
 from engine.decode.decode_calls import DecodeCalls, FfnPlan
 from engine.decode.expert_calls import ExpertCalls
-from engine.decode.expert_calls import why_not as cannot_choose
+from engine.decode.expert_calls import why_not as why_no_expert_calls
 from engine.decode.ffn_calls import FfnCalls
-from engine.decode.ffn_calls import why_not as cannot_plan
+from engine.decode.ffn_calls import why_not as why_no_ffn_calls
 from engine.errors import Cancelled
 from engine.job import never
 from engine.model.counters import FfnCounters
@@ -26,7 +26,7 @@ from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, PackedMatrix
 from native_kernels.cpu.products.linear import Products
-from native_kernels.cpu.products.linear import why_not as cannot_multiply
+from native_kernels.cpu.products.linear import why_not as why_no_product
 from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.cpu.runtime.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN
 from native_kernels.kv_blocks import KvLayout
@@ -40,11 +40,14 @@ def why_not(
 ) -> list[str]:
     """Return why a token of this model cannot run as a program, one sentence per reason; empty if it can."""
     first, *_ = weights.layers
-    layers = [getattr(layer, one.name) for layer in weights.layers for one in fields(first)]
+    of_layers = [getattr(layer, field.name) for layer in weights.layers for field in fields(first)]
     others = (weights.embedding, weights.head, weights.positions, weights.project_in, weights.project_out)
-    matrices = [one for one in (*layers, *others) if isinstance(one, PackedMatrix)]
-    reasons = [reason for matrix in matrices for reason in cannot_multiply(matrix)]
-    reasons += cannot_choose(config, weights, mode) if config.n_experts else cannot_plan(mode, predictor)
+    matrices = [value for value in (*of_layers, *others) if isinstance(value, PackedMatrix)]
+    reasons = [reason for matrix in matrices for reason in why_no_product(matrix)]
+    if config.n_experts:
+        reasons += why_no_expert_calls(config, weights, mode)
+    else:
+        reasons += why_no_ffn_calls(mode, predictor)
     return list(dict.fromkeys(reasons))
 
 
@@ -115,7 +118,7 @@ class DecodeProgram:
         state = calls.state
         state[TOKEN], state[POSITION] = token, cache.length
         state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
-        calls.turn(cache.length + 1)
+        calls.set_rotation(cache.length + 1)
         calls.counts.fill(0)
         calls.ffn_plan.tallies.point_to(self._counters.per_neuron)
         if not self._pool.run(program, cancelled, self._timed):

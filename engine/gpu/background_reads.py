@@ -32,7 +32,7 @@ def pin_weights(
 ) -> None:
     """Start to pin cold neurons and streamed matrices for prefill, if the RAM has room."""
     layers = zip(base.weights.layers, loaded.model.layers, strict=True)
-    cold = [w for w, layer in layers if layer is not None and (layer.has_cold or layer.reached is not None)]
+    cold = [w for w, layer in layers if layer is not None and (layer.has_cold or layer.zero_copy is not None)]
     blocks = [one for w in cold for one in (w.routed or w.ffns)]
     spans = pinnable_spans([*(one for w in blocks for one in w.matrices), *streamed])
     pinned.begin(spans, base.weights, reading, ram_check(base.opened.files.path, bytes_of(spans, reading.spans)))

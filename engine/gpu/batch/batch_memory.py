@@ -74,7 +74,7 @@ class BatchMemory:
                   "inner_in": rank, "narrow_in": narrow}  # fmt: skip
         for name, width in widths.items():
             wanted[name] = 2 * b * _even(width) + _ALIGNMENT + 4 * b
-        zero_copy = [layer.reached for layer in layers if layer.reached is not None]
+        zero_copy = [layer.zero_copy for layer in layers if layer.zero_copy is not None]
         self.half_bytes = half_bytes(zero_copy, memory_plan.STAGING_BYTES // 2)
         wanted |= {"first_half": self.half_bytes, "second_half": self.half_bytes}
         at, n_bytes = _places(wanted)

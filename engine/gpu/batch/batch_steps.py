@@ -34,9 +34,9 @@ class BatchSteps:
         self._ffn_in = memory.ffn_in
         self._words = 0  # address of the layer's needed neurons; 0: all
         self._pieces: dict[int, list[Piece]] = {
-            i: pieces_of(layer.reached, memory.halves, memory.half_bytes)
+            i: pieces_of(layer.zero_copy, memory.halves, memory.half_bytes)
             for i, layer in enumerate(model.on_gpu.layers)
-            if layer is not None and layer.reached is not None
+            if layer is not None and layer.zero_copy is not None
         }
 
     def predicts(self, i: int) -> bool:

@@ -257,7 +257,7 @@ class GpuPrefill:
         found: list[I32] = []
         slots = self._memory.download_slots([layer.block if layer else None for layer in self._model.layers])
         for layer, in_slots in zip(self._model.layers, slots, strict=True):
-            some = layer is not None and (layer.has_cold or layer.reached is not None)
+            some = layer is not None and (layer.has_cold or layer.zero_copy is not None)
             missing = np.ones(self._config.d_ff if some else 0, bool)
             if some:
                 missing[in_slots[in_slots >= 0]] = False

@@ -21,7 +21,7 @@ from engine.errors import Cancelled, DeviceFailedError
 from engine.executor.hot_blocks import HotBlocks
 from engine.gpu.token.cpu_calls import COLD, LISTING
 from engine.gpu.token.decode_program import GpuDecodeProgram, TimedToken
-from engine.gpu.token.token_steps import REACHED
+from engine.gpu.token.token_steps import ZERO_COPY
 from engine.gpu.weights.cache import GpuCache
 from engine.gpu.weights.layers import GpuModel
 from engine.machine.measured_hardware import recall_read_rates, remember_expected, remember_read_rates
@@ -159,7 +159,7 @@ def _learned_expected(setting: Setting, mode: Mode, times: ReadTimes) -> float |
 
 def can_balance(setting: Setting, placement: Placement, model: GpuModel) -> bool:
     """Return whether either side could take neurons from the other."""
-    has_zero_copy = any(layer is not None and layer.reached is not None for layer in model.layers)
+    has_zero_copy = any(layer is not None and layer.zero_copy is not None for layer in model.layers)
     could_not_pin = bool(placement.zero_copy) and not has_zero_copy
     return not could_not_pin and can_use_zero_copy(setting, placement)
 
@@ -199,7 +199,7 @@ def timed(
     times = ReadTimes(
         token_s=_middle([one.seconds for one in tokens]),
         hot_s=_middle([one.gpu_s.get("ffn", 0.0) for one in tokens]),
-        zero_copy_s=_middle([one.gpu_s.get(REACHED, 0.0) for one in tokens]),
+        zero_copy_s=_middle([one.gpu_s.get(ZERO_COPY, 0.0) for one in tokens]),
         cold_s=_middle([sum(one.cpu_s.get(stage, 0.0) for stage in (COLD, LISTING)) for one in tokens]),
         zero_copy_bytes=_middle([zero_copy_bytes for zero_copy_bytes, _ in bytes_of]),
         cold_bytes=_middle([cold_bytes for _, cold_bytes in bytes_of]),
@@ -251,9 +251,9 @@ def _zero_copy_shares(model: GpuModel, blocks: HotBlocks | None) -> NDArray[np.f
         if layer is None or blocks is None or not layer.blocks:
             continue
         fired = blocks.hot.take_fired(i)
-        if layer.reached is not None:
+        if layer.zero_copy is not None:
             n_hot, total = (0 if layer.block is None else layer.block.n_slots), int(fired.sum())
-            shares[i] = fired[n_hot:].sum() / total if total else layer.reached.n_slots / len(fired)
+            shares[i] = fired[n_hot:].sum() / total if total else layer.zero_copy.n_slots / len(fired)
     return shares
 
 
@@ -273,9 +273,9 @@ def _bytes(
         ffn = weights.layers[i].ffns[0]
         down = 0 if ffn.down_t is None else ffn.down_t.row_bytes
         first, second = (ffn.up.row_bytes, 0) if ffn.gate is None else (ffn.gate.row_bytes, ffn.up.row_bytes)
-        if layer.reached is not None:
+        if layer.zero_copy is not None:
             selected, gate_active, fired = (zero_copy[i] * token.by_gpu[i]).tolist()
-            n_zero_copy = selected if program.predicts(i) else layer.reached.n_slots
+            n_zero_copy = selected if program.predicts(i) else layer.zero_copy.n_slots
             over_bus += n_zero_copy * first + gate_active * second + fired * down
         if cold[i]:
             computed, gate_active, fired = token.by_cpu[i].tolist()

@@ -57,7 +57,7 @@ class CpuCalls:
         """rows: as in DecodeCalls."""
         config, weights = model.config, model.weights
         self.ffn = FfnCalls(model.mode, config, weights, products, model.predictor)
-        self.graph = DecodeCalls(config, weights, self.ffn, products, shared.stream.array, rows)
+        self.calls = DecodeCalls(config, weights, self.ffn, products, shared.stream.array, rows)
         self.by_cpu = computed_by_cpu(weights, model.on_gpu)
         self._config = config
         self._weights = weights
@@ -80,7 +80,7 @@ class CpuCalls:
         They read what the GPU published, and write their sum to SharedMemory.cold. Their stages are COLD and LISTING,
         except in layers whose whole FFN the CPU computes.
         """
-        shared, counts = self._shared, self.graph.counts[i]
+        shared, counts = self._shared, self.calls.counts[i]
         self._x.renew()
         self._residual.renew()
         if i in self.by_cpu:
@@ -109,7 +109,7 @@ class CpuCalls:
 
     def counted(self) -> I64:
         """Return the CPU's counts of the last token in split layers: computed, gate_active and fired, [L, 3]."""
-        ours: I64 = self.graph.counts.reshape(self._config.n_layers, -1)[:, :3].astype(np.int64)
+        ours: I64 = self.calls.counts.reshape(self._config.n_layers, -1)[:, :3].astype(np.int64)
         if not self._config.gated:  # sparse_ffn then counts computed neurons as gate_active
             ours[:, 1] = ours[:, 2]
         return ours
@@ -126,7 +126,7 @@ class CpuCalls:
             side[self._decided, 0] = side[self._decided, 1]
         found = ours + theirs
         if self._elsewhere.any():
-            found[self._elsewhere] = self.ffn.totals(self.graph.counts)[self._elsewhere]
+            found[self._elsewhere] = self.ffn.totals(self.calls.counts)[self._elsewhere]
         return found, int(theirs[:, 0].sum())
 
     def predicts(self, i: int) -> bool:

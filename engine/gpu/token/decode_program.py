@@ -21,7 +21,7 @@ from engine.gpu.token.gpu_rotation import GpuRotation
 from engine.gpu.token.token_memory import COUNTS, SharedMemory, TokenMemory
 from engine.gpu.token.token_plan import plan_tokens
 from engine.gpu.token.token_runner import TokenRunner
-from engine.gpu.token.token_steps import REACHED, TokenSteps
+from engine.gpu.token.token_steps import ZERO_COPY, TokenSteps
 from engine.gpu.weights.cache import GpuCache
 from engine.job import never
 from engine.model.counters import FfnCounters
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MARK_EVERY_S = 0.5
+MARK_EVERY_S = 0.5  # between tokens with marks, which measure the GPU's stages
 # Internal stages, and the reported stages that include them.
-_WITHIN = {COLD: "ffn", LISTING: "predictor", REACHED: "ffn"}
+_WITHIN = {COLD: "ffn", LISTING: "predictor", ZERO_COPY: "ffn"}
 PATIENCE_S = 10.0  # for one exchange, which takes some 15 us; a GPU that also drives a display may be busy with it
 
 
@@ -103,7 +103,7 @@ class GpuDecodeProgram:
             held.callback(self._shared.free)
             self._rotation = GpuRotation(gpu, model, self._memory.places.frequencies)
             self._cpu = cpu_calls(model, Products(pool.n_threads), self._shared, region.rows)
-            self._runner = self._laid_out(self._rotation.first_scale)
+            self._runner = self._make_runner(self._rotation.first_scale)
             held.pop_all()
 
     @staticmethod
@@ -134,7 +134,7 @@ class GpuDecodeProgram:
 
     def gpu_steps(self) -> list[list[Step]]:
         """Return the GPU's steps of a token with logits, by segment, for inspection and measurements."""
-        return self._runner.plan("logits").stretches
+        return self._runner.plan("logits").segments
 
     # -------------------------------------------------------------- Decoder
 
@@ -287,14 +287,14 @@ class GpuDecodeProgram:
         return True
 
     def _prepare(self, token: int, cache: GpuCache, length: int) -> None:
-        graph = self._cpu.graph
+        calls = self._cpu.calls
         self._set_rotation(length)
-        graph.turn(length)
-        state = graph.state
+        calls.set_rotation(length)
+        state = calls.state
         state[TOKEN], state[POSITION] = token, cache.length
         state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
         self._shared.state.array[0] = cache.length
-        graph.counts.fill(0)
+        calls.counts.fill(0)
         if self._slots is not None:
             self._slots.begin_token()
         self._cpu.ffn.tallies.point_to(self._counters.per_neuron)
@@ -314,7 +314,7 @@ class GpuDecodeProgram:
 
     # -------------------------------------------------------------- layout
 
-    def _laid_out(self, angle_scale: float) -> TokenRunner:
+    def _make_runner(self, angle_scale: float) -> TokenRunner:
         gpu, config, model, shared = self._gpu, self._config, self._model, self._shared
         places, cpu = self._memory.places, self._cpu
         steps = TokenSteps(gpu, config, model, self.mode, places, shared, cpu.by_cpu)
@@ -329,7 +329,7 @@ class GpuDecodeProgram:
             return
         if self._rotation.has_other_scale(rotation):
             self._runner.close()
-            self._runner = self._laid_out(rotation.scale)
+            self._runner = self._make_runner(rotation.scale)
         self._rotation.upload(rotation)
 
 

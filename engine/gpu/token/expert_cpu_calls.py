@@ -33,7 +33,7 @@ class CpuExpertCalls:
         """rows: as in DecodeCalls."""
         config = model.config
         self.ffn = ExpertCalls(model.mode, config, model.weights, products)
-        self.graph = DecodeCalls(config, model.weights, self.ffn, products, shared.stream.array, rows)
+        self.calls = DecodeCalls(config, model.weights, self.ffn, products, shared.stream.array, rows)
         self.by_cpu: frozenset[int] = frozenset()
         self._config = config
         self._mode = model.mode
@@ -52,13 +52,13 @@ class CpuExpertCalls:
         shared, published = self._shared, self._shared.bits.array.view(np.int32)
         self._x.renew()
         calls = self.ffn.of_missing(
-            i, self._x, published, self._slots.residency(i), shared.cold.array, self.graph.counts[i]
+            i, self._x, published, self._slots.residency(i), shared.cold.array, self.calls.counts[i]
         )
         return [replace(call, stage=COLD) for call in calls]
 
     def counted(self) -> I64:
         """Return the CPU's counts of the last token: computed, gate_active and fired, [L, 3]."""
-        found = self.ffn.totals(self.graph.counts)[:, :3]
+        found = self.ffn.totals(self.calls.counts)[:, :3]
         if self._mode == "dense":
             found[self._on_gpu, 0] = self._config.d_ff * self._slots.missing[self._on_gpu]
         return found

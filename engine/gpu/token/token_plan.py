@@ -1,6 +1,6 @@
 """The plan of one token: segments of GPU steps, and the CPU's calls between them, in order.
 
-A segment ("stretch" in the code) ends where the CPU has work: cold neurons, layers placed on the CPU, or the end.
+A segment ends where the CPU has work: cold neurons, layers placed on the CPU, or the end.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from native_kernels.kv_blocks import KvLayout
 
 @dataclass(frozen=True, eq=False)
 class TokenPlan:
-    """A token: calls[0], stretches[0], calls[1], and so on. Each segment publishes once. result: the host's array of
+    """A token: calls[0], segments[0], calls[1], and so on. Each segment publishes once. result: the host's array of
     logits or hidden state.
     """
 
     calls: list[list[Call]]
-    stretches: list[list[Step]]
+    segments: list[list[Step]]
     result: F32
 
 
@@ -52,30 +52,30 @@ def plan_tokens(
 
     layout: of the caches in host memory. angle_scale: factor of cosines and sines.
     """
-    graph = cpu.graph
-    graph.start(layout)
-    calls: list[list[Call]] = [graph.embedding()]
-    stretches: list[list[Step]] = []
+    cpu_calls = cpu.calls
+    cpu_calls.start(layout)
+    calls: list[list[Call]] = [cpu_calls.embedding()]
+    segments: list[list[Step]] = []
     on_gpu = False
 
     def cut(behind: list[Call]) -> None:
-        stretches.append(steps.take())
+        segments.append(steps.take())
         calls.append(behind)
 
     def to_gpu() -> None:
-        calls[-1] += graph.flush()
+        calls[-1] += cpu_calls.flush()
         steps.enter(angle_scale)
 
     def to_cpu() -> None:
         steps.leave()
         cut([])
-        graph.resume()
+        cpu_calls.resume()
 
     for i, layer in enumerate(model.layers):
         if layer is None:
             if on_gpu:
                 to_cpu()
-            calls[-1] += graph.layers(i, i + 1)
+            calls[-1] += cpu_calls.layers(i, i + 1)
         else:
             if not on_gpu:
                 to_gpu()
@@ -87,25 +87,25 @@ def plan_tokens(
         if on_gpu:
             to_cpu()
         *before, last = calls
-        norm, hidden = graph.last_norm()
-        logits = last + norm + graph.logits_of(hidden)
+        norm, hidden = cpu_calls.last_norm()
+        logits = last + norm + cpu_calls.logits_of(hidden)
         return TokenPlans(
-            TokenPlan([*before, logits], stretches, graph.logits),
-            TokenPlan([*before, last + norm], stretches, hidden.values),
+            TokenPlan([*before, logits], segments, cpu_calls.logits),
+            TokenPlan([*before, last + norm], segments, hidden.values),
             [],
         )
     if not on_gpu:
         to_gpu()
     steps.last_norm()
-    last_stretch = steps.take()
-    steps.tell_hidden()
-    telling_hidden = steps.take()
+    last_segment = steps.take()
+    steps.publish_hidden()
+    publish_hidden = steps.take()
     steps.head()
-    steps.tell_logits()
-    telling_logits = steps.take()
+    steps.publish_logits()
+    publish_logits = steps.take()
     steps.head_alone()
     return TokenPlans(
-        TokenPlan([*calls, []], [*stretches, last_stretch + telling_logits], shared.logits.array),
-        TokenPlan([*calls, []], [*stretches, last_stretch + telling_hidden], shared.hidden.array),
+        TokenPlan([*calls, []], [*segments, last_segment + publish_logits], shared.logits.array),
+        TokenPlan([*calls, []], [*segments, last_segment + publish_hidden], shared.hidden.array),
         steps.take(),
     )

@@ -106,7 +106,7 @@ class TokenRunner:
         Raises: CudaError, CudaOutOfMemoryError.
         """
         if self._execution == "segments":
-            for steps in self.plan(ending).stretches:
+            for steps in self.plan(ending).segments:
                 self._captured(steps)
 
     def run_head(self) -> None:
@@ -185,7 +185,7 @@ class TokenRunner:
         first, *rest = plan.calls
         calls = list(first)
         captured = self._stages.captured if marked else self._captured
-        for steps, behind in zip(plan.stretches, rest, strict=True):
+        for steps, behind in zip(plan.segments, rest, strict=True):
             calls += [self._launch(captured(steps)), self._await(), *behind]
         return calls
 
@@ -193,7 +193,7 @@ class TokenRunner:
         plan = self.plan(ending)
         if ending not in self._eager_programs:
             self._eager_programs[ending] = [Program(calls) for calls in plan.calls]
-        for program, steps in zip(self._eager_programs[ending], [*plan.stretches, []], strict=True):
+        for program, steps in zip(self._eager_programs[ending], [*plan.segments, []], strict=True):
             if cancelled() or (program.calls and not self._pool.run(program, cancelled, timed)):
                 return False
             for step in steps:

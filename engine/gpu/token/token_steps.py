@@ -1,7 +1,8 @@
 """The GPU's operators for one token, as a list in order. An emitter of engine/model/graph.py.
 
-A value is not added to the residual stream at once: the next step that reads the stream adds it, together with the
-CPU's sum.
+Nothing runs here: a step is an operator of native_kernels/cuda/gpu.py with its operands, and
+engine/gpu/token/token_runner.py captures or launches the list. A layer's result is not added to the residual stream at
+once: the next step that reads the stream adds it, together with the CPU's sum. token_plan.py calls this layer by layer.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from engine.model.graph import Attend, Ffn, Norm, RoutingSpec, Select, Value, em
 from native_kernels.cuda.gpu import NOTHING, Gpu, GpuAngles, GpuCopy, GpuMatrix, GpuNorm, GpuScoring, GpuVector
 
 Step = partial[None]  # one operator with its operands
-REACHED = "reached"  # the stage of zero-copy neurons
+ZERO_COPY = "zero-copy"  # the stage of neurons that the GPU reads in pinned memory
 
 
 def stage_begins(stage: str) -> None:
@@ -26,9 +27,10 @@ def stage_begins(stage: str) -> None:
 
 @dataclass
 class _Pending:
-    """Values still to be added to the stream: partial sums, then others.
+    """Vectors [D] still to be added to the stream, by address: partial sums, then others.
 
-    through: a norm to apply to their sum first. closing: a norm to apply to the stream afterwards.
+    parts: n_parts partial sums of down, in a row. others: the attention's output, the CPU's sum, a bias, ... through: a
+    norm to apply to the sum of all these before it is added. closing: a norm to apply to the stream afterwards.
     """
 
     parts: int = 0
@@ -64,14 +66,14 @@ class TokenSteps:
         self._stage = ""
         self._pending = _Pending()
         self._has_angles = False
-        self._bits = 0  # address of the layer's selected neurons; 0: all
+        self._bits = 0  # address of the mask of the layer's selected neurons; 0: all are computed
 
     def take(self) -> list[Step]:
         """Return the steps since the last call."""
         steps, self._steps, self._stage = self._steps, [], ""
         return steps
 
-    # -------------------------------------------------------------- between the two
+    # -------------------------------------------------------------- from the CPU and back to it
 
     def enter(self, angle_scale: float) -> None:
         """Copy position and stream from the CPU; at the first call per token, compute the RoPE angles too."""
@@ -215,8 +217,8 @@ class TokenSteps:
         parts = places.parts
         self._begin("ffn")
         for block in layer.blocks:
-            if block is layer.reached:
-                self._begin(REACHED)
+            if block is layer.zero_copy:
+                self._begin(ZERO_COPY)
             gate_first = spec.gated and spec.has_zeros and not bits and self._mode != "dense"
             self._do(partial(
                 gpu.hidden, block, x, bits, spec.activation, spec.threshold, places.h, self._counts_of(i), gate_first
@@ -232,7 +234,7 @@ class TokenSteps:
             self._pending.others.append(layer.down_bias)
 
     def _whole(self, i: int, layer: GpuLayer, x: GpuVector) -> None:
-        """Compute all neurons of a row-wise FFN into `added`."""
+        """Compute all neurons of an FFN whose down is row-wise into `places.added`."""
         places, gpu, spec, whole = self._places, self._gpu, self._graph.ffn(i).spec, layer.whole
         assert whole is not None, "the block is on the GPU"
         up = 0
@@ -317,7 +319,7 @@ class TokenSteps:
         if final.bytes:
             self._do(partial(self._gpu.quantise, final))
 
-    def tell_hidden(self) -> None:
+    def publish_hidden(self) -> None:
         """Publish the final hidden state and the counts."""
         self._counts()
         self._publish(self._places.final.values, self._shared.hidden.address)
@@ -336,7 +338,7 @@ class TokenSteps:
         if self._config.logit_softcap is not None:
             self._do(partial(gpu.softcap, places.logits, model.head.n_rows, self._config.logit_softcap))
 
-    def tell_logits(self) -> None:
+    def publish_logits(self) -> None:
         """Publish the logits, and the counts that follow them in memory."""
         places, shared = self._places, self._shared
         words = (places.counts - places.logits) // 4 + COUNTS * self._config.n_layers
@@ -344,7 +346,10 @@ class TokenSteps:
         self._do(partial(self._gpu.publish, shared.flag.address, places.epoch, logits))
 
     def head_alone(self) -> None:
-        """Compute the logits of the hidden state in pinned memory. The caller waits for the CUDA stream."""
+        """Compute the logits of a hidden state that the CPU wrote to pinned memory.
+
+        Publishes nothing: the caller waits for the CUDA stream.
+        """
         places, shared, d = self._places, self._shared, self._config.d_model
         self._do(partial(self._gpu.copy, shared.hidden.address, places.final.values, d))
         if places.final.bytes:

@@ -85,7 +85,7 @@ class GpuLayer:
 
     block: hot neurons in VRAM; None without any. hot_bits: address of u32 [F / 32 rounded up], set for neurons with a
     slot; 0 without slots. whole: instead of a block, if down is row-wise. has_cold: whether the CPU computes neurons or
-    experts of the layer. reached: zero-copy neurons, whose matrices the GPU reads in pinned memory; None without any.
+    experts of the layer. zero_copy: neurons whose matrices the GPU reads in pinned memory; None without any.
     experts: instead of neurons. sinks: f32 [H].
     """
 
@@ -110,14 +110,14 @@ class GpuLayer:
     whole: GpuRowWiseFfn | None
     down_bias: int
     has_cold: bool
-    reached: GpuBlock | None = None
+    zero_copy: GpuBlock | None = None
     experts: GpuExpertFfn | None = None
     sinks: int = 0
 
     @property
     def blocks(self) -> tuple[GpuBlock, ...]:
-        """`block` and `reached`, if any, in the order of their slots."""
-        return tuple(block for block in (self.block, self.reached) if block is not None)
+        """`block` and `zero_copy`, if any, in the order of their slots."""
+        return tuple(block for block in (self.block, self.zero_copy) if block is not None)
 
 
 @dataclass(frozen=True)

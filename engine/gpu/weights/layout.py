@@ -174,7 +174,7 @@ class GpuLayout:
         whole = self._row_wise(ffn) if is_whole else None
         self.part_bytes["hot"] += self._weights.n_bytes - before
         return self._with_attention(
-            w, block=block, reached=reached, hot_bits=hot_bits, whole=whole,
+            w, block=block, zero_copy=reached, hot_bits=hot_bits, whole=whole,
             has_cold=not is_whole and len(some) < d_ff,
         )  # fmt: skip
 

@@ -214,7 +214,7 @@ def test_nothing_is_hot_or_all_is(make: Make, hot: Any) -> None:
 def test_neurons_that_the_gpu_reaches_for_are_streamed_too(make: Make) -> None:
     setting = make()
     layers = tuple(
-        replace(layer, has_cold=False, reached=layer.block) if layer else None for layer in setting.model.layers
+        replace(layer, has_cold=False, zero_copy=layer.block) if layer else None for layer in setting.model.layers
     )
     setting.prefill._model = replace(setting.model, layers=layers)
     setting.check(40, 3)

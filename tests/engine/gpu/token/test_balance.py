@@ -287,7 +287,7 @@ class Truth:
 
     def _timed(self, program: Any, cache: Any, sample: Any, weights: Any, model: Any, *of: Any) -> ReadTimes:
         self.n_timed += 1
-        n_zero_copy = sum(0 if one.reached is None else one.reached.n_slots for one in model.layers)
+        n_zero_copy = sum(0 if one.zero_copy is None else one.zero_copy.n_slots for one in model.layers)
         n_cold = sum(D_FF - sum(block.n_slots for block in one.blocks) for one in model.layers)
         zero_copy_s, cold_s = n_zero_copy * NEURON / self.zero_copy, n_cold * NEURON / self.beside
         return ReadTimes(

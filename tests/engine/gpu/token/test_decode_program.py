@@ -381,11 +381,11 @@ def test_a_timed_token_is_counted_nowhere_and_leaves_the_next_as_it_was(
             np.testing.assert_array_equal(np.sum(both, axis=0)[:, 1:], counted[:, 1:3])
             for one in found:
                 assert one is not None
-                assert {"ffn", "reached", "attention"} <= set(one.gpu_s)
+                assert {"ffn", "zero-copy", "attention"} <= set(one.gpu_s)
                 assert {"cold", "exchange"} <= set(one.cpu_s)
                 assert sum(one.cpu_s.values()) <= one.seconds
             assert {"ffn", "attention"} <= set(ours.decoder.gpu_seconds())
-            assert "reached" not in ours.decoder.gpu_seconds()
+            assert "zero-copy" not in ours.decoder.gpu_seconds()
         ours.decoder.forget_marks()
         assert not ours.decoder.gpu_seconds()
         cache.truncate(0)
