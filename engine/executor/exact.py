@@ -1,6 +1,7 @@
 """The FFN without inactive neurons: the same result as dense, because skipped neurons add zero.
 
-Nothing is predicted: the gate of every neuron is computed, or up without a gate. Paper: PowerInfer, section 2.1.
+Nothing is predicted: the gate of every neuron is computed (up, if the FFN has no gate), and decides. Paper:
+PowerInfer, section 2.1.
 """
 
 from __future__ import annotations

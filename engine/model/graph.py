@@ -1,6 +1,9 @@
-"""The graph of a model as data: what each layer does. This is its only description; nothing is computed here.
+"""The graph of a model as data: what each layer does, in order. Nothing is computed here.
 
-A layer is a list of steps over named values. Each way to run a model walks this list with its own emitter:
+A layer is a list of steps over named values: norms, attention and FFN in their order, and what each of them reads.
+`graph_of` derives it from the ModelConfig, which engine/model/families reads from a model's files. Not in the graph:
+embedding, final norm and head (see ModelConfig and transformer.py), and which neurons may be skipped (engine/executor).
+Each way to run a model walks the list with its own emitter:
 
 - transformer.py computes at once; with the reference operators it is the specification of all others;
 - engine/decode/decode_calls.py lays out one token as calls of CPU kernels;
@@ -114,9 +117,9 @@ class Norm:
 
 @dataclass(frozen=True)
 class Select:
-    """Select the FFN's units from the value `reads`: experts by the router, neurons by the predictor.
+    """Select what the FFN computes from the value `reads`: experts by the router, neurons by the predictor if any.
 
-    It comes as early as its input is known, so that another device can start on its units. spec: of the layer's FFN.
+    It comes as early as its input is known, so that another device can start on its share. spec: of the layer's FFN.
     """
 
     reads: Value
@@ -160,7 +163,7 @@ class Graph:
         return next(step for step in self.layers[layer] if isinstance(step, Ffn))
 
     def selects_from(self, layer: int) -> Value:
-        """Return the value that the layer's units are selected from."""
+        """Return the value that the layer's experts or neurons are selected from."""
         return next(step.reads for step in self.layers[layer] if isinstance(step, Select))
 
     def steps_after_ffn(self, layer: int) -> tuple[Step, ...]:
@@ -205,10 +208,10 @@ def graph_of(config: ModelConfig) -> Graph:
 
 def _angles(config: ModelConfig) -> tuple[Angles, ...]:
     rotated = config.rotated if config.positions == "rope" else 0
-    everywhere = Angles(rotated, config.rope_theta, scaled=True)
+    main = Angles(rotated, config.rope_theta, scaled=True)
     if config.rope_theta_local is None or not rotated:
-        return (everywhere,)
-    return everywhere, Angles(rotated, config.rope_theta_local, scaled=False)
+        return (main,)
+    return main, Angles(rotated, config.rope_theta_local, scaled=False)  # of layers with a window
 
 
 def _attention(config: ModelConfig, i: int) -> AttentionSpec:
@@ -270,9 +273,9 @@ def _layer(config: ModelConfig, i: int) -> tuple[Step, ...]:
     if config.parallel:  # both blocks read the layer's input, after one norm or one each: Falcon
         if config.shared_norm:
             return norm, Select("attention_in", of_ffn), Attend(spec, "attention_in"), Ffn("attention_in", of_ffn)
-        own = Norm("ffn_norm", "ffn_in")
-        return norm, own, Select("ffn_in", of_ffn), Attend(spec, "attention_in"), Ffn("ffn_in", of_ffn)
-    both = config.norms == "both"
+        ffn_norm = Norm("ffn_norm", "ffn_in")
+        return norm, ffn_norm, Select("ffn_in", of_ffn), Attend(spec, "attention_in"), Ffn("ffn_in", of_ffn)
+    both = config.norms == "both"  # norms before and after each block: Gemma 2
     attend = Attend(spec, "attention_in", "post_attention_norm" if both else None)
     ffn = Ffn("ffn_in", of_ffn, "post_ffn_norm" if both else None)
     if config.early_router:
