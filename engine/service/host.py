@@ -45,7 +45,7 @@ class _ApiWaits:
 class EngineHost:
     """Runs requests in the thread that calls `run_pending`. Call `submit` and `close` from any thread.
 
-    To the local API it is the window, whose requests go first.
+    The local API (local_api.py) computes in the same thread and lets the window's requests go first.
     """
 
     def __init__(self, emit: Emit, serves: bool = True) -> None:
@@ -60,8 +60,8 @@ class EngineHost:
         self._closed = threading.Event()
         self._model: LoadedModel | None = None
         self._session: ChatSession | None = None
-        self._told: dict[str, Any] = {}  # the placement last reported, and its generation
-        self._told_generation = 0
+        self._told: dict[str, Any] = {}  # the placement last reported
+        self._told_generation = 0  # its LoadedModel.generation
         self._live = LiveFeed(emit)
         self._api: LocalApi | None = None  # created on first use
         self._switches: ThreadPoolExecutor | None = None  # switches it, one request at a time
@@ -216,7 +216,7 @@ class EngineHost:
     def _run(self, request: protocol.Request) -> None:
         try:
             result = self._dispatch(request)
-        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+        except Exception as error:  # noqa: BLE001 - every request must be answered
             event: protocol.Event = failure_of(request, error)
         else:
             event = protocol.Finished(request.id, result)

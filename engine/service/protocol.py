@@ -90,7 +90,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Cancel the request `target` between two tokens; that request then ends as cancelled."""
+    """Cancel the request `target`, which then ends as cancelled: a prompt between two layers, decode in a token."""
 
     type: ClassVar[str] = "cancel"
     id: str
