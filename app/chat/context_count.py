@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from app.chat.draft_attachments import DraftAttachments, Measure
+from app.chat.attachments.draft_attachments import DraftAttachments, Measure
 from app.chat.store.conversation import Attachment, content_of
 from app.clients.engine_client import EngineClient
 from engine.service.protocol import CountResult

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.chat.answers.answer_settings import AnswerSettings, request_for
-from app.chat.attachments import cut_to
+from app.chat.attachments.texts import cut_to
 from app.chat.store.conversation import Attachment, Conversation, Message, Role, Unsent
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return serve_stdio()
     if given == ["--pdf-text"]:
-        from app.chat.pdf_text import main as take_apart
+        from app.chat.attachments.pdf_text import main as take_apart
 
         return take_apart()
     parser = argparse.ArgumentParser(prog="hearth", description="Chat with a language model on this PC.")

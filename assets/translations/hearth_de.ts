@@ -405,39 +405,69 @@
         <translation>{name} enthält keine Vorgaben.</translation>
     </message>
     <message>
-        <location filename="../../app/chat/attachments.py"/>
-        <source>{name} contains no text.</source>
-        <translation>{name} enthält keinen Text.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments.py"/>
-        <location filename="../../app/chat/draft_attachments.py"/>
+        <location filename="../../app/chat/attachments/draft_attachments.py"/>
+        <location filename="../../app/chat/attachments/texts.py"/>
         <location filename="../../app/chat/store/preset_store.py"/>
         <source>{name} could not be read: {why}.</source>
         <translation>{name} konnte nicht gelesen werden: {why}.</translation>
     </message>
     <message>
-        <location filename="../../app/chat/attachments.py"/>
+        <location filename="../../app/chat/attachments/draft_attachments.py"/>
+        <source>{name} was not attached. A message can have {most} attachments.</source>
+        <translation>{name} wurde nicht angehängt: Höchstens {most} gehen mit einer Nachricht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/attachments/pdf_text.py"/>
+        <source>{name} contains no text. Its pages are images, as in a scan.</source>
+        <translation>{name} enthält keinen Text: Die Seiten sind Bilder, wie von einem Scan.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/attachments/pdf_text.py"/>
+        <source>{name} could not be read within {seconds} s.</source>
+        <translation>{name} konnte in {seconds} s nicht gelesen werden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/attachments/pdf_text.py"/>
+        <source>{name} could not be read: it is damaged or too complex.</source>
+        <translation>{name} wurde nicht gelesen: Die Datei ist beschädigt oder zu komplex.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/attachments/pdf_text.py"/>
+        <source>{name} could not be read: it is damaged.</source>
+        <translation>{name} konnte nicht gelesen werden: beschädigt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/attachments/pdf_text.py"/>
+        <source>{name} is protected by a password.</source>
+        <translation>{name} ist mit einem Passwort geschützt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/attachments/texts.py"/>
+        <source>{name} contains no text.</source>
+        <translation>{name} enthält keinen Text.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/attachments/texts.py"/>
         <source>{name} has {size} MB. Files up to {most} MB are read.</source>
         <translation>{name} hat {size} MB. Gelesen werden Dateien bis {most} MB.</translation>
     </message>
     <message>
-        <location filename="../../app/chat/attachments.py"/>
+        <location filename="../../app/chat/attachments/texts.py"/>
         <source>{name} is a folder. Attach the files in it.</source>
         <translation>{name} ist ein Ordner. Hängen Sie die Dateien darin an.</translation>
     </message>
     <message>
-        <location filename="../../app/chat/attachments.py"/>
+        <location filename="../../app/chat/attachments/texts.py"/>
         <source>{name} is empty.</source>
         <translation>{name} ist leer.</translation>
     </message>
     <message>
-        <location filename="../../app/chat/attachments.py"/>
+        <location filename="../../app/chat/attachments/texts.py"/>
         <source>{name} is not a file.</source>
         <translation>{name} ist keine Datei.</translation>
     </message>
     <message>
-        <location filename="../../app/chat/attachments.py"/>
+        <location filename="../../app/chat/attachments/texts.py"/>
         <source>{name} is not a text file. Hearth reads text and PDF files.</source>
         <translation>{name} ist keine Textdatei. Hearth liest Text- und PDF-Dateien.</translation>
     </message>
@@ -557,11 +587,6 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/chat/draft_attachments.py"/>
-        <source>{name} was not attached. A message can have {most} attachments.</source>
-        <translation>{name} wurde nicht angehängt: Höchstens {most} gehen mit einer Nachricht.</translation>
-    </message>
-    <message>
         <location filename="../../app/chat/engine_settings.py"/>
         <source>This model</source>
         <translation>Dieses Modell</translation>
@@ -575,31 +600,6 @@
         <location filename="../../app/chat/next_message.py"/>
         <source>Message removed</source>
         <translation>Nachricht entfernt</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/pdf_text.py"/>
-        <source>{name} contains no text. Its pages are images, as in a scan.</source>
-        <translation>{name} enthält keinen Text: Die Seiten sind Bilder, wie von einem Scan.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/pdf_text.py"/>
-        <source>{name} could not be read within {seconds} s.</source>
-        <translation>{name} konnte in {seconds} s nicht gelesen werden.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/pdf_text.py"/>
-        <source>{name} could not be read: it is damaged or too complex.</source>
-        <translation>{name} wurde nicht gelesen: Die Datei ist beschädigt oder zu komplex.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/pdf_text.py"/>
-        <source>{name} could not be read: it is damaged.</source>
-        <translation>{name} konnte nicht gelesen werden: beschädigt.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/pdf_text.py"/>
-        <source>{name} is protected by a password.</source>
-        <translation>{name} ist mit einem Passwort geschützt.</translation>
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
@@ -3794,9 +3794,9 @@
         <location filename="../../app/ui/composer/attachment_dialog.py"/>
         <location filename="../../app/ui/settings/setting_groups.py"/>
         <location filename="../../app/ui/transcript/answer_view.py"/>
-        <location filename="../../app/ui/transcript/code_block.py"/>
         <location filename="../../app/ui/transcript/own_message.py"/>
         <location filename="../../app/ui/transcript/selection/selection.py"/>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
         <location filename="../../app/ui/widgets/field_menu.py"/>
         <source>Copy</source>
         <translation>Kopieren</translation>
@@ -6027,8 +6027,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/setting_groups.py"/>
-        <location filename="../../app/ui/transcript/code_block.py"/>
         <location filename="../../app/ui/transcript/message_buttons.py"/>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
         <location filename="../../app/ui/widgets/banner.py"/>
         <source>Copied</source>
         <translation>Kopiert</translation>
@@ -6532,7 +6532,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/answer_parts.py"/>
-        <location filename="../../app/ui/transcript/further_rows.py"/>
+        <location filename="../../app/ui/transcript/text/further_rows.py"/>
         <source>Table in the answer</source>
         <translation>Tabelle in der Antwort</translation>
     </message>
@@ -6552,62 +6552,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/transcript/answer_view.py"/>
         <source>{share}% of this answer is shown. Copy and export include all of it.</source>
         <translation>{share} % dieser Antwort werden angezeigt. Kopieren und Exportieren erfassen alles.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>Code</source>
-        <translation>Code</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>Copy code</source>
-        <translation>Code kopieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>Copy {language} code</source>
-        <translation>{language}-Code kopieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>Let long lines scroll</source>
-        <translation>Lange Zeilen scrollen lassen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>Show fewer lines</source>
-        <translation>Weniger Zeilen anzeigen</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>Show {n} lines</source>
-        <translation>
-            <numerusform>{n} Zeile anzeigen</numerusform>
-            <numerusform>{n} Zeilen anzeigen</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>Show {n} more lines</source>
-        <translation>
-            <numerusform>{n} weitere Zeile anzeigen</numerusform>
-            <numerusform>{n} weitere Zeilen anzeigen</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>Wrap long lines</source>
-        <translation>Lange Zeilen umbrechen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>code</source>
-        <translation>Code</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>{language} code</source>
-        <translation>{language}-Code</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/context_mark.py"/>
@@ -6672,22 +6616,6 @@ Andere Programme: {others}</translation>
         <translation>
             <numerusform>{n} Nachricht wurde weggelassen.</numerusform>
             <numerusform>{n} Nachrichten wurden weggelassen.</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/transcript/further_rows.py"/>
-        <source>Show {n} more rows</source>
-        <translation>
-            <numerusform>{n} weitere Zeile anzeigen</numerusform>
-            <numerusform>{n} weitere Zeilen anzeigen</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/transcript/further_rows.py"/>
-        <source>{n} rows are not shown. Copy includes them.</source>
-        <translation>
-            <numerusform>{n} Zeile wird nicht angezeigt. Kopieren erfasst sie.</numerusform>
-            <numerusform>{n} Zeilen werden nicht angezeigt. Kopieren erfasst sie.</numerusform>
         </translation>
     </message>
     <message>
@@ -6805,6 +6733,78 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Statistics: {words}</source>
         <translation>Statistik: {words}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Code</source>
+        <translation>Code</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Copy code</source>
+        <translation>Code kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Copy {language} code</source>
+        <translation>{language}-Code kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Let long lines scroll</source>
+        <translation>Lange Zeilen scrollen lassen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Show fewer lines</source>
+        <translation>Weniger Zeilen anzeigen</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Show {n} lines</source>
+        <translation>
+            <numerusform>{n} Zeile anzeigen</numerusform>
+            <numerusform>{n} Zeilen anzeigen</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Show {n} more lines</source>
+        <translation>
+            <numerusform>{n} weitere Zeile anzeigen</numerusform>
+            <numerusform>{n} weitere Zeilen anzeigen</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Wrap long lines</source>
+        <translation>Lange Zeilen umbrechen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>code</source>
+        <translation>Code</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>{language} code</source>
+        <translation>{language}-Code</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/text/further_rows.py"/>
+        <source>Show {n} more rows</source>
+        <translation>
+            <numerusform>{n} weitere Zeile anzeigen</numerusform>
+            <numerusform>{n} weitere Zeilen anzeigen</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/text/further_rows.py"/>
+        <source>{n} rows are not shown. Copy includes them.</source>
+        <translation>
+            <numerusform>{n} Zeile wird nicht angezeigt. Kopieren erfasst sie.</numerusform>
+            <numerusform>{n} Zeilen werden nicht angezeigt. Kopieren erfasst sie.</numerusform>
+        </translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/thought_view.py"/>

@@ -401,39 +401,69 @@
         <translation>{name} 不含预设。</translation>
     </message>
     <message>
-        <location filename="../../app/chat/attachments.py"/>
-        <source>{name} contains no text.</source>
-        <translation>{name} 不含文本。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments.py"/>
-        <location filename="../../app/chat/draft_attachments.py"/>
+        <location filename="../../app/chat/attachments/draft_attachments.py"/>
+        <location filename="../../app/chat/attachments/texts.py"/>
         <location filename="../../app/chat/store/preset_store.py"/>
         <source>{name} could not be read: {why}.</source>
         <translation>无法读取 {name}：{why}。</translation>
     </message>
     <message>
-        <location filename="../../app/chat/attachments.py"/>
+        <location filename="../../app/chat/attachments/draft_attachments.py"/>
+        <source>{name} was not attached. A message can have {most} attachments.</source>
+        <translation>未附加 {name}：每条消息最多 {most} 个附件。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/attachments/pdf_text.py"/>
+        <source>{name} contains no text. Its pages are images, as in a scan.</source>
+        <translation>{name} 不含文本：其页面是图片，如扫描件。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/attachments/pdf_text.py"/>
+        <source>{name} could not be read within {seconds} s.</source>
+        <translation>未能在 {seconds} 秒内读取 {name}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/attachments/pdf_text.py"/>
+        <source>{name} could not be read: it is damaged or too complex.</source>
+        <translation>无法读取 {name}：已损坏，或过大而无法解析。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/attachments/pdf_text.py"/>
+        <source>{name} could not be read: it is damaged.</source>
+        <translation>无法读取 {name}：已损坏。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/attachments/pdf_text.py"/>
+        <source>{name} is protected by a password.</source>
+        <translation>{name} 有密码保护。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/attachments/texts.py"/>
+        <source>{name} contains no text.</source>
+        <translation>{name} 不含文本。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/attachments/texts.py"/>
         <source>{name} has {size} MB. Files up to {most} MB are read.</source>
         <translation>{name} 有 {size} MB。最大可读取 {most} MB 的文件。</translation>
     </message>
     <message>
-        <location filename="../../app/chat/attachments.py"/>
+        <location filename="../../app/chat/attachments/texts.py"/>
         <source>{name} is a folder. Attach the files in it.</source>
         <translation>{name} 是文件夹。请附加其中的文件。</translation>
     </message>
     <message>
-        <location filename="../../app/chat/attachments.py"/>
+        <location filename="../../app/chat/attachments/texts.py"/>
         <source>{name} is empty.</source>
         <translation>{name} 是空的。</translation>
     </message>
     <message>
-        <location filename="../../app/chat/attachments.py"/>
+        <location filename="../../app/chat/attachments/texts.py"/>
         <source>{name} is not a file.</source>
         <translation>{name} 不是文件。</translation>
     </message>
     <message>
-        <location filename="../../app/chat/attachments.py"/>
+        <location filename="../../app/chat/attachments/texts.py"/>
         <source>{name} is not a text file. Hearth reads text and PDF files.</source>
         <translation>{name} 不是文本文件。Hearth 可读取文本和 PDF 文件。</translation>
     </message>
@@ -547,11 +577,6 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/chat/draft_attachments.py"/>
-        <source>{name} was not attached. A message can have {most} attachments.</source>
-        <translation>未附加 {name}：每条消息最多 {most} 个附件。</translation>
-    </message>
-    <message>
         <location filename="../../app/chat/engine_settings.py"/>
         <source>This model</source>
         <translation>此模型</translation>
@@ -565,31 +590,6 @@
         <location filename="../../app/chat/next_message.py"/>
         <source>Message removed</source>
         <translation>消息已移除</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/pdf_text.py"/>
-        <source>{name} contains no text. Its pages are images, as in a scan.</source>
-        <translation>{name} 不含文本：其页面是图片，如扫描件。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/pdf_text.py"/>
-        <source>{name} could not be read within {seconds} s.</source>
-        <translation>未能在 {seconds} 秒内读取 {name}。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/pdf_text.py"/>
-        <source>{name} could not be read: it is damaged or too complex.</source>
-        <translation>无法读取 {name}：已损坏，或过大而无法解析。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/pdf_text.py"/>
-        <source>{name} could not be read: it is damaged.</source>
-        <translation>无法读取 {name}：已损坏。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/pdf_text.py"/>
-        <source>{name} is protected by a password.</source>
-        <translation>{name} 有密码保护。</translation>
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
@@ -3776,9 +3776,9 @@
         <location filename="../../app/ui/composer/attachment_dialog.py"/>
         <location filename="../../app/ui/settings/setting_groups.py"/>
         <location filename="../../app/ui/transcript/answer_view.py"/>
-        <location filename="../../app/ui/transcript/code_block.py"/>
         <location filename="../../app/ui/transcript/own_message.py"/>
         <location filename="../../app/ui/transcript/selection/selection.py"/>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
         <location filename="../../app/ui/widgets/field_menu.py"/>
         <source>Copy</source>
         <translation>复制</translation>
@@ -5995,8 +5995,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/settings/setting_groups.py"/>
-        <location filename="../../app/ui/transcript/code_block.py"/>
         <location filename="../../app/ui/transcript/message_buttons.py"/>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
         <location filename="../../app/ui/widgets/banner.py"/>
         <source>Copied</source>
         <translation>已复制</translation>
@@ -6496,7 +6496,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/transcript/answer_parts.py"/>
-        <location filename="../../app/ui/transcript/further_rows.py"/>
+        <location filename="../../app/ui/transcript/text/further_rows.py"/>
         <source>Table in the answer</source>
         <translation>回答中的表格</translation>
     </message>
@@ -6516,60 +6516,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/transcript/answer_view.py"/>
         <source>{share}% of this answer is shown. Copy and export include all of it.</source>
         <translation>已显示此回答的 {share}%。复制和导出包含全部内容。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>Code</source>
-        <translation>代码</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>Copy code</source>
-        <translation>复制代码</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>Copy {language} code</source>
-        <translation>复制 {language} 代码</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>Let long lines scroll</source>
-        <translation>长行改为滚动</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>Show fewer lines</source>
-        <translation>显示较少行</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>Show {n} lines</source>
-        <translation>
-            <numerusform>显示 {n} 行</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>Show {n} more lines</source>
-        <translation>
-            <numerusform>再显示 {n} 行</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>Wrap long lines</source>
-        <translation>长行自动换行</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>code</source>
-        <translation>代码</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <source>{language} code</source>
-        <translation>{language} 代码</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/context_mark.py"/>
@@ -6629,20 +6575,6 @@ Other programs: {others}</source>
         <source>{n} messages were left out.</source>
         <translation>
             <numerusform>已省略 {n} 条消息。</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/transcript/further_rows.py"/>
-        <source>Show {n} more rows</source>
-        <translation>
-            <numerusform>再显示 {n} 行</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/transcript/further_rows.py"/>
-        <source>{n} rows are not shown. Copy includes them.</source>
-        <translation>
-            <numerusform>有 {n} 行未显示。复制包含这些行。</numerusform>
         </translation>
     </message>
     <message>
@@ -6760,6 +6692,74 @@ Other programs: {others}</source>
         <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Statistics: {words}</source>
         <translation>统计：{words}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Code</source>
+        <translation>代码</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Copy code</source>
+        <translation>复制代码</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Copy {language} code</source>
+        <translation>复制 {language} 代码</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Let long lines scroll</source>
+        <translation>长行改为滚动</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Show fewer lines</source>
+        <translation>显示较少行</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Show {n} lines</source>
+        <translation>
+            <numerusform>显示 {n} 行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Show {n} more lines</source>
+        <translation>
+            <numerusform>再显示 {n} 行</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Wrap long lines</source>
+        <translation>长行自动换行</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>code</source>
+        <translation>代码</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>{language} code</source>
+        <translation>{language} 代码</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/text/further_rows.py"/>
+        <source>Show {n} more rows</source>
+        <translation>
+            <numerusform>再显示 {n} 行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/text/further_rows.py"/>
+        <source>{n} rows are not shown. Copy includes them.</source>
+        <translation>
+            <numerusform>有 {n} 行未显示。复制包含这些行。</numerusform>
+        </translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/thought_view.py"/>

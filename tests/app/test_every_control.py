@@ -201,7 +201,7 @@ def _live(room: Room) -> QWidget:
 
 
 def _attached(room: Room) -> QWidget:
-    from app.chat.draft_attachments import Attached, Measure
+    from app.chat.attachments.draft_attachments import Attached, Measure
 
     report = Attachment("Quartalsbericht der Wärmeversorgung.pdf", "word " * 900, "pdf", 84)
     items = [

@@ -15,7 +15,7 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.ui.chat.chat_page import ChatPage
 from app.ui.look import compositor, theme
 from app.ui.look.direction import is_right_to_left
-from app.ui.transcript.document_style import directed
+from app.ui.transcript.text.document_style import directed
 from app.ui.widgets import floating, tab_order
 from app.ui.widgets.banner import Banner, BannerPlace
 from app.ui.widgets.controls import Button, Label

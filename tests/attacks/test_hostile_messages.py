@@ -17,7 +17,7 @@ from app.chat.store.chat_file_check import LONGEST_TEXT
 from app.chat.store.conversation import Message, MessageState, Role
 from app.ui.composer.message_field import MessageField
 from app.ui.look import theme
-from app.ui.transcript.prose import Prose
+from app.ui.transcript.text.prose import Prose
 from app.ui.transcript.transcript import Transcript
 from app.ui.widgets import slices
 

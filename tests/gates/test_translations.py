@@ -27,7 +27,7 @@ SILENT = {
 }  # fmt: skip
 # What goes to a model with an attachment, and what a damaged file of settings is said to hold, in the details.
 SILENT_FUNCTIONS = {
-    "attachments.py": {"cut"},
+    "texts.py": {"cut"},
     "conversation.py": {"content_of", "_label"},
     "settings.py": {"fault", "load_settings", "_parsed", "_kept_aside"},
 }

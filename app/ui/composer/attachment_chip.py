@@ -8,8 +8,8 @@ from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QApplication, QBoxLayout, QHBoxLayout, QSizePolicy, QWidget
 
-from app.chat import attachments
-from app.chat.draft_attachments import Attached
+from app.chat.attachments import texts
+from app.chat.attachments.draft_attachments import Attached
 from app.chat.store.conversation import Attachment
 from app.translation import figure, tr, tr_n
 from app.ui.look import theme
@@ -41,7 +41,7 @@ def facts_of(item: Attached) -> tuple[str, str]:
 
 def size_of(attachment: Attachment) -> str:
     """Return how much of an attachment was sent, else its pages, else its characters."""
-    kept = attachments.kept_of(attachment)
+    kept = texts.kept_of(attachment)
     if kept is not None:
         return tr("first {kept} of {tokens}", kept=figure(kept[0]), tokens=_tokens(kept[1]))
     if attachment.n_pages:

@@ -20,7 +20,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFileDialog, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
-from app.chat.draft_attachments import DraftAttachments
+from app.chat.attachments.draft_attachments import DraftAttachments
 from app.chat.store.conversation import Unsent
 from app.clients.engine_status import EngineStatus, Phase
 from app.shortcuts import keys, tooltip

@@ -13,11 +13,11 @@ from app.text.markdown_blocks import Block, CodeBlock, ProseBlock, TableBlock
 from app.text.plain_text import block_text
 from app.translation import tr
 from app.ui.look import theme
-from app.ui.transcript.code_block import CodeBlockView
-from app.ui.transcript.further_rows import FurtherRows
 from app.ui.transcript.message_view import PART_GAP
-from app.ui.transcript.prose import Prose, Table
 from app.ui.transcript.selection.selectable import SelectableText
+from app.ui.transcript.text.code_block import CodeBlockView
+from app.ui.transcript.text.further_rows import FurtherRows
+from app.ui.transcript.text.prose import Prose, Table
 
 if TYPE_CHECKING:
     from app.ui.transcript.text_find import TextFind

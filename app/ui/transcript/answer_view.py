@@ -20,9 +20,9 @@ from app.ui.look import theme
 from app.ui.transcript.answer_figures import AnswerFigures
 from app.ui.transcript.answer_parts import AnswerParts, Part
 from app.ui.transcript.message_view import MessageView
-from app.ui.transcript.more_row import MoreRow
 from app.ui.transcript.selection.selectable import SelectableText
 from app.ui.transcript.stat_line import StatLine
+from app.ui.transcript.text.more_row import MoreRow
 from app.ui.transcript.thought_view import ThoughtView
 from app.ui.widgets.floating import Menu
 from app.ui.widgets.slices import SLICE_S, later

@@ -18,9 +18,9 @@ from app.ui.composer.message_field import MessageField
 from app.ui.look import theme
 from app.ui.transcript.message_buttons import CopyButton, HoverButton, VersionSwitch, reveal_all
 from app.ui.transcript.message_view import MessageView
-from app.ui.transcript.more_row import MoreRow
 from app.ui.transcript.selection.selectable import SelectableText
-from app.ui.transcript.text_view import PlainText
+from app.ui.transcript.text.more_row import MoreRow
+from app.ui.transcript.text.text_view import PlainText
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.floating import Menu
 

@@ -15,8 +15,8 @@ from app.text.text_pages import LONGEST_LINE, broken, page_end
 from app.translation import figure, tr
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
-from app.ui.transcript.more_row import MoreRow
-from app.ui.transcript.text_view import TextView, set_line_height
+from app.ui.transcript.text.more_row import MoreRow
+from app.ui.transcript.text.text_view import TextView, set_line_height
 from app.ui.widgets.controls import Button, Dot, Label
 
 INDENT, LINE = 14, 2

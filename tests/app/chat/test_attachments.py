@@ -11,8 +11,8 @@ import pytest
 from pdf_files import pdf_with
 from support.shown_text import numbers_in
 
-from app.chat import attachments, pdf_text
-from app.chat.attachments import AttachmentError
+from app.chat.attachments import pdf_text, texts
+from app.chat.attachments.texts import AttachmentError
 from app.chat.store.conversation import Attachment, content_of
 
 GERMAN = "Die Wärmepumpe läuft für 5 €, sagte Jürgen. Größe und Übung genügen. " * 30
@@ -35,16 +35,16 @@ def test_text_of_every_usual_encoding_is_read(tmp_path: Path, text: str, encodin
         text = "熱泵在冬天和夏天都能工作,而且價格不高。我們喜歡它。" * 30
     path = tmp_path / "text.txt"
     path.write_bytes(text.encode(encoding))
-    read = attachments.read(path)
+    read = texts.read(path)
     assert (read.name, read.kind) == ("text.txt", "text")
     assert read.text == text.replace("\r\n", "\n").replace("\r", "\n").strip(" ")
 
 
 def test_one_broken_byte_does_not_change_what_the_rest_says() -> None:
     data = JAPANESE.encode() + b"\xff" + JAPANESE.encode()
-    assert attachments.decoded(data) == f"{JAPANESE}\ufffd{JAPANESE}"
+    assert texts.decoded(data) == f"{JAPANESE}\ufffd{JAPANESE}"
     cut = (GERMAN * 10 + "ü").encode()[:-1]
-    assert attachments.decoded(cut).startswith(GERMAN)
+    assert texts.decoded(cut).startswith(GERMAN)
 
 
 @pytest.mark.parametrize(
@@ -61,45 +61,45 @@ def test_what_holds_no_text_is_refused_with_the_reason(tmp_path: Path, name: str
     path = tmp_path / name
     path.write_bytes(data)
     with pytest.raises(AttachmentError) as caught:
-        attachments.read(path)
+        texts.read(path)
     assert caught.value.message.startswith(name)
     assert why in caught.value.message
 
 
 def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(AttachmentError, match="is a folder"):
-        attachments.read(tmp_path)
+        texts.read(tmp_path)
     with pytest.raises(AttachmentError, match="could not be read"):
-        attachments.read(tmp_path / "nowhere.txt")
+        texts.read(tmp_path / "nowhere.txt")
     if sys.platform != "win32":
         pipe = tmp_path / "pipe"
         os.mkfifo(pipe)
         for path in (pipe, Path("/dev/zero")):
             with pytest.raises(AttachmentError, match="is not a file"):
-                attachments.read(path)
+                texts.read(path)
 
 
 def test_a_huge_file_is_refused_and_a_long_text_is_bounded(tmp_path: Path) -> None:
     huge = tmp_path / "huge.log"
     with huge.open("wb") as file:
-        file.truncate(attachments.MOST_FILE_BYTES + 1)
+        file.truncate(texts.MOST_FILE_BYTES + 1)
     with pytest.raises(AttachmentError, match=r"67\u202fMB.*up to 67"):
-        attachments.read(huge)
+        texts.read(huge)
     long_one = tmp_path / "long.txt"
     long_one.write_text("word " * 300_000)
-    assert len(attachments.read(long_one).text) == attachments.MOST_CHARS
-    assert len(attachments.pasted("x" * 3_000_000).text) == attachments.MOST_CHARS
+    assert len(texts.read(long_one).text) == texts.MOST_CHARS
+    assert len(texts.pasted("x" * 3_000_000).text) == texts.MOST_CHARS
 
 
 def test_names_are_one_line_whatever_the_file_is_called() -> None:
-    assert attachments.display_name(Path("/tmp/a\nb.txt")) == "a b.txt"
-    assert attachments.display_name(Path(os.fsdecode(b"/tmp/caf\xff.txt"))) == "caf\ufffd.txt"
+    assert texts.display_name(Path("/tmp/a\nb.txt")) == "a b.txt"
+    assert texts.display_name(Path(os.fsdecode(b"/tmp/caf\xff.txt"))) == "caf\ufffd.txt"
 
 
 def test_the_text_of_a_pdf_is_read_in_another_process(tmp_path: Path) -> None:
     path = tmp_path / "report.pdf"
     path.write_bytes(pdf_with(["Heat pumps (air to water)", "", "Page three"]))
-    read = attachments.read(path)
+    read = texts.read(path)
     assert (read.kind, read.n_pages) == ("pdf", 3)
     assert read.text == "Heat pumps (air to water)\n\nPage three"
     assert content_of("", (read,)).startswith("[report.pdf, 3 pages]\n")
@@ -129,12 +129,12 @@ def test_what_the_model_reads_names_every_text_and_ends_with_the_question() -> N
 
 def test_a_text_that_was_cut_says_so_and_how_much_of_it_there_is() -> None:
     whole = Attachment("a.txt", "one two three four", "text")
-    assert attachments.cut(whole, 18, 4, 4) is whole
-    assert attachments.kept_of(whole) is None
-    part = attachments.cut(whole, 8, 1_200, 51_000)
+    assert texts.cut(whole, 18, 4, 4) is whole
+    assert texts.kept_of(whole) is None
+    part = texts.cut(whole, 8, 1_200, 51_000)
     assert part.text.startswith("one two\n[")
     assert numbers_in(part.text) == ["1,200", "51,000"]
-    assert attachments.kept_of(part) == (1_200, 51_000)
+    assert texts.kept_of(part) == (1_200, 51_000)
 
 
 @pytest.mark.parametrize("head", [b"\x89PNG\r\n\x1a\n", b"PK\x03\x04", b"\xff\xd8\xff\xe0", b"\x1f\x8b\x08", b"text\0"])
@@ -142,4 +142,4 @@ def test_a_binary_file_is_no_text_however_it_goes_on(tmp_path: Path, head: bytes
     path = tmp_path / "picture.txt"
     path.write_bytes(head + "größe und länge ".encode() * 2000)
     with pytest.raises(AttachmentError, match="not a text file"):
-        attachments.read(path)
+        texts.read(path)

@@ -14,7 +14,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from support.shown_text import numbers_in
 
-from app.chat.attachments import cut_to, kept_of
+from app.chat.attachments.texts import cut_to, kept_of
 from app.chat.store.conversation import Attachment, MessageState, Unsent
 from app.ui.widgets.floating import Toast
 from engine.service.protocol import CountResult

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 from support.shown_text import numbers_in
 
-from app.chat.attachments import kept_of
+from app.chat.attachments.texts import kept_of
 from app.chat.store.conversation import Message, Role
 from app.clients.engine_status import EngineStatus, Phase
 from app.ui.chat.chat_context import ChatContext

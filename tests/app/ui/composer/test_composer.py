@@ -13,8 +13,8 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from pytestqt.qtbot import QtBot
 from support.shown_text import numbers_in
 
-from app.chat.attachments import MOST_FILES, kept_of
-from app.chat.draft_attachments import Measure
+from app.chat.attachments.draft_attachments import Measure
+from app.chat.attachments.texts import MOST_FILES, kept_of
 from app.chat.store.conversation import Attachment
 from app.clients.engine_status import EngineStatus, Phase
 from app.ui.composer.attachment_dialog import AttachmentDialog

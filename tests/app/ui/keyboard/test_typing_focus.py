@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QApplication, QLineEdit, QTextEdit, QWidget
 
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.own_message import OwnMessage
-from app.ui.transcript.text_view import TextView
+from app.ui.transcript.text.text_view import TextView
 from app.ui.widgets.banner import Banner
 from app.ui.widgets.popover import Popover
 from app.user_messages import UserMessage

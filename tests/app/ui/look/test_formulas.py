@@ -16,8 +16,8 @@ from app.text.block_parser import BlockParser, parse
 from app.text.markdown_blocks import FORMULA, CodeBlock, ProseBlock
 from app.text.math_typeset import MOST_CHARACTERS, MOST_DEPTH, Drawing, formula, is_bounded, typeset
 from app.ui.look import formulas, theme
-from app.ui.transcript.prose import Prose
 from app.ui.transcript.selection.copied_text import copied_text
+from app.ui.transcript.text.prose import Prose
 
 WIDTH = 600
 ALIGNED = "\\begin{align}\na &= b\n\\end{align}"

@@ -17,8 +17,8 @@ from app.text.block_parser import BlockParser
 from app.text.selected_text import FAR, Cut, Place, Selection, cut, markdown_of, whole_message
 from app.ui.chat.chat_page import ChatPage
 from app.ui.look import theme
-from app.ui.transcript.document_style import LIST_INDENT
 from app.ui.transcript.selection.selectable import SelectableText
+from app.ui.transcript.text.document_style import LIST_INDENT
 from app.ui.transcript.transcript import Transcript
 
 pytestmark = pytest.mark.gui

@@ -20,9 +20,9 @@ from app.text.plain_text import fold
 from app.ui.chat.chat_page import ChatPage
 from app.ui.look import theme
 from app.ui.transcript.answer_view import AnswerView
-from app.ui.transcript.code_block import CodeBlockView
 from app.ui.transcript.selection.copied_text import span
 from app.ui.transcript.selection.selectable import SelectableText
+from app.ui.transcript.text.code_block import CodeBlockView
 
 pytestmark = pytest.mark.gui
 

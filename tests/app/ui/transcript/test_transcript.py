@@ -23,17 +23,17 @@ from app.text import markdown_blocks
 from app.text.block_parser import STEP
 from app.text.markdown_blocks import FORMULA, STRUT, CodeBlock
 from app.ui.look import theme
-from app.ui.transcript import prose
 from app.ui.transcript.answer_view import AnswerView
-from app.ui.transcript.code_block import CodeBlockView, coloured_spans
-from app.ui.transcript.further_rows import FurtherRows
 from app.ui.transcript.message_builder import AT_ONCE, BATCH, NEWEST
 from app.ui.transcript.message_column import text_column
 from app.ui.transcript.own_message import OwnMessage
-from app.ui.transcript.prose import Prose, Table
 from app.ui.transcript.stat_line import StatLine
+from app.ui.transcript.text import prose
+from app.ui.transcript.text.code_block import CodeBlockView, coloured_spans
+from app.ui.transcript.text.further_rows import FurtherRows
+from app.ui.transcript.text.prose import Prose, Table
+from app.ui.transcript.text.text_view import TextView
 from app.ui.transcript.text_stream import FLUSH_MS, SLOWEST_FLUSH_MS
-from app.ui.transcript.text_view import TextView
 from app.ui.transcript.transcript import Transcript
 from app.ui.widgets.slices import is_working
 

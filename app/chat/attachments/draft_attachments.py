@@ -13,8 +13,8 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
-from app.chat import attachments
-from app.chat.attachments import MOST_FILES, AttachmentError
+from app.chat.attachments import texts
+from app.chat.attachments.texts import MOST_FILES, AttachmentError
 from app.chat.store.conversation import Attachment, new_id
 from app.translation import tr
 
@@ -47,7 +47,7 @@ class Attached:
         if self.attachment is None or self.measure is None:
             return self.attachment
         m = self.measure
-        return attachments.cut(self.attachment, m.kept_chars, m.kept_tokens, m.tokens)
+        return texts.cut(self.attachment, m.kept_chars, m.kept_tokens, m.tokens)
 
 
 class DraftAttachments(QObject):
@@ -82,8 +82,8 @@ class DraftAttachments(QObject):
     def add_files(self, paths: Sequence[Path]) -> None:
         """Read files in the background."""
         for path in paths:
-            if self._has_room(attachments.display_name(path)):
-                item = Attached(new_id(), attachments.display_name(path))
+            if self._has_room(texts.display_name(path)):
+                item = Attached(new_id(), texts.display_name(path))
                 self._items[item.id] = item
                 threading.Thread(target=self._read_file, args=(item.id, path), name="attachment", daemon=True).start()
         self.changed.emit()
@@ -91,7 +91,7 @@ class DraftAttachments(QObject):
     def add_paste(self, text: str) -> bool:
         """Attach a long paste. Returns False if there is no room for it; then it is pasted as text."""
         try:
-            attachment = attachments.pasted(text)
+            attachment = texts.pasted(text)
         except AttachmentError:
             return False
         if not self._has_room(attachment.name):
@@ -159,13 +159,11 @@ class DraftAttachments(QObject):
     def _read_file(self, item_id: str, path: Path) -> None:
         result: Attachment | AttachmentError
         try:
-            result = attachments.read(path, self._is_gone(item_id))
+            result = texts.read(path, self._is_gone(item_id))
         except AttachmentError as error:
             result = error
         except Exception as error:  # noqa: BLE001 - a file that breaks its reader is refused like any other
-            result = AttachmentError(
-                tr("{name} could not be read: {why}.", name=attachments.display_name(path), why=error)
-            )
+            result = AttachmentError(tr("{name} could not be read: {why}.", name=texts.display_name(path), why=error))
         with contextlib.suppress(RuntimeError):  # the window is gone
             self._read.emit(item_id, result)
 

@@ -17,8 +17,8 @@ from app.text.text_pages import broken, page_end, unbroken
 from app.translation import tr, tr_n
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
-from app.ui.transcript.document_style import LIST_INDENT
-from app.ui.transcript.text_view import TextView, scroll_sideways
+from app.ui.transcript.text.document_style import LIST_INDENT
+from app.ui.transcript.text.text_view import TextView, scroll_sideways
 from app.ui.widgets.controls import COPIED_MS, Button, IconButton, Label
 from app.ui.widgets.slices import later
 

@@ -1,6 +1,6 @@
 """Attached texts of files and long pastes, within limits, and how the model reads them. No Qt.
 
-app/chat/pdf_text.py reads PDF files in a process of its own.
+app/chat/attachments/pdf_text.py reads PDF files in a process of its own.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def read(path: Path, cancelled: Callable[[], bool] = lambda: False) -> Attachmen
     name = display_name(path)
     data = _bytes_of(path, name)
     if data.startswith(b"%PDF-") or b"%PDF-" in data[:1024]:
-        from app.chat import pdf_text
+        from app.chat.attachments import pdf_text
 
         text, n_pages = pdf_text.read(data, name, cancelled)
         return _bounded(Attachment(name, displayable(text), "pdf", n_pages))

@@ -9,8 +9,8 @@ from app.text.block_parser import parse
 from app.text.markdown_blocks import TableBlock
 from app.text.text_pages import page_end
 from app.translation import tr, tr_n
-from app.ui.transcript.more_row import MoreRow
-from app.ui.transcript.prose import Table
+from app.ui.transcript.text.more_row import MoreRow
+from app.ui.transcript.text.prose import Table
 from app.ui.widgets.slices import later
 
 PAGE, PAGE_ROWS = 60_000, 1000  # characters and rows per click

@@ -36,7 +36,7 @@ _WHY_NOT = {
 
 def read(data: bytes, name: str, cancelled: Callable[[], bool] = lambda: False) -> tuple[str, int]:
     """Return a PDF's text and number of pages. Raises AttachmentError with the reason."""
-    from app.chat.attachments import AttachmentError
+    from app.chat.attachments.texts import AttachmentError
 
     until = time.monotonic() + WITHIN_S
     with subprocess.Popen(

@@ -1,0 +1,1 @@
+"""Files and long pastes that are attached to a message."""

@@ -1,0 +1,1 @@
+"""The text of messages: prose, code, tables, and rows that show more."""
