@@ -130,7 +130,7 @@ FACTS = (
     noted("{what} exists already."),
     noted("{what} is no folder."),
     noted("{what} lies in the folder of {model}."),
-    noted("What was removed is gone for good."),
+    noted("The removed model has been deleted for good."),
     noted("There is a {what} again."),
     noted("There is a {what} in {folder} again."),
     noted("{what} cannot be put back: {why}."),

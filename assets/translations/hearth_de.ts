@@ -1629,6 +1629,11 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
+        <source>The removed model has been deleted for good.</source>
+        <translation>Das Entfernte ist endgültig gelöscht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <source>The starter model comes with Hearth and stays.</source>
         <translation>Das Startmodell gehört zu Hearth und bleibt.</translation>
     </message>
@@ -1672,11 +1677,6 @@
         <location filename="../../app/user_messages.py"/>
         <source>Try again</source>
         <translation>Erneut versuchen</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>What was removed is gone for good.</source>
-        <translation>Das Entfernte ist endgültig gelöscht.</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -5780,13 +5780,13 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/crash_dialog.py"/>
-        <source>Hearth ended unexpectedly last time</source>
-        <translation>Hearth wurde beim letzten Mal unerwartet beendet</translation>
+        <source>Another program or the system ended it, or it stopped answering.</source>
+        <translation>Es wurde von außen beendet oder antwortete nicht mehr.</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/crash_dialog.py"/>
-        <source>It was ended from outside, or stopped answering.</source>
-        <translation>Es wurde von außen beendet oder antwortete nicht mehr.</translation>
+        <source>Hearth ended unexpectedly last time</source>
+        <translation>Hearth wurde beim letzten Mal unerwartet beendet</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/crash_dialog.py"/>

@@ -1614,6 +1614,11 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
+        <source>The removed model has been deleted for good.</source>
+        <translation>已移除的内容已永久消失。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <source>The starter model comes with Hearth and stays.</source>
         <translation>入门模型随 Hearth 提供，会保留。</translation>
     </message>
@@ -1657,11 +1662,6 @@
         <location filename="../../app/user_messages.py"/>
         <source>Try again</source>
         <translation>重试</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>What was removed is gone for good.</source>
-        <translation>已移除的内容已永久消失。</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -5752,13 +5752,13 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/settings/crash_dialog.py"/>
-        <source>Hearth ended unexpectedly last time</source>
-        <translation>Hearth 上次意外退出</translation>
+        <source>Another program or the system ended it, or it stopped answering.</source>
+        <translation>它被外部结束，或停止了响应。</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/crash_dialog.py"/>
-        <source>It was ended from outside, or stopped answering.</source>
-        <translation>它被外部结束，或停止了响应。</translation>
+        <source>Hearth ended unexpectedly last time</source>
+        <translation>Hearth 上次意外退出</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/crash_dialog.py"/>

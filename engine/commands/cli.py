@@ -67,7 +67,7 @@ def build_parser() -> argparse.ArgumentParser:
             name, help=about, description=about, epilog=f"Example: hearth-engine {name} {example}".rstrip()
         )
         sub.set_defaults(handler=handler)
-        sub.add_argument("--verbose", action="store_true", help="log what is being done to stderr")
+        sub.add_argument("--verbose", action="store_true", help="log progress to stderr")
         return sub
 
     def add_template(sub: argparse.ArgumentParser) -> None:
@@ -75,7 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
             "--template",
             choices=TEMPLATE_NAMES,
             metavar="NAME",
-            help=f"the chat template (default: the model's own, else one that suits it): {', '.join(TEMPLATE_NAMES)}",
+            help=f"the chat template (default: the model's own, else a suitable one): {', '.join(TEMPLATE_NAMES)}",
         )
 
     def add_activation(sub: argparse.ArgumentParser) -> None:
@@ -92,16 +92,16 @@ def build_parser() -> argparse.ArgumentParser:
         )
         sub.add_argument("--device", choices=DEVICES, default="auto")
         sub.add_argument("--threads", type=int, help="CPU threads (default: usable physical cores - 1)")
-        sub.add_argument("--context", type=int, help="tokens of context (default: as trained, if the memory allows)")
+        sub.add_argument("--context", type=int, help="tokens of context (default: as trained, if memory allows)")
         sub.add_argument(
             "--hardware",
             metavar="FILE",
             help="a saved hardware profile instead of a probe, or the name of one that comes with Hearth",
         )
-        sub.add_argument("--vram-budget", type=float, metavar="GIB", help="the most that may be held on the GPU")
+        sub.add_argument("--vram-budget", type=float, metavar="GIB", help="most GPU memory to use")
         sub.add_argument("--mode", choices=MODES, default="auto")
         sub.add_argument(
-            "--kv-cache", choices=KV_CODECS, help="how keys and values are kept (default: f16; f32 without kernels)"
+            "--kv-cache", choices=KV_CODECS, help="format of the KV cache (default: f16; f32 without kernels)"
         )
         add_template(sub)
         add_activation(sub)
@@ -120,36 +120,44 @@ def build_parser() -> argparse.ArgumentParser:
             "--arithmetic",
             choices=("decode", "prefill"),
             default="decode",
-            help="compute token by token, as answers are written, or many at once, as prompts are read (faster)",
+            help="compute token by token, as in decode, or many at once, as in prefill (faster)",
         )
 
     def add_json(sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--json", action="store_true", help="print one JSON object")
 
-    sub = command("generate", answers.generate, "One answer, streamed.", 'starter-chat --prompt "Tell me a story."')
+    sub = command(
+        "generate", answers.generate, "Print one answer as it is written.", 'starter-chat --prompt "Tell me a story."'
+    )
     add_model(sub)
     sub.add_argument("--prompt", required=True, metavar="TEXT")
-    sub.add_argument("--raw", action="store_true", help="no chat template: encode the text as it stands")
+    sub.add_argument("--raw", action="store_true", help="encode the text without a chat template")
     add_sampling(sub)
     add_json(sub)
 
-    sub = command("chat", answers.chat, "A conversation in the terminal.", "starter-chat")
+    sub = command("chat", answers.chat, "Chat in the terminal.", "starter-chat")
     add_model(sub)
     sub.add_argument("--system", metavar="TEXT", help="a system message")
     add_sampling(sub)
 
     sub = command(
-        "logits", measures.logits, "Logits after given tokens.", "starter-chat --tokens 0,1750,759 --out logits.npz"
+        "logits",
+        measures.logits,
+        "Write the logits after given tokens.",
+        "starter-chat --tokens 0,1750,759 --out logits.npz",
     )
     add_model(sub)
     sub.add_argument("--tokens", required=True, metavar="IDS", help="token ids, as 1,2,3")
     sub.add_argument("--out", required=True, metavar="FILE.npz")
-    sub.add_argument("--all", action="store_true", help="of every position [T, V], not only of the last [V]")
+    sub.add_argument("--all", action="store_true", help="logits of every position [T, V], not only of the last [V]")
     add_arithmetic(sub)
     add_json(sub)
 
     sub = command(
-        "eval", measures.evaluate, "Perplexity over a text, or multiple choice.", "starter-chat --text story.txt"
+        "eval",
+        measures.evaluate,
+        "Measure perplexity over a text, or answer multiple-choice questions.",
+        "starter-chat --text story.txt",
     )
     add_model(sub)
     what = sub.add_mutually_exclusive_group(required=True)
@@ -160,7 +168,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_arithmetic(sub)
     add_json(sub)
 
-    sub = command("bench", measures.bench, "Decode and prefill rates on random tokens.", "starter-chat --gen-tokens 64")
+    sub = command(
+        "bench", measures.bench, "Measure decode and prefill rates on random tokens.", "starter-chat --gen-tokens 64"
+    )
     add_model(sub)
     sub.add_argument("--prompt-tokens", type=int, default=128)
     sub.add_argument("--gen-tokens", type=int, default=64)
@@ -169,110 +179,112 @@ def build_parser() -> argparse.ArgumentParser:
     add_json(sub)
 
     sub = command(
-        "profile", profile.profile, "How often each neuron of a model fires, for placing them.",
+        "profile", profile.profile, "Count how often each neuron of a model is active, to place them.",
         "starter-chat --plot locality.png",
     )  # fmt: skip
     add_model(sub)
     sub.add_argument(
         "--text",
         metavar="FILE",
-        help="count over this text (lines User: and Assistant: are a chat) instead of one that the model writes itself",
+        help="count over this text (lines User: and Assistant: are a chat) instead of text that the model writes",
     )
-    sub.add_argument("--tokens", type=int, metavar="N", help="count over at most so many (default: all, or 32768)")
+    sub.add_argument("--tokens", type=int, metavar="N", help="count over at most N tokens (default: all, or 32768)")
     sub.add_argument("--plot", metavar="FILE", help="draw the curves to a .png or .svg file")
     add_json(sub)
 
     sub = command(
-        "train", train.train, "Makes predictors of which neurons fire, and measures what they lose.",
+        "train", train.train, "Train predictors of active neurons, and measure their loss.",
         "starter-chat --text notes.txt",
     )  # fmt: skip
     add_model(sub)
-    sub.add_argument("--text", metavar="FILE", help="train on this text too, half and half with what the model writes")
-    sub.add_argument("--tokens", type=int, default=49152, metavar="N", help="of text in all (default: 49152)")
+    sub.add_argument("--text", metavar="FILE", help="train half on this text and half on text that the model writes")
+    sub.add_argument("--tokens", type=int, default=49152, metavar="N", help="tokens of text in all (default: 49152)")
     sub.add_argument("--kind", choices=("auto", "low_rank", "gate_copy", "cascade", "sign"), default="auto")
     sub.add_argument("--budget", type=float, default=1.0, metavar="PERCENT",
-                     help="how much perplexity may rise on text held out (default: 1)")  # fmt: skip
+                     help="allowed rise of perplexity on held-out text (default: 1)")  # fmt: skip
     sub.add_argument("--seed", type=int, default=0)
     add_json(sub)
 
     sub = command(
-        "solve", solve.solve, "Which neurons and parts of a model go on the GPU.",
+        "solve", solve.solve, "Decide which neurons and parts of a model go on the GPU.",
         "starter-chat --hardware pc-high --vram-budget 1",
     )  # fmt: skip
     add_model(sub)
-    sub.add_argument("--again", action="store_true", help="solve it also where nothing has changed")
+    sub.add_argument("--again", action="store_true", help="solve again even if nothing has changed")
     add_json(sub)
 
-    sub = command("inspect", files.inspect, "What a model file is.", "starter-chat")
+    sub = command("inspect", files.inspect, "Describe a model file.", "starter-chat")
     sub.add_argument("model", metavar="MODEL", help="a model folder, a GGUF file, or the name of an installed model")
     add_template(sub)
     add_activation(sub)
     add_json(sub)
 
     sub = command(
-        "convert", files.convert, "A bundle, Hearth's own format, of any readable model.",
+        "convert", files.convert, "Convert a model to a bundle, Hearth's own format.",
         "model.gguf model-bundle --codec q4_0",
     )  # fmt: skip
     sub.add_argument("source", metavar="SRC", help="a model folder, a GGUF file, or the name of an installed model")
     sub.add_argument("bundle", metavar="DST", help="the folder to make; it must not exist yet")
-    sub.add_argument("--codec", required=True, choices=("f16", "q8_0", "q4_0"), help="how matrices are stored")
+    sub.add_argument("--codec", required=True, choices=("f16", "q8_0", "q4_0"), help="codec of the matrices")
     add_activation(sub)
     add_json(sub)
 
-    sub = command("list", library.list_models, "The installed models.", "")
+    sub = command("list", library.list_models, "List the installed models.", "")
     add_json(sub)
 
-    sub = command("import", library.import_model, "Takes in a model that lies on this PC.", "model.gguf --copy")
+    sub = command("import", library.import_model, "Add a model that is on this PC.", "model.gguf --copy")
     sub.add_argument("path", metavar="PATH", help="a GGUF file, a Hugging Face folder or a bundle")
     sub.add_argument("--copy", action="store_true", help="copy it into the models folder instead of using it in place")
-    sub.add_argument("--name", default="", help="what it is called from now on (default: as its files say)")
+    sub.add_argument("--name", default="", help="its name in Hearth (default: from its files)")
     add_json(sub)
 
-    sub = command("remove", library.remove, "Takes an installed model away.", "local/my-model")
+    sub = command("remove", library.remove, "Remove an installed model.", "local/my-model")
     sub.add_argument("name", nargs="?", metavar="NAME", help="its id or name, as `list` shows it")
     sub.add_argument("--undo", metavar="TOKEN", help="bring back what was removed in the last 10 minutes")
     add_json(sub)
 
-    sub = command("probe", machine.probe, "What this machine is.", "--measure")
+    sub = command("probe", machine.probe, "Describe this machine.", "--measure")
     sub.add_argument("--measure", action="store_true", help="also measure bandwidths")
     sub.add_argument("--threads", type=int, help="CPU threads to measure with (default: usable physical cores - 1)")
     add_json(sub)
 
     sub = command(
-        "catalogue", catalogue.catalogue, "Models to be had, and how each would run on this machine.",
+        "catalogue", catalogue.catalogue, "List models to download, and how each would run on this machine.",
         "--query bamboo",
     )  # fmt: skip
-    sub.add_argument("--query", metavar="WORDS", help="only those with these words in name, maker, family or licence")
-    sub.add_argument("--hardware", metavar="FILE", help="for the machine of a saved profile, or of one by name")
-    sub.add_argument("--vram-budget", type=float, metavar="GIB", help="the most that may be held on the GPU")
-    sub.add_argument("--context", type=int, help="tokens of context (default: as when it is loaded)")
+    sub.add_argument("--query", metavar="WORDS", help="only models with these words in name, maker, family or licence")
+    sub.add_argument(
+        "--hardware", metavar="FILE", help="estimate for a saved hardware profile, or for one that comes with Hearth"
+    )
+    sub.add_argument("--vram-budget", type=float, metavar="GIB", help="most GPU memory to use")
+    sub.add_argument("--context", type=int, help="tokens of context (default: as for a load)")
     sub.add_argument("--json", action="store_true", help="print one JSON object a line")
 
-    sub = command(
-        "pull", pull.pull, "Downloads a model, verifies it and lists it among those installed.", "bamboo-dpo-7b"
-    )
+    sub = command("pull", pull.pull, "Download and verify a model.", "bamboo-dpo-7b")
     sub.add_argument(
         "model",
         metavar="REPO_OR_ID",
         help="a model of the catalogue, owner/name on the hub, or the address of its page",
     )
-    sub.add_argument("--file", metavar="F", help="which of a repository's variants: the name of its file, or its codec")
+    sub.add_argument("--file", metavar="F", help="variant in a repository: file name or codec")
     sub.add_argument("--json", action="store_true", help="print one JSON object a line")
 
     sub = command(
-        "serve", serve.serve, "Lets other programs on this PC ask a model, as they would ask OpenAI's.",
+        "serve", serve.serve, "Serve a model to other programs on this PC through OpenAI's API.",
         "starter-chat --port 8434",
     )  # fmt: skip
     add_model(sub)
     sub.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0: any free one (default: {DEFAULT_PORT})")
     given = sub.add_mutually_exclusive_group()
-    given.add_argument("--key-file", metavar="FILE", help="read the key that programs must send from this file")
+    given.add_argument("--key-file", metavar="FILE", help="file with the key that programs must send")
     given.add_argument(
         "--key", help="the key itself, which others on this PC may see among the processes; "
         "default: $HEARTH_API_KEY, else a new one, which is shown"
     )  # fmt: skip
     add_json(sub)
 
-    sub = command("host", machine.host, "The engine process that the window drives, over stdin and stdout.", "")
-    sub.add_argument("--library", action="store_true", help="the process that finds, fetches and prepares models")
+    sub = command("host", machine.host, "Run the engine process for the window, over stdin and stdout.", "")
+    sub.add_argument(
+        "--library", action="store_true", help="run the process that finds, downloads and prepares models instead"
+    )
     return parser

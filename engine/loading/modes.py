@@ -188,8 +188,8 @@ def read_predictors(opened: OpenedModel, reads: Callable[[str], bool] = lambda c
     sizes = predictor_sizes(opened)
     if sizes.copied and not _fits_in_ram(sizes.copied):
         raise HostMemoryError(
-            f"The predictors of {opened.name} lie column by column, so that {sizes.copied / 2**30:.2f} GiB of them "
-            "would have to be copied into the free RAM, and so much is not free."
+            f"The predictors of {opened.name} are stored by column. Loading them needs {sizes.copied / 2**30:.2f} GiB "
+            "of free RAM, and less is free."
         )
     predictor = read_predictor(opened, as_stored=True)
     packed = {matrix.codec for layer in predictor.layers for matrix in layer.matrices} - {"f32", "f16", *COPY_CODECS}

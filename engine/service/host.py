@@ -146,7 +146,9 @@ class EngineHost:
 
     def _switch_api(self, request: protocol.Serve) -> None:
         if not self._serves:
-            error = ServerError("This engine runs within the window and serves nobody.", "Run it as a process.")
+            error = ServerError(
+                "The local server needs the engine in a process of its own.", "Change that in Settings."
+            )
             self._emit(failure_of(request, error))
             return
         with self._lock:
@@ -392,7 +394,7 @@ class EngineHost:
         if self._model is None or self._session is None:
             raise InvalidRequestError("No model is loaded.", "Load a model first.")
         if any(not isinstance(text, str) for text in request.texts):
-            raise InvalidRequestError("A text that is to be counted is none.")
+            raise InvalidRequestError("The text to count is not a string.")
         max_tokens = self._model.sampling.changed(request.sampling).max_tokens
         messages, overflow = _checked_messages(request.messages), checked_overflow(request.overflow)
         count = self._session.count(messages, max_tokens, overflow, request.texts)

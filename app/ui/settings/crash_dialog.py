@@ -18,7 +18,7 @@ SAFE = noted("Your chats are safe")
 TITLE = noted("Hearth ended unexpectedly last time")
 SENTENCE = noted("You can save a report and show it to others. It contains no text of yours, and nothing is sent.")
 SHARE = 0.36  # of the window's height, at most
-WITHOUT_STACKS = noted("It was ended from outside, or stopped answering.")
+WITHOUT_STACKS = noted("Another program or the system ended it, or it stopped answering.")
 
 
 class CrashDialog(Dialog):

@@ -122,7 +122,7 @@ class BatchRunner:
         if failure == OUT_OF_MEMORY:
             raise CudaOutOfMemoryError("cuGraphLaunch", failure, "CUDA_ERROR_OUT_OF_MEMORY")
         if failure > 0:
-            raise DeviceFailedError(f"The GPU could not be given its work: error {failure}.")
+            raise DeviceFailedError(f"The GPU did not accept its work: error {failure}.")
         if failure:
             raise DeviceFailedError(f"The GPU did not answer {'in time' if failure == LATE else 'at all'}.")
         return x

@@ -226,7 +226,7 @@ class TokenRunner:
     def _message_of(self, failure: int) -> str:
         if failure == LATE:
             return f"The GPU did not answer within {self._patience_s:g} seconds."
-        return f"The GPU could not be given its work: error {failure}."
+        return f"The GPU did not accept its work: error {failure}."
 
 
 def _queue(steps: list[Step]) -> None:

@@ -64,7 +64,7 @@ def bring_back(contents: Contents, token: str) -> StoredModel:
     """
     gone = contents.removed.get(token) if _TOKEN.fullmatch(token) else None
     if gone is None:
-        raise LibraryError("What was removed is gone for good.", "Download or import the model again.")
+        raise LibraryError("The removed model has been deleted for good.", "Download or import the model again.")
     model = gone.model
     if model.id.casefold() in {id.casefold() for id in contents.models}:
         raise LibraryError(f"There is a {model.id} again.", "Remove that one first.")
