@@ -98,7 +98,7 @@ def test_logits_and_counts_are_those_of_the_reference(reference: Reference, hold
                 pool.close()
                 theirs, own = oracle.counters, ours.counters
                 assert (own.tokens, own.computed) == (theirs.tokens, theirs.computed)
-                assert (own.opened, own.fired) == (theirs.opened, theirs.fired)
+                assert (own.gate_active, own.fired) == (theirs.gate_active, theirs.fired)
                 assert own.per_neuron is not None
                 assert own.per_neuron.any(axis=1).all()
                 np.testing.assert_array_equal(own.per_neuron, theirs.per_neuron)
