@@ -60,7 +60,7 @@ def test_the_same_in_words(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
         (["remove", "nobody"], "'nobody'"),
         (["remove"], "--undo"),
         (["remove", "a", "--undo", "b"], "--undo"),
-        (["remove", "--undo", "0123456789abcdef"], "gone"),
+        (["remove", "--undo", "0123456789abcdef"], "deleted"),
         (["remove", "hearth/starter-chat"], "starter model"),
         (["import", "nothing.gguf"], "nothing.gguf"),
     ],
