@@ -35,6 +35,13 @@ FAMILIES = [
     for name, case in CASES.items()
     if not {"num_local_experts", "num_experts", "n_routed_experts"} & set(case.arguments)
 ]
+# They differ from another case in what does not depend on the number of sequences: biases, angles, scales.
+ALIKE = {
+    "llama-linear", "llama-3", "llama-yarn", "llama-biases", "mistral-whole", "opt-gelu-galactica", "falcon-rows",
+    "falcon-2", "qwen2-window", "qwen3-yarn", "gemma2-scalar", "gemma3-scaled", "phi4-mini", "phi3-window",
+    "glm4-plain", "smollm3-stated", "seed-oss-biases", "ernie4.5-biases", "exaone4-whole",
+}  # fmt: skip
+EVERY_FAMILY = [pytest.param(name, marks=pytest.mark.slow) if name in ALIKE else name for name in FAMILIES]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +49,7 @@ def operators() -> CpuOperators:
     return CpuOperators(Pool(2))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", EVERY_FAMILY)
 def test_every_family_decodes_several_sequences(name: str, tmp_path: Path, operators: CpuOperators) -> None:
     opened = open_model(make_reference(name, tmp_path).folder)
     config, weights = opened.config, load_weights(opened, hold="f32")
@@ -113,7 +120,7 @@ def test_a_loaded_model_decodes_a_batch(tmp_path: Path) -> None:
             open_batch(model, bad)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", EVERY_FAMILY)
 def test_every_family_decodes_several_sequences_on_a_gpu(any_gpu: Any, name: str, tmp_path: Path) -> None:
     opened = open_model(make_reference(name, tmp_path).folder)
     config, weights = opened.config, load_weights(opened, hold="f32")

@@ -44,7 +44,7 @@ def run(
     ), executor
 
 
-@pytest.mark.parametrize("hold", ["mapped", "f32"])
+@pytest.mark.parametrize("hold", ["mapped", pytest.param("f32", marks=pytest.mark.slow)])
 def test_a_prompt_in_any_pieces(reference: Reference, hold: str, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = open_model(reference.folder)
     config, weights = opened.config, load_weights(opened, hold=hold)  # type: ignore[arg-type]

@@ -51,12 +51,15 @@ THOROUGH = pytest.mark.parametrize("thorough", [False, pytest.param(True, id="al
 
 
 def dealt(codecs: Sequence[str], name: str, sets: Sequence[str], thorough: bool) -> list[str]:
-    """The codecs whose turn it is on the set `name`, at least one: each codec has its turn on one of `sets` or more."""
+    """The codecs whose turn it is on the set `name`, at least one: each codec has its turn on one of `sets` or more.
+
+    A set that is alone takes every second codec: the others are compiled for it with `-m slow`.
+    """
     if sets is LOWER and name in DAILY:
         sets = DAILY
-    turn = sets.index(name)
-    n = max(len(codecs), len(sets))
-    return [*codecs] if thorough else sorted({codecs[i % len(codecs)] for i in range(n) if i % len(sets) == turn})
+    turn, n_sets = sets.index(name), max(2, len(sets))
+    n = max(len(codecs), n_sets)
+    return [*codecs] if thorough else sorted({codecs[i % len(codecs)] for i in range(n) if i % n_sets == turn})
 
 
 def run_limited(command: list[str], name: str) -> str:
