@@ -6888,6 +6888,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/widgets/engine_card.py"/>
+        <source>Getting ready, {done} of {total}</source>
+        <translation>Vorbereitung, {done} von {total}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/engine_card.py"/>
         <source>loaded in {time}</source>
         <translation>in {time} geladen</translation>
     </message>

@@ -6843,6 +6843,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/widgets/engine_card.py"/>
+        <source>Getting ready, {done} of {total}</source>
+        <translation>准备中，{done}/{total}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/engine_card.py"/>
         <source>loaded in {time}</source>
         <translation>加载用时 {time}</translation>
     </message>

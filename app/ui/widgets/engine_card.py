@@ -28,6 +28,9 @@ def dot_token(status: EngineStatus) -> str:
 
 def state_line(status: EngineStatus, memory: str = "") -> str:
     """Return the state as text with its most useful figure; when idle, that is the GPU memory if a GPU is used."""
+    if status.phase is Phase.LOADING and status.compiling and not status.cancelling:
+        done = min(status.done + 1, status.total)
+        return tr("Getting ready, {done} of {total}", done=done, total=status.total)  # the card is narrow
     if status.phase is Phase.WRITING and status.tok_s is not None:
         return f"{status.word} · {rate(status.tok_s)}"
     if status.phase is Phase.READY and memory:

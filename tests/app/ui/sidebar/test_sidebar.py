@@ -478,7 +478,7 @@ def test_search_from_the_rail_opens_the_panel_with_its_field(sidebar: Sidebar) -
         (EngineStatus(Phase.READY, "Pip", load_s=0.8), "ok", ["800 ms"]),
         (EngineStatus(Phase.WRITING, "Pip", tok_s=38.64), "hot_fill", ["38.6 tok/s"]),
         (EngineStatus(Phase.LOADING, "Pip", done=42, total=100), "hot_fill", ["42%"]),
-        (EngineStatus(Phase.LOADING, "Pip", done=2, total=12, compiling=True), "hot_fill", ["3", "12"]),
+        (EngineStatus(Phase.LOADING, "Pip", done=11, total=14, compiling=True), "hot_fill", ["12", "14"]),
         (EngineStatus(Phase.FAILED, "Pip"), "bad", []),
         (EngineStatus(Phase.OFF), "control", []),
     ],
@@ -490,6 +490,7 @@ def test_the_card_tells_the_state(sidebar: Sidebar, status: EngineStatus, token:
     line = card.line.words
     assert line
     assert numbers_in(line) == figures
+    assert "…" not in card.line.text()
     assert card.progress.isVisible() == (status.phase is Phase.LOADING)
     assert line in card.accessibleName()
     assert line in sidebar.rail.dot.toolTip()
