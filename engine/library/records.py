@@ -92,7 +92,7 @@ class CatalogueEntry:
     codec: str  # of most of its weights: f16, q4_0, ...
     parameters: int
     n_bytes: int  # of the download, until the hub states it
-    n_bytes_source: Source  # published, or reckoned from the shape
+    n_bytes_source: Source  # published, or estimated from the shape
     licence: str  # as shown to the user: "Apache 2.0", "Llama 2 licence"
     shape: ModelShape
     sparsity: Sparsity

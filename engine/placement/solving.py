@@ -199,8 +199,8 @@ def _solved(
 ) -> tuple[Placement, Problem]:
     """Return the fastest placement over the requested modes."""
     # Compare modes by estimated rates: one mode's rows may have been measured and the other's not.
-    reckoned, modes = replace(setting, read_rates={}), _modes(setting)
-    candidates = [(mode, *problem_of(reckoned if len(modes) > 1 else setting, mode)) for mode in modes]
+    without_rates, modes = replace(setting, read_rates={}), _modes(setting)
+    candidates = [(mode, *problem_of(without_rates if len(modes) > 1 else setting, mode)) for mode in modes]
     step()
     vram, ram = setting.budgets.vram_bytes, origins.ram_budget_bytes
     smallest = memory_plan.smallest_part(setting.model, setting.kv_on_gpu)

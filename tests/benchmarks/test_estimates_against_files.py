@@ -72,17 +72,17 @@ def test_a_shape_has_the_bytes_of_its_file(tmp_path: Path, shape: str, codec: st
     make_model(tmp_path / "m.gguf", Recipe(shape, codec, variant, rank=64))  # type: ignore[arg-type]
     opened = open_model(tmp_path / "m.gguf")
     layout = "powerinfer-gguf" if variant == "powerinfer" else "gguf"
-    real, reckoned = ModelBytes.of(opened), bytes_of(shape_of(opened.config), codec, layout).model  # type: ignore[arg-type]
-    np.testing.assert_array_equal(reckoned.neuron, real.neuron)
-    np.testing.assert_array_equal(reckoned.attention, real.attention)
-    np.testing.assert_array_equal(reckoned.gpu_bytes.neuron, real.gpu_bytes.neuron)
-    np.testing.assert_array_equal(reckoned.gpu_bytes.attention, real.gpu_bytes.attention)
-    np.testing.assert_array_equal(reckoned.gpu_bytes.block, real.gpu_bytes.block)
-    assert reckoned.down_is_row_wise == real.down_is_row_wise
-    assert reckoned.first_codecs == real.first_codecs
+    real, estimated = ModelBytes.of(opened), bytes_of(shape_of(opened.config), codec, layout).model  # type: ignore[arg-type]
+    np.testing.assert_array_equal(estimated.neuron, real.neuron)
+    np.testing.assert_array_equal(estimated.attention, real.attention)
+    np.testing.assert_array_equal(estimated.gpu_bytes.neuron, real.gpu_bytes.neuron)
+    np.testing.assert_array_equal(estimated.gpu_bytes.attention, real.gpu_bytes.attention)
+    np.testing.assert_array_equal(estimated.gpu_bytes.block, real.gpu_bytes.block)
+    assert estimated.down_is_row_wise == real.down_is_row_wise
+    assert estimated.first_codecs == real.first_codecs
     if variant == "powerinfer" or codec == "f16":  # llama.cpp keeps six bits for the head, the tool four
-        assert (reckoned.total, reckoned.head, reckoned.embedding) == (real.total, real.head, real.embedding)
-        assert reckoned.gpu_bytes.head == real.gpu_bytes.head
+        assert (estimated.total, estimated.head, estimated.embedding) == (real.total, real.head, real.embedding)
+        assert estimated.gpu_bytes.head == real.gpu_bytes.head
 
 
 @pytest.mark.parametrize("room", [0.1, 0.45, 1.0])

@@ -22,7 +22,6 @@ from native_kernels.cuda.gpu import Gpu, GpuMatrix, Memory
 
 _ALIGNMENT = 256
 _ROW_MULTIPLE = 16  # unpack_rows is fast for rows so aligned
-_MOST_ROWS = 1 << 12  # copied by one call
 
 # Layer, slot, the layer's slots without the leaving expert (i32 [E]), the new expert, its weights.
 Given = tuple[GpuExpertFfn, int, I32, int, FfnWeights]

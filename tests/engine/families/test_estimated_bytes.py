@@ -18,10 +18,10 @@ from engine.placement.model_bytes import ModelBytes
 def test_dense_layers_and_shared_experts_have_the_bytes_of_their_files(tmp_path: Path, name: str) -> None:
     save_model(name, tmp_path)
     opened = open_model(write_gguf(tmp_path, tmp_path / "m.gguf", CASES[name]))
-    real, reckoned = ModelBytes.of(opened), bytes_of(shape_of(opened.config), "f32", "gguf").model
-    np.testing.assert_array_equal(reckoned.neuron, real.neuron)
-    np.testing.assert_allclose(reckoned.attention, real.attention, rtol=0.02)  # but for biases of q, k and v
+    real, estimated = ModelBytes.of(opened), bytes_of(shape_of(opened.config), "f32", "gguf").model
+    np.testing.assert_array_equal(estimated.neuron, real.neuron)
+    np.testing.assert_allclose(estimated.attention, real.attention, rtol=0.02)  # biases of q, k and v are not estimated
     for part in ("neuron", "block", "head", "possible"):
-        np.testing.assert_array_equal(getattr(reckoned.gpu_bytes, part), getattr(real.gpu_bytes, part))
-    assert reckoned.attention_codecs == real.attention_codecs
-    assert reckoned.config.n_dense_layers == real.config.n_dense_layers
+        np.testing.assert_array_equal(getattr(estimated.gpu_bytes, part), getattr(real.gpu_bytes, part))
+    assert estimated.attention_codecs == real.attention_codecs
+    assert estimated.config.n_dense_layers == real.config.n_dense_layers

@@ -94,9 +94,9 @@ def test_an_entry_hangs_together(entry: CatalogueEntry) -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=every)
 def test_sizes_are_those_of_the_shape(entry: CatalogueEntry) -> None:
-    reckoned = file_bytes(entry.shape, entry.codec, entry.format, entry.n_draft_layers)
+    from_shape = file_bytes(entry.shape, entry.codec, entry.format, entry.n_draft_layers)
     share = entry.sparsity.predictor_share if entry.format == "powerinfer-gguf" else 0.0
-    assert entry.n_bytes == pytest.approx(reckoned * (1 + share), rel=0.005, abs=VOCABULARY_BYTES)
+    assert entry.n_bytes == pytest.approx(from_shape * (1 + share), rel=0.005, abs=VOCABULARY_BYTES)
     assert entry.parameters == parameters_of(entry.shape)
     if entry.n_bytes_source == "published":
         assert entry.n_bytes % 10**6 == 0  # three or four digits are published, not more

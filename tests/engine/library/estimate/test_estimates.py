@@ -207,10 +207,10 @@ def test_a_senseless_wish_is_refused(budget: float | None, context: int | None) 
 @pytest.mark.parametrize(("dtype", "codec"), [("float32", "f32"), ("float16", "f16")])
 def test_a_shape_has_the_bytes_of_a_folder(tmp_path: Path, dtype: str, codec: str) -> None:
     opened = open_model(make_tiny_model(tmp_path / "model", dtype=dtype, tied=False))
-    real, reckoned = ModelBytes.of(opened), bytes_of(shape_of(opened.config), codec, "safetensors").model
-    assert reckoned.neuron.tolist() == real.neuron.tolist()
-    assert reckoned.down_is_row_wise == real.down_is_row_wise
-    assert reckoned.total == pytest.approx(real.total, rel=0.02)
+    real, estimated = ModelBytes.of(opened), bytes_of(shape_of(opened.config), codec, "safetensors").model
+    assert estimated.neuron.tolist() == real.neuron.tolist()
+    assert estimated.down_is_row_wise == real.down_is_row_wise
+    assert estimated.total == pytest.approx(real.total, rel=0.02)
 
 
 def test_a_mixture_has_more_bits_in_some_layers() -> None:
@@ -358,12 +358,12 @@ def test_experts_have_the_bytes_of_their_files(tmp_path: Path, codec: Any) -> No
     if codec != "f32":
         path, layout = convert(path, tmp_path / "bundle", codec).bundle, "bundle"
     opened = open_model(path)
-    real, reckoned = ModelBytes.of(opened), bytes_of(shape_of(opened.config), codec, layout).model  # type: ignore[arg-type]
-    np.testing.assert_array_equal(reckoned.neuron, real.neuron)
-    np.testing.assert_array_equal(reckoned.attention, real.attention)
+    real, estimated = ModelBytes.of(opened), bytes_of(shape_of(opened.config), codec, layout).model  # type: ignore[arg-type]
+    np.testing.assert_array_equal(estimated.neuron, real.neuron)
+    np.testing.assert_array_equal(estimated.attention, real.attention)
     assert real.gpu_bytes.possible.all()
     for part in ("attention", "neuron", "block", "head", "possible"):
-        np.testing.assert_array_equal(getattr(reckoned.gpu_bytes, part), getattr(real.gpu_bytes, part))
+        np.testing.assert_array_equal(getattr(estimated.gpu_bytes, part), getattr(real.gpu_bytes, part))
 
 
 def test_leading_dense_layers_are_a_kind_of_their_own() -> None:
