@@ -37,8 +37,10 @@ PROCESS_BYTES = 384 << 20
 PREFILL_POSITIONS, EXPERT_POSITIONS = 512, 2048
 LANDING_BYTES = 2 * (32 << 20)
 GPU_LANDING_BYTES = 32 << 20
-# Prefill on a GPU: neurons per tile, and the minimum bytes however small the budget.
+# Prefill on a GPU: neurons per tile, and the minimum bytes however small the budget. Where the whole model is on the
+# GPU and memory is left, more neurons and larger tiles save launches, which limit the rate of prefill.
 _PREFILL_NEURONS, LEAST_PREFILL_BYTES = 4096, 24 << 20
+WIDE_NEURONS, WIDE_TILE_BYTES, WIDE_EXPERT_TILE_BYTES = 16384, 96 << 20, 1 << 30
 # cuBLAS: used from this model width on, and at most this share of a budget.
 _LIBRARY_WIDTH, _LIBRARY_SHARE = 2048, 0.01
 # Batches on a GPU: the tile of weights converted to f16, and the staging buffer for neurons from host memory.
@@ -189,24 +191,40 @@ def prefill_bytes(model: ModelBytes, context: int, vram_budget: int) -> int:
     With experts that share is larger: each is streamed once per chunk, so that longer chunks take less time.
     """
     config = model.config
-    positions, neurons = min(PREFILL_POSITIONS, context), min(_PREFILL_NEURONS, config.d_ff)
+    weights = int((model.gpu_bytes.attention + model.neurons * model.gpu_bytes.neuron).sum())
+    wide = _all_prefill_bytes(model, context, True)
+    if weights + config.n_layers * kv_layer_bytes(config, context, "f16") + 2 * wide <= vram_budget:
+        return wide
+    full = _all_prefill_bytes(model, context, False)
+    if weights > vram_budget:  # prefill may stream layers of the CPU, one KV cache serves all of them
+        positions = min(PREFILL_POSITIONS, context)
+        full += kv_layer_bytes(config, context, "f16") + 8 * kv_layer_bytes(config, positions, "f16")
+    return int(min(full, max(LEAST_PREFILL_BYTES, vram_budget // (16 if config.n_experts else 48))))
+
+
+def _all_prefill_bytes(model: ModelBytes, context: int, wide: bool) -> int:
+    """Return the prefill buffers that help, an upper estimate. wide: with more neurons at once and larger tiles."""
+    config = model.config
+    positions = min(PREFILL_POSITIONS, context)
+    neurons = min(WIDE_NEURONS if wide else _PREFILL_NEURONS, config.d_ff)
     heads = config.n_heads * config.head_dim
     qkv = heads + 2 * config.n_kv_heads * config.head_dim
     of_position = 12 * config.d_model + 4 * qkv + 6 * heads + 10 * neurons + 16 * config.rotated + 8 * config.n_layers
-    widest = max(config.d_model, heads, neurons)
+    widest = max(config.d_model, heads, min(neurons, _PREFILL_NEURONS))
+    tile = min(2 * GPU_LANDING_BYTES, 2 * widest * widest + 256 * widest)
+    if wide:
+        tile = max(tile, min(WIDE_TILE_BYTES, 4 * neurons * config.d_model), 256 * neurons + 512 * widest)
     buffer = min(GPU_LANDING_BYTES, config.n_placed_neurons * int(model.neuron.max()) + (1 << 16))
-    full = positions * of_position + 5 * buffer + min(2 * GPU_LANDING_BYTES, 2 * widest * widest + 256 * widest)
-    full += 4 * config.n_layers * config.d_ff
-    weights = model.gpu_bytes.attention + model.neurons * model.gpu_bytes.neuron
-    if int(weights.sum()) > vram_budget:  # prefill may stream layers of the CPU, one KV cache serves all of them
-        full += kv_layer_bytes(config, context, "f16") + 8 * kv_layer_bytes(config, positions, "f16")
+    full = positions * of_position + 5 * buffer + tile + 4 * config.n_layers * config.d_ff
     if config.n_experts:
         more, width = min(EXPERT_POSITIONS, context), max(config.d_ff, config.shared_d_ff)
         of_experts = 4 * (config.n_experts + 2 * config.d_model + 4 * config.n_experts_used) + 10 * config.shared_d_ff
         of_experts += config.n_experts_used * (6 * (config.d_model + 8) + 10 * (config.d_ff + 8))
-        full += more * of_experts + (more - positions) * of_position + 4 * (config.d_model + 8) * (width + 8)
-        full += 8 * config.n_layers * (config.n_experts + 1) + 4 * GPU_LANDING_BYTES
-    return int(min(full, max(LEAST_PREFILL_BYTES, vram_budget // (16 if config.n_experts else 48))))
+        one = 4 * (config.d_model + 8) * (width + 8) + (1 << 10)
+        full += more * of_experts + (more - positions) * of_position + one
+        full += 8 * config.n_layers * (config.n_experts + 1)
+        full += min(WIDE_EXPERT_TILE_BYTES, config.n_experts * one) if wide else 4 * GPU_LANDING_BYTES
+    return full
 
 
 def batch_bytes(model: ModelBytes, sequences: int) -> int:

@@ -12,6 +12,7 @@ from engine.config import ModelConfig
 from engine.gpu.prefill.cold_stream import experts_bytes, least_bytes, piece_bytes
 from engine.model.transformer import Angles
 from engine.model.weights import FfnWeights
+from engine.placement.memory_plan import WIDE_EXPERT_TILE_BYTES, WIDE_NEURONS, WIDE_TILE_BYTES
 from native_kernels.backend import F32, I32
 from native_kernels.cuda.gpu import GpuBlock, GpuChoice
 from native_kernels.cuda.prefill_ops import GpuPrefillOps, Groups, RoundedRows, Tile
@@ -19,14 +20,20 @@ from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.runtime.upload_ring import UploadRing
 
 MOST_ROWS = 4096  # rows of gate and up per product; enough to occupy every multiprocessor
-# (positions per chunk, bytes per ring buffer), best first. Products of less than 8 MiB do not occupy a GPU. Fewer
-# positions mean more passes over all cold neurons.
-_CHOICES = tuple(
-    (positions, size << 20)
-    for positions, size in ((512, 32), (512, 16), (512, 8), (256, 8), (128, 8), (128, 4), (64, 2), (32, 1))
+# A tile that the GPU's cache does not hold costs 4 bytes of traffic per weight. A smaller one costs two launches, of
+# some 20 us each, for every 16 Mi weights: more than the traffic from this rate of the GPU's memory on (bytes/s).
+_FAST_BYTES_PER_S = 1.7e12
+# (positions per chunk, bytes per ring buffer, whether wide: all neurons at once, larger tiles), best first. Products of
+# less than 8 MiB do not occupy a GPU. Fewer positions mean more passes over all cold neurons.
+_CHOICES = (
+    (512, 32 << 20, True),
+    *(
+        (positions, size << 20, False)
+        for positions, size in ((512, 32), (512, 16), (512, 8), (256, 8), (128, 8), (128, 4), (64, 2), (32, 1))
+    ),
 )
 # Each expert is streamed once per chunk, however many of the chunk's positions use it.
-_EXPERT_CHOICES = ((2048, 32 << 20), (1024, 32 << 20), *_CHOICES)
+_EXPERT_CHOICES = ((2048, 32 << 20, True), (2048, 32 << 20, False), (1024, 32 << 20, False), *_CHOICES[1:])
 # Ring buffers. With three, one is filled, one is sent and one is used. More keep uploads going while the GPU computes
 # attention and hot neurons.
 LEAST_BUFFERS, MOST_BUFFERS = 3, 6
@@ -100,14 +107,17 @@ class Sizes:
 
 def sizes_for(
     config: ModelConfig, layers: Sequence[FfnWeights], context: int, budget_bytes: int | None = None,
-    counts_neurons: bool = False,
+    counts_neurons: bool = False, gpu_bytes_per_s: float | None = None,
 ) -> Sizes:  # fmt: skip
     """Return the largest sizes within the budget, or the smallest if none fit.
 
     layers: the FFNs whose neurons may be streamed. counts_neurons: whether to count firings per neuron.
+    gpu_bytes_per_s: reading the GPU's memory, if known.
     """
-    for positions, buffer_bytes in _EXPERT_CHOICES if config.n_experts else _CHOICES:
+    for positions, buffer_bytes, wide in _EXPERT_CHOICES if config.n_experts else _CHOICES:
         sizes = _sizes(config, layers, min(positions, context), buffer_bytes, counts_neurons)
+        if wide:
+            sizes = _widened(config, sizes, (gpu_bytes_per_s or 0.0) >= _FAST_BYTES_PER_S)
         if budget_bytes is None or sizes.gpu_bytes <= budget_bytes:
             break
     while sizes.n_buffers < MOST_BUFFERS:
@@ -130,8 +140,8 @@ def _sizes(
     if config.n_experts:
         largest = max(experts_bytes(w, config.n_experts) for w in layers)
         least = max(experts_bytes(w, 1) for w in layers)
-        # At least gate and up of one expert. More experts save launches of some 14 us each.
-        one = 4 * _even(config.d_model) * _even(max(config.d_ff, config.shared_d_ff)) + 1024
+        # At least gate and up of one expert. More experts save launches.
+        one = _expert_tile_bytes(config)
         tile_bytes = max(tile_bytes, one, min(4 * buffer_bytes, config.n_experts * one))
     return Sizes(
         positions=positions, neurons=neurons,
@@ -142,6 +152,22 @@ def _sizes(
         adds_apart=config.norms in ("both", "output"), counts_neurons=counts_neurons, n_experts=config.n_experts,
         n_used=config.n_experts_used, shared=config.shared_d_ff,
     )  # fmt: skip
+
+
+def _widened(config: ModelConfig, sizes: Sizes, is_fast: bool) -> Sizes:
+    """Return the sizes with more neurons at once and larger tiles. is_fast: of the GPU's memory."""
+    neurons = _even(min(WIDE_NEURONS, config.d_ff), 256)
+    tile_bytes = max(sizes.tile_bytes, 4 * max(config.d_model, neurons) * 128)
+    if config.n_experts:
+        tile_bytes = max(tile_bytes, min(WIDE_EXPERT_TILE_BYTES, config.n_experts * _expert_tile_bytes(config)))
+    elif is_fast:
+        tile_bytes = max(tile_bytes, min(WIDE_TILE_BYTES, 4 * neurons * config.d_model))
+    return replace(sizes, neurons=neurons, tile_bytes=tile_bytes)
+
+
+def _expert_tile_bytes(config: ModelConfig) -> int:
+    """Return the bytes of gate and up, or of down, of one expert as halves, in two halves of a tile."""
+    return 4 * _even(config.d_model) * _even(max(config.d_ff, config.shared_d_ff)) + 1024
 
 
 class PrefillMemory:

@@ -60,10 +60,11 @@ class Prompts:
             w if layer is None and can_stream(w) else None
             for w, layer in zip(weights.layers, model.layers, strict=True)
         ]
-        sizes = sizes_for(config, ffns, context, room, config.has_zeros)
+        rate = None if info is None else info.bytes_per_s
+        sizes = sizes_for(config, ffns, context, room, config.has_zeros, rate)
         if any(streamed):
             streamed_bytes = StreamedLayers.bytes_for(config, streamed, context, kv_codec, sizes.positions)
-            less = sizes_for(config, ffns, context, room - streamed_bytes, config.has_zeros)
+            less = sizes_for(config, ffns, context, room - streamed_bytes, config.has_zeros, rate)
             with_layers = _with_layers(speed, operators, [w for w in streamed if w is not None])
             fits = less.gpu_bytes + streamed_bytes <= room
             if fits and with_layers.streams_layers(less.positions, in_place=True):

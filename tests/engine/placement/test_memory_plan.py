@@ -16,12 +16,16 @@ from support.shown_text import numbers_in
 from engine.assets import starter_model
 from engine.conversion.convert import convert
 from engine.errors import DeviceMemoryError
+from engine.gpu.prefill.prefill_memory import sizes_for
+from engine.library.estimate.shapes import bytes_of
+from engine.library.records import ModelShape
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.measured_hardware import load_profile
 from engine.model.kv_cache import KVCache
 from engine.model.model_artefacts import read_predictor
 from engine.model.model_files import open_model
 from engine.placement import memory_plan
+from engine.placement.gpu_bytes import kv_layer_bytes
 from engine.placement.memory_plan import budgets_of, may_pin_in_place, scratch_bytes
 from engine.placement.model_bytes import ModelBytes, PredictorBytes, stored_bytes
 
@@ -134,3 +138,15 @@ def test_others_keep_an_eighth_of_the_ram_where_weights_are_pinned_in_place(
     assert may_pin_in_place(ram, cached << 30, pinned) == may
     monkeypatch.setattr(memory_plan.sys, "platform", "win32")
     assert not may_pin_in_place(ram, cached << 30, pinned)
+
+
+def test_prefill_gets_more_memory_only_where_the_whole_model_leaves_twice_as_much() -> None:
+    model = bytes_of(ModelShape("llama", "silu-glu", 32, 4096, 11008, 32, 8, 128, 32000, 4096), "q4_0", "gguf").model
+    plenty = memory_plan.prefill_bytes(model, 2048, 80 << 30)
+    weights = int((model.gpu_bytes.attention + model.neurons * model.gpu_bytes.neuron).sum())
+    caches = 32 * kv_layer_bytes(model.config, 2048, "f16")
+    least = weights + caches + 2 * plenty
+    assert memory_plan.prefill_bytes(model, 2048, least) == plenty
+    assert memory_plan.prefill_bytes(model, 2048, least - 1) < min(plenty, least // 48 + 1)
+    wide = sizes_for(model.config, [], 2048, plenty, gpu_bytes_per_s=4e12)
+    assert (wide.neurons, wide.tile_bytes) == (11008, 96 << 20)
