@@ -65,18 +65,34 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     return home
 
 
+@pytest.fixture(scope="session")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that this process shares with the workers beside it, until the run ends."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
 @pytest.fixture(scope="session", autouse=True)
-def shared_kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def shared_kernels(whole_run: Path) -> Iterator[None]:
     """One folder for the machine code of all tests, of the workers beside this one and of the processes that tests
     start: it is compiled once. Who names a folder in the environment keeps it from run to run.
     """
-    whole_run = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        whole_run = whole_run.parent
     with pytest.MonkeyPatch.context() as patch:
         for variable, name in (("HEARTH_KERNELS_CACHE", "kernels"), ("HEARTH_CUDA_CACHE", "cubins")):
             if variable not in os.environ:
                 patch.setenv(variable, str(whole_run / name))
+        yield
+
+
+@pytest.fixture(scope="module")
+def parked_threads() -> Iterator[None]:
+    """Park the threads of the CPU kernels as soon as a program has ended. Tests compute in NumPy between two programs;
+    threads that yield their CPUs for a millisecond meanwhile take them from the other test workers.
+    """
+    from native_kernels.cpu.runtime import pool
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "IDLE_YIELDS", 0)
         yield
 
 

@@ -21,6 +21,11 @@ def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_figures, "processor_times", lambda: machine_figures.CpuTimes(0.0, 0.0, 0.0))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quiet_threads(parked_threads: None) -> None:
+    """In every test of the engine."""
+
+
 @pytest.fixture(scope="session")
 def own_gpu() -> Iterator[Gpu]:
     """This machine's GPU, once for all tests; they are skipped with the reason where there is none."""

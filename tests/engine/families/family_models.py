@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 
 VOCAB = 96
 PROMPT = np.random.default_rng(7).integers(3, VOCAB, 64)
@@ -281,6 +282,19 @@ def make_reference(name: str, folder: Path, changes: dict[str, Any] | None = Non
     model = save_model(name, folder, changes)
     tokens, steps = greedy(model, PROMPT, STEPS)
     return Reference(folder, CASES[name], tokens, all_logits(model, tokens), steps)
+
+
+def shared_reference(name: str, folder: Path) -> Reference:
+    """The reference of a case that the first process to ask for it makes in `folder`, for all processes of a run."""
+    model, arrays = folder / name / "model", folder / name / "arrays.npz"
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / name / "lock"):
+        if not arrays.exists():
+            made = make_reference(name, model)
+            np.savez(folder / name / "unfinished.npz", tokens=made.tokens, logits=made.logits, steps=made.steps)
+            (folder / name / "unfinished.npz").rename(arrays)
+    with np.load(arrays) as kept:
+        return Reference(model, CASES[name], kept["tokens"], kept["logits"], kept["steps"])
 
 
 def save_model(name: str, folder: Path, changes: dict[str, Any] | None = None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -34,8 +35,8 @@ def logits(opened: OpenedModel, tokens: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def prosparse(tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    return make_reference("prosparse", tmp_path_factory.mktemp("prosparse") / "hf")
+def prosparse(references: Callable[[str], Reference]) -> Reference:
+    return references("prosparse")
 
 
 def test_a_powerinfer_file_of_prosparse(prosparse: Reference, tmp_path: Path) -> None:
@@ -63,11 +64,11 @@ def test_where_the_activation_came_from(prosparse: Reference, tmp_path: Path) ->
     assert open_model(folder).activation_origin == "family"
 
 
-def test_only_what_the_ffn_has_a_form_of(tmp_path: Path) -> None:
+def test_only_what_the_ffn_has_a_form_of(references: Callable[[str], Reference], tmp_path: Path) -> None:
     gated = open_model(make_tiny_model(tmp_path / "m")).config
     for text in ("relu", "drelu", "silu", "gelu", "gelu-tanh", "relu-glu"):
         assert gated.with_activation(text).activation == text.removesuffix("-glu") + "-glu"
-    plain = open_model(make_reference("opt", tmp_path / "opt").folder).config
+    plain = open_model(references("opt").folder).config
     assert plain.with_activation("gelu-tanh").activation == "gelu-tanh"
     for text in ("silu", "drelu", "relu-glu", "fatrelu:0.1"):
         with pytest.raises(InvalidRequestError, match="relu, gelu, gelu-tanh"):

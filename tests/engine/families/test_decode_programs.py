@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from family_models import CASES, CONTEXT, Reference, make_reference
+from family_models import CASES, CONTEXT, Reference
 from samples.recoded_gguf import recode
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
@@ -41,8 +42,8 @@ N_TOKENS = 40
 
 
 @pytest.fixture(scope="module", params=list(CASES))
-def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    return make_reference(request.param, tmp_path_factory.mktemp(request.param))
+def reference(request: pytest.FixtureRequest, references: Callable[[str], Reference]) -> Reference:
+    return references(request.param)
 
 
 def random_predictor(config: ModelConfig, reads: str) -> Predictor:

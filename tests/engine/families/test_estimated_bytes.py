@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from family_models import CASES, save_model
+from family_models import CASES, Reference
 from gguf_models import write_gguf
 
 from engine.library.estimate.shapes import bytes_of, shape_of
@@ -15,9 +16,10 @@ from engine.placement.model_bytes import ModelBytes
 
 
 @pytest.mark.parametrize("name", ["glm4-moe", "glm4-moe-air", "gpt-oss", "minimax-m2"])
-def test_dense_layers_and_shared_experts_have_the_bytes_of_their_files(tmp_path: Path, name: str) -> None:
-    save_model(name, tmp_path)
-    opened = open_model(write_gguf(tmp_path, tmp_path / "m.gguf", CASES[name]))
+def test_dense_layers_and_shared_experts_have_the_bytes_of_their_files(
+    tmp_path: Path, name: str, references: Callable[[str], Reference]
+) -> None:
+    opened = open_model(write_gguf(references(name).folder, tmp_path / "m.gguf", CASES[name]))
     real, estimated = ModelBytes.of(opened), bytes_of(shape_of(opened.config), "f32", "gguf").model
     np.testing.assert_array_equal(estimated.neuron, real.neuron)
     np.testing.assert_allclose(estimated.attention, real.attention, rtol=0.02)  # biases of q, k and v are not estimated

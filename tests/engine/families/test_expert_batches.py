@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
-from family_models import CASES, CONTEXT, Reference, make_reference
+from family_models import CASES, CONTEXT, Reference
 
 from engine.config import ModelConfig
 from engine.executor import dense, exact
@@ -28,8 +30,8 @@ FAMILIES = ("mixtral", "turbosparse-mixtral", "qwen2-moe", "qwen3-moe", "smallth
 
 
 @pytest.fixture(scope="module", params=[name for name in CASES if name.startswith(FAMILIES)])
-def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    return make_reference(request.param, tmp_path_factory.mktemp(request.param))
+def reference(request: pytest.FixtureRequest, references: Callable[[str], Reference]) -> Reference:
+    return references(request.param)
 
 
 def run(

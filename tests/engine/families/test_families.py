@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
@@ -33,8 +34,8 @@ INTERLEAVED = ("llama", "bamboo", "glm4", "smollm3", "ernie4_5", "granite", "com
 
 
 @pytest.fixture(scope="module", params=CASES)
-def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    return make_reference(request.param, tmp_path_factory.mktemp(request.param))
+def reference(request: pytest.FixtureRequest, references: Callable[[str], Reference]) -> Reference:
+    return references(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -274,10 +275,10 @@ def test_names_without_the_outermost_module(tmp_path: Path) -> None:
     assert np.abs(logits - reference.logits).max() < CLOSE
 
 
-def test_sixteen_bit_weights_of_fused_and_biased_families(tmp_path: Path) -> None:
+def test_sixteen_bit_weights_of_fused_and_biased_families(references: Callable[[str], Reference]) -> None:
     """What is unpacked on use and cut out of fused matrices is the same weights."""
     for name in ("phi3", "opt", "gemma3", "falcon-40b"):
-        reference = make_reference(name, tmp_path / name)
+        reference = references(name)
         opened = open_model(reference.folder)
         weights = load_weights(opened, hold="f16")
         assert (weights.hold, weights.embedding.codec) == ("f16", "f16")
@@ -307,8 +308,8 @@ def test_gemma_windows_where_the_metadata_has_a_pattern() -> None:
     assert config_from_gguf(metadata | {key: [False, True, True, False]}, set()).windows == (0, 9, 9, 0)
 
 
-def test_positions_that_were_never_learned_are_refused(tmp_path: Path) -> None:
-    opened = open_model(make_reference("opt", tmp_path).folder)
+def test_positions_that_were_never_learned_are_refused(references: Callable[[str], Reference]) -> None:
+    opened = open_model(references("opt").folder)
     weights = load_weights(opened)
     model = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, OPS), OPS)
     cache = KVCache(opened.config, CONTEXT + 8)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from family_models import CASES, CONTEXT, Reference, make_reference
+from family_models import CASES, CONTEXT, Reference
 from gguf_models import write_gguf
 
 from engine.bundle.bundle import BundleSource
@@ -36,8 +37,10 @@ def logits(opened: OpenedModel, weights: ModelWeights, tokens: np.ndarray) -> np
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_bundle_of_every_family_holds_its_source(name: str, tmp_path: Path) -> None:
-    reference: Reference = make_reference(name, tmp_path / "hf")
+def test_a_bundle_of_every_family_holds_its_source(
+    name: str, references: Callable[[str], Reference], tmp_path: Path
+) -> None:
+    reference = references(name)
     sources = [reference.folder]
     if reference.case.gguf:
         sources.append(write_gguf(reference.folder, tmp_path / "m.gguf", reference.case))

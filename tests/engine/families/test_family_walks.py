@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
-from family_models import CASES, Reference, make_reference
+from family_models import CASES, Reference
 from support.walked_sequences import BATCH, CLOSE, OPS, by_sequence, check_batches, sequences_of
 
 from engine.executor.dense import DenseExecutor
@@ -15,8 +17,8 @@ from engine.training.layer_walk import LayerBatch, ModelParts, walk_layers
 
 
 @pytest.fixture(scope="module", params=CASES)
-def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    return make_reference(request.param, tmp_path_factory.mktemp(request.param))
+def reference(request: pytest.FixtureRequest, references: Callable[[str], Reference]) -> Reference:
+    return references(request.param)
 
 
 def test_it_sees_what_the_graph_sees(reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:

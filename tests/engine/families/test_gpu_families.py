@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from family_models import CASES, save_model
+from family_models import CASES, Reference
 from samples.predictors import predictor_of
 from support.gpu_tokens import CONTEXT, by_cpu, logits_of, put_on_gpu, some_experts, some_hot
 
@@ -25,11 +25,10 @@ FAMILIES = [name for name, case in CASES.items() if not EXPERTS & set(case.argum
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_family_runs_on_both(any_gpu: Gpu, name: str, tmp_path: Path) -> None:
+def test_a_family_runs_on_both(any_gpu: Gpu, name: str, references: Callable[[str], Reference]) -> None:
     """Its first layer on the GPU with some hot neurons, then one on the CPU; half of all the others."""
-    save_model(name, tmp_path)
-    config = open_model(tmp_path).config
-    weights = load_weights(open_model(tmp_path), hold="f32")
+    opened = open_model(references(name).folder)
+    config, weights = opened.config, load_weights(opened, hold="f32")
     n_tokens = 36 if config.rope_scaling is not None or config.windows else 5
     tokens = np.random.default_rng(3).integers(0, config.vocab_size, n_tokens).tolist()
     hot = [ids if i != 1 else ids[:0] for i, ids in enumerate(some_hot(config, "random"))]
@@ -48,11 +47,12 @@ def test_a_family_runs_on_both(any_gpu: Gpu, name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in FAMILIES])
 @pytest.mark.parametrize("hold", ["f32", "mapped"])
-def test_a_family_with_experts_runs_on_both(any_gpu: Gpu, name: str, hold: str, tmp_path: Path) -> None:
+def test_a_family_with_experts_runs_on_both(
+    any_gpu: Gpu, name: str, hold: str, references: Callable[[str], Reference]
+) -> None:
     """Some experts of a layer on the GPU, all of another, none of a third; and one layer on the CPU."""
-    save_model(name, tmp_path)
-    config = open_model(tmp_path).config
-    weights = load_weights(open_model(tmp_path), hold=hold)  # type: ignore[arg-type]
+    opened = open_model(references(name).folder)
+    config, weights = opened.config, load_weights(opened, hold=hold)  # type: ignore[arg-type]
     n_tokens = 14 if config.windows else 5
     tokens = np.random.default_rng(3).integers(0, config.vocab_size, n_tokens).tolist()
     n, layers = config.n_experts, config.n_layers
@@ -71,11 +71,12 @@ def test_a_family_with_experts_runs_on_both(any_gpu: Gpu, name: str, hold: str, 
 
 
 @pytest.mark.parametrize("name", ["phi3-longrope", "llama-dynamic"])
-def test_positions_that_turn_by_the_length_of_the_sequence(any_gpu: Gpu, name: str, tmp_path: Path) -> None:
+def test_positions_that_turn_by_the_length_of_the_sequence(
+    any_gpu: Gpu, name: str, references: Callable[[str], Reference]
+) -> None:
     """A prompt across the border: every position of it turns as in the whole; one token more, and all is new."""
-    save_model(name, tmp_path)
-    config = open_model(tmp_path).config
-    weights = load_weights(open_model(tmp_path), hold="f32")
+    opened = open_model(references(name).folder)
+    config, weights = opened.config, load_weights(opened, hold="f32")
     tokens = np.random.default_rng(3).integers(0, config.vocab_size, CONTEXT)
     ops = ReferenceOperators()
     reference = Transformer(config, weights, DenseExecutor(config, weights, ops), ops)

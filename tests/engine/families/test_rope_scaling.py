@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from family_models import (
     Reference,
     all_logits,
     greedy,
-    make_reference,
 )
 
 from engine.config import BackendName, ModelConfig
@@ -36,13 +35,12 @@ BORDERS = {"phi3-longrope": LONGROPE_BORDER, "llama-dynamic": 48}
 class Both:
     """A tiny model as transformers has it, and as we have it, in the reference or in the CPU kernels."""
 
-    def __init__(self, name: str, folder: Path, backend: BackendName = "reference") -> None:
+    def __init__(self, name: str, reference: Reference, backend: BackendName = "reference") -> None:
         import transformers
 
-        reference: Reference = make_reference(name, folder)
         kind = getattr(transformers, f"{reference.case.kind}ForCausalLM")
-        self.theirs = kind.from_pretrained(folder, attn_implementation="eager").eval()
-        opened, computing = open_model(folder), choose_backend(backend, 2)
+        self.theirs = kind.from_pretrained(reference.folder, attn_implementation="eager").eval()
+        opened, computing = open_model(reference.folder), choose_backend(backend, 2)
         weights = load_weights(opened)
         executor = DenseExecutor(opened.config, weights, computing.operators)
         decoder = computing.decoder(opened.config, weights, "dense", executor.counters, None)
@@ -61,9 +59,9 @@ class Both:
 
 
 @pytest.fixture(scope="module", params=[(name, backend) for name in BORDERS for backend in ("reference", "kernels")])
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
+def both(request: pytest.FixtureRequest, references: Callable[[str], Reference]) -> Both:
     name, backend = request.param
-    return Both(name, tmp_path_factory.mktemp(name), backend)
+    return Both(name, references(name), backend)
 
 
 def test_sequences_up_to_the_border_and_beyond(both: Both) -> None:
@@ -87,8 +85,8 @@ def test_an_answer_that_grows_across_the_border(both: Both) -> None:
     np.testing.assert_array_equal(cache.tokens[: len(tokens)], tokens)
 
 
-def test_a_conversation_that_is_cut_back_across_the_border(tmp_path: Path) -> None:
-    both = Both("phi3-longrope", tmp_path)
+def test_a_conversation_that_is_cut_back_across_the_border(references: Callable[[str], Reference]) -> None:
+    both = Both("phi3-longrope", references("phi3-longrope"))
     cache = KVCache(both.ours.config, CONTEXT)
     both.ours.forward(PROMPT[:40], cache)
     cache.truncate(9)
