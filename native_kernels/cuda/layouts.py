@@ -7,6 +7,8 @@ bits, then scales.
 
 from __future__ import annotations
 
+from functools import cache
+
 from native_kernels.codecs import CODECS, ROW_CODECS
 
 _ALIGNMENT = 16
@@ -31,6 +33,7 @@ COPIES = ("copy1", "copy2", "copy3", "copy4")
 GPU_CODECS = (*UNIT_COLUMNS, *COPIES)
 
 
+@cache
 def plane_row_bytes(codec: str, n_cols: int) -> tuple[int, ...]:
     """Return the row stride in bytes of each plane. Raises: KeyError for a codec without GPU kernels."""
     if codec not in GPU_CODECS:

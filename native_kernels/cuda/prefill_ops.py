@@ -26,7 +26,7 @@ from native_kernels.cuda.gpu import GpuChoice, GpuKv, GpuMatrix, GpuNorm, GpuSco
 from native_kernels.cuda.layouts import PLANE_FIELDS, plane_row_bytes
 from native_kernels.cuda.operands import Operand, Product, Result
 from native_kernels.cuda.runtime.cublas import LEAST_POSITIONS, Cublas, LibraryError
-from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
+from native_kernels.cuda.runtime.driver import Device, Function, Launch, Launches, Module, Stream
 from native_kernels.cuda.runtime.modules import load
 from native_kernels.cuda.wgmma_products import CAPABILITY, WgmmaProducts
 from native_kernels.kv_blocks import KvLayout
@@ -192,6 +192,7 @@ class GpuPrefillOps:
         self._row_threads: int | None = None  # threads of a block that rounds or activates a row; None: by row length
         self._modules: list[Module] = []
         self._functions: dict[str, Function] = {}
+        self._launches = Launches()  # of weights to halves and of products, most of which recur in every chunk
         for source, functions in _KERNELS.items():
             module = load(device, source)
             self._modules.append(module)
@@ -339,19 +340,23 @@ class GpuPrefillOps:
 
     def dequantise(self, w: Weights, first: int, n_rows: int, column: int, n_cols: int, to: int, step: int) -> None:
         """Convert n_rows rows and n_cols columns of w to halves at `to`. column: the first, a multiple of 8."""
+        for done in range(0, n_rows, _MOST_ROWS):
+            key = w, first + done, min(_MOST_ROWS, n_rows - done), column, n_cols, to + 2 * done * step, step
+            self._launches.run(key, lambda key=key: self._prepared_dequantise(*key))  # type: ignore[misc]
+
+    def _prepared_dequantise(
+        self, w: Weights, first: int, n_rows: int, column: int, n_cols: int, to: int, step: int
+    ) -> Launch:
         places = [c_uint64(word) for pair in _planes(w) for word in pair]
         name = f"dequantise_{w.codec}"
         if isinstance(w, StoredMatrix) and w.codec not in _PLAIN:
             name = "stored_" + w.codec.replace(".", "_")
             if w.codec.endswith(".lanes"):
                 places.append(c_int(-(-w.n_cols // 32)))  # type: ignore[arg-type]
-        groups = -(-n_cols // 8)
-        for done in range(0, n_rows, _MOST_ROWS):
-            some = min(_MOST_ROWS, n_rows - done)
-            self._functions[name].launch(
-                self.stream, (-(-groups // 128), some), (128,), *places, c_int(first + done), c_int(column),
-                c_int(n_cols), c_uint64(to + 2 * done * step), c_uint64(step),
-            )  # fmt: skip
+        return self._functions[name].prepared(
+            self.stream, (-(-n_cols // 1024), n_rows), (128,), *places, c_int(first), c_int(column), c_int(n_cols),
+            c_uint64(to), c_uint64(step),
+        )  # fmt: skip
 
     def _launch_product(self, product: Product) -> None:
         if self.library is not None and product.n_tokens >= LEAST_POSITIONS:
@@ -363,13 +368,16 @@ class GpuPrefillOps:
         if self.wgmma is not None:
             self.wgmma.launch(self.stream, product)
             return
+        self._launches.run(product, lambda: self._prepared_product(product))
+
+    def _prepared_product(self, product: Product) -> Launch:
         kind, x, factors, w, result, adds, other = product
         others: list[c_uint64] = []
         if kind == "rows":
             words = (other[0].address, other[1].address, other[1].bias) if other else (0, 0, 0)
             others = [c_uint64(word) for word in words]
         blocks = (-(-product.n_tokens // _SIDE), -(-product.n_out // _SIDE), 2 if other else 1)
-        self._functions[f"multiply_{kind}"].launch(
+        return self._functions[f"multiply_{kind}"].prepared(
             self.stream, blocks, (256,), c_uint64(x.address), c_uint64(x.step), c_uint64(w.address), c_uint64(w.step),
             c_uint64(result.address), c_uint64(result.step), c_uint64(factors), c_uint64(result.bias),
             c_int(product.n_tokens), c_int(product.n_out), c_int(product.depth), c_int(adds), *others,
@@ -493,13 +501,20 @@ class GpuPrefillOps:
         Matrices are halves at an address, [n, n_out, depth] with rows `step` apart; if not by_rows, a single one
         [n, depth, n_out].
         """
+        key = tuple(matrices), step, x, groups, n_out, depth, by_rows
+        self._launches.run(key, lambda: self._prepared_groups(*key))
+
+    def _prepared_groups(
+        self, matrices: Sequence[tuple[int, Rows, int]], step: int, x: RoundedRows, groups: Groups, n_out: int,
+        depth: int, by_rows: bool,
+    ) -> Launch:  # fmt: skip
         (w, out, bias), *others = matrices
         words = [c_uint64(w), c_uint64(step), c_uint64(out.address), c_uint64(out.step), c_uint64(x.factors),
                  c_uint64(bias), c_uint64(groups.starts), c_int(groups.n), c_int(n_out), c_int(depth)]  # fmt: skip
         if by_rows:
             other = (others[0][0], others[0][1].address, others[0][2]) if others else (0, 0, 0)
             words += [c_uint64(word) for word in other]
-        self._functions["multiply_group_rows" if by_rows else "multiply_group_columns"].launch(
+        return self._functions["multiply_group_rows" if by_rows else "multiply_group_columns"].prepared(
             self.stream, (-(-groups.most // _SIDE), -(-n_out // _SIDE), groups.n * len(matrices)), (256,),
             c_uint64(x.address), c_uint64(x.step), *words, shared_bytes=self._pieces_bytes,
         )  # fmt: skip

@@ -12,7 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 from native_kernels.cuda.operands import Operand, Product
-from native_kernels.cuda.runtime.driver import Device, Function, Stream
+from native_kernels.cuda.runtime.driver import Device, Function, Launch, Launches, Stream
 
 CAPABILITY = (9, 0)
 WIDTHS = (64, 128, 192)  # outputs of a block
@@ -90,19 +90,25 @@ class WgmmaProducts:
         for one in self._functions.values():
             one.allow_shared(_MOST_SHARED - _RESERVED)
         self._maps: dict[Operand, TensorMap] = {}
+        self._launches = Launches()
         self._n_multiprocessors = device.n_multiprocessors
         self.tiling_for: Callable[[int, int, int, int], Tiling] = tiling_for
 
     def launch(self, stream: Stream, product: Product) -> None:
-        """Compute the product."""
+        """Compute the product. The chunks of a long prompt are alike, and so are most of their launches."""
+        n_products = 2 if product.other else 1
+        tiling = self.tiling_for(product.n_tokens, product.n_out, n_products, self._n_multiprocessors)
+        key = stream.handle, product, tiling
+        self._launches.run(key, lambda: self._prepared(stream, product, tiling))
+
+    def _prepared(self, stream: Stream, product: Product, tiling: Tiling) -> Launch:
         kind, x, factors, w, result, adds, other = product
-        n_out, n_products = product.n_out, 2 if other else 1
-        tiling = self.tiling_for(x.n_rows, n_out, n_products, self._n_multiprocessors)
+        n_out = product.n_out
         other_w, other_result = other or (w, result)
         blocks = (-(-x.n_rows // _POSITIONS), -(-n_out // tiling.width))
         grid = [-(-n // size) * size for n, size in zip(blocks, tiling.cluster, strict=True)]
-        self._functions[f"multiply_{kind}_{tiling.width}"].launch(
-            stream, (*grid, n_products), (_THREADS,), self._map(x), self._map(w), self._map(other_w),
+        return self._functions[f"multiply_{kind}_{tiling.width}"].prepared(
+            stream, (*grid, 2 if other else 1), (_THREADS,), self._map(x), self._map(w), self._map(other_w),
             c_uint64(result.address), c_uint64(result.step), c_uint64(factors), c_uint64(result.bias),
             c_int(x.n_rows), c_int(n_out), c_int(x.n_cols), c_int(adds), c_uint64(other_result.address),
             c_uint64(other_result.bias), c_int(tiling.stages), shared_bytes=tiling.shared_bytes,

@@ -48,7 +48,7 @@ from native_kernels.cuda.operands import Product  # noqa: E402
 from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, StoredMatrix, Tile  # noqa: E402
 from native_kernels.cuda.runtime import cublas  # noqa: E402
 from native_kernels.cuda.runtime.cublas import LibraryFile, LibraryUnavailableError  # noqa: E402
-from native_kernels.cuda.runtime.driver import Device, Event, Function, Stream  # noqa: E402
+from native_kernels.cuda.runtime.driver import Device, Event, Function, Launch, Stream  # noqa: E402
 from native_kernels.cuda.runtime.memory import DeviceMemory  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
@@ -116,7 +116,7 @@ class Launches:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        usual, multiply = Function.launch, LibraryProducts.multiply
+        usual, prepared, multiply = Function.launch, Launch.__call__, LibraryProducts.multiply
 
         def marked(stream: Stream, name: str, work: Callable[[], None]) -> None:
             before, after = Event(self.device), Event(self.device)
@@ -128,15 +128,20 @@ class Launches:
         def launch(function: Function, stream: Stream, *args: Any, **named: Any) -> None:
             marked(stream, function.name, lambda: usual(function, stream, *args, **named))
 
+        def again(one: Launch) -> None:
+            marked(one.stream, one.function.name, lambda: prepared(one))
+
         def product(library: LibraryProducts, one: Product) -> None:
             marked(library.stream, f"cublas_{one.kind}", lambda: multiply(library, one))
 
         Function.launch = launch  # type: ignore[method-assign, assignment]
+        Launch.__call__ = again  # type: ignore[method-assign, assignment]
         LibraryProducts.multiply = product  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
             Function.launch = usual  # type: ignore[method-assign]
+            Launch.__call__ = prepared  # type: ignore[method-assign]
             LibraryProducts.multiply = multiply  # type: ignore[method-assign]
 
     def seconds(self) -> dict[int, dict[str, tuple[int, float]]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from engine.config import ModelConfig
 from engine.gpu.prefill.cold_stream import ColdExperts
-from engine.gpu.prefill.prefill_memory import PrefillMemory
+from engine.gpu.prefill.prefill_memory import PrefillMemory, expert_matrix_bytes
 from engine.gpu.weights.layers import GpuExpertFfn
 from engine.model.graph import graph_of
 from native_kernels.cuda.gpu import GpuExperts
@@ -96,9 +96,8 @@ class ExpertPass:
     def _compute(self, experts: _Stack, groups: Groups, x: RoundedRows, to: int) -> None:
         """Compute the rows of these groups: `to` [R, D] = the experts' unweighted outputs for x [R, D]."""
         config, width, d_model = self._config, experts.width, self._config.d_model
-        one = 2 * (d_model + 8) * (width + 8)  # bytes of one matrix in FP16
         half, other = self._memory.tile.halved()
-        for first, n in experts.parts(max(1, half.n_bytes // one)):
+        for first, n in experts.parts(max(1, half.n_bytes // expert_matrix_bytes(d_model, width))):
             part = groups.part(first, n)
             hidden = self._at.hidden(width)
             activated, up = Rows(self._at.first, hidden.step), Rows(self._at.up, hidden.step)

@@ -166,8 +166,13 @@ def _widened(config: ModelConfig, sizes: Sizes, is_fast: bool) -> Sizes:
 
 
 def _expert_tile_bytes(config: ModelConfig) -> int:
-    """Return the bytes of gate and up, or of down, of one expert as halves, in two halves of a tile."""
-    return 4 * _even(config.d_model) * _even(max(config.d_ff, config.shared_d_ff)) + 1024
+    """Return the bytes of a tile whose halves hold one expert's gate and up, or its down, converted to FP16."""
+    return 2 * expert_matrix_bytes(config.d_model, max(config.d_ff, config.shared_d_ff)) + 1024
+
+
+def expert_matrix_bytes(d_model: int, width: int) -> int:
+    """Return the bytes of one matrix of an expert in FP16, either way round, at most."""
+    return 2 * (d_model + 8) * (width + 8)
 
 
 class PrefillMemory:

@@ -439,25 +439,55 @@ class Function:
             "cuLaunchKernel", self.handle, *_three(grid), *_three(block), shared_bytes, stream.handle, places, None
         )
 
-    def prepared(self, stream: Stream, grid: Sequence[int], block: Sequence[int], *arguments: Any) -> Launch:
-        """Return the same launch for repeated use, because half the time of `launch` is Python's."""
+    def prepared(
+        self,
+        stream: Stream,
+        grid: Sequence[int],
+        block: Sequence[int],
+        *arguments: Any,
+        shared_bytes: int = 0,
+        cluster: Sequence[int] | None = None,
+    ) -> Launch:
+        """Return the same launch for repeated use, because most of the time of `launch` is Python's."""
         places = _places(len(arguments))(*map(ctypes.addressof, arguments))
-        sizes = (c_uint(size) for size in (*_three(grid), *_three(block), 0))
+        if cluster is not None:
+            config = LaunchConfig.of(_three(grid), _three(block), shared_bytes, stream.handle, _three(cluster))
+            words = byref(config), c_void_p(self.handle), places, None
+            return Launch(self, stream, "cuLaunchKernelEx", words, (config, arguments))
+        sizes = (c_uint(size) for size in (*_three(grid), *_three(block), shared_bytes))
         words = c_void_p(self.handle), *sizes, c_void_p(stream.handle), places, None
-        return Launch(self.driver, words, arguments)
+        return Launch(self, stream, "cuLaunchKernel", words, arguments)
 
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """A kernel launch that can be repeated. kept: the memory that its words point to."""
+    """A kernel launch that can be repeated. call: of the driver. kept: the memory that its words point to."""
 
-    driver: Driver
+    function: Function
+    stream: Stream
+    call: str
     words: tuple[Any, ...]
     kept: tuple[Any, ...]
 
     def __call__(self) -> None:
         """Queue it in its stream. Raises: CudaError."""
-        self.driver.call("cuLaunchKernel", *self.words)
+        self.function.driver.call(self.call, *self.words)
+
+
+class Launches:
+    """Prepared launches by what they compute, forgotten when there are too many."""
+
+    def __init__(self, most: int = 1 << 14) -> None:
+        self._most, self._found = most, dict[Any, Launch]()
+
+    def run(self, key: Any, prepare: Callable[[], Launch]) -> None:
+        """Queue the launch of `key`, which `prepare` makes the first time. The key says all that it depends on."""
+        launch = self._found.get(key)
+        if launch is None:
+            if len(self._found) >= self._most:
+                self._found.clear()
+            launch = self._found[key] = prepare()
+        launch()
 
 
 @cache

@@ -247,6 +247,25 @@ def test_a_prepared_launch_is_the_launch(library: Fake, fake: Device) -> None:
         prepared()
 
 
+def test_launches_are_prepared_once_for_what_they_compute(library: Fake, fake: Device) -> None:
+    function, stream, prepared = cuda.Function(fake.driver, 77, "some"), Stream(fake), []
+    launches = cuda.Launches(most=2)
+
+    def run(n: int) -> None:
+        def prepare() -> cuda.Launch:
+            prepared.append(n)
+            return function.prepared(stream, (n,), (128,), ctypes.c_int(n), shared_bytes=n)
+
+        launches.run(n, prepare)
+
+    seen: list[Any] = []
+    library.answers["cuLaunchKernel"] = lambda *words: seen.append((words[1].value, words[7].value)) or 0
+    for n in (1, 2, 1, 2, 3, 3, 1):
+        run(n)
+    assert seen == [(n, n) for n in (1, 2, 1, 2, 3, 3, 1)]
+    assert prepared == [1, 2, 3, 1]  # the third did not fit beside the two
+
+
 def test_a_capture_that_fails_leaves_the_stream_usable(library: Fake, fake: Device) -> None:
     stream = Stream(fake)
 
