@@ -40,7 +40,7 @@ GPU_LANDING_BYTES = 32 << 20
 # Prefill on a GPU: neurons per tile, and the minimum bytes however small the budget. Where the whole model is on the
 # GPU and memory is left, more neurons and larger tiles save launches, which limit the rate of prefill.
 _PREFILL_NEURONS, LEAST_PREFILL_BYTES = 4096, 24 << 20
-WIDE_NEURONS, WIDE_TILE_BYTES, WIDE_EXPERT_TILE_BYTES = 16384, 96 << 20, 1 << 30
+WIDE_NEURONS, WIDE_TILE_BYTES, WIDE_EXPERT_TILE_BYTES, _SPARE_BYTES = 16384, 96 << 20, 1 << 30, 64 << 20
 # cuBLAS: used from this model width on, and at most this share of a budget.
 _LIBRARY_WIDTH, _LIBRARY_SHARE = 2048, 0.01
 # Batches on a GPU: the tile of weights converted to f16, and the staging buffer for neurons from host memory.
@@ -193,7 +193,8 @@ def prefill_bytes(model: ModelBytes, context: int, vram_budget: int) -> int:
     config = model.config
     weights = int((model.gpu_bytes.attention + model.neurons * model.gpu_bytes.neuron).sum())
     wide = _all_prefill_bytes(model, context, True)
-    if weights + config.n_layers * kv_layer_bytes(config, context, "f16") + 2 * wide <= vram_budget:
+    besides = USUAL_CONTEXT_BYTES + weights + config.n_layers * kv_layer_bytes(config, context, "f16")
+    if besides + 2 * wide + _SPARE_BYTES <= vram_budget:
         return wide
     full = _all_prefill_bytes(model, context, False)
     if weights > vram_budget:  # prefill may stream layers of the CPU, one KV cache serves all of them

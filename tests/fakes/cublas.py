@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.runtime.cublas import WORKSPACE_BYTES, Cublas, LibraryFile
-from native_kernels.cuda.runtime.driver import Stream
+from native_kernels.cuda.runtime.driver import Launches, Stream
 
 _F32, _F16, _COMPUTE_F32 = 0, 2, 68
 NOT_SUPPORTED = 15
@@ -145,7 +145,7 @@ class LibraryOps(GpuPrefillOps):
         self.device = LibraryDevice()
         self.stream, self.copy_stream = Stream(self.device), Stream(self.device)
         self.launched: list[str] = []
-        self._modules, self._pieces_bytes, self.wgmma = [], 0, None
+        self._modules, self._pieces_bytes, self.wgmma, self._launches = [], 0, None, Launches()
         self.gathering = 8, 512
         kernels: dict[str, Callable[..., None]] = {
             "multiply_rows": self._rows, "multiply_columns": self._columns, "scale_rows": self._scaled,
@@ -188,8 +188,8 @@ class _Kernel:
     def __init__(self, owner: LibraryOps, name: str, work: Callable[..., None]) -> None:
         self._owner, self._name, self._work = owner, name, work
 
-    def prepared(self, stream: Any, grid: Any, block: Any, *arguments: Any) -> Callable[[], None]:
-        return lambda: self.launch(stream, grid, block, *arguments)
+    def prepared(self, stream: Any, grid: Any, block: Any, *arguments: Any, **named: Any) -> Callable[[], None]:
+        return lambda: self.launch(stream, grid, block, *arguments, **named)
 
     def launch(self, stream: Any, grid: Any, block: Any, *arguments: Any, shared_bytes: int = 0) -> None:
         self._owner.launched.append(self._name)

@@ -145,7 +145,7 @@ def test_prefill_gets_more_memory_only_where_the_whole_model_leaves_twice_as_muc
     plenty = memory_plan.prefill_bytes(model, 2048, 80 << 30)
     weights = int((model.gpu_bytes.attention + model.neurons * model.gpu_bytes.neuron).sum())
     caches = 32 * kv_layer_bytes(model.config, 2048, "f16")
-    least = weights + caches + 2 * plenty
+    least = memory_plan.USUAL_CONTEXT_BYTES + weights + caches + 2 * plenty + (64 << 20)
     assert memory_plan.prefill_bytes(model, 2048, least) == plenty
     assert memory_plan.prefill_bytes(model, 2048, least - 1) < min(plenty, least // 48 + 1)
     wide = sizes_for(model.config, [], 2048, plenty, gpu_bytes_per_s=4e12)

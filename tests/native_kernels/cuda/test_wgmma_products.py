@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -74,16 +74,18 @@ class Driver:
         self.maps.append((at, list(sizes._obj), steps._obj[0], list(box._obj)))
 
     def function(self, name: str) -> Any:
-        def launch(stream: Any, grid: Any, block: Any, *arguments: Any, shared_bytes: int, cluster: Any) -> None:
-            self.launched.append((name, tuple(grid), arguments, shared_bytes, cluster))
+        def prepared(
+            stream: Any, grid: Any, block: Any, *arguments: Any, shared_bytes: int, cluster: Any
+        ) -> Callable[[], None]:
+            return lambda: self.launched.append((name, tuple(grid), arguments, shared_bytes, cluster))
 
-        return SimpleNamespace(allow_shared=lambda n_bytes: None, launch=launch)
+        return SimpleNamespace(allow_shared=lambda n_bytes: None, prepared=prepared)
 
 
 def test_a_product_is_launched_in_whole_clusters_and_its_maps_are_kept() -> None:
     driver = Driver()
     device: Any = SimpleNamespace(driver=driver, n_multiprocessors=132)
-    products, stream = WgmmaProducts(device, driver.function), cast(Stream, None)
+    products, stream = WgmmaProducts(device, driver.function), cast(Stream, SimpleNamespace(handle=1))
     products.tiling_for = lambda *_: Tiling(128, (2, 2), 3)
     x, w = Operand(1024, 300, 77, 80), Operand(4096, 500, 77, 88)
     one, other = Result(64, 512, 0), (Operand(8192, 500, 77, 88), Result(96, 512, 5))
