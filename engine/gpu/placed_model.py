@@ -335,9 +335,9 @@ class PlacedModel:
         reading, self.reading = self.reading, None
         if reading is not None:
             reading.close()
-        with contextlib.suppress(CudaError):
-            self._gpu.enter()
-        if part is not None:
+        if part is not None:  # without one the GPU may be closed, and entering it again would keep its context
+            with contextlib.suppress(CudaError):
+                self._gpu.enter()
             part.close()
 
     def _take_heat(self) -> None:

@@ -108,6 +108,8 @@ class FakeGpu(FakeOperators):
     # ------------------------------------------------------------ memory and execution
 
     def enter(self) -> None:
+        if self.closed:
+            raise RuntimeError("a GPU that is entered after it was closed keeps its context, and memory, for good")
         self._entered.add(threading.get_ident())
 
     def _entered_for(self, call: str) -> None:
