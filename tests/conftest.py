@@ -96,6 +96,16 @@ def parked_threads() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def small_memory_readings() -> Iterator[None]:
+    """The memory's speed is measured by 128 MB. On a PC it is up to 4 GB, which takes seconds to write, and no test
+    asks how exact the figure is.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engine.machine.hardware.MOST_SAMPLE_BYTES", 128 << 20)
+        yield
+
+
 class _Collector(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -307,7 +307,7 @@ def test_as_a_job() -> None:
 
 
 def test_how_much_memory_is_read_for_a_model(tmp_path: Path) -> None:
-    from engine.machine.hardware import MOST_SAMPLE_BYTES
+    from engine.placement.machine_figures import MOST_SAMPLE_BYTES
     from engine.placement.model_bytes import ModelBytes
 
     model = ModelBytes.of(open_model(starter_model()))
