@@ -76,9 +76,9 @@ def test_the_floor_counts_the_bytes_that_a_token_reads(
     path = tmp_path / "model.gguf"
     recipe = Recipe(shape, "f16", "powerinfer", rank=64, active=0.1)
     make_model(path, recipe)
-    assert token_bytes(open_model(path), 20) is None  # nothing is known yet
+    assert token_bytes(open_model(path), 8) is None  # nothing is known yet
     save_statistics(path, recipe)
-    token = token_bytes(open_model(path), 20)
+    token = token_bytes(open_model(path), 8)
     assert token is not None
     assert token.active.mean() == pytest.approx(0.1, rel=0.02)
     layers = recipe.sizes.n_layers
@@ -91,7 +91,7 @@ def test_the_floor_counts_the_bytes_that_a_token_reads(
     whole.close()
     for gib in (None, (wanted.vram_bytes - wanted.vram_parts_bytes["hot"] / 2) / GIB):
         model = machine.load(path, mode="sparse", vram_budget_gib=gib)
-        found = bench.run(model, prompt_tokens=16, gen_tokens=8, repeat=1)
+        found = bench.run(model, prompt_tokens=4, gen_tokens=8, repeat=1)
         model.close()
         assert (found.device, found.mode) == ("cuda", "sparse")
         assert sum(found.bytes_per_token.values()) == pytest.approx(floor, rel=0.1)

@@ -77,8 +77,8 @@ def sparse_gguf(path: Path, **changes: Any) -> Path:
 
 
 def reference(hardware: str | None = None, **changes: Any) -> EngineConfig:
-    """Run by the operators of NumPy, planned for that machine."""
-    return EngineConfig(backend="reference", hardware_file=hardware, **changes)
+    """Run by the operators of NumPy, planned for that machine, whose many threads would wait for each other on this one."""
+    return EngineConfig(backend="reference", hardware_file=hardware, **{"threads": 1, **changes})
 
 
 class Recorded(JobsHere):
