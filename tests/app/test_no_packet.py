@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -60,32 +61,47 @@ def environment(report: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.gui
-def test_no_python_process_of_a_start_reaches_for_the_network(tmp_path: Path) -> None:
-    report = tmp_path / "report.txt"
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "servers.json").write_text(SERVERS)
-    done = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path / "data")], cwd=ROOT, env=environment(report),
-                          capture_output=True, text=True, timeout=600, check=False)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    lines = report.read_text().splitlines()
-    guarded = [line for line in lines if line.endswith(" guarded")]
-    assert len(guarded) >= 3, "window, engine and library"
-    assert [line for line in lines if line not in guarded] == []
+class Start(NamedTuple):
+    """What the guard wrote, and the traced system calls; None where nobody may trace."""
+
+    guard: list[str]
+    calls: list[str] | None
 
 
-@pytest.mark.gui
-@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace, to see what is no Python")
-def test_no_system_call_of_a_start_reaches_for_the_network(tmp_path: Path) -> None:
-    calls = tmp_path / "calls.txt"
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
+    """One start for both tests."""
+    folder = tmp_path_factory.mktemp("start")
+    report, calls = folder / "report.txt", folder / "calls.txt"
+    (folder / "data").mkdir()
+    (folder / "data" / "servers.json").write_text(SERVERS)
     trace = ["strace", "-f", "--seccomp-bpf", "-qq", "-e", "trace=connect,sendto,sendmsg,sendmmsg", "-o", str(calls)]
-    if subprocess.run([*trace, "true"], check=False, capture_output=True).returncode != 0:
-        pytest.skip("this system lets nobody trace")
-    done = subprocess.run([*trace, sys.executable, "-c", DRIVER, str(tmp_path / "data")], cwd=ROOT,
-                          env=environment(tmp_path / "report.txt"), capture_output=True, text=True, timeout=600,
-                          check=False)  # fmt: skip
+    if not shutil.which("strace") or subprocess.run([*trace, "true"], check=False, capture_output=True).returncode:
+        trace = []
+    names = ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "LOCALAPPDATA", "APPDATA")
+    home = {name: str(folder / "home" / name.lower()) for name in names}
+    done = subprocess.run(
+        [*trace, sys.executable, "-c", DRIVER, str(folder / "data")], cwd=ROOT, env={**environment(report), **home},
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert [line for line in calls.read_text(errors="replace").splitlines() if "AF_INET" in line] == []
+    traced = calls.read_text(errors="replace").splitlines() if trace else None
+    return Start(report.read_text().splitlines(), traced)
+
+
+@pytest.mark.gui
+def test_no_python_process_of_a_start_reaches_for_the_network(start: Start) -> None:
+    guarded = [line for line in start.guard if line.endswith(" guarded")]
+    assert len(guarded) >= 3, "window, engine and library"
+    assert [line for line in start.guard if line not in guarded] == []
+
+
+@pytest.mark.gui
+def test_no_system_call_of_a_start_reaches_for_the_network(start: Start) -> None:
+    """Of processes that are no Python too."""
+    if start.calls is None:
+        pytest.skip("needs strace, and a system that lets it trace")
+    assert [line for line in start.calls if "AF_INET" in line] == []
 
 
 def test_the_guard_sees_what_it_is_there_for(tmp_path: Path) -> None:
