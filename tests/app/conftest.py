@@ -13,6 +13,7 @@ from person import Arrive, Person
 from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
+from samples.tiny_model import make_tiny_gguf
 
 from app.settings import AppSettings
 from app.ui.look import theme
@@ -30,6 +31,15 @@ def as_before() -> Iterator[None]:
 
 look_as_before_a_module = pytest.fixture(as_before, scope="module", autouse=True)
 look_as_before = pytest.fixture(as_before, autouse=True)
+
+
+@pytest.fixture(scope="session")
+def large_gguf(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A model of some 30 MB, which a download can be cut short in behind its first block of 8 MB."""
+    path = make_tiny_gguf(tmp_path_factory.mktemp("large") / "tiny.gguf", d_model=256, d_ff=9216, n_layers=4)
+    data = path.read_bytes()
+    assert len(data) > 24 << 20
+    return data
 
 
 @pytest.fixture

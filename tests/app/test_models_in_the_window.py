@@ -11,7 +11,6 @@ import pytest
 from fake_library import FakeLibrary, installed
 from fakes.hub import FakeHub
 from person import Arrive
-from samples.tiny_model import make_tiny_gguf
 
 from app.clients.engine_status import Phase
 from app.settings import AppSettings, load_settings
@@ -55,9 +54,9 @@ def test_the_library_is_asked_once_the_engine_is_there(arrive: Arrive) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills with SIGKILL")
 def test_a_model_is_fetched_over_a_kill_and_chatted_with(
-    arrive: Arrive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    arrive: Arrive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, large_gguf: bytes
 ) -> None:
-    data = make_tiny_gguf(tmp_path / "tiny.gguf", d_model=256, d_ff=9216, n_layers=4).read_bytes()
+    data = large_gguf
     with FakeHub(bytes_per_s=len(data) // 2) as hub:
         hub.connect(monkeypatch, tmp_path)
         hub.add("maker/tiny-GGUF", {"tiny-q8_0.gguf": data})

@@ -16,15 +16,15 @@ MOST_SECONDS = 10.0  # on a machine twenty times as slow as the one where half a
 
 
 @contextmanager
-def little_memory() -> Iterator[None]:
-    """Fails where Python and NumPy allocate more than 100 MB at a time in the block."""
+def little_memory(most: int = MOST_MEMORY_BYTES) -> Iterator[None]:
+    """Fails where Python and NumPy allocate more bytes than that at a time in the block."""
     tracemalloc.start()
     try:
         yield
     finally:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert peak < MOST_MEMORY_BYTES
+    assert peak < most
 
 
 def refused(act: Callable[[], object], words: str, kind: type[EngineError] = ModelFormatError) -> None:

@@ -77,7 +77,7 @@ def sparse_gguf(path: Path, **changes: Any) -> Path:
 
 
 def reference(hardware: str | None = None, **changes: Any) -> EngineConfig:
-    """Run by the operators of NumPy, planned for that machine, whose many threads would wait for each other on this one."""
+    """Run by the operators of NumPy with one thread, planned for that machine: its many would wait for each other."""
     return EngineConfig(backend="reference", hardware_file=hardware, **{"threads": 1, **changes})
 
 

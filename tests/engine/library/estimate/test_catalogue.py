@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ def every(entry: CatalogueEntry) -> str:
     return entry.id
 
 
+@cache
 def estimated(name: str) -> tuple[Estimated, ...]:
     return Estimates(load_catalogue()).all(known_machine(load_profile(name)))
 
