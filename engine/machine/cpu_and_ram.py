@@ -6,6 +6,8 @@ measures nothing (see engine/machine/hardware.py) and does not read GPUs.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import platform
 import re
@@ -113,6 +115,13 @@ def process_ram_bytes() -> int:
     import psutil
 
     return int(psutil.Process().memory_info().rss)
+
+
+def return_freed_ram() -> None:
+    """Return to the system what the C library keeps of freed memory, 10 to 110 MiB after a model, where it can."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # only glibc has it
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def memory_limits(root: Path = Path("/")) -> tuple[Path, ...]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidRequestError, ServerError
 from engine.job import Job, Progress, StagedJob
-from engine.machine.cpu_and_ram import process_ram_bytes
+from engine.machine.cpu_and_ram import process_ram_bytes, return_freed_ram
 from engine.service import protocol
 from engine.service.live import LiveFeed
 from engine.service.request_events import Emit, failure_of, progress_of
@@ -277,9 +277,11 @@ class EngineHost:
             self._api.forget()
         if self._session is not None:
             self._session.keep()
-        if self._model is not None:
-            self._model.close()
+        if self._model is None:
+            return
+        self._model.close()
         self._session = self._model = None
+        return_freed_ram()
 
     def _load(self, request: protocol.Load) -> dict[str, Any]:
         from engine.config import EngineConfig, plain_values

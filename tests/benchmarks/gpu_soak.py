@@ -37,7 +37,7 @@ from support.exchanges import moves_at_once  # noqa: E402
 from engine.config import EngineConfig  # noqa: E402
 from engine.errors import Cancelled  # noqa: E402
 from engine.gpu.weights.expert_slots import ExpertSlots  # noqa: E402
-from engine.machine.cpu_and_ram import process_ram_bytes  # noqa: E402
+from engine.machine.cpu_and_ram import process_ram_bytes, return_freed_ram  # noqa: E402
 from engine.machine.graphics import used_bytes  # noqa: E402
 from engine.machine.hardware import choose_gpu, probe  # noqa: E402
 from engine.session.generate import Logits, decode_one_token, prefill  # noqa: E402
@@ -80,6 +80,7 @@ def main() -> int:
             print(f"A known prompt gave other numbers after {tokens} tokens: off by {off_by:.4f} of the largest.")
             return 1
         gc.collect()
+        return_freed_ram()  # as the engine does after a model
         left.append(((gpu and used_bytes(gpu.index)) or 0, process_ram_bytes()))
         print(f"life {len(left)}: {life.tokens} tokens, {life.cancelled} cancelled, {life.exchanged} experts moved; "
               f"off by {off_by:.1e}; left {left[-1][0] >> 20} MiB of the GPU, {left[-1][1] >> 20} MiB of RAM",

@@ -15,7 +15,7 @@ from support.shown_text import numbers_in
 
 from engine.errors import ArtifactMismatchError, EngineError, InvalidRequestError
 from engine.machine import hardware
-from engine.machine.cpu_and_ram import lies_in_ram, read_cpu
+from engine.machine.cpu_and_ram import lies_in_ram, process_ram_bytes, read_cpu, return_freed_ram
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import (
     CpuInfo,
@@ -537,3 +537,14 @@ def test_files_that_lie_in_ram_are_told_by_their_file_system(tmp_path: Path, pat
     (tmp_path / "proc/self/mountinfo").write_text(_MOUNTS)
     assert lies_in_ram(Path(path), tmp_path) == in_ram
     assert not lies_in_ram(Path(path), tmp_path / "nothing")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only there does the C library keep freed memory")
+def test_freed_memory_goes_back_to_the_system() -> None:
+    kept = [bytearray(100_000) for _ in range(600)]
+    for one in kept:
+        one[::4096] = bytes(len(one[::4096]))
+    full = process_ram_bytes()
+    del kept[:-1]  # the last lies above the others, so that freeing them alone returns nothing
+    return_freed_ram()
+    assert process_ram_bytes() < full - (40 << 20)
