@@ -153,9 +153,9 @@ class DecodeCalls:
             self._frequencies[:] = frequencies(rotation, self._config.rotated)
             self._angle_scale[:] = rotation.scale
 
-    def keys_serve(self, before: int, after: int) -> bool:
+    def keys_stay_valid(self, before: int, after: int) -> bool:
         """Return whether keys computed for one sequence length are valid for another."""
-        return self._rotary.keys_serve(before, after)
+        return self._rotary.keys_stay_valid(before, after)
 
     # -------------------------------------------------------------- the steps of a layer
 

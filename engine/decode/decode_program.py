@@ -105,7 +105,7 @@ class DecodeProgram:
     def accepts(self, cache: KVCache) -> bool:
         """Return whether the program can run on this cache."""
         length = cache.length
-        return not length or self._calls.keys_serve(cache.sequence_length, length + 1)
+        return not length or self._calls.keys_stay_valid(cache.sequence_length, length + 1)
 
     def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = never) -> F32:
         """Append the token to the cache and return the logits [V] for the next one.
@@ -120,7 +120,7 @@ class DecodeProgram:
         state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
         calls.set_rotation(cache.length + 1)
         calls.counts.fill(0)
-        calls.ffn_plan.tallies.point_to(self._counters.per_neuron)
+        calls.ffn_plan.tallies.set_counts(self._counters.per_neuron)
         if not self._pool.run(program, cancelled, self._timed):
             raise Cancelled
         cache.tokens[cache.length], cache.sequence_length = token, cache.length + 1

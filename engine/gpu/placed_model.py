@@ -204,7 +204,7 @@ class PlacedModel:
         )
         self._part = LoadedPart(self._opened, base, loaded)
         if loaded.expert_slots is not None:
-            loaded.expert_slots.is_following = base.engine.adapt
+            loaded.expert_slots.is_adapting = base.engine.adapt
             if self._learned is not None:
                 self._learned.begin(loaded.expert_slots)
         look()

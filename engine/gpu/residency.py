@@ -54,7 +54,7 @@ class GpuResidency(PlacedModel):
 
     # ------------------------------------------------------------ sharing
 
-    def ease(self, at_once: bool = False) -> None:
+    def make_room(self, at_once: bool = False) -> None:
         """Place the model with less memory if other programs need it. Call this between answers.
 
         at_once: memory ran out, so shrink whatever is free. With a budget from the user, only that shrinks the model.
@@ -79,7 +79,7 @@ class GpuResidency(PlacedModel):
             return LOOK_EVERY_S if self.spare_ram() else None
         if (wait := self._policy.seconds_to_look) > 0:
             return wait
-        self.ease()
+        self.make_room()
         try:
             self._take_back(cancelled)
         except Cancelled:
@@ -153,7 +153,7 @@ class GpuResidency(PlacedModel):
         """
         if isinstance(error.__cause__, CudaOutOfMemoryError):
             error.hint = "Send the message again: less of the model is on the GPU now."
-            self.ease(at_once=True)
+            self.make_room(at_once=True)
         elif not self._works():
             error.hint = "Send the message again: the CPU computes it. To try the GPU again, load the model again."
             self.give_up(error.message)
@@ -165,7 +165,7 @@ class GpuResidency(PlacedModel):
         self._close_gpu()
         self.reason = f"The GPU is not used any more: {reason.rstrip('.')}"
 
-    def stand_aside(self, reason: str) -> None:
+    def release_for_now(self, reason: str) -> None:
         """Release the GPU until it has memory for the model. reason: a sentence."""
         self._drop()
         self._close_gpu()
@@ -221,7 +221,7 @@ def load_residency(
         try:
             part.load(engine.mode, job)
         except GpuFullError as error:
-            part.stand_aside(f"The CPU computes: {error}")
+            part.release_for_now(f"The CPU computes: {error}")
             if engine.device == "cuda" or engine.vram_budget_gib is not None:
                 raise
             choice.refuse(engine, str(error))

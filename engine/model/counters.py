@@ -58,7 +58,7 @@ class FfnCounters:
         self._collect()
         self.per_neuron = None
 
-    def look(self, neurons: I64) -> I64:
+    def fired_so_far(self, neurons: I64) -> I64:
         """Return how often each neuron was active since the last take. neurons [K]: layer x F + neuron."""
         assert self.per_neuron is not None, "neurons are counted where record_per_neuron asked for it"
         self._collect()

@@ -60,7 +60,7 @@ class RotaryPositions:
             return Rotation(config.rope_theta * stretch ** (config.rotated / (config.rotated - 2)))
         return self._fixed
 
-    def keys_serve(self, before: int, after: int) -> bool:
+    def keys_stay_valid(self, before: int, after: int) -> bool:
         """Return whether keys computed for one sequence length are valid for another."""
         scaling = self._scaling
         if scaling is None or scaling.kind != "longrope":

@@ -126,7 +126,7 @@ class Transformer:
 
     def cache_serves(self, cache: KVCache, length: int) -> bool:
         """Return whether the cache is valid for this sequence length; if not, `forward` recomputes it."""
-        return not cache.length or self._rotary.keys_serve(cache.sequence_length, length)
+        return not cache.length or self._rotary.keys_stay_valid(cache.sequence_length, length)
 
     def _run(self, tokens: I64, cache: KVCache, length: int, look: Callable[[float], None]) -> F32:
         positions = np.arange(cache.length, cache.length + len(tokens), dtype=np.int64)

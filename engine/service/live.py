@@ -100,7 +100,7 @@ class LiveFeed:
             if self._sample is None or not self._is_counted:
                 self._tell(session, stats)
             else:
-                self._fired = self._sample.look(session.transformer)
+                self._fired = self._sample.fired_so_far(session.transformer)
 
     def end(self, session: ChatSession | None) -> None:
         """End the answer."""
@@ -180,7 +180,7 @@ class LiveFeed:
         if stats is None or since is None:
             return protocol.Live("", mode, **there)
         neurons, read = since.tokens * config.n_layers * config.n_neurons, stats.prompt_tokens - stats.reused_tokens
-        seen = None if sample is None or fired is None else sample.look(session.transformer) - fired
+        seen = None if sample is None or fired is None else sample.fired_so_far(session.transformer) - fired
         return protocol.Live(
             self._id,
             mode=mode,

@@ -40,9 +40,9 @@ class NeuronSample:
         rows = [order[places] + layer * n_neurons for layer, order in enumerate(orders)]
         self._ids: I64 = np.concatenate(rows)
 
-    def look(self, graph: Transformer) -> I64:
+    def fired_so_far(self, graph: Transformer) -> I64:
         """Return how often the sampled neurons were active so far. Requires per-neuron counting."""
-        return graph.executor.counters.look(self._ids)
+        return graph.executor.counters.fired_so_far(self._ids)
 
     @staticmethod
     def percent(fired: I64) -> list[list[int]]:

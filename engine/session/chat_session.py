@@ -88,7 +88,7 @@ class ChatSession:
     def _keep_up(self) -> None:
         """Renew transformer and cache if the model was placed again."""
         if self.model.gpu is not None:
-            self.model.gpu.ease()
+            self.model.gpu.make_room()
         if self._generation != self.model.generation:
             self._transformer, self._cache, self._tokens = self._transformer_for(self.mode), self.model.new_cache(), []
             self._generation = self.model.generation

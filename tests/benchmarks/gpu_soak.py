@@ -119,7 +119,7 @@ def one_life(
             faulthandler.dump_traceback_later(HANG_S, exit=True)
             if flags.pressure and model.gpu is not None and chance.random() < 0.02:
                 exchanged += n_exchanged(model)
-                model.gpu.ease(at_once=True)
+                model.gpu.make_room(at_once=True)
                 let_move(model, exchanges)
                 transformer, caches = model.transformer(), [model.new_cache(), model.new_cache()]
             cache = chance.choice(caches)
@@ -151,7 +151,7 @@ def slots_of(model: LoadedModel) -> ExpertSlots | None:
 def let_move(model: LoadedModel, exchanges: bool) -> None:
     """Let experts move between tokens, or keep them where they are."""
     if (slots := slots_of(model)) is not None:
-        slots.is_following = exchanges
+        slots.is_adapting = exchanges
 
 
 def n_exchanged(model: LoadedModel) -> int:

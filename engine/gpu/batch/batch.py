@@ -134,11 +134,11 @@ class GpuBatch:
             renew(self._transformer, cache)
         try:
             self._gpu.enter()
-            self._region.take_together(own)
+            self._region.give_to_all(own)
             started = time.perf_counter()
             logits = self._run(tokens, own)
             if self._slots is not None:
-                self._slots.follow(time.perf_counter() - started)
+                self._slots.exchange_after(time.perf_counter() - started)
         except BaseException as error:
             with contextlib.suppress(CudaError):  # the first error is raised
                 self._recover()

@@ -182,7 +182,7 @@ class GpuPrefill:
                 self._streamed.forget()
             raise
         if self._slots is not None:
-            self._slots.follow(time.perf_counter() - started)
+            self._slots.exchange_after(time.perf_counter() - started)
         return self._cpu.last_norm(np.concatenate(found) if len(found) != 1 else found[0])
 
     def _run_chunk(self, tokens: I64, cache: PromptCache, start: int, length: int, look: Look, unwanted: int) -> F32:

@@ -142,7 +142,7 @@ class GpuDecodeProgram:
         """As Decoder.accepts."""
         length = cache.length
         ours = isinstance(cache, GpuCache) and cache.region is self._region
-        return ours and (not length or self._rotation.keys_serve(cache.sequence_length, length + 1))
+        return ours and (not length or self._rotation.keys_stay_valid(cache.sequence_length, length + 1))
 
     def measure_stages(self, on: bool = True, on_gpu: bool = False) -> None:
         """As Decoder.measure_stages."""
@@ -258,7 +258,7 @@ class GpuDecodeProgram:
         started = time.perf_counter()
         try:
             self._gpu.enter()
-            cache.take()
+            cache.claim_region()
             self._prepare(token, cache, length)
             finished = False
             try:
@@ -268,7 +268,7 @@ class GpuDecodeProgram:
                 if not finished:
                     self._recover()
             if finished and self._slots is not None:
-                self._slots.follow(time.perf_counter() - started)
+                self._slots.exchange_after(time.perf_counter() - started)
         except CudaError as error:
             raise DeviceFailedError(f"The GPU failed: {error}.") from error
         if not finished:
@@ -297,7 +297,7 @@ class GpuDecodeProgram:
         calls.counts.fill(0)
         if self._slots is not None:
             self._slots.begin_token()
-        self._cpu.ffn.tallies.point_to(self._counters.per_neuron)
+        self._cpu.ffn.tallies.set_counts(self._counters.per_neuron)
 
     def _count(self) -> None:
         counted = self._shared.counts.array.copy()

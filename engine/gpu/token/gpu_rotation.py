@@ -20,9 +20,9 @@ class GpuRotation:
         self._rotation: Rotation | None = None  # whose frequencies are on the GPU
         self.first_scale = self._rotary.rotation(1).scale
 
-    def keys_serve(self, length: int, longer: int) -> bool:
+    def keys_stay_valid(self, length: int, longer: int) -> bool:
         """Return whether keys rotated for a sequence of this length are valid in a longer one."""
-        return self._rotary.keys_serve(length, longer)
+        return self._rotary.keys_stay_valid(length, longer)
 
     def change(self, length: int) -> Rotation | None:
         """Return the rotation for this length, or None if its frequencies are already on the GPU or not needed."""

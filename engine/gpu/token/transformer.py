@@ -117,7 +117,7 @@ class GpuTransformer(Transformer):
     def _at_once(self, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
         assert self._many is not None, "the caller has checked it"
         try:
-            cache.take()
+            cache.claim_region()
             hidden = self._many.run(tokens, cache, length, look)
         except CudaError as error:
             raise DeviceFailedError(f"The GPU failed: {error}.") from error

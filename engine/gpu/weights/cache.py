@@ -48,7 +48,7 @@ class KvRegion:
         """Layers with their KV cache in host memory."""
         return sum(row is not None for row in self.rows)
 
-    def take(self, cache: GpuCache) -> None:
+    def give_to(self, cache: GpuCache) -> None:
         """Give the region to the cache, with its positions so far. Call this between tokens.
 
         Cost: unless the cache owns it already, a download of the owner's positions and an upload of this cache's.
@@ -78,10 +78,10 @@ class KvRegion:
         """Return the number of positions for each sequence of a batch."""
         return self.capacity // batch // SLOT_STEP * SLOT_STEP
 
-    def take_together(self, caches: Sequence[GpuCache]) -> None:
+    def give_to_all(self, caches: Sequence[GpuCache]) -> None:
         """Give each cache a slot of the region, with its positions so far, which must fit into the slot.
 
-        Cost: as `take`; nothing if the caches own it already. Raises: as `take`.
+        Cost: as `give_to`; nothing if the caches own it already. Raises: as `give_to`.
         """
         if len(caches) == len(self._slots) and all(
             one() is cache for one, cache in zip(self._slots, caches, strict=True)
@@ -154,6 +154,6 @@ class GpuCache(KVCache):
             self.capacity = min(context, region.capacity)
         self.saved: SavedPositions | None = None  # while another cache owns the region
 
-    def take(self) -> None:
-        """Take the region. Raises: as KvRegion.take."""
-        self.region.take(self)
+    def claim_region(self) -> None:
+        """Take the region. Raises: as KvRegion.give_to."""
+        self.region.give_to(self)

@@ -46,7 +46,7 @@ class ExpertSlots:
     heat: f32 [L, E], scaled by a growing factor. expert_in: [L] of i32 [S], negative: an empty slot. exchanged: experts
     moved so far. tokens: decoded so far. is_on_gpu: bool [L]. counted: bool [L], layers whose choices are counted,
     because some of their experts are not resident. missing: i64 [L], non-resident experts chosen by the last token.
-    is_following: whether `follow` exchanges experts. Not thread-safe: use it in the thread that decodes.
+    is_adapting: whether `exchange_after` exchanges experts. Not thread-safe: use it in the thread that decodes.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ExpertSlots:
         self._ffns = [None if layer is None else layer.experts for layer in model.layers]
         self.expert_in = [np.array(ids, np.int32) for ids in placed]
         self.heat: F32 = np.zeros((config.n_layers, n), np.float32)
-        self.is_following = True
+        self.is_adapting = True
         self.exchanged = 0
         self.tokens = 0
         self.is_on_gpu = np.array([one is not None for one in self._ffns])
@@ -133,9 +133,9 @@ class ExpertSlots:
         self.heat *= np.float32(DECAY**n_tokens)
         self.heat += choices.astype(np.float32) * np.float32(share * self._growth[0])
 
-    def follow(self, seconds: float) -> None:
+    def exchange_after(self, seconds: float) -> None:
         """Exchange experts after `seconds` of work, within TIME_SHARE. Raises: CudaError."""
-        if self._exchange is None or not self.is_following:
+        if self._exchange is None or not self.is_adapting:
             return
         wanted = EXPERTS_AT_ONCE * self._exchange_s
         self._allowance_s = min(2 * wanted, self._allowance_s + TIME_SHARE * seconds)

@@ -25,7 +25,7 @@ class TallyBlock:
         self.at: I64 = aligned_empty(1, np.int64)
         self._counts: I64 | None = None
 
-    def point_to(self, counts: I64 | None) -> None:
+    def set_counts(self, counts: I64 | None) -> None:
         """Set the counts for later runs; None turns counting off."""
         self._counts = counts
         self.at[0] = 0 if counts is None else counts.ctypes.data

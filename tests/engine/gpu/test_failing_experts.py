@@ -75,7 +75,7 @@ def test_wherever_experts_are_and_move(any_gpu: Gpu, tiny: Loaded, wanted: Any, 
     rng = np.random.default_rng(seed)
     ours = put_on_gpu(any_gpu, *tiny, "dense", **placed_anyhow(tiny[0], rng))
     slots, cache = slots_of(ours), ours.cache()
-    slots.is_following = False
+    slots.is_adapting = False
     for token, logits in zip(TOKENS, wanted, strict=True):
         np.testing.assert_allclose(ours.decoder.step(token, cache), logits, atol=2e-4, rtol=1e-4)
         exchange_any(slots, rng)
@@ -89,7 +89,7 @@ def test_a_batch_wherever_experts_are_and_move(any_gpu: Gpu, tiny: Loaded, wante
     rng = np.random.default_rng(seed)
     model = Batched(any_gpu, tiny, "dense", batch=3, **placed_anyhow(tiny[0], rng))
     slots, caches = slots_of(model.on_gpu), [model.on_gpu.cache() for _ in range(3)]
-    slots.is_following = False
+    slots.is_adapting = False
     for ahead in (2, 1):
         logits_of(model.on_gpu.decoder.step, caches[2 - ahead], TOKENS[:ahead])
     for i in range(len(TOKENS) - 2):
@@ -204,9 +204,9 @@ def test_an_exchange_that_fails_leaves_its_slots_empty(
             raise CudaError("cuMemcpyHtoDAsync_v2", 719, "CUDA_ERROR_LAUNCH_FAILED")
         sound(to, source, n_bytes)
 
-    slots.is_following = False
+    slots.is_adapting = False
     logits_of(ours.decoder.step, cache, TOKENS[:2])
-    slots.is_following, sound = True, any_gpu.upload
+    slots.is_adapting, sound = True, any_gpu.upload
     with monkeypatch.context() as patch:
         moves_at_once(patch.setattr)
         patch.setattr(expert_slots, "HYSTERESIS", -1.0)  # something always moves

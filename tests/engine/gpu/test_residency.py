@@ -197,7 +197,7 @@ def test_what_a_model_holds_of_the_ram_is_not_counted_twice(
     model = machine.load(tiny)
     assert model.gpu is not None
     generation, first = model.generation, answer(model)
-    model.gpu.ease(at_once=True)
+    model.gpu.make_room(at_once=True)
     assert model.gpu is not None, model.device_reason
     assert model.generation > generation
     assert answer(model) == first
@@ -492,7 +492,7 @@ def test_cold_neurons_are_pinned_in_place_behind_the_load(
     assert pinning.gpu.balance() == pytest.approx(
         vram_policy.LOOK_EVERY_S
     )  # the RAM is looked at, whoever gave the budget
-    pinning.gpu.ease()
+    pinning.gpu.make_room()
     assert not pinning.calls("cuMemHostUnregister")
     generation = pinning.model.generation
     pinning.ram = RamInfo(128 * GIB, 7 * GIB)  # less than half of the eighth

@@ -138,7 +138,7 @@ def load_another(window: TalkingWindow) -> None:
 def place_anew(window: TalkingWindow) -> None:
     assert window.session is not None
     assert window.session.model.on_gpu is not None
-    window.session.model.on_gpu.ease(at_once=True)
+    window.session.model.on_gpu.make_room(at_once=True)
 
 
 @pytest.mark.parametrize(

@@ -161,17 +161,17 @@ def test_the_sample_is_what_fired_for_that_very_token(tiny: Path) -> None:
     counters.record_per_neuron()
     sample, config = sample_of(session), session.model.opened.config
     stats = SamplingConfig().changed({"temperature": 0, "max_tokens": 5})
-    before, whole = sample.look(session.transformer), counters.per_neuron.copy()  # type: ignore[union-attr]
+    before, whole = sample.fired_so_far(session.transformer), counters.per_neuron.copy()  # type: ignore[union-attr]
     for event in session.generate(PROMPT, stats):
         if event.token_id is None:
             break
         assert counters.per_neuron is not None
-        seen = sample.percent(sample.look(session.transformer) - before)
+        seen = sample.percent(sample.fired_so_far(session.transformer) - before)
         fired = (counters.per_neuron - whole > 0).mean(axis=1)
         assert np.shape(seen) == (config.n_layers, GROUPS)
         if event.stats.decode_steps:
             np.testing.assert_allclose(np.mean(seen, axis=1) / 100, fired, atol=0.12)
-        before, whole = sample.look(session.transformer), counters.per_neuron.copy()
+        before, whole = sample.fired_so_far(session.transformer), counters.per_neuron.copy()
 
 
 def test_the_busiest_come_first_and_the_gpu_s_before_the_cpu_s() -> None:

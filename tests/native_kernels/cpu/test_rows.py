@@ -68,7 +68,7 @@ def test_what_is_cut_both_ways_is_counted_once_and_shared_out(codec: str, monkey
     found = []
     for n_workers in (1, 3, 3):
         block, tallied = tallies.TallyBlock(), np.zeros(2 * n, np.int64)
-        block.point_to(tallied)
+        block.set_counts(tallied)
         out, counts = np.zeros(d, np.float32), np.zeros(3, np.int64)
         buffers = sparse_ffn.Buffers.make(n, d, n_workers)
         neurons = call.Listed(np.concatenate([ids, ids]).astype(np.int32), np.array([len(ids)]))
