@@ -12,9 +12,10 @@ from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig
 from engine.errors import ModelNotFoundError
+from engine.job import Progress, StagedJob
 from engine.library.prepare.prepare_plan import Amounts
-from engine.library.prepare.stage_process import JobsHere
 from engine.library.records import InstalledModel, Sparsity
+from engine.service.jobs import run_job
 
 SMALL = Amounts(profile_tokens=128, train_tokens=1024, sign_tokens=1024)
 RARELY = Sparsity(active_share=0.08)
@@ -81,8 +82,8 @@ def reference(hardware: str | None = None, **changes: Any) -> EngineConfig:
     return EngineConfig(backend="reference", hardware_file=hardware, **{"threads": 1, **changes})
 
 
-class Recorded(JobsHere):
-    """Runs jobs here and remembers them. before: called with each job's name; may raise."""
+class Recorded:
+    """Runs jobs in the caller's thread and remembers them. before: called with each job's name; may raise."""
 
     def __init__(self, before: Callable[[str], None] = lambda job: None) -> None:
         self.jobs: list[tuple[str, dict[str, Any]]] = []
@@ -91,7 +92,14 @@ class Recorded(JobsHere):
     def run(self, job: str, arguments: Mapping[str, Any], report: Any, cancelled: Any) -> dict[str, Any]:
         self.jobs.append((job, dict(arguments)))
         self._before(job)
-        return super().run(job, arguments, report, cancelled)
+
+        def stage(name: str) -> Progress:
+            return lambda done, total: report(name, done, total)
+
+        return run_job(job, arguments, StagedJob(cancelled, stage))
+
+    def close(self) -> None:
+        """Do nothing: there is no process."""
 
     @property
     def names(self) -> list[str]:

@@ -22,7 +22,6 @@ from typing import IO, Any, Protocol
 
 import engine
 from engine.errors import Cancelled, EngineError, EngineProcessError, error_class
-from engine.job import Progress, StagedJob
 from engine.service import protocol
 
 log = logging.getLogger(__name__)
@@ -43,24 +42,6 @@ class Jobs(Protocol):
     ) -> dict[str, Any]: ...
 
     def close(self) -> None: ...
-
-
-class JobsHere:
-    """Runs jobs in the caller's thread."""
-
-    def run(
-        self, job: str, arguments: Mapping[str, Any], report: Report, cancelled: Callable[[], bool]
-    ) -> dict[str, Any]:
-        """Return the job's result. Raises: the job's errors, including Cancelled."""
-        from engine.service.jobs import run_job
-
-        def stage(name: str) -> Progress:
-            return lambda done, total: report(name, done, total)
-
-        return run_job(job, arguments, StagedJob(cancelled, stage))
-
-    def close(self) -> None:
-        """Do nothing: there is no process."""
 
 
 class StageProcess:
