@@ -25,6 +25,10 @@ Activation = Literal["relu", "drelu", "fatrelu", "silu", "gelu", "gelu-tanh", "c
 # Which of a head's R rotated values form a pair: (i, i + R / 2), or (2i, 2i + 1).
 RopeOrder = Literal["halves", "interleaved"]
 
+# Which key head a value head of a gated delta net reads: h // (value heads / key heads), as in Hugging Face's files, or
+# h % key heads, as llama.cpp's converter orders the value heads of Qwen3.5.
+HeadOrder = Literal["grouped", "tiled"]
+
 # Codecs stored as arrays of numbers; all others are rows of bytes.
 _DTYPES: dict[str, type[np.floating[Any]]] = {"f32": np.float32, "f16": np.float16}
 
@@ -145,6 +149,83 @@ class Scoring(NamedTuple):
 PLAIN_SCORING = Scoring()
 
 
+@dataclass(frozen=True)
+class DeltaSpec:
+    """The shape of a gated delta net: attention whose memory is one matrix per value head, of a fixed size.
+
+    The state of a layer is one float32 vector: the matrices [H_v, key_dim, value_dim], then the last conv_width - 1
+    inputs of the convolution, [conv_width - 1, channels]. All zeros: nothing was read yet.
+    """
+
+    key_heads: int  # of queries and of keys
+    value_heads: int
+    key_dim: int  # values of a query or key head
+    value_dim: int
+    conv_width: int  # positions that the causal convolution sees, the current one included
+    order: HeadOrder = "grouped"
+
+    @property
+    def key_width(self) -> int:
+        """Values of all key heads of a position."""
+        return self.key_heads * self.key_dim
+
+    @property
+    def value_width(self) -> int:
+        """Values of all value heads of a position."""
+        return self.value_heads * self.value_dim
+
+    @property
+    def channels(self) -> int:
+        """Values of a position that go through the convolution: q, k and v."""
+        return 2 * self.key_width + self.value_width
+
+    @property
+    def matrix_size(self) -> int:
+        """Numbers of the state's matrices."""
+        return self.value_width * self.key_dim
+
+    @property
+    def state_size(self) -> int:
+        """Numbers of a layer's state."""
+        return self.matrix_size + (self.conv_width - 1) * self.channels
+
+    def parts(self, state: F32) -> tuple[F32, F32]:
+        """Return views of a state [state_size]: the matrices, and the convolution's last inputs."""
+        matrices = state[: self.matrix_size].reshape(self.value_heads, self.key_dim, self.value_dim)
+        return matrices, state[self.matrix_size :].reshape(self.conv_width - 1, self.channels)
+
+
+class DeltaInput(NamedTuple):
+    """Projections of T positions for a gated delta net.
+
+    Shapes: qkv [T, channels]: queries, keys, values. gate [T, H_v x value_dim]. alpha, beta [T, H_v]: how much is
+    forgotten, and how strongly the new value is written, both before their activation.
+    """
+
+    qkv: F32
+    gate: F32
+    alpha: F32
+    beta: F32
+
+    def rows(self, some: slice) -> DeltaInput:
+        """Return some of the positions."""
+        return DeltaInput(*(one[some] for one in self))
+
+
+class DeltaWeights(NamedTuple):
+    """Weights of a gated delta net besides its projections.
+
+    Shapes: conv [channels x conv_width], one channel after another, the oldest position first. decay [H_v]: negative.
+    alpha_bias [H_v]. norm [value_dim]: weight of the RMS norm of each head's output; epsilon belongs to it.
+    """
+
+    conv: F32
+    decay: F32
+    alpha_bias: F32
+    norm: F32
+    epsilon: float
+
+
 class Operators(Protocol):
     """The operators that the engine needs. Arrays are float32 unless stated otherwise; inputs are never changed.
 
@@ -219,6 +300,21 @@ class Operators(Protocol):
 
         blocks: u8 [H_kv, n_blocks, block_bytes], one layer's cache, which already holds `position` positions; modified.
         """
+
+    def gated_delta(self, x: DeltaInput, w: DeltaWeights, spec: DeltaSpec, before: F32, after: F32) -> F32:
+        """Run a gated delta net over T positions -> [T, H_v x value_dim].
+
+        before: the state [state_size] that the positions continue, not changed. after: receives the new state; another
+        array than before.
+
+        q, k and v go through a causal convolution per channel and SiLU; q and k are scaled to length 1 per head, q then
+        by key_dim ^ -0.5. Each position decays the head's matrix S by exp(decay softplus(alpha + alpha_bias)), adds
+        k (v - S^T k) logistic(beta), and reads S^T q, which is normed and multiplied by SiLU of the gate.
+        Source: Yang et al., Gated Delta Networks, arXiv 2412.06464, equation 10.
+        """
+
+    def gated(self, x: F32, gate: F32) -> F32:
+        """Return x times the logistic function of gate, elementwise."""
 
     def relu(self, x: F32, threshold: float = 0.0) -> F32:
         """Return x where it exceeds the threshold, else 0, elementwise."""

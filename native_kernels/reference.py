@@ -20,6 +20,9 @@ from native_kernels.backend import (
     PLAIN_SCORING,
     U8,
     Activation,
+    DeltaInput,
+    DeltaSpec,
+    DeltaWeights,
     ExpertBatch,
     PackedMatrix,
     RopeOrder,
@@ -34,6 +37,7 @@ from native_kernels.kv_blocks import KvLayout
 # be larger: they are written and read once.
 _TILE_BYTES = 1 << 20
 _SCORE_BYTES = 32 << 20
+_UNIT_EPSILON = 1e-6  # added to the squared length of queries and keys of a gated delta net
 
 
 class ReferenceOperators:
@@ -174,15 +178,49 @@ class ReferenceOperators:
         keys, values = kv_blocks.read(blocks, layout, position + len(k))
         return self.attention(q, keys, values, scoring)
 
+    def gated_delta(self, x: DeltaInput, w: DeltaWeights, spec: DeltaSpec, before: F32, after: F32) -> F32:
+        n_tokens, heads = len(x.qkv), spec.value_heads
+        matrices, last_inputs = spec.parts(before)
+        seen = np.concatenate([last_inputs, x.qkv])  # [W - 1 + T, channels]
+        conv = w.conv.reshape(spec.channels, spec.conv_width)
+        mixed = np.zeros_like(x.qkv)
+        for i in range(spec.conv_width):
+            mixed += seen[i : i + n_tokens] * conv[:, i]
+        mixed = self.silu(mixed)
+        key_head = np.arange(heads) % spec.key_heads
+        if spec.order == "grouped":
+            key_head = np.arange(heads) // (heads // spec.key_heads)
+        queries, keys = (
+            _unit(part.reshape(n_tokens, spec.key_heads, spec.key_dim))[:, key_head]
+            for part in (mixed[:, : spec.key_width], mixed[:, spec.key_width : 2 * spec.key_width])
+        )
+        queries = queries * np.float32(spec.key_dim**-0.5)
+        values = mixed[:, 2 * spec.key_width :].reshape(n_tokens, heads, spec.value_dim)
+        kept: F32 = np.exp(w.decay * np.logaddexp(np.float32(0), x.alpha + w.alpha_bias))  # [T, H_v]
+        strength = _logistic(x.beta)
+        out = np.empty_like(values)
+        state = matrices
+        for t in range(n_tokens):
+            state = state * kept[t, :, None, None]
+            remembered = np.einsum("hkv,hk->hv", state, keys[t])
+            change = (values[t] - remembered) * strength[t, :, None]
+            state = state + keys[t, :, :, None] * change[:, None, :]
+            out[t] = np.einsum("hkv,hk->hv", state, queries[t])
+        new_matrices, new_inputs = spec.parts(after)
+        new_matrices[:] = state
+        new_inputs[:] = seen[n_tokens:]
+        return self.rms_norm(out, w.norm, w.epsilon).reshape(n_tokens, -1) * self.silu(x.gate)
+
+    def gated(self, x: F32, gate: F32) -> F32:
+        return x * _logistic(gate)
+
     def relu(self, x: F32, threshold: float = 0.0) -> F32:
         if threshold == 0.0:
             return np.maximum(x, np.float32(0))
         return np.where(x <= np.float32(threshold), np.float32(0), x)
 
     def silu(self, x: F32) -> F32:
-        # By tanh, because exp(-x) overflows for large negative x.
-        gated: F32 = x * (np.float32(0.5) + np.float32(0.5) * np.tanh(np.float32(0.5) * x))
-        return gated
+        return x * _logistic(x)
 
     def gelu(self, x: F32) -> F32:
         return (0.5 * x * (1.0 + _erf(x * np.float32(np.sqrt(0.5))))).astype(np.float32)
@@ -203,6 +241,18 @@ class ReferenceOperators:
 
     def expert_batch(self, activation: Activation, threshold: float, relu_on_up: bool) -> ExpertBatch | None:
         return None
+
+
+def _logistic(x: F32) -> F32:
+    """1 / (1 + e^-x), by tanh, because exp(-x) overflows for large negative x."""
+    found: F32 = np.float32(0.5) + np.float32(0.5) * np.tanh(np.float32(0.5) * x)
+    return found
+
+
+def _unit(x: F32) -> F32:
+    """Scale the last axis to length 1."""
+    length: F32 = np.sqrt(np.sum(np.square(x), axis=-1, keepdims=True) + np.float32(_UNIT_EPSILON))
+    return x / length
 
 
 def _erf(x: F32) -> NDArray[np.float64]:

@@ -19,6 +19,9 @@ from native_kernels.backend import (
     PLAIN_SCORING,
     U8,
     Activation,
+    DeltaInput,
+    DeltaSpec,
+    DeltaWeights,
     ExpertBatch,
     PackedMatrix,
     RopeOrder,
@@ -26,10 +29,11 @@ from native_kernels.backend import (
 )
 from native_kernels.codecs import COPY_CODECS, ROW_CODECS
 from native_kernels.cpu.attention.attention import attention_buffers, attention_calls
+from native_kernels.cpu.attention.delta_net import StatePlace, delta_calls
 from native_kernels.cpu.attention.kv_store import CachePlace, store_calls
 from native_kernels.cpu.attention.norms import RowNorm, norm_calls
 from native_kernels.cpu.attention.rope import rope_calls
-from native_kernels.cpu.ffn.elementwise import activation_calls, softcap_calls
+from native_kernels.cpu.ffn.elementwise import activation_calls, gate_calls, softcap_calls
 from native_kernels.cpu.ffn.expert_batch import CpuExpertBatch, batch_kernels
 from native_kernels.cpu.gemm.gemm import Firing, Panels, Scratch, form_of, matmul_calls, matmul_t_calls, pack_calls
 from native_kernels.cpu.products.activations import QUANTISE, QUANTISE_ROWS
@@ -104,6 +108,15 @@ class CpuOperators:
         calls = norm_calls(x, x, RowNorm("rms", 1e-5, x[0, 0])) + activation_calls(activation, x, x)
         if rotates:
             calls += rope_calls(x, x[0, :, :1], x[0, :, :1])
+        return [call.kernel for call in calls]
+
+    def delta_kernels(self) -> list[Kernel]:
+        """Return the kernels of gated delta nets and gated attention."""
+        spec, one = DeltaSpec(1, 1, 1, 1, 1), np.zeros((1, 3), np.float32)
+        x, w = DeltaInput(one, one[:, :1], one[:, :1], one[:, :1]), DeltaWeights(one[0], *(one[0, :1],) * 3, 1e-6)
+        calls = delta_calls(x, one[:, :1].copy(), w, spec, StatePlace.of(one, one), 0, 1) + gate_calls(
+            one, one, one, ""
+        )
         return [call.kernel for call in calls]
 
     def expert_kernels(self) -> list[Kernel]:
@@ -209,6 +222,19 @@ class CpuOperators:
             self._attention = (shape, buffers)
         calls = store_calls(k, v, place, 0)
         self._run(calls + attention_calls(q, out, place, 0, self._attention[1], scoring))
+        return out
+
+    def gated_delta(self, x: DeltaInput, w: DeltaWeights, spec: DeltaSpec, before: F32, after: F32) -> F32:
+        x = DeltaInput(*(np.ascontiguousarray(one, np.float32) for one in x))
+        out = np.empty_like(x.gate)
+        self._run(delta_calls(x, out, w, spec, StatePlace.of(before, after), 0, self.pool.n_threads))
+        return out
+
+    def gated(self, x: F32, gate: F32) -> F32:
+        x, gate = np.ascontiguousarray(x, np.float32), np.ascontiguousarray(gate, np.float32)
+        out = np.empty_like(x)
+        if x.size:
+            self._run(gate_calls(x, gate, out, ""))
         return out
 
     def relu(self, x: F32, threshold: float = 0.0) -> F32:

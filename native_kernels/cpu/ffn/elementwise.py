@@ -1,6 +1,6 @@
 """Activations, products, biases and scales of arrays; items are numbers, cut anywhere.
 
-Specification: relu, silu, gelu, gelu_tanh and softcap of native_kernels.reference.
+Specification: relu, silu, gelu, gelu_tanh, gated and softcap of native_kernels.reference.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from native_kernels.cpu.ffn.activation_math import clamped_silu, fatrelu, gelu, 
 from native_kernels.cpu.products.vector_math import (
     count_other_than_zero,
     first_lanes,
+    logistic,
     put_some_floats,
     some_floats,
     tanh,
@@ -108,6 +109,15 @@ def _softcap(args: int, lo: int, hi: int, worker: int) -> None:
 
 
 @kernel
+def _gate(args: int, lo: int, hi: int, worker: int) -> None:
+    """x *= logistic(gate). args: x, gate, out."""
+    x, gate, out = get_int(args), get_int(args + 8), get_int(args + 16)
+    for i in range(lo, hi, LANES):
+        share = logistic(some_floats(gate + 4 * i, hi - i))
+        put_some_floats(out + 4 * i, hi - i, mul(some_floats(x + 4 * i, hi - i), share))
+
+
+@kernel
 def _add_bias(args: int, lo: int, hi: int, worker: int) -> None:
     """x += bias. args: x, bias."""
     x, bias = get_int(args), get_int(args + 8)
@@ -139,6 +149,11 @@ def activation_calls(
 def softcap_calls(x: F32, out: F32, cap: float, stage: str = "head") -> list[Call]:
     """Compute out = cap tanh(x / cap), elementwise; out may be x."""
     return [Call(_softcap, arguments(x, out, float(cap)), x.size, GRAIN, stage, (x, out))]
+
+
+def gate_calls(x: F32, gate: F32, out: F32, stage: str) -> list[Call]:
+    """Compute out = x logistic(gate), elementwise; out may be x."""
+    return [Call(_gate, arguments(x, gate, out), x.size, GRAIN, stage, (x, gate, out))]
 
 
 def bias_calls(x: F32, bias: F32, stage: str, barrier: bool = True) -> list[Call]:
