@@ -9,7 +9,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from engine.config import ModelConfig
+from engine.config import EXACT_MATRICES, ModelConfig
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.formats.packed_rows import ALIGNMENT, up64
 from engine.plain_config import from_plain
@@ -169,7 +169,7 @@ def _check_layout(manifest: Manifest) -> None:
             )
         if len(tensor.shape) not in (1, 2) or not all(0 < size < 1 << 40 for size in tensor.shape):
             raise ModelFormatError(f"Tensor {name[:80]} has the shape {tensor.shape!r}.")
-        if (tensor.codec == "f32") != (len(tensor.shape) == 1 or name.endswith((".router", "_bias"))):
+        if (tensor.codec == "f32") != (len(tensor.shape) == 1 or name.endswith((*EXACT_MATRICES, "_bias"))):
             raise ModelFormatError(f"Tensor {name[:80]} of {len(tensor.shape)} dimensions is stored as {tensor.codec}.")
         if tensor.row_bytes != row_bytes(tensor.codec, tensor.shape[-1]):
             raise ModelFormatError(f"The rows of tensor {name[:80]} claim {tensor.row_bytes} bytes.")

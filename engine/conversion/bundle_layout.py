@@ -117,7 +117,7 @@ def _is_ffn(tensor: RowSource) -> bool:
 
 
 def _codec_of(tensor: RowSource, asked: BundleCodec) -> BundleCodec:
-    if tensor.planned.is_vector or tensor.planned.is_router:
+    if tensor.planned.is_vector or tensor.planned.is_exact:
         return "f32"
     if asked == "q4_0" and tensor.quantised_across_rows:
         return "q8_0"

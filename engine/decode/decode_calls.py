@@ -14,20 +14,29 @@ from numpy.typing import NDArray
 
 from engine.config import ModelConfig
 from engine.decode.ffn_calls import COUNT_WORDS
-from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
+from engine.model.graph import Attend, Ffn, Norm, Recur, Select, Value, emit, graph_of
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.weights import ModelWeights
-from native_kernels.backend import F32, I64, Scoring
+from native_kernels.backend import F32, I64, DeltaInput, PackedMatrix, Scoring
 from native_kernels.cpu.attention.attention import attention_buffers, attention_calls
+from native_kernels.cpu.attention.delta_net import StatePlace, delta_calls
 from native_kernels.cpu.attention.kv_store import CachePlace, rotate_and_store_calls
 from native_kernels.cpu.attention.norms import RowNorm, norm_calls
 from native_kernels.cpu.attention.rope import angle_calls
-from native_kernels.cpu.ffn.elementwise import softcap_calls
+from native_kernels.cpu.ffn.elementwise import gate_calls, softcap_calls
 from native_kernels.cpu.products.embedding import embedding_calls
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.tallies import TallyBlock
-from native_kernels.cpu.runtime.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN, token_state
+from native_kernels.cpu.runtime.token_state import (
+    CACHE,
+    LAYER_BYTES,
+    NEW_STATE,
+    POSITION,
+    STATE,
+    TOKEN,
+    token_state,
+)
 from native_kernels.kv_blocks import KvLayout
 
 
@@ -70,8 +79,8 @@ class DecodeCalls:
     ) -> None:
         """Allocate the buffers.
 
-        stream: memory for the residual stream [D]. rows: each layer's index into the cache's blocks, None for layers
-        that are not laid out here; default: one per layer.
+        stream: memory for the residual stream [D]. rows: each layer's index into the cache's blocks or states, None for
+        layers that are not laid out here; default: Graph.rows.
         """
         self.state: I64 = token_state()
         self.ffn_plan = ffn
@@ -83,7 +92,7 @@ class DecodeCalls:
         self._products = products
         heads = config.n_heads + 2 * config.n_kv_heads
         self._stream = Vector(aligned_empty(config.d_model) if stream is None else stream)  # the residual stream
-        self._rows = range(config.n_layers) if rows is None else rows
+        self._rows = self._graph.rows if rows is None else rows
         self._x: F32 = self._stream.values
         self._values: dict[Value, Vector] = {
             "stream": self._stream,
@@ -92,6 +101,12 @@ class DecodeCalls:
         }
         self._qkv: F32 = aligned_empty((heads, config.head_dim))
         self._mixed = Vector(aligned_empty(config.n_heads * config.head_dim))
+        self._gate: F32 = aligned_empty(config.n_heads * config.head_dim if config.gated_attention else 0)
+        self._delta: DeltaInput | None = None  # one token's
+        if (spec := config.delta) is not None:
+            widths = (spec.channels, spec.value_width, spec.value_heads, spec.value_heads)
+            self._delta = DeltaInput(*(aligned_empty((1, width)) for width in widths))
+            self._recurred = Vector(aligned_empty(spec.value_width))
         self._attended: F32 = aligned_empty(config.d_model)
         self._added: F32 = aligned_empty(config.d_model)  # by the FFN
         self._rotary = RotaryPositions(config, weights)
@@ -174,12 +189,13 @@ class DecodeCalls:
         x = self._read(step.reads)
         flat = self._qkv.reshape(-1)
         n_q, n_k = spec.q_width, spec.kv_width
-        for matrix, bias, start, size in (
-            (w.q, w.q_bias, 0, n_q), (w.k, w.k_bias, n_q, n_k), (w.v, w.v_bias, n_q + n_k, n_k)
-        ):  # fmt: skip
-            to = flat[start : start + size]
-            self._calls += self._products.calls(matrix, x, to, "attention", bias=bias, barrier=matrix is w.v)
-        q, k = self._qkv[: spec.n_heads], self._qkv[spec.n_heads : spec.n_heads + spec.n_kv_heads]
+        q, k, v = flat[:n_q], flat[n_q : n_q + n_k], flat[n_q + n_k :]
+        products = [(w.q, w.q_bias, q), (w.k, w.k_bias, k), (w.v, w.v_bias, v)]
+        if spec.gated:
+            assert w.attention_gate is not None, "gated attention has a gate"
+            products.append((w.attention_gate, None, self._gate))
+        self._project(x, products)
+        q, k = q.reshape(-1, spec.head_dim), k.reshape(-1, spec.head_dim)
         if spec.qk_norm:
             norms = [RowNorm(config.norm, config.norm_eps, weight) for weight in (w.q_norm, w.k_norm)]
             whole = spec.qk_norm == "whole"
@@ -194,9 +210,33 @@ class DecodeCalls:
         mixed = self._mixed.values.reshape(1, spec.n_heads, spec.head_dim)
         scoring = Scoring(spec.scale, spec.softcap, spec.window, w.sinks)
         self._calls += attention_calls(q[None], mixed, self._place, row, self._buffers, scoring)
+        if spec.gated:
+            self._calls += gate_calls(self._mixed.values, self._gate, self._mixed.values, "attention")
         self._mixed.renew()
         self._calls += self._products.calls(w.o, self._mixed, self._attended, "attention", bias=w.o_bias)
         self._add(self._attended, layer, step.after)
+
+    def recur(self, layer: int, step: Recur) -> None:
+        w, to, row = self._weights.layers[layer], self._delta, self._rows[layer]
+        x = self._read(step.reads)
+        assert to is not None, "a model with such layers has the buffers"
+        assert row is not None, "the layer's state is in the cache"
+        qkv, keys = to.qkv[0], step.spec.key_width
+        products = [(w.q, None, qkv[:keys]), (w.k, None, qkv[keys : 2 * keys]), (w.v, None, qkv[2 * keys :])]
+        products += [(one, None, out[0]) for one, out in zip(w.delta_projections, to[1:], strict=True)]
+        self._project(x, products)
+        place = StatePlace(self.state[STATE : STATE + 1], self.state[NEW_STATE : NEW_STATE + 1])
+        out, weights = self._recurred.values[None], w.delta(self._config.norm_eps)
+        self._calls += delta_calls(to, out, weights, step.spec, place, row, self._products.n_workers)
+        self._recurred.renew()
+        self._calls += self._products.calls(w.o, self._recurred, self._attended, "attention")
+        self._add(self._attended, layer, None)
+
+    def _project(self, x: Vector, products: Sequence[tuple[PackedMatrix, F32 | None, F32]]) -> None:
+        """Multiply x by each matrix, plus its bias, into its array; wait only for the last."""
+        last = len(products) - 1
+        for i, (matrix, bias, to) in enumerate(products):
+            self._calls += self._products.calls(matrix, x, to, "attention", bias=bias, barrier=i == last)
 
     def ffn(self, layer: int, step: Ffn) -> None:
         x = self._read(step.reads)

@@ -28,7 +28,7 @@ from native_kernels.backend import F32, PackedMatrix
 from native_kernels.cpu.products.linear import Products
 from native_kernels.cpu.products.linear import why_not as why_no_product
 from native_kernels.cpu.runtime.pool import Pool, Program
-from native_kernels.cpu.runtime.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN
+from native_kernels.cpu.runtime.token_state import CACHE, LAYER_BYTES, NEW_STATE, POSITION, STATE, TOKEN
 from native_kernels.kv_blocks import KvLayout
 
 
@@ -118,6 +118,7 @@ class DecodeProgram:
         state = calls.state
         state[TOKEN], state[POSITION] = token, cache.length
         state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
+        state[STATE], state[NEW_STATE] = (states.ctypes.data for states in cache.states())
         calls.set_rotation(cache.length + 1)
         calls.counts.fill(0)
         calls.ffn_plan.tallies.set_counts(self._counters.per_neuron)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
 from engine.plain_config import from_plain
+from native_kernels.backend import DeltaSpec
 
 ModelKind = Literal["chat", "base"]
 ModelFormat = Literal["powerinfer-gguf", "gguf", "safetensors", "bundle"]
@@ -56,6 +57,8 @@ class ModelShape:
     shared_d_ff: int = 0
     n_dense_layers: int = 0
     dense_d_ff: int = 0
+    delta: DeltaSpec | None = None
+    delta_layers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,8 @@ class Backend:
         wanted = [*OWN_KERNELS, *kernels.kernels(codecs), *kernels.attention_kernels(layout)]
         if config.n_experts:
             wanted += kernels.expert_kernels()
+        if config.delta is not None or config.gated_attention:
+            wanted += kernels.delta_kernels()
         return wanted + kernels.vector_kernels(config.kernel_activation, rotates=config.positions == "rope")
 
     def prepare(

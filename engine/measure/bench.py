@@ -321,6 +321,6 @@ def ram_rate(hardware: HardwareProfile) -> float:
 def _other_bytes(model: LoadedModel, context: int) -> int:
     """Return bytes of a decoded token outside the FFN: attention, KV cache, head."""
     weights = model.weights
-    attention = sum(w.n_bytes for layer in weights.layers for w in (layer.q, layer.k, layer.v, layer.o))
+    attention = sum(w.n_bytes for layer in weights.layers for w in layer.attention_matrices)
     routers = sum(layer.router.n_bytes for layer in weights.layers if layer.router)
-    return attention + routers + weights.head.n_bytes + KVCache.bytes_for(model.opened.config, context, model.kv_codec)
+    return attention + routers + weights.head.n_bytes + KVCache.bytes_read(model.opened.config, context, model.kv_codec)

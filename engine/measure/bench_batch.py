@@ -66,6 +66,7 @@ def run_batch(
         started = time.perf_counter()
         prefill(transformer, rng.integers(0, config.vocab_size, prompt_tokens).tolist(), cache)
         prefill_s.append(time.perf_counter() - started)
+        cache.remember()
     for number in range(repeat + 1):  # round 0 warms caches and is not counted
         _back_to(caches, prompt_tokens)
         together.reset()
@@ -127,8 +128,8 @@ def _moved(model: LoadedModel, together: BatchModel, batch: int, position: int, 
     predicting = np.zeros(n_layers)
     if mode == "sparse":
         predicting[:] = [one.bytes_read(1.0) for one in model.modes.predictor.layers]
-    attention = np.array([sum(w.n_bytes for w in (x.q, x.k, x.v, x.o)) for x in weights.layers], np.float64)
-    attention += batch * KVCache.bytes_for(config, position, model.kv_codec) / n_layers + predicting
+    attention = np.array([sum(w.n_bytes for w in x.attention_matrices) for x in weights.layers], np.float64)
+    attention += batch * KVCache.bytes_read(config, position, model.kv_codec) / n_layers + predicting
     head = float(weights.head.n_bytes)
     gpu_head = part is not None and part.placement.head == "gpu"
     whole_there = (hot == 1) & (whole > 0)

@@ -21,7 +21,8 @@ from functools import lru_cache
 from typing import Literal, Protocol, assert_never
 
 from engine.config import ModelConfig
-from native_kernels.backend import Activation, RopeOrder
+from engine.errors import UnsupportedModelError
+from native_kernels.backend import Activation, DeltaSpec, RopeOrder
 
 # "stream" is the residual stream; the others are outputs of a norm.
 Value = Literal["stream", "attention_in", "ffn_in"]
@@ -57,6 +58,7 @@ class AttentionSpec:
     rope_order: RopeOrder
     angles: int  # index into Graph.angles
     qk_norm: Literal["heads", "whole"] | None  # RMS norm of q and k before the rotation: of each head, of all
+    gated: bool  # the logistic function of another projection multiplies the attention's output
 
     @property
     def q_width(self) -> int:
@@ -136,6 +138,14 @@ class Attend:
 
 
 @dataclass(frozen=True)
+class Recur:
+    """Add a gated delta net over `reads` to the stream. Its state belongs to the conversation, like keys and values."""
+
+    spec: DeltaSpec
+    reads: Value
+
+
+@dataclass(frozen=True)
 class Ffn:
     """Add the FFN of `reads` to the stream, through the norm `after` if the layer has one."""
 
@@ -144,18 +154,22 @@ class Ffn:
     after: Literal["post_ffn_norm"] | None = None
 
 
-Step = Norm | Select | Attend | Ffn
+Step = Norm | Select | Attend | Recur | Ffn
 
 
 @dataclass(frozen=True)
 class Graph:
-    """layers: the steps of each layer. angles: the tables that attention rotates by."""
+    """layers: the steps of each layer. angles: the tables that attention rotates by.
+
+    rows: each layer's index among those that attend, or among those that recur: its place in the conversation's cache.
+    """
 
     layers: tuple[tuple[Step, ...], ...]
     angles: tuple[Angles, ...]
+    rows: tuple[int, ...]
 
     def attention(self, layer: int) -> AttentionSpec:
-        """Return the layer's attention."""
+        """Return the layer's attention, which it must have."""
         return next(step.spec for step in self.layers[layer] if isinstance(step, Attend))
 
     def ffn(self, layer: int) -> Ffn:
@@ -181,6 +195,8 @@ class Emitter(Protocol):
 
     def attend(self, layer: int, step: Attend) -> None: ...
 
+    def recur(self, layer: int, step: Recur) -> None: ...
+
     def ffn(self, layer: int, step: Ffn) -> None: ...
 
 
@@ -194,16 +210,28 @@ def emit(layer: int, steps: Sequence[Step], emitter: Emitter) -> None:
                 emitter.select(layer, step)
             case Attend():
                 emitter.attend(layer, step)
+            case Recur():
+                emitter.recur(layer, step)
             case Ffn():
                 emitter.ffn(layer, step)
             case _:
                 assert_never(step)
 
 
+class WithoutRecurrence:
+    """Base of the emitters that have no gated delta net: layers with one are never placed there."""
+
+    def recur(self, layer: int, step: Recur) -> None:
+        """Raise UnsupportedModelError."""
+        raise UnsupportedModelError(f"Layer {layer} has a gated delta net, which only the CPU computes.")
+
+
 @lru_cache(maxsize=16)
 def graph_of(config: ModelConfig) -> Graph:
     """Return the graph of a configuration."""
-    return Graph(tuple(_layer(config, i) for i in range(config.n_layers)), _angles(config))
+    recurs = [i in config.delta_layers for i in range(config.n_layers)]
+    rows = tuple(recurs[:i].count(recurs[i]) for i in range(config.n_layers))
+    return Graph(tuple(_layer(config, i) for i in range(config.n_layers)), _angles(config), rows)
 
 
 def _angles(config: ModelConfig) -> tuple[Angles, ...]:
@@ -229,6 +257,7 @@ def _attention(config: ModelConfig, i: int) -> AttentionSpec:
         rope_order=config.rope_order,
         angles=1 if window is not None and rotates and config.rope_theta_local is not None else 0,
         qk_norm=("whole" if config.qk_norm_whole else "heads") if config.qk_norm else None,
+        gated=config.gated_attention,
     )
 
 
@@ -276,7 +305,9 @@ def _layer(config: ModelConfig, i: int) -> tuple[Step, ...]:
         ffn_norm = Norm("ffn_norm", "ffn_in")
         return norm, ffn_norm, Select("ffn_in", of_ffn), Attend(spec, "attention_in"), Ffn("ffn_in", of_ffn)
     both = config.norms == "both"  # norms before and after each block: Gemma 2
-    attend = Attend(spec, "attention_in", "post_attention_norm" if both else None)
+    attend: Step = Attend(spec, "attention_in", "post_attention_norm" if both else None)
+    if config.delta is not None and i in config.delta_layers:
+        attend = Recur(config.delta, "attention_in")
     ffn = Ffn("ffn_in", of_ffn, "post_ffn_norm" if both else None)
     if config.early_router:
         return Select("stream", of_ffn), norm, attend, Norm("ffn_norm", "ffn_in"), ffn

@@ -1,14 +1,23 @@
-"""KV cache of a conversation."""
+"""What a conversation keeps of its tokens: keys and values, and the state of gated delta nets."""
 
 from __future__ import annotations
+
+import logging
+from itertools import pairwise
 
 import numpy as np
 
 from engine.config import KvCodec, ModelConfig
 from engine.errors import HostMemoryError, InvalidRequestError
 from native_kernels import kv_blocks
-from native_kernels.backend import I64, U8
+from native_kernels.backend import F32, I64, U8
 from native_kernels.kv_blocks import KvLayout
+
+log = logging.getLogger(__name__)
+
+# Lengths that a conversation with recurrent state can go back to, besides the current one. A state has 63 MB in a model
+# of 35 billion parameters (30 layers with 32 heads), 151 MB in one of 27 billion (48 layers with 48 heads).
+MOST_SNAPSHOTS = 4
 
 
 class KVCache:
@@ -16,12 +25,17 @@ class KVCache:
 
     The first `length` positions of every layer are filled. Operators write after them (`cached_attention`); `advance`
     counts new positions once every layer has them.
-    Shapes: blocks u8 [L, H_kv, n_blocks, block_bytes]. tokens i64 [T_max]: the cached tokens; sequence_length: the
-    sequence length that their positions were rotated for.
+
+    A gated delta net has no positions, but one state, which a run reads and replaces (`states`). It cannot forget its
+    last tokens; so the cache keeps snapshots, and can be cut only to their lengths. Keys and values alone can be cut
+    anywhere.
+
+    Shapes: blocks u8 [A, H_kv, n_blocks, block_bytes] for the A layers with attention. tokens i64 [T_max]: the cached
+    tokens; sequence_length: the sequence length that their positions were rotated for.
     """
 
     def __init__(self, config: ModelConfig, context: int, codec: KvCodec = "f32", n_layers: int | None = None) -> None:
-        """Allocate the cache. n_layers: number of layers with blocks here; None: all."""
+        """Allocate the cache. n_layers: number of layers with blocks here; None: all with attention."""
         if context < 1:
             raise InvalidRequestError(f"A context of {context} tokens was asked for; at least 1 is needed.")
         self.layout = KvLayout(config.head_dim, codec)
@@ -29,9 +43,14 @@ class KVCache:
         self.length = 0
         self.sequence_length = 0
         self.tokens: I64 = np.zeros(context, np.int64)
-        n_here = config.n_layers if n_layers is None else n_layers
+        n_here = config.n_attention_layers if n_layers is None else n_layers
+        self._snapshots: dict[int, F32] = {}  # states by length, ascending
+        self._last_length = 0  # before the last `advance`; the state of then is in `_states[1]`
         try:
             self.blocks: U8 = kv_blocks.allocate(n_here, config.n_kv_heads, context, self.layout)
+            # The current state, and the one that a run writes: [2, layers that recur, state_size].
+            size = 0 if config.delta is None else config.delta.state_size
+            self._states: F32 = np.zeros((2, len(config.delta_layers), size), np.float32)
         except MemoryError as error:
             need = self.bytes_for(config, context, codec)
             raise HostMemoryError(
@@ -41,9 +60,13 @@ class KVCache:
 
     @staticmethod
     def bytes_for(config: ModelConfig, context: int, codec: KvCodec = "f32") -> int:
-        """Return the bytes of a cache for `context` tokens."""
-        layout = KvLayout(config.head_dim, codec)
-        return config.n_layers * config.n_kv_heads * layout.n_blocks(context) * layout.block_bytes
+        """Return the bytes of a cache for `context` tokens, with all snapshots that it may keep."""
+        return _kv_bytes(config, context, codec) + state_bytes(config)
+
+    @staticmethod
+    def bytes_read(config: ModelConfig, position: int, codec: KvCodec = "f32") -> int:
+        """Return the bytes that a token at this position reads of a cache; a state is also written."""
+        return _kv_bytes(config, position, codec) + 2 * 4 * config.state_size
 
     @property
     def codec(self) -> KvCodec:
@@ -52,14 +75,71 @@ class KVCache:
 
     @property
     def n_bytes(self) -> int:
-        return int(self.blocks.nbytes)
+        """Bytes allocated now."""
+        return int(self.blocks.nbytes + self._states.nbytes + sum(one.nbytes for one in self._snapshots.values()))
+
+    @property
+    def recurs(self) -> bool:
+        """Whether it has a state, so that it can be cut only to some lengths."""
+        return self._states.size > 0
+
+    def states(self) -> tuple[F32, F32]:
+        """Return the states [layers that recur, state_size] that a run reads, and that it writes."""
+        self._last_length = self.length  # what the run before had read is written over from now on
+        return self._states[0], self._states[1]
 
     def advance(self, n_tokens: int) -> None:
-        """Count n_tokens as filled after every layer has written them."""
+        """Count n_tokens as filled after every layer has written them. Until then, dropping a run changes nothing."""
+        self._last_length = self.length
         self.length += n_tokens
+        if self.recurs:
+            self._states = self._states[::-1]
+
+    def remember(self) -> None:
+        """Keep the state, so that the cache can be cut to its current length. The least useful snapshot is dropped.
+
+        That is the one with the shortest way from the snapshot before it. Does nothing without a state, or if memory is
+        short.
+        """
+        if not self.recurs or not self.length or self.length in self._snapshots:
+            return
+        try:
+            self._snapshots[self.length] = self._states[0].copy()
+        except MemoryError:
+            log.info("No snapshot of the state after %d tokens: the memory is short.", self.length)
+            return
+        if len(self._snapshots) > MOST_SNAPSHOTS:
+            lengths = [0, *list(self._snapshots)[:-1]]  # the newest stays
+            ways = {b: b - a for a, b in pairwise(lengths)}
+            del self._snapshots[min(ways, key=ways.__getitem__)]
+
+    def reusable(self, length: int) -> int:
+        """Return the greatest length up to this one that the cache can be cut to."""
+        if not self.recurs:
+            return min(length, self.length)
+        return max((one for one in (0, *self._snapshots, self._last_length, self.length) if one <= length), default=0)
 
     def truncate(self, length: int) -> None:
-        """Drop everything from position `length` on."""
-        if not 0 <= length <= self.length:
+        """Drop everything from position `length` on. Raises: ValueError unless `reusable` returns that length."""
+        if not 0 <= length <= self.length or self.reusable(length) != length:
             raise ValueError(f"a cache of {self.length} tokens cannot be cut to {length}")
+        if self.recurs and length != self.length:
+            if length == 0:
+                self._states[0] = 0
+            elif length in self._snapshots:
+                self._states[0] = self._snapshots[length]
+            else:
+                self._states = self._states[::-1]  # what the last run read
+            self._snapshots = {kept: state for kept, state in self._snapshots.items() if kept <= length}
+            self._last_length = length
         self.length = length
+
+
+def _kv_bytes(config: ModelConfig, positions: int, codec: KvCodec) -> int:
+    layout = KvLayout(config.head_dim, codec)
+    return config.n_attention_layers * config.n_kv_heads * layout.n_blocks(positions) * layout.block_bytes
+
+
+def state_bytes(config: ModelConfig) -> int:
+    """Return the bytes of a conversation's recurrent state, with all snapshots that are kept; 0 without."""
+    return 4 * config.state_size * (2 + MOST_SNAPSHOTS)

@@ -31,6 +31,7 @@ from engine.model.families import (
     config_from_gguf,
     config_from_hf,
     is_draft,
+    is_of_tower,
     is_surplus,
     planned_tensors,
     sampling_from_gguf,
@@ -230,6 +231,8 @@ def check_tensors(config: ModelConfig, source: TensorSource, kind: Kind) -> None
             )
     if drafts := sum(is_draft(config, name) for name in source.tensors):
         log.info("The %d tensors of the model's layers that draft tokens (MTP) are left out.", drafts)
+    if pictures := sum(is_of_tower(config, name) for name in source.tensors):
+        log.info("The %d tensors of the model's vision tower are left out: Hearth runs its text part.", pictures)
     planned = {tensor.foreign_name for tensor in plan}
     for name in source.tensors:
         if name not in planned and not is_surplus(config, name) and not is_predictor_tensor(name):

@@ -48,7 +48,7 @@ class TiledTensor:
         shape, part = planned.matrix_shape, planned.part
         length = len(order) if order is not None else shape[0] if part is None else part.stop - part.start
         if planned.is_vector:
-            rows, cols = 1, length
+            rows, cols = 1, planned.n_elements
         elif planned.treatment == "transposed":
             cols, rows = shape[0], shape[1] if order is None else len(order)
         else:
@@ -86,8 +86,8 @@ class TiledTensor:
         """Return rows start to stop as f32 [stop - start, n_cols]. Raises: ModelFormatError if not finite."""
         with np.errstate(invalid="ignore", over="ignore"):
             values = self._read(start, stop)
-            if self.planned.treatment == "plus one":
-                values += np.float32(1)
+            if not self._transposed:
+                values = self.planned.treated(values)
             total = values.sum(dtype=np.float64)  # weights are too small to overflow it
         if not np.isfinite(total):
             raise ModelFormatError(f"Tensor {self.planned.foreign_name} holds values that are no numbers.")

@@ -10,12 +10,12 @@ import numpy as np
 from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, TokenizerMismatchError
 from engine.model.counters import FfnCounters
-from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
+from engine.model.graph import Attend, Ffn, Norm, Recur, Select, Value, emit, graph_of
 from engine.model.kv_cache import KVCache
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.router import Routing, route
 from engine.model.weights import LayerWeights, ModelWeights
-from native_kernels.backend import F32, I64, U8, Operators, PackedMatrix, Scoring
+from native_kernels.backend import F32, I64, U8, DeltaInput, Operators, PackedMatrix, Scoring
 from native_kernels.kv_blocks import KvLayout
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ Angles = tuple[F32, F32]  # cosines and sines, each [T, R / 2]
 # (layer, q [T, H, head_dim], k and v [T, H_kv, head_dim]) -> attention output [T, H, head_dim]. The function knows the
 # earlier positions and stores k and v.
 AttendCached = Callable[[int, F32, F32, F32], F32]
+# (layer, projections of T positions) -> output of the layer's gated delta net [T, V]. The function knows the state
+# before them and keeps the one after.
+RecurCached = Callable[[int, DeltaInput], F32]
 RECOMPUTE_CHUNK_TOKENS = 256  # per chunk when the cache is recomputed
 
 
@@ -135,19 +138,30 @@ class Transformer:
         angles = self.angles(positions, length)
 
         def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
-            return self.attend(layer, q, k, v, cache.blocks[layer], cache.layout, cache.length)
+            return self.attend(layer, q, k, v, cache.blocks[self.graph.rows[layer]], cache.layout, cache.length)
+
+        before, after = cache.states()
+
+        def recur(layer: int, inputs: DeltaInput) -> F32:
+            row = self.graph.rows[layer]
+            return self.recur(layer, inputs, before[row], after[row])
 
         x = self.embed(tokens, positions)  # [T, D], the residual stream
         for i in range(self.config.n_layers):
             if i:
                 look(i / self.config.n_layers)
-            x = self.layer(i, x, angles, attend)
+            x = self.layer(i, x, angles, attend, recur)
         cache.advance(len(tokens))
         return self.last_norm(x)
 
-    def layer(self, i: int, x: F32, angles: Sequence[Angles], attend: AttendCached) -> F32:
-        """Return the residual stream after layer i, for x [T, D] before it. angles: from `angles`."""
-        run = EagerLayer(self, x, angles, attend)
+    def layer(
+        self, i: int, x: F32, angles: Sequence[Angles], attend: AttendCached, recur: RecurCached | None = None
+    ) -> F32:
+        """Return the residual stream after layer i, for x [T, D] before it.
+
+        angles: from `angles`. recur: needed by layers with a gated delta net.
+        """
+        run = EagerLayer(self, x, angles, attend, recur)
         emit(i, self.graph.layers[i], run)
         return run.stream
 
@@ -159,6 +173,12 @@ class Transformer:
         spec = self.graph.attention(layer)
         scoring = Scoring(spec.scale, spec.softcap, spec.window, self.weights.layers[layer].sinks)
         return self.operators.cached_attention(q, k, v, blocks, layout, position, scoring)
+
+    def recur(self, layer: int, x: DeltaInput, before: F32, after: F32) -> F32:
+        """Return the layer's gated delta net over a sequence's next positions. Shapes as in `gated_delta`."""
+        spec, weights = self.config.delta, self.weights.layers[layer].delta(self.config.norm_eps)
+        assert spec is not None, "the layer recurs"
+        return self.operators.gated_delta(x, weights, spec, before, after)
 
     def last_norm(self, x: F32) -> F32:
         """Return the head's input [T, D] from the residual stream after the last layer [T, D]."""
@@ -230,8 +250,10 @@ def joined_angles(each: Sequence[Sequence[Angles]]) -> tuple[Angles, ...]:
 class EagerLayer:
     """Computes a layer's steps at once, over x [T, D]. stream: the current residual stream."""
 
-    def __init__(self, model: Transformer, x: F32, angles: Sequence[Angles], attend: AttendCached) -> None:
-        self._model, self._angles, self._attend = model, angles, attend
+    def __init__(
+        self, model: Transformer, x: F32, angles: Sequence[Angles], attend: AttendCached, recur: RecurCached | None
+    ) -> None:
+        self._model, self._angles, self._attend, self._recur = model, angles, attend, recur
         self._values: dict[Value, F32] = {"stream": x}
         self._normed_from: dict[Value, F32] = {}  # the norm's input for each value
         self._routing: Routing | None = None
@@ -271,8 +293,18 @@ class EagerLayer:
         if spec.rotated:
             cos, sin = self._angles[spec.angles]
             q, k = ops.rope(q, cos, sin, spec.rope_order), ops.rope(k, cos, sin, spec.rope_order)
-        mixed = self._attend(layer, q, k, v)
-        self._add(model.linear(mixed.reshape(len(x), spec.q_width), w.o, w.o_bias), w, step.after)
+        mixed = self._attend(layer, q, k, v).reshape(len(x), spec.q_width)
+        if spec.gated:
+            assert w.attention_gate is not None, "gated attention has a gate"
+            mixed = ops.gated(mixed, model.linear(x, w.attention_gate, None))
+        self._add(model.linear(mixed, w.o, w.o_bias), w, step.after)
+
+    def recur(self, layer: int, step: Recur) -> None:
+        ops, w, x = self._model.operators, self._model.weights.layers[layer], self._values[step.reads]
+        assert self._recur is not None, "the caller keeps the state"
+        qkv = np.concatenate([ops.matmul(x, one) for one in (w.q, w.k, w.v)], axis=-1)
+        inputs = DeltaInput(qkv, *(ops.matmul(x, one) for one in w.delta_projections))
+        self._add(ops.matmul(self._recur(layer, inputs), w.o), w, None)
 
     def ffn(self, layer: int, step: Ffn) -> None:
         x = self._values[step.reads]

@@ -26,7 +26,7 @@ from engine.model.model_files import OpenedModel as OpenedModel
 from engine.model.model_files import find_model_files as find_model_files
 from engine.model.model_files import open_model as open_model
 from engine.model.tensor_tiles import TiledTensor
-from native_kernels.backend import F32, PackedMatrix
+from native_kernels.backend import F32, DeltaWeights, PackedMatrix
 
 # Free RAM for the KV cache, the window and other programs.
 MARGIN_BYTES = 512 << 20
@@ -64,6 +64,7 @@ class FfnWeights:
 class LayerWeights:
     """One layer; None for what a family lacks. H_q = H x head_dim, H_kv = H_kv x head_dim.
 
+    A gated delta net has q and k of its key heads, v of its value heads, and o from them; V = value_heads x value_dim.
     With experts, use `ffns`, which covers both cases.
     """
 
@@ -72,6 +73,13 @@ class LayerWeights:
     k: PackedMatrix  # [H_kv, D]
     v: PackedMatrix  # [H_kv, D]
     o: PackedMatrix  # [D, H_q]
+    attention_gate: PackedMatrix | None = None  # [H_q, D], of a gated delta net [V, D]
+    alpha: PackedMatrix | None = None  # [value_heads, D], of a gated delta net, as all up to head_norm
+    beta: PackedMatrix | None = None  # [value_heads, D]
+    alpha_bias: F32 | None = None  # [value_heads]
+    decay: F32 | None = None  # [value_heads]
+    conv: F32 | None = None  # [channels x conv_width]
+    head_norm: F32 | None = None  # [value_dim]
     up: PackedMatrix | None = None  # [F, D]
     ffn_norm: F32 | None = None  # [D]
     gate: PackedMatrix | None = None  # [F, D]
@@ -96,6 +104,28 @@ class LayerWeights:
     gate_bias: F32 | None = None  # [F]
     up_bias: F32 | None = None  # [F]
     down_bias: F32 | None = None  # [D]
+
+    @property
+    def attention_matrices(self) -> list[PackedMatrix]:
+        """All matrices of attention, or of a gated delta net."""
+        gates = (self.attention_gate, self.alpha, self.beta)
+        return [self.q, self.k, self.v, self.o, *(one for one in gates if one is not None)]
+
+    @property
+    def delta_projections(self) -> tuple[PackedMatrix, PackedMatrix, PackedMatrix]:
+        """The projections of a gated delta net besides q, k and v, in the order of DeltaInput."""
+        assert self.attention_gate is not None
+        assert self.alpha is not None
+        assert self.beta is not None
+        return self.attention_gate, self.alpha, self.beta
+
+    def delta(self, epsilon: float) -> DeltaWeights:
+        """Return the weights of a gated delta net besides its projections. epsilon: of the model's norms."""
+        assert self.conv is not None
+        assert self.decay is not None
+        assert self.alpha_bias is not None
+        assert self.head_norm is not None
+        return DeltaWeights(self.conv, self.decay, self.alpha_bias, self.head_norm, epsilon)
 
     @cached_property
     def ffns(self) -> tuple[FfnWeights, ...]:
@@ -196,7 +226,7 @@ def load_weights(
                 if len(unchecked) > _ASKED_AHEAD:
                     _check(*unchecked.popleft())
             else:
-                codec = "f32" if tensor.is_router else chosen
+                codec = "f32" if tensor.is_exact else chosen
                 matrices[tensor.name] = _pack(_read(opened, tensor), tensor, codec)
         except MemoryError as error:
             raise HostMemoryError(f"The memory ran out while loading {tensor.foreign_name}.") from error
@@ -278,10 +308,9 @@ def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
     if tensor.part is not None:
         groups = values.reshape(tensor.part.groups, -1, *values.shape[1:])
         values = groups[:, tensor.part.start : tensor.part.stop].reshape(-1, *values.shape[1:])
-    if tensor.treatment == "transposed":
-        return values.T
-    if tensor.treatment == "plus one":
-        return values + np.float32(1)
+    values = tensor.treated(values.reshape(-1) if tensor.is_vector else values)
+    if tensor.name.endswith(".decay") and not (values < 0).all():
+        raise ModelFormatError(f"Tensor {tensor.foreign_name} makes a state grow, so the file is damaged.")
     return values
 
 
@@ -302,11 +331,11 @@ def _refuse_zero_bytes(matrix: PackedMatrix, tensor: PlannedTensor) -> None:
 def _must_not_be_zero(tensor: PlannedTensor) -> bool:
     """Return whether all zeros mean an incomplete file.
 
-    True for norms and the embedding; biases, sinks, and norms stored minus one, may be zero.
+    True for norms and the embedding; biases, sinks, logarithms, and norms stored minus one, may be zero.
     """
     if tensor.name == "embedding":
         return True
-    return tensor.is_vector and tensor.treatment != "plus one" and not tensor.name.endswith(("_bias", ".sinks"))
+    return tensor.is_vector and tensor.treatment in ("as is", "flat") and not tensor.name.endswith(("_bias", ".sinks"))
 
 
 def _pack(values: F32, tensor: PlannedTensor, codec: str) -> PackedMatrix:

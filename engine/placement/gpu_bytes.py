@@ -51,12 +51,12 @@ class GpuBytes:
         config = opened.config
         attention, neuron = np.zeros(config.n_layers, np.int64), np.zeros(config.n_layers, np.int64)
         of_experts = np.zeros(config.n_layers, np.int64)
-        possible = np.ones(config.n_layers, np.bool_)
-        head, head_possible = 0, True
+        possible = np.full(config.n_layers, why_not_on_gpu(config) == "", np.bool_)
+        head, head_possible = 0, bool(possible.all())
         for tensor in opened.plan:
             layer, dot, name = tensor.name.partition(".")
             tiled = TiledTensor.of(opened, tensor)
-            widened = "f32" if tensor.is_router else hold
+            widened = "f32" if tensor.is_exact else hold
             codec = "f32" if tensor.is_vector else widened if hold != "mapped" else gpu_codec(tiled.codec)
             if not dot:
                 if tensor.name in _OF_HEAD or (tensor.name == "embedding" and config.tied_embeddings):
@@ -94,6 +94,16 @@ class GpuBytes:
         # All buffers are aligned to 256 bytes: at most four planes of three matrices, biases, slots and counts.
         block = np.full(config.n_layers, 16 * ALIGNMENT + aligned(-(-config.d_ff // 32) * 4), np.int64)
         return cls(attention, neuron, block, head, possible, head_possible)
+
+
+def why_not_on_gpu(config: ModelConfig) -> str:
+    """Return in one sentence why no part of such a model can be on a GPU; "" if nothing speaks against it.
+
+    A model of which only FFNs were on the GPU would wait for the CPU twice a layer.
+    """
+    if config.delta is not None or config.gated_attention:
+        return "There are no GPU kernels for this model's layers yet, which keep a state instead of keys and values"
+    return ""
 
 
 def aligned(n_bytes: int) -> int:

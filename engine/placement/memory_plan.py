@@ -17,7 +17,7 @@ from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
 from engine.placement.gpu_bytes import kv_layer_bytes
-from engine.placement.model_bytes import ModelBytes, PredictorBytes
+from engine.placement.model_bytes import I64, ModelBytes, PredictorBytes
 from engine.placement.placement_problem import BOOL, Choice, Problem
 
 # Bytes of a CUDA context with its cubins if not measured on this GPU; 300 to 500 MiB are usual.
@@ -147,9 +147,14 @@ def scratch_bytes(model: ModelBytes, context: int) -> int:
     config = model.config
     positions = min(PREFILL_POSITIONS, context)
     heads = (config.n_heads + 2 * config.n_kv_heads) * config.head_dim
-    of_position = 4 * config.d_model + heads + 2 * config.d_ff
+    of_position = 4 * config.d_model + max(heads, _of_delta(config)) + 2 * config.d_ff
     layer = int((model.attention + model.neurons * model.neuron).max())
     return 4 * positions * of_position + 4 * config.vocab_size + min(LANDING_BYTES, 2 * layer)
+
+
+def _of_delta(config: ModelConfig) -> int:
+    """Return the numbers of a position in a gated delta net: its inputs, and q, k and v before they are joined."""
+    return 0 if config.delta is None else 2 * (config.delta.channels + config.delta.value_width)
 
 
 def gpu_scratch_bytes(
@@ -287,14 +292,14 @@ def vram_parts(
 
 
 def ram_parts(
-    problem: Problem, choice: Choice, model: ModelBytes, predictors: PredictorBytes | None, kv_bytes: int
+    problem: Problem, choice: Choice, model: ModelBytes, predictors: PredictorBytes | None, kv_bytes: I64
 ) -> dict[str, int]:
     """Return bytes in RAM by part. Their sum equals the solver's count."""
     on_cpu = ~problem.attention_on_gpu[list(choice.ways)]
     parts = {
         "attention": int(model.attention[on_cpu].sum()),
         "predictors": 0 if predictors is None else int(predictors.held[_asked_by_cpu(problem, choice, model)].sum()),
-        "kv_cache": kv_bytes * int(on_cpu.sum()),
+        "kv_cache": int(kv_bytes[on_cpu].sum()),
         "embedding": model.embedding,
         "scratch": problem.fixed_ram - model.embedding,
         "head": problem.head_ram[choice.head_on_gpu],

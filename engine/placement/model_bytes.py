@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from engine.config import KvCodec, ModelConfig
 from engine.model.families import PlannedTensor, split_expert_name
+from engine.model.kv_cache import state_bytes
 from engine.model.mapped_weights import turned_bytes
 from engine.model.model_files import OpenedModel
 from engine.model.weights import Hold, ModelWeights
@@ -143,10 +144,23 @@ class ModelBytes:
         """Bytes of all weights."""
         return int(self.attention.sum()) + self.neurons * int(self.neuron.sum()) + self.embedding + self.head_in_ram
 
-    def kv_of_layer(self, context: int, codec: KvCodec) -> int:
-        """Return the bytes of one layer's KV cache for this many positions."""
-        layout = KvLayout(self.config.head_dim, codec)
-        return self.config.n_kv_heads * layout.n_blocks(context) * layout.block_bytes
+    def kv_of_layer(self, context: int, codec: KvCodec, sequences: int = 1) -> I64:
+        """Return the bytes of each layer's cache, [L], for sequences with this many positions in all.
+
+        Keys and values of attention; of a gated delta net the state and its snapshots.
+        """
+        return self._of_layers(context, codec, sequences * state_bytes(self.config))
+
+    def kv_read(self, position: int, codec: KvCodec) -> I64:
+        """Return the bytes of each layer's cache, [L], that a token at this position reads, and writes of a state."""
+        return self._of_layers(position, codec, 2 * 4 * self.config.state_size)
+
+    def _of_layers(self, positions: int, codec: KvCodec, states: int) -> I64:
+        config, layout = self.config, KvLayout(self.config.head_dim, codec)
+        found = np.full(self.n_layers, config.n_kv_heads * layout.n_blocks(positions) * layout.block_bytes, np.int64)
+        if config.delta_layers:
+            found[list(config.delta_layers)] = states // len(config.delta_layers)
+        return found
 
     @classmethod
     def of(cls, opened: OpenedModel, weights: ModelWeights | None = None) -> ModelBytes:

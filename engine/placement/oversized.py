@@ -158,7 +158,7 @@ class Case:
 
         The process and its buffers are not counted: the free margin covers them.
         """
-        kv = self.model.n_layers * self.model.kv_of_layer(self.sequences * context, self.kv_codec)
+        kv = int(self.model.kv_of_layer(self.sequences * context, self.kv_codec, self.sequences).sum())
         return self.model.total + kv + self.must_bytes
 
     def least_ram(self, context: int, limits: MemoryLimits) -> int:
@@ -220,7 +220,8 @@ class Case:
         Both are 0 for layers that the GPU cannot compute.
         """
         model, gpu, tokens = self.model, self.model.gpu_bytes, self.sequences * context
-        kv_ram, kv_gpu = model.kv_of_layer(tokens, self.kv_codec), kv_layer_bytes(model.config, tokens, self.kv_codec)
+        kv_ram = model.kv_of_layer(tokens, self.kv_codec, self.sequences)
+        kv_gpu = kv_layer_bytes(model.config, tokens, self.kv_codec)
         freed = model.attention + model.neurons * model.neuron + kv_ram
         taken = gpu.attention + model.neurons * gpu.neuron + gpu.block + kv_gpu
         return np.where(gpu.possible, freed, 0), np.where(gpu.possible, taken, 0)

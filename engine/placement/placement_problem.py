@@ -225,7 +225,7 @@ def build_problem(
     hottest = Hottest.of(activity, model.unit) if isinstance(activity, Activity) else activity
     order, ends = hottest.order, hottest.ends
     parts = _Parts(model, hottest, mode, predictors if mode == "sparse" else None)
-    kv_bytes, kv_read = model.kv_of_layer(at.context, at.kv_codec), model.kv_of_layer(at.position, at.kv_codec)
+    kv_bytes, kv_read = model.kv_of_layer(at.context, at.kv_codec), model.kv_read(at.position, at.kv_codec)
     last = len(ends) - 1
     rates, d_model = machine.gpu, model.config.d_model
 
@@ -378,12 +378,12 @@ class _Parts:
         per_neuron = np.stack([model.first, model.second, model.down], axis=1) / speeds
         return np.asarray(sum(per_neuron[:, i, None] * part for i, part in enumerate(read)), np.float64)
 
-    def attention_s(self, rates: DeviceRates, kv_read: int) -> F64:
-        """Return seconds of attention [L]. kv_read: bytes of the KV cache that a token reads."""
+    def attention_s(self, rates: DeviceRates, kv_read: I64) -> F64:
+        """Return seconds of attention [L]. kv_read [L]: bytes of each layer's cache that a token reads."""
         model = self._model
         seconds = [
-            n_bytes / rates.gemv(codec) + kv_read / (_KV_SHARE * rates.gemv("f16"))
-            for n_bytes, codec in zip(model.attention, model.attention_codecs, strict=True)
+            n_bytes / rates.gemv(codec) + kv / (_KV_SHARE * rates.gemv("f16"))
+            for n_bytes, codec, kv in zip(model.attention, model.attention_codecs, kv_read, strict=True)
         ]
         return np.array(seconds)
 

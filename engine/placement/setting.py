@@ -18,7 +18,7 @@ from engine.placement.concurrent_reads import known_read_rates
 from engine.placement.gpu_bytes import kv_layer_bytes
 from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.memory_plan import Budgets
-from engine.placement.model_bytes import ModelBytes, PredictorBytes
+from engine.placement.model_bytes import I64, ModelBytes, PredictorBytes
 from engine.placement.placement_problem import TokenContext
 from engine.sparsity.placement import Origins
 
@@ -92,8 +92,9 @@ class Setting:
         return memory_plan.PROCESS_BYTES + memory_plan.scratch_bytes(self.model, self.context)
 
     @property
-    def kv_of_layer(self) -> int:
-        return self.model.kv_of_layer(self.context, self.kv_codec)
+    def kv_of_layer(self) -> I64:
+        """Bytes of each layer's cache in RAM, [L]."""
+        return self.model.kv_of_layer(self.context, self.kv_codec, self.sequences)
 
     @property
     def kv_on_gpu(self) -> int:
@@ -104,7 +105,7 @@ class Setting:
     def all_in_ram(self) -> int:
         """Bytes of the model with nothing on the GPU."""
         predictors = 0 if self.predictors is None else int(self.predictors.held.sum())
-        return self.fixed_ram + self.model.total + self.model.n_layers * self.kv_of_layer + predictors
+        return self.fixed_ram + self.model.total + int(self.kv_of_layer.sum()) + predictors
 
     @property
     def pinned_bytes(self) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from engine.errors import InvalidRequestError
 from engine.model.transformer import RECOMPUTE_CHUNK_TOKENS, Angles, Transformer, check_tokens, joined_angles
 from engine.session.generate import decode_one_token
-from native_kernels.backend import F32, I64
+from native_kernels.backend import F32, I64, DeltaInput
 
 if TYPE_CHECKING:
     from engine.config import Mode
@@ -82,16 +82,27 @@ class BatchTransformer:
         positions = np.array([cache.length for cache in caches], np.int64)
         angles = angles_of(model, positions)
 
+        states, row = [cache.states() for cache in caches], model.graph.rows
+
         def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
-            rows = [
-                model.attend(layer, q[b : b + 1], k[b : b + 1], v[b : b + 1], one.blocks[layer], one.layout, one.length)
+            one_by_one = [
+                model.attend(
+                    layer, q[b : b + 1], k[b : b + 1], v[b : b + 1], one.blocks[row[layer]], one.layout, one.length
+                )
                 for b, one in enumerate(caches)
             ]
-            return np.concatenate(rows)
+            return np.concatenate(one_by_one)
+
+        def recur(layer: int, inputs: DeltaInput) -> F32:
+            one_by_one = [
+                model.recur(layer, inputs.rows(slice(b, b + 1)), before[row[layer]], after[row[layer]])
+                for b, (before, after) in enumerate(states)
+            ]
+            return np.concatenate(one_by_one)
 
         x = model.embed(tokens, positions)
         for i in range(model.config.n_layers):
-            x = model.layer(i, x, angles, attend)
+            x = model.layer(i, x, angles, attend, recur)
         for token, cache in zip(tokens, caches, strict=True):
             count(cache, int(token))
         return model.logits(model.last_norm(x))

@@ -151,7 +151,7 @@ class ChatSession:
         make: MakeSampler,
     ) -> Iterator[TokenEvent]:
         self._keep_up()
-        self._cache.truncate(min(shared_prefix(self._tokens, prompt), len(prompt) - 1))
+        self._cache.truncate(self._cache.reusable(min(shared_prefix(self._tokens, prompt), len(prompt) - 1)))
         tokens = list(prompt)
         events = generate(
             self._transformer,

@@ -34,6 +34,9 @@ FinishReason = Literal["stop", "length", "cancelled"]
 SMALLEST_CHUNK_TOKENS = 32
 LARGEST_CHUNK_TOKENS = 512
 TARGET_LAYER_S = 0.2
+# A prompt's last tokens are a chunk of their own if the cache has recurrent state: before them the state is remembered.
+# They cover how a template begins an answer, which the next prompt may write in another way, such as without a thought.
+TURN_END_TOKENS = 16
 
 
 @dataclass
@@ -92,11 +95,13 @@ def prefill(
 ) -> Logits:
     """Run `tokens` through the model, appending to `cache`; return the logits [V] after the last one.
 
-    The prompt is split into chunks, so that it can be cancelled and shows progress.
+    The prompt is split into chunks, so that it can be cancelled and shows progress. A cache with recurrent state
+    remembers it near the end of the prompt, which is the end of a turn.
     Raises: Cancelled between two layers; the cache then has the completed chunks.
     """
     ids = np.asarray(tokens, dtype=np.int64)  # [T]
     done, chunk = 0, model.first_chunk_tokens
+    turn_end = max(0, len(ids) - TURN_END_TOKENS) if cache.recurs else -1
 
     def after_layer(share: float) -> None:
         if job.cancelled():
@@ -106,7 +111,9 @@ def prefill(
     while True:
         if job.cancelled():
             raise Cancelled
-        chunk = min(chunk, len(ids) - done)
+        if done == turn_end:
+            cache.remember()
+        chunk = min(chunk, (turn_end if done < turn_end else len(ids)) - done)
         started = time.perf_counter()
         ahead = len(ids) - done - chunk
         hidden = model.prefill(ids[done : done + chunk], cache, ahead, after_layer)  # up to [chunk, D]

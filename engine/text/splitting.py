@@ -94,6 +94,10 @@ SINGLE_DIGITS = Splitting(digits="each")
 LLAMA3 = Splitting((_WORDS % {"digits": "{1,3}"},), whole_words=True, adds_bos=True)
 DBRX = Splitting((_WORDS % {"digits": "{1,3}"},))
 QWEN2 = Splitting((_WORDS % {"digits": ""},), composes=True)
+# Marks, such as accents by themselves, belong to words.
+QWEN35 = Splitting((
+    _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+), composes=True)  # fmt: skip
 STABLELM2 = Splitting((_WORDS % {"digits": ""},))
 SEED_CODER = Splitting((STABLELM2.patterns[0].replace(r"[^\s\p{L}\p{N}]+[\r\n]*", r"[^\s\p{L}\p{N}\r\n]+"),))
 BAILING = Splitting((
@@ -119,6 +123,7 @@ _BY_RULE = (
     (LLAMA3, "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2"),
     (DBRX, "dbrx smaug-bpe chatglm-bpe glm4"),  # dbrx: Phi-4 too
     (QWEN2, "qwen2 deepseek-r1-qwen"),
+    (QWEN35, "qwen35"),
     (STABLELM2, "stablelm2 megrez hunyuan grok-2 solar-open"),
     (SEED_CODER, "seed-coder"),
     (BAILING, "bailingmoe bailingmoe2 llada-moe"),

@@ -28,7 +28,7 @@ from engine.model.transformer import Angles, FfnExecutor, Transformer, check_seq
 from engine.model.weights import FfnWeights, ModelWeights
 from engine.training.residual_stream import ResidualStream
 from native_kernels import kv_blocks
-from native_kernels.backend import F32, I64, U8, Operators
+from native_kernels.backend import F32, I64, U8, DeltaInput, Operators
 from native_kernels.kv_blocks import KvLayout
 
 if TYPE_CHECKING:
@@ -242,6 +242,8 @@ class _Walk:
         longest = max(len(text) for text in texts)
         try:
             self._kv: U8 = kv_blocks.allocate(1, config.n_kv_heads, longest, self._layout)[0]
+            size = 0 if config.delta is None else config.delta.state_size
+            self._states: F32 = np.zeros((2, size), np.float32)  # of one layer and sequence: read, written
         except MemoryError as error:
             raise HostMemoryError(f"Keys and values of {longest} positions do not fit into the RAM.") from error
         self._rows = self._batches[0]
@@ -257,7 +259,7 @@ class _Walk:
                     raise Cancelled
                 self._rows = rows
                 x = np.array(values[rows.all])
-                values[rows.all] = self._graph.layer(layer, x, self._angles(rows), self._attend)
+                values[rows.all] = self._graph.layer(layer, x, self._angles(rows), self._attend, self._recur)
                 job.progress(layer * n_positions + rows.all.stop, n_layers * n_positions)
         return WalkedStream(self._graph, self._stream)
 
@@ -273,6 +275,16 @@ class _Walk:
         for one in self._rows.segments:
             part = one.rows
             out[part] = self._graph.attend(layer, q[part], k[part], v[part], self._kv, self._layout, one.start)
+        return out
+
+    def _recur(self, layer: int, inputs: DeltaInput) -> F32:
+        """Run the gated delta net of each sequence, with one state as with one cache."""
+        out = np.empty_like(inputs.gate)
+        for one in self._rows.segments:
+            if one.start == 0:
+                self._states[0] = 0
+            out[one.rows] = self._graph.recur(layer, inputs.rows(one.rows), self._states[0], self._states[1])
+            self._states = self._states[::-1]
         return out
 
     def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:

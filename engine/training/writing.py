@@ -20,7 +20,7 @@ from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer, check_sequence
 from engine.session.sampling import Sampler, make_sampler
 from engine.training.layer_walk import ModelParts
-from native_kernels.backend import F32
+from native_kernels.backend import F32, DeltaInput
 
 # Texts at once. Their number is part of what a seed determines (products of few tokens round differently from those of
 # many), so it depends on the model alone and not on the free memory.
@@ -131,16 +131,24 @@ class _Writer:
         )
         angles = graph.angles(positions, self._capacity)
 
+        states, row = [text.cache.states() for text in texts], graph.graph.rows
+
         def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
             out = np.empty_like(q)
             for text, start, rows in zip(texts, starts, places, strict=True):
-                cache = text.cache
-                out[rows] = graph.attend(layer, q[rows], k[rows], v[rows], cache.blocks[layer], cache.layout, start)
+                blocks, layout = text.cache.blocks[row[layer]], text.cache.layout
+                out[rows] = graph.attend(layer, q[rows], k[rows], v[rows], blocks, layout, start)
+            return out
+
+        def recur(layer: int, inputs: DeltaInput) -> F32:
+            out = np.empty_like(inputs.gate)
+            for (before, after), rows in zip(states, places, strict=True):
+                out[rows] = graph.recur(layer, inputs.rows(rows), before[row[layer]], after[row[layer]])
             return out
 
         x = graph.embed(np.concatenate(pieces).astype(np.int64), positions)
         for layer in range(graph.config.n_layers):
-            x = graph.layer(layer, x, angles, attend)
+            x = graph.layer(layer, x, angles, attend, recur)
         for text, piece in zip(texts, pieces, strict=True):
             text.cache.advance(len(piece))
         return graph.logits(graph.last_norm(x[ends - 1]))

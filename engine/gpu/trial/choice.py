@@ -21,7 +21,7 @@ from engine.machine.graphics import OLDEST_DRIVER, GpuInfo
 from engine.machine.hardware import HardwareProfile, choose_gpu
 from engine.machine.measured_hardware import remember_context
 from engine.model.model_files import OpenedModel
-from engine.placement.gpu_bytes import GpuBytes
+from engine.placement.gpu_bytes import GpuBytes, why_not_on_gpu
 from native_kernels.cuda.gpu import Gpu
 from native_kernels.cuda.layouts import GPU_CODECS, gpu_codec
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
@@ -157,6 +157,8 @@ def _why_not(opened: OpenedModel, backend: Backend) -> str:
     """Return in one sentence why no part of the model can be on any GPU; "" if some can."""
     if backend.kernels is None:
         return f"The GPU works beside the CPU's kernels, and those do not run: {_as_half(backend.reason)}"
+    if reason := why_not_on_gpu(opened.config):
+        return reason
     if opened.config.head_dim > MAX_HEAD_DIM:
         return f"There are no kernels for attention heads of {opened.config.head_dim} numbers"
     sizes = GpuBytes.of(opened, "mapped", opened.down_is_row_wise)

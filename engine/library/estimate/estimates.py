@@ -271,8 +271,8 @@ class _Case:
     def all_in_ram(self) -> int:
         """Return the RAM of the model with nothing on the GPU."""
         model = self.sizes.model
-        kv = model.kv_of_layer(self.context, KV_CODEC) + self.predictor_layer_bytes
-        return self.fixed_ram + model.total + model.n_layers * kv
+        kv = int(model.kv_of_layer(self.context, KV_CODEC).sum())
+        return self.fixed_ram + model.total + kv + model.n_layers * self.predictor_layer_bytes
 
     @property
     def ram_budget(self) -> int | None:

@@ -164,7 +164,7 @@ class _Case:
     def all_in_ram(self) -> int:
         """The RAM of the model with nothing on the GPU."""
         sizes, predictors = self.known.sizes, self.known.predictors
-        kv = sizes.n_layers * sizes.kv_of_layer(self.context, self.kv_codec)
+        kv = int(sizes.kv_of_layer(self.context, self.kv_codec).sum())
         return self.fixed_ram + sizes.total + kv + (0 if predictors is None else int(predictors.held.sum()))
 
     @property

@@ -18,7 +18,7 @@ from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.library.records import ModelFormat, ModelShape
 from engine.model.families import FAMILIES, Kind, PlannedTensor, planned_tensors, split_expert_name
 from engine.model.mapped_weights import TURNED_BYTES
-from engine.placement.gpu_bytes import ALIGNMENT, WIDTH_MULTIPLE, GpuBytes, aligned, matrix_bytes
+from engine.placement.gpu_bytes import ALIGNMENT, WIDTH_MULTIPLE, GpuBytes, aligned, matrix_bytes, why_not_on_gpu
 from engine.placement.model_bytes import I64, ModelBytes, largest_codecs, part_of
 from native_kernels.codecs import CODECS
 from native_kernels.cuda.layouts import GPU_CODECS, n_gpu_bytes, plane_row_bytes
@@ -72,7 +72,8 @@ def config_of(shape: ModelShape) -> ModelConfig:
         norm_eps=1e-5, activation=activation, activation_threshold=fatrelu, max_context=shape.max_context,
         tied_embeddings=shape.tied_embeddings, bos_token_id=None, eos_token_ids=(),
         n_experts=shape.n_experts, n_experts_used=shape.n_experts_used, shared_d_ff=shape.shared_d_ff,
-        n_dense_layers=shape.n_dense_layers, dense_d_ff=shape.dense_d_ff, **own,
+        n_dense_layers=shape.n_dense_layers, dense_d_ff=shape.dense_d_ff, delta=shape.delta,
+        delta_layers=shape.delta_layers, **own,
     )  # fmt: skip
 
 
@@ -83,7 +84,8 @@ def shape_of(config: ModelConfig) -> ModelShape:
         d_ff=config.d_ff, n_heads=config.n_heads, n_kv_heads=config.n_kv_heads, head_dim=config.head_dim,
         vocab_size=config.vocab_size, max_context=config.max_context, tied_embeddings=config.tied_embeddings,
         n_experts=config.n_experts, n_experts_used=config.n_experts_used, shared_d_ff=config.shared_d_ff,
-        n_dense_layers=config.n_dense_layers, dense_d_ff=config.dense_d_ff,
+        n_dense_layers=config.n_dense_layers, dense_d_ff=config.dense_d_ff, delta=config.delta,
+        delta_layers=config.delta_layers,
     )  # fmt: skip
 
 
@@ -117,7 +119,8 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
     codecs: dict[str, list[dict[str, int]]] = {part: [{} for _ in range(n_layers)] for part in sums}
     ends = {"embedding": 0, "head": 0}
     on_gpu, neuron_on_gpu, of_experts = (np.zeros(n_layers, np.int64) for _ in range(3))
-    possible, head_possible, head_on_gpu = np.ones(n_layers, np.bool_), True, 0
+    possible = np.full(n_layers, why_not_on_gpu(config) == "", np.bool_)
+    head_possible, head_on_gpu = bool(possible.all()), 0
     embedding, head_codec = 0, "f32"
     for tensor in plan:
         rows, cols = _stored(tensor)
@@ -188,13 +191,14 @@ def one_layer_of_each(sizes: ShapeBytes) -> ModelBytes:
     model, first = sizes.model, sizes.first
     config, gpu = model.config, model.gpu_bytes
     n_dense = int((first < config.n_dense_layers).sum())
+    recurring = tuple(i for i, layer in enumerate(first.tolist()) if layer in config.delta_layers)
     few = GpuBytes(
         gpu.attention[first], gpu.neuron[first], gpu.block[first], gpu.head, gpu.possible[first],
         gpu.head_possible,
     )  # fmt: skip
     return replace(
         model,
-        config=replace(config, n_layers=len(first), n_dense_layers=n_dense),
+        config=replace(config, n_layers=len(first), n_dense_layers=n_dense, delta_layers=recurring),
         attention=model.attention[first], first=model.first[first], second=model.second[first],
         down=model.down[first],
         attention_codecs=tuple(model.attention_codecs[i] for i in first),
@@ -277,7 +281,7 @@ def _stored(tensor: PlannedTensor) -> tuple[int, int]:
 def _codec_of(tensor: PlannedTensor, codec: str, config: ModelConfig, layout: ModelFormat) -> str:
     """Return the codec of one matrix. llama.cpp's mixtures use more bits for the head, some downs and values."""
     name, plain = tensor.name, codec.lower()
-    if tensor.is_router and layout != "safetensors":
+    if tensor.is_exact and layout != "safetensors":
         return "f32"
     if plain in ("f32", "f16", "bf16"):
         return plain
@@ -327,7 +331,7 @@ def _kinds_of(model: ModelBytes) -> tuple[I64, I64]:
     numbers = np.stack([model.attention, model.first, model.second, model.down, gpu.attention, gpu.neuron])
     for layer in range(model.n_layers):
         key = (*numbers[:, layer].tolist(), model.attention_codecs[layer], model.first_codecs[layer],
-               model.down_codecs[layer], bool(gpu.possible[layer]))  # fmt: skip
+               model.down_codecs[layer], bool(gpu.possible[layer]), layer in model.config.delta_layers)  # fmt: skip
         if key not in found:
             found[key] = len(first)
             first.append(layer)

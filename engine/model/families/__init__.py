@@ -1,7 +1,7 @@
 """Translate foreign configurations to ModelConfig and foreign tensor names to ours.
 
-A family is one small file in dense/ or moe/; docs/adding-a-family.md explains how to add one. Features that Hearth
-does not implement are refused by name, never ignored. Nothing here reads tensors.
+A family is one small file in dense/, moe/ or recurrent/; docs/adding-a-family.md explains how to add one. Features that
+Hearth does not implement are refused by name, never ignored. Nothing here reads tensors.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from engine.config import ModelConfig
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.model.families.dense import DENSE
 from engine.model.families.moe import MOE
+from engine.model.families.recurrent import RECURRENT
 from engine.model.family.family import ACTIVATION_KEY as ACTIVATION_KEY
 from engine.model.family.family import THRESHOLD_KEY as THRESHOLD_KEY
 from engine.model.family.family import Family, fields_from_gguf, fields_from_hf
@@ -25,7 +26,7 @@ from engine.model.family.reading import Reader
 from engine.model.family.sampling import sampling_from_gguf as sampling_from_gguf
 from engine.model.family.sampling import sampling_from_hf as sampling_from_hf
 
-FAMILIES: tuple[Family, ...] = (*DENSE, *MOE)
+FAMILIES: tuple[Family, ...] = (*DENSE, *MOE, *RECURRENT)
 SUPPORTED_FAMILIES = tuple(family.name for family in FAMILIES)
 
 ActivationOrigin = Literal["config", "metadata", "family", "override"]
@@ -33,10 +34,12 @@ ActivationOrigin = Literal["config", "metadata", "family", "override"]
 _SURPLUS = re.compile(
     r".*rotary_emb\.inv_freq|.*attn\.masked_bias|blk\.[0-9]+\.fc[12]\.weight|lm_head_profiler\.weight"
 )
+# Of files that hold more than the text model: layers that draft tokens (MTP), and a vision tower.
+_DRAFTS, _TOWER = "mtp.", "model.visual."
 _LAYER = re.compile(r"(?:model\.layers|blk)\.([0-9]{1,4})\.")
 
 # Other models with experts. Naming them gives a better error than "unknown".
-_WITH_EXPERTS = ("qwen3_next", "qwen3next", "deepseek_v2", "deepseek2", "deepseek_v3",
+_WITH_EXPERTS = ("deepseek_v2", "deepseek2", "deepseek_v3",
                  "phimoe", "granitemoe", "olmoe", "dbrx")  # fmt: skip
 
 
@@ -56,6 +59,10 @@ def config_from_hf(config: Mapping[str, Any], generation: Mapping[str, Any]) -> 
             f"{name!r} models read pictures too; Hearth runs text models.",
             "Choose the model's GGUF file, which holds its text part alone, or a text model.",
         )
+    if any(name in family.model_types_with_pictures for family in FAMILIES):
+        text = read.required("text_config", dict)
+        outer = {key: config[key] for key in ("tie_word_embeddings", "architectures") if key in config}
+        return config_from_hf({"model_type": f"{name}_text", **text, **outer}, generation)
     family = _family_of_class(read) or _find(name, {kind: one for one in FAMILIES for kind in one.model_types})
     return ModelConfig(**fields_from_hf(family, read, Reader(generation, "generation_config.json")))
 
@@ -107,11 +114,11 @@ def planned_tensors(config: ModelConfig, kind: Kind, present: Collection[str] = 
 def is_surplus(config: ModelConfig, foreign_name: str) -> bool:
     """Return whether a tensor outside the plan may be ignored.
 
-    These are a copy of a tied head, rotary tables (computed here), layers that draft tokens, and PowerInfer's
-    predictors.
+    These are a copy of a tied head, rotary tables (computed here), layers that draft tokens, a vision tower, and
+    PowerInfer's predictors.
     """
     family = _family(config)
-    if is_draft(config, foreign_name):
+    if is_draft(config, foreign_name) or is_of_tower(config, foreign_name):
         return True
     heads = [layout.names["head"] for layout in (family.hf, family.gguf) if layout is not None]
     if config.tied_embeddings and foreign_name in heads:
@@ -122,7 +129,13 @@ def is_surplus(config: ModelConfig, foreign_name: str) -> bool:
 def is_draft(config: ModelConfig, foreign_name: str) -> bool:
     """Return whether a tensor belongs to a layer that drafts tokens (MTP), behind the model's layers."""
     layer = _LAYER.match(foreign_name)
-    return layer is not None and _family(config).drafts and int(layer[1]) >= config.n_layers
+    behind = layer is not None and int(layer[1]) >= config.n_layers
+    return _family(config).drafts and (behind or foreign_name.startswith(_DRAFTS))
+
+
+def is_of_tower(config: ModelConfig, foreign_name: str) -> bool:
+    """Return whether a tensor belongs to a vision tower beside the text model."""
+    return bool(_family(config).model_types_with_pictures) and foreign_name.startswith(_TOWER)
 
 
 def _family(config: ModelConfig) -> Family:

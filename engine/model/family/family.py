@@ -62,6 +62,7 @@ class Family:
     name: str
     model_types: tuple[str, ...]  # model_type in config.json
     hf: Layout
+    model_types_with_pictures: tuple[str, ...] = ()  # of files with a vision tower; the text part is in text_config
     hf_architectures: tuple[str, ...] = ()  # `architectures` in config.json that select it, whatever model_type is
     architectures: tuple[str, ...] = ()  # general.architecture in GGUF
     gguf: Layout | None = None
@@ -141,7 +142,7 @@ def fields_from_gguf(family: Family, read: Reader, arch: str, tensor_names: set[
         "family": family.name,
         "n_layers": read.required(f"{arch}.block_count", int),
         "d_model": d_model,
-        "d_ff": read.required(f"{arch}.feed_forward_length", int),
+        "d_ff": read.optional(f"{arch}.feed_forward_length", int, None),
         "n_heads": n_heads,
         "n_kv_heads": read.optional(f"{arch}.attention.head_count_kv", int, n_heads),
         "head_dim": head_dim,
@@ -158,7 +159,10 @@ def fields_from_gguf(family: Family, read: Reader, arch: str, tensor_names: set[
     }
     _refuse_gguf_extras(family, read, arch)
     _check_sizes(fields)
-    return fields | family.from_gguf(read, fields, tensor_names)
+    fields |= family.from_gguf(read, fields, tensor_names)
+    if fields["d_ff"] is None:
+        read.required(f"{arch}.feed_forward_length", int)
+    return fields
 
 
 def _max_context(family: Family, read: Reader) -> int:
@@ -237,7 +241,7 @@ def _refuse_hf_extras(family: Family, read: Reader) -> None:
             )
         raise UnsupportedModelError(f"{key} is {shown} in {read.where}, which Hearth does not run in {family.name}.")
     kinds = read.optional("layer_types", list, [])
-    if "sliding_window" not in family.hf_handles and any(kind != "full_attention" for kind in kinds):
+    if not {"sliding_window", "layer_types"} & family.hf_handles and any(kind != "full_attention" for kind in kinds):
         raise UnsupportedModelError(f"layer_types in {read.where} names attention that Hearth does not run.")
     if read.optional("quantization_config", dict, {}):
         raise UnsupportedModelError(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from engine.config import ModelConfig
-from engine.errors import UnsupportedModelError
+import numpy as np
 
-# How a foreign tensor is converted. "plus one": a norm stored as its weight minus one. Rows of q and k keep the file's
-# order: ModelConfig.rope_order.
-Treatment = Literal["as is", "transposed", "plus one"]
+from engine.config import EXACT_MATRICES, ModelConfig
+from engine.errors import UnsupportedModelError
+from native_kernels.backend import F32, DeltaSpec
+
+# How a foreign tensor is converted. "plus one": a norm stored as its weight minus one. "flat": any shape, to a vector.
+# "minus exp": stored as the logarithm of the negative. Rows of q and k keep the file's order: ModelConfig.rope_order.
+Treatment = Literal["as is", "transposed", "plus one", "flat", "minus exp"]
 Kind = Literal["safetensors", "gguf", "bundle"]
 
 
@@ -54,7 +58,19 @@ class PlannedTensor:
 
     @property
     def is_vector(self) -> bool:
-        return len(self.matrix_shape) == 1
+        return len(self.matrix_shape) == 1 or self.treatment == "flat"
+
+    def treated(self, values: F32) -> F32:
+        """Return the tensor's values as we use them."""
+        match self.treatment:
+            case "transposed":
+                return values.T
+            case "plus one":
+                return values + np.float32(1)
+            case "minus exp":
+                return -np.exp(values)
+            case _:
+                return values
 
     @property
     def of_expert(self) -> bool:
@@ -62,9 +78,11 @@ class PlannedTensor:
         return ".experts." in self.name
 
     @property
-    def is_router(self) -> bool:
-        """Whether it is a router. Never rounded: a small error may select another expert."""
-        return self.name.endswith(".router")
+    def is_exact(self) -> bool:
+        """Whether it is never rounded: a small error of a router may select another expert, and one of a gated delta
+        net's alpha and beta adds up over all positions.
+        """
+        return self.name.endswith(EXACT_MATRICES)
 
 
 @dataclass(frozen=True)
@@ -78,18 +96,25 @@ class Layout:
     and expert); if a format has both, the names in the file decide. "experts.gate_up columns" names a tensor whose
     columns are the neurons of gate and up in turn; "experts.down_t" is neuron-major then. "shared.gate" etc. belong to
     the shared expert, and "shared_gate" is the vector of its weight ("shared_gate row": a matrix with one row).
+    "experts.gate_up" names one tensor with gate's rows before up's.
+
+    Gated attention: without "attention_gate", the rows of "q" are each head's query, then its gate. A gated delta net's
+    names begin with "delta."; "delta.qkv", "delta.qkvz" (z: its gate) and "delta.ba" name fused matrices, of which the
+    last two are grouped by key head.
     """
 
     names: Mapping[str, str]
     rope_pairs: bool = False  # rotated pairs of q and k are neighbours: ModelConfig.rope_order
     plus_one: bool = False  # norms are stored as weight minus one
     qkv_by_kv_head: bool = False  # fused rows are grouped by key-value head (queries, key, value), not q, k, v
+    as_trained: bool = False  # a gated delta net's decay is stored as a logarithm, its convolution in three dimensions
 
 
 _OWN_NAMES = ("embedding", "positions", "project_in", "rope_factors", "rope_factors_long", "rope_factors_short",
-              "attention_norm", "shared_norm", "q", "k", "v", "q_norm", "k_norm", "sinks", "o", "post_attention_norm",
-              "ffn_norm", "router", "selection_bias", "shared_gate", "gate", "up", "down_t", "post_ffn_norm",
-              "final_norm", "project_out", "head")  # fmt: skip
+              "attention_norm", "shared_norm", "q", "k", "v", "q_norm", "k_norm", "sinks", "attention_gate", "alpha",
+              "beta", "alpha_bias", "decay", "conv", "head_norm", "o", "post_attention_norm", "ffn_norm", "router",
+              "selection_bias", "shared_gate", "gate", "up", "down_t", "post_ffn_norm", "final_norm", "project_out",
+              "head")  # fmt: skip
 _OWN_EXPERTS = {f"{kind}.{part}": f"{{}}.{part}" for kind in ("expert", "shared") for part in ("gate", "up", "down_t")}
 OWN_LAYOUT = Layout({name: f"{name}.weight" for name in _OWN_NAMES} | _OWN_EXPERTS)
 
@@ -97,6 +122,7 @@ OWN_LAYOUT = Layout({name: f"{name}.weight" for name in _OWN_NAMES} | _OWN_EXPER
 def in_own_terms(tensor: PlannedTensor, config: ModelConfig) -> PlannedTensor:
     """Convert a tensor of OWN_LAYOUT to our layout: all experts' neurons of a layer in one matrix."""
     shape = tensor.matrix_shape[::-1] if tensor.treatment == "transposed" else tensor.matrix_shape
+    shape = (tensor.n_elements,) if tensor.treatment == "flat" else shape
     if not tensor.of_expert:
         return PlannedTensor(tensor.name, tensor.name, shape)
     layer, expert, part = split_expert_name(tensor.name)
@@ -147,18 +173,24 @@ def _bias_of(foreign: str) -> str:
     return f"{name}.bias" if name != foreign else f"{foreign}_bias"
 
 
+def _as_stored(names: Mapping[str, str], present: Collection[str]) -> Mapping[str, str]:
+    """Return the names with the outer modules that the file has: some omit one, those with pictures have one more."""
+    embedding = names["embedding"]
+    outer = embedding.partition(".")[0] + "."
+    for other in ("", f"{outer}language_model."):
+        if present and embedding not in present and other + embedding.removeprefix(outer) in present:
+            return {key: re.sub(f"^{re.escape(outer)}", other, name) for key, name in names.items()}
+    return names
+
+
 class _Plan:
     """The plan under construction."""
 
     def __init__(self, config: ModelConfig, layout: Layout, present: Collection[str]) -> None:
         self.config = config
-        self.layout = layout
+        self.layout = replace(layout, names=_as_stored(layout.names, present))
         self.tensors: list[PlannedTensor] = []
         self._present = present
-        # Some files omit the name of the outermost module.
-        embedding = layout.names["embedding"]
-        prefix = embedding.partition(".")[0] + "."
-        self._cut = prefix if present and embedding not in present and embedding.removeprefix(prefix) in present else ""
         # PowerInfer stores down neuron-major under this name.
         self._down_t = "blk.0.ffn_down_t.weight" in present
 
@@ -167,7 +199,7 @@ class _Plan:
         key = key or name.removesuffix("_bias")
         if key not in self.layout.names:
             raise UnsupportedModelError(f"{self.config.family} models with {name} are not known in this file format.")
-        foreign = self.layout.names[key].removeprefix(self._cut)
+        foreign = self.layout.names[key]
         if name.endswith("_bias"):
             foreign = _bias_of(foreign)
         if layer is not None:
@@ -182,18 +214,13 @@ class _Plan:
 
     def add_layer(self, layer: int) -> None:
         config, behind = self.config, self.config.norms in ("both", "output")
-        d, q_rows = config.d_model, config.n_heads * config.head_dim
         before = config.norms != "output"
         if before:
             self.add_norm("attention_norm", layer=layer, key="shared_norm" if config.shared_norm else "")
-        self._add_qkv(layer)
-        if config.qk_norm:
-            whole = config.qk_norm_whole
-            self.add_norm("q_norm", q_rows if whole else config.head_dim, layer=layer)
-            self.add_norm("k_norm", config.head_dim * (config.n_kv_heads if whole else 1), layer=layer)
-        if config.attention_sinks:
-            self.add("sinks", (config.n_heads,), layer=layer)
-        self._add_matrix("o", (d, q_rows), layer)
+        if config.delta is not None and layer in config.delta_layers:
+            self._add_delta(layer, config.delta)
+        else:
+            self._add_attention(layer)
         if behind:
             self.add_norm("post_attention_norm", layer=layer)
         if before and not config.shared_norm:
@@ -207,6 +234,58 @@ class _Plan:
         if behind:
             self.add_norm("post_ffn_norm", layer=layer)
 
+    def _add_attention(self, layer: int) -> None:
+        config, q_rows = self.config, self.config.n_heads * self.config.head_dim
+        self._add_qkv(layer)
+        if config.qk_norm:
+            whole = config.qk_norm_whole
+            self.add_norm("q_norm", q_rows if whole else config.head_dim, layer=layer)
+            self.add_norm("k_norm", config.head_dim * (config.n_kv_heads if whole else 1), layer=layer)
+        if config.attention_sinks:
+            self.add("sinks", (config.n_heads,), layer=layer)
+        self._add_matrix("o", (config.d_model, q_rows), layer)
+
+    def _add_delta(self, layer: int, spec: DeltaSpec) -> None:
+        names, d = self.layout.names, self.config.d_model
+        rows = {"q": spec.key_width, "k": spec.key_width, "v": spec.value_width}
+        with_gate, mixing = {**rows, "attention_gate": spec.value_width}, {"beta": spec.value_heads}
+        mixing["alpha"] = spec.value_heads
+        fused = names.get("delta.qkvz", "").format(layer)
+        if fused and (fused in self._present or "delta.qkv" not in names):
+            self._add_fused(layer, "delta.qkvz", with_gate, spec.key_heads)
+        elif "delta.qkv" in names:
+            self._add_fused(layer, "delta.qkv", rows, 1)
+            self._add_own(layer, {"attention_gate": (spec.value_width, d)})
+        else:
+            self._add_own(layer, {name: (n, d) for name, n in with_gate.items()})
+        if "delta.ba" in names:
+            self._add_fused(layer, "delta.ba", mixing, spec.key_heads)
+        else:
+            self._add_own(layer, {name: (n, d) for name, n in mixing.items()})
+        size = (spec.channels, spec.conv_width)
+        trained = self.layout.as_trained
+        conv, decay = ("conv", "decay") if "delta.conv" not in names else ("delta.conv", "delta.decay")
+        own = "alpha" if "delta.alpha_bias" not in names else "delta.alpha_bias"
+        self.add("alpha_bias", (spec.value_heads,), layer=layer, key=own)
+        self.add("decay", (spec.value_heads,), layer=layer, key=decay, treatment="minus exp" if trained else "as is")
+        shape = (spec.channels, 1, spec.conv_width) if trained else size
+        self.add("conv", shape, layer=layer, key=conv, treatment="flat")
+        self._add_own(layer, {"head_norm": (spec.value_dim,), "o": (d, spec.value_width)})
+
+    def _add_own(self, layer: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Add tensors of a gated delta net that are not fused."""
+        for name, shape in shapes.items():
+            self.add(name, shape, layer=layer, key=f"delta.{name}" if f"delta.{name}" in self.layout.names else name)
+
+    def _add_fused(self, layer: int, key: str, rows: Mapping[str, int], groups: int) -> None:
+        """Add the parts of a fused matrix, and of its bias. rows: of each part, in the order in each group."""
+        total, start = sum(rows.values()), 0
+        for name, n in rows.items():
+            part = RowPart(groups, start, start := start + n // groups)
+            self.add(name, (total, self.config.d_model), layer=layer, key=key, part=part)
+            if name in self.config.biases:
+                self.add(f"{name}_bias", (total,), layer=layer, key=key, part=part)
+
     def _add_experts(self, layer: int) -> None:
         config, names = self.config, self.layout.names
         e, f, d = config.n_experts, config.d_ff, config.d_model
@@ -217,9 +296,14 @@ class _Plan:
         if "experts.gate_up columns" in names:
             self._add_column_experts(layer)
             return
+        both = names.get("experts.gate_up", "").format(layer)
         for part in ("gate", "up", "down_t") if config.gated else ("up", "down_t"):
             treatment: Treatment = "transposed" if part == "down_t" else "as is"
             shape = (d, f) if part == "down_t" else (f, d)
+            if both in self._present and part != "down_t":
+                start = f if part == "up" else 0
+                self._add_stack(layer, part, both, (2 * f, d), rows=RowPart(1, start, start + f))
+                continue
             together, alone = names.get(f"experts.{part}"), names.get(f"expert.{part}")
             if together is None and alone is None:
                 raise UnsupportedModelError(f"{config.family} models with experts are not known in this file format.")
@@ -302,19 +386,15 @@ class _Plan:
             self.add(f"{name}_bias", shape[:1], layer=layer)
 
     def _add_qkv(self, layer: int) -> None:
-        config, layout = self.config, self.layout
-        d, size = config.d_model, config.head_dim
-        heads = {"q": config.n_heads, "k": config.n_kv_heads, "v": config.n_kv_heads}
-        if "qkv" not in layout.names:
-            for name, n in heads.items():
-                self.add(name, (n * size, d), layer=layer)
-                if name in config.biases:
-                    self.add(f"{name}_bias", (n * size,), layer=layer)
+        config, layout, d, size = self.config, self.layout, self.config.d_model, self.config.head_dim
+        rows = {"q": config.n_heads * size, "k": config.n_kv_heads * size, "v": config.n_kv_heads * size}
+        if "qkv" in layout.names:
+            self._add_fused(layer, "qkv", rows, config.n_kv_heads if layout.qkv_by_kv_head else 1)
             return
-        groups = config.n_kv_heads if layout.qkv_by_kv_head else 1
-        rows, start = sum(heads.values()) * size, 0
-        for name, n in heads.items():
-            part = RowPart(groups, start, start := start + n * size // groups)
-            self.add(name, (rows, d), layer=layer, key="qkv", part=part)
-            if name in config.biases:
-                self.add(f"{name}_bias", (rows,), layer=layer, key="qkv", part=part)
+        if config.gated_attention and "attention_gate" not in layout.names:
+            n = rows.pop("q")
+            self._add_fused(layer, "q", {"q": n, "attention_gate": n}, config.n_heads)
+        elif config.gated_attention:
+            rows["attention_gate"] = rows["q"]
+        for name, n in rows.items():
+            self._add_matrix(name, (n, d), layer)

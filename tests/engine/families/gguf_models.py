@@ -46,10 +46,11 @@ def write_gguf(
     tensors = load_file(folder / "model.safetensors")
     for name, values in _experts(tensors, apart, turned).items():
         writer.add_tensor(name, values)
-    for name, values in tensors.items():
+    for name, values in _unfused(tensors, config).items():
         if ".experts." in name:
             continue
         known_as = name.replace("e_score_correction_bias", "e_score_correction.bias")
+        known_as = known_as.replace(".dt_bias", ".dt_proj.bias")
         foreign = _opt_name(name) if table is None else table.get_name(known_as, try_suffixes=(".weight", ".bias"))
         assert foreign is not None, name
         foreign += ".weight" if name.endswith(".sinks") else ""
@@ -85,6 +86,12 @@ def _experts(tensors: dict[str, Array], apart: bool, turned: bool) -> dict[str, 
             found.setdefault((layer, parts.get(part, part)), {})[int(expert)] = values
     if any(name.endswith("experts.gate_up_proj_bias") for name in tensors):
         return _column_experts(tensors)
+    for name, values in tensors.items():
+        if match := re.search(r"layers\.(\d+)\..*experts\.(gate_up|down)_proj$", name):
+            layer, part = match.groups()
+            both = {"gate": values[:, : values.shape[1] // 2], "up": values[:, values.shape[1] // 2 :]}
+            for own, of in (both if part == "gate_up" else {"down": values}).items():
+                found[layer, own] = {expert: np.ascontiguousarray(one) for expert, one in enumerate(of)}
     if apart:
         return {f"blk.{layer}.ffn_{part}.{expert}.weight": values
                 for (layer, part), experts in found.items() for expert, values in experts.items()}  # fmt: skip
@@ -120,7 +127,15 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     writer.add_embedding_length(width)
     writer.add_block_count(config["num_hidden_layers"] + config.get("num_nextn_predict_layers", 0))
     neurons = config.get("intermediate_size") or config.get("ffn_dim") or config.get("moe_ffn_hidden_size")
-    writer.add_feed_forward_length(neurons or 4 * width)
+    if case.gguf != "qwen35moe":  # whose config.json knows no dense layer
+        writer.add_feed_forward_length(neurons or 4 * width)
+    if "linear_num_key_heads" in config:
+        writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+        writer.add_ssm_state_size(config["linear_key_head_dim"])
+        writer.add_ssm_group_count(config["linear_num_key_heads"])
+        writer.add_ssm_time_step_rank(config["linear_num_value_heads"])
+        writer.add_ssm_inner_size(config["linear_value_head_dim"] * config["linear_num_value_heads"])
+        writer.add_full_attention_interval(4)
     _write_experts(writer, config, case)
     writer.add_head_count(heads)
     writer.add_head_count_kv(kv_heads)
@@ -132,7 +147,9 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
     rope = config.get("rope_parameters") or {}
-    if case.gguf in ("llama", "bamboo", "phi3", "glm4", "glm4moe", "minimax-m2"):
+    if case.gguf in ("qwen35", "qwen35moe"):
+        writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
+    if case.gguf in ("llama", "bamboo", "phi3", "glm4", "glm4moe", "minimax-m2", "qwen35", "qwen35moe", "qwen3next"):
         writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1)))
     rope = rope.get("full_attention") or rope
     theta = rope.get("rope_theta")
@@ -218,7 +235,9 @@ def _convert(name: str, values: Array, config: dict[str, Any], architecture: str
         n = heads if "q_proj" in name else config["num_key_value_heads"]
         halves = values.reshape(n, 2, values.shape[0] // n // 2, values.shape[1])
         return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
-    if architecture.startswith("gemma") and name.endswith("norm.weight"):
+    if "linear_attn" in name:
+        return _convert_delta(name, values, config, architecture)
+    if architecture.startswith(("gemma", "qwen35", "qwen3next")) and name.endswith("norm.weight"):
         return values + np.float32(1)
     if "shared_expert_gate" in name:
         return values[0]
@@ -228,6 +247,45 @@ def _convert(name: str, values: Array, config: dict[str, Any], architecture: str
         parts = grouped[:, :-2], grouped[:, -2], grouped[:, -1]
         return np.concatenate([part.reshape(-1, width) for part in parts])
     return values
+
+
+def _unfused(tensors: dict[str, Array], config: dict[str, Any]) -> dict[str, Array]:
+    """Qwen3-Next's in_proj_qkvz, whose rows are grouped by key head, as queries, keys and values, and the gate."""
+    found = {}
+    for name, values in tensors.items():
+        if "in_proj_qkvz" not in name:
+            found[name] = values
+            continue
+        heads, size = config["linear_num_key_heads"], config["linear_key_head_dim"]
+        width = config["linear_num_value_heads"] // heads * config["linear_value_head_dim"]
+        grouped = values.reshape(heads, 2 * size + 2 * width, -1)
+        q, k, v, z = (part.reshape(-1, values.shape[1]) for part in np.split(
+            grouped, [size, 2 * size, 2 * size + width], axis=1
+        ))  # fmt: skip
+        found[name.replace("qkvz", "qkv")] = np.concatenate([q, k, v])
+        found[name.replace("qkvz", "z")] = z
+    return found
+
+
+def _convert_delta(name: str, values: Array, config: dict[str, Any], architecture: str) -> Array:
+    values = -np.exp(values) if name.endswith("A_log") else values
+    values = values[:, 0] if "conv1d" in name else values
+    if architecture == "qwen3next":
+        return np.ascontiguousarray(values)
+    heads, size = config["linear_num_key_heads"], config["linear_value_head_dim"]
+    keys = 2 * heads * config["linear_key_head_dim"]
+
+    def tiled(of: Array, size: int) -> Array:
+        """The value heads of each key head, of this many rows, in turn instead of together."""
+        return of.reshape(heads, -1, size, *of.shape[1:]).swapaxes(0, 1).reshape(of.shape)
+
+    if "in_proj_qkv" in name or "conv1d" in name:
+        return np.concatenate([values[:keys], tiled(values[keys:], size)])
+    if "in_proj_z" in name:
+        return np.ascontiguousarray(tiled(values, size))
+    if "out_proj" in name:
+        return np.ascontiguousarray(tiled(values.T.copy(), size).T)
+    return values if "norm" in name else np.ascontiguousarray(tiled(values, 1))
 
 
 def _opt_name(name: str) -> str:

@@ -73,7 +73,8 @@ def test_every_feature_matters(reference: Reference, model: Transformer) -> None
     """What the family asks for beyond LLaMA changes these logits, so that leaving it out would be seen above."""
     config = model.config
     names = ["windows", "rope_scaling", "rope_theta_local", "rotary_dim", "attention_softcap", "logit_softcap",
-             "embedding_scale", "qk_norm", "parallel", "position_offset", "norm_eps"]  # fmt: skip
+             "embedding_scale", "qk_norm", "parallel", "position_offset", "norm_eps",
+             "gated_attention"]  # fmt: skip
     names += ["norms"] if config.norms == "post" else []  # both: which weights there are says it
     names += ["attention_scale"] if config.attention_scale != config.head_dim**-0.5 else []
     plain = {field.name: field.default for field in fields(ModelConfig)} | {"norm_eps": 0.01}
@@ -91,7 +92,9 @@ def test_every_feature_matters(reference: Reference, model: Transformer) -> None
         if config.router == "sigmoid" or not config.normed_routing:
             others.append({"router": "softmax" if config.router == "sigmoid" else "sigmoid"})
         others += [{"routing_scale": 1.0}] if config.routing_scale != 1.0 else []
-        others += [{"unrotated": ()}] if config.unrotated else [{"unrotated": (1,)}]
+        others += [{"unrotated": ()}] if config.unrotated else [{"unrotated": (3 if 1 in config.delta_layers else 1,)}]
+    if config.delta is not None and config.delta.value_heads > config.delta.key_heads:
+        others.append({"delta": replace(config.delta, order="tiled")})
     for other in others:
         changed = replace(config, **other)
         wrong = Transformer(changed, model.weights, DenseExecutor(changed, model.weights, OPS), OPS)
@@ -127,7 +130,9 @@ def test_a_cache_cut_at_odd_places(reference: Reference, model: Transformer) -> 
         pytest.skip("what the cache holds depends on how long the sequence was that it was computed for")
     cache = KVCache(model.config, CONTEXT)
     tokens = reference.tokens
-    run(model, tokens[:113], cache)
+    for start, stop in itertools.pairwise((0, 1, 12, 71, 107, 113)):
+        cache.remember()  # what is recurrent can be cut only there
+        run(model, tokens[start:stop], cache)
     for kept in (107, 71, 12, 1, 0):
         cache.truncate(kept)
         run(model, tokens[::-1][:5].copy(), cache)  # something else was here

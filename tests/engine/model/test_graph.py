@@ -9,13 +9,18 @@ import pytest
 
 from engine.config import ModelConfig
 from engine.decode.decode_calls import DecodeCalls
+from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.gpu.batch.batch_steps import BatchSteps
 from engine.gpu.prefill.prefill import LayerPass
 from engine.gpu.token.token_steps import TokenSteps
-from engine.model.graph import Attend, Ffn, Norm, Select, Step, emit, graph_of
+from engine.model.graph import Attend, Ffn, Norm, Recur, Select, Step, emit, graph_of
 from engine.model.transformer import EagerLayer
+from native_kernels.backend import DeltaSpec
 
 EMITTERS = (EagerLayer, DecodeCalls, TokenSteps, BatchSteps, LayerPass)
+# Steps that an emitter refuses; engine/placement/gpu_bytes.py keeps models with them away from it.
+REFUSED = {(emitter, Recur) for emitter in (TokenSteps, BatchSteps, LayerPass)}
+DELTA = DeltaSpec(key_heads=2, value_heads=4, key_dim=8, value_dim=8, conv_width=4)
 
 CONFIG = ModelConfig(
     family="llama", n_layers=3, d_model=64, d_ff=96, n_heads=4, n_kv_heads=2, head_dim=16, vocab_size=100,
@@ -37,16 +42,31 @@ class Recorder:
 @pytest.mark.parametrize("emitter", EMITTERS, ids=lambda emitter: emitter.__name__)
 @pytest.mark.parametrize("step", get_args(Step), ids=lambda step: step.__name__)
 def test_every_emitter_knows_every_step(emitter: type, step: type) -> None:
-    assert callable(getattr(emitter, step.__name__.lower(), None))
+    method = getattr(emitter, step.__name__.lower(), None)
+    assert callable(method)
+    if (emitter, step) in REFUSED:
+        with pytest.raises(UnsupportedModelError, match="Layer 3 has a gated delta net, which only the CPU computes"):
+            method(None, 3, step)
+    else:
+        assert "UnsupportedModelError" not in (method.__doc__ or "")
 
 
 def test_each_step_is_asked_for_under_its_own_name() -> None:
     spec, of_ffn = graph_of(CONFIG).attention(0), graph_of(CONFIG).ffn(0).spec
     asked = Recorder()
-    steps = [Norm("ffn_norm", "ffn_in"), Select("ffn_in", of_ffn), Attend(spec, "stream"), Ffn("ffn_in", of_ffn)]
+    steps = [
+        Norm("ffn_norm", "ffn_in"), Select("ffn_in", of_ffn), Attend(spec, "stream"), Recur(DELTA, "stream"),
+        Ffn("ffn_in", of_ffn),
+    ]  # fmt: skip
     assert {type(step) for step in steps} == set(get_args(Step))
     emit(2, steps, asked)
-    assert asked.asked == [("norm Norm", 2), ("select Select", 2), ("attend Attend", 2), ("ffn Ffn", 2)]
+    assert asked.asked == [
+        ("norm Norm", 2),
+        ("select Select", 2),
+        ("attend Attend", 2),
+        ("recur Recur", 2),
+        ("ffn Ffn", 2),
+    ]
 
 
 def kinds(config: ModelConfig) -> list[tuple[str, str]]:
@@ -96,6 +116,18 @@ def test_attention_of_each_layer() -> None:
     assert [graph.angles[spec.angles].theta for spec in specs[:2]] == [500.0, 1e4]
     assert {(spec.scale, spec.softcap, spec.q_width, spec.kv_width) for spec in specs} == {(0.25, 30.0, 64, 32)}
     assert graph_of(replace(config, attention_scale=0.5)).attention(0).scale == 0.5
+
+
+def test_a_gated_delta_net_stands_where_attention_would() -> None:
+    graph = graph_of(replace(CONFIG, delta=DELTA, delta_layers=(0, 2), gated_attention=True))
+    assert [[type(step).__name__ for step in layer][1] for layer in graph.layers] == ["Recur", "Attend", "Recur"]
+    assert graph.rows == (0, 0, 1)
+    assert graph.attention(1).gated
+    for wrong in ((0, 1, 2), (3,), (1, 0), ()):
+        with pytest.raises(ModelFormatError):
+            replace(CONFIG, delta=DELTA, delta_layers=wrong)
+    with pytest.raises(ModelFormatError, match="share"):
+        replace(CONFIG, delta=replace(DELTA, value_heads=3), delta_layers=(0,))
 
 
 def test_learned_positions_have_no_angles() -> None:

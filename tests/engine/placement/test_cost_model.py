@@ -26,7 +26,7 @@ def test_dense_on_the_cpu_is_bytes_by_rates() -> None:
     problem = build_problem(model, activity_of(config, "dense"), machine, "dense", TokenContext(512, 256, "f16"))
     cpu = machine.cpu
     ffn = config.d_ff * (16384 / cpu.gemv("f16") + 8192 / cpu.sums("f16"))
-    layer = MIB / cpu.gemv("f16") + model.kv_of_layer(256, "f16") / (0.8 * cpu.gemv("f16")) + ffn
+    layer = MIB / cpu.gemv("f16") + model.kv_of_layer(256, "f16")[0] / (0.8 * cpu.gemv("f16")) + ffn
     expected = 4 * (layer + cpu_layer_s(64)) + model.head / cpu.gemv("f16") + cpu_token_s()
     assert problem.cpu_alone.seconds(problem) == pytest.approx(expected)
 

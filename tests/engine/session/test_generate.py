@@ -20,6 +20,8 @@ V = 64
 
 
 class FakeCache:
+    recurs = False
+
     def __init__(self, capacity: int = 100) -> None:
         self.capacity = capacity
         self.tokens: list[int] = []

@@ -28,6 +28,10 @@ LLAMA3 = (
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
     "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 )
+QWEN35 = (
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*"
+    "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+)
 TEKKEN = (
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"
     "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*"
@@ -76,6 +80,7 @@ FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None,
     "llama-bpe": ({"pre": "llama-bpe"}, cut_by(LLAMA3), None, True),
     "dbrx": ({"pre": "dbrx"}, cut_by(LLAMA3), None, False),
     "qwen2": ({"pre": "qwen2"}, cut_by(LLAMA3.replace("{1,3}", "")), {"type": "NFC"}, False),
+    "qwen35": ({"pre": "qwen35"}, cut_by(QWEN35), {"type": "NFC"}, False),
     "smollm": ({"pre": "smollm"}, SMOLLM, None, False),
     "tekken": ({"pre": "tekken"}, cut_by(TEKKEN), None, True),
     "gpt-4o": ({"pre": "gpt-4o"}, cut_by(GPT4O), None, False),
