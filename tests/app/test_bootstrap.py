@@ -58,6 +58,15 @@ def test_prompt_prints_one_answer_and_needs_no_display() -> None:
 
 
 @LINUX
+def test_without_a_display_it_says_so_in_one_line_and_chats_in_the_terminal() -> None:
+    done = hearth(stdin="", DISPLAY=":987")
+    assert done.returncode == 0, done.stderr
+    first = done.stderr.splitlines()[0]
+    assert "terminal" in first
+    assert "987" in first or "is missing" in first
+
+
+@LINUX
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
@@ -66,14 +75,16 @@ def test_prompt_prints_one_answer_and_needs_no_display() -> None:
         ({"WAYLAND_DISPLAY": "wayland-987", "XDG_RUNTIME_DIR": "/nowhere"}, "wayland-987"),
     ],
 )
-def test_without_a_display_it_says_so_in_one_line_and_chats_in_the_terminal(
-    environment: dict[str, str], words: str
+def test_the_display_that_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], words: str
 ) -> None:
-    done = hearth(stdin="", **environment)
-    assert done.returncode == 0, done.stderr
-    first = done.stderr.splitlines()[0]
-    assert "terminal" in first
-    assert words in first or "is missing" in first
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    reason = terminal.why_no_window()
+    assert reason is not None
+    assert words in reason or "is missing" in reason
 
 
 @LINUX
@@ -172,30 +183,23 @@ def test_a_polite_kill_closes_it_too(programs: list[subprocess.Popen[str]], tmp_
 
 
 @pytest.mark.gui
-def test_a_fault_of_our_own_is_noted_and_the_program_goes_on(
+def test_damaged_settings_and_a_fault_of_our_own_are_told_and_the_program_goes_on(
     programs: list[subprocess.Popen[str]], tmp_path: Path
 ) -> None:
+    (tmp_path / "settings.json").write_text("{ not json")
     act = (
+        "print(self.window.page.banner.message.remedy_action, flush=True); "
         "self.controller.problem.connect(lambda m: print('told', m.title, flush=True)); "
         "QTimer.singleShot(0, lambda: 1 / 0); QTimer.singleShot(200, self.window.close)"
     )
     process = program(programs, tmp_path, act, "process")
     out, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
+    assert "open-settings" in out
+    assert json.loads((tmp_path / "settings.json").read_text())["theme"] == "system", "replaced by the defaults"
     assert "told " in out
     assert "ZeroDivisionError" in (tmp_path / "logs" / "crash.txt").read_text()
     assert "ZeroDivisionError" in (tmp_path / "logs" / "hearth.log").read_text()
-
-
-@pytest.mark.gui
-def test_damaged_settings_are_told_and_replaced_by_the_defaults(
-    programs: list[subprocess.Popen[str]], tmp_path: Path
-) -> None:
-    (tmp_path / "settings.json").write_text("{ not json")
-    act = "print(self.window.page.banner.message.remedy_action, flush=True); QTimer.singleShot(0, self.window.close)"
-    out, errors = program(programs, tmp_path, act, "process").communicate(timeout=600)
-    assert "open-settings" in out, errors
-    assert json.loads((tmp_path / "settings.json").read_text())["theme"] == "system"
 
 
 @LINUX
