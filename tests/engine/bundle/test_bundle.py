@@ -186,7 +186,7 @@ def test_inspect_explains_a_bundle(bundle: Bundle, capsys: pytest.CaptureFixture
 # ------------------------------------------------------------------ the starter model
 
 
-@pytest.mark.parametrize(("codec", "expected"), [("q8_0", 35.56), ("q4_0", 37.98)])
+@pytest.mark.parametrize(("codec", "expected"), [pytest.param("q8_0", 35.56, marks=pytest.mark.slow), ("q4_0", 37.98)])
 def test_quantised_bundles_of_the_starter_model_keep_its_perplexity(
     shared_starter: Path, tmp_path: Path, codec: str, expected: float
 ) -> None:
@@ -216,8 +216,11 @@ def test_an_f16_bundle_of_the_starter_model_is_the_model(shared_starter: Path, t
     assert tokens == greedy.tolist()
 
 
-def test_the_starter_model_as_it_ships_becomes_a_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["convert", "starter-chat", str(tmp_path / "b"), "--codec", "q8_0", "--json"]) == 0
+@pytest.mark.parametrize("codec", ["q4_0", pytest.param("q8_0", marks=pytest.mark.slow)])
+def test_the_starter_model_as_it_ships_becomes_a_bundle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], codec: str
+) -> None:
+    assert cli.main(["convert", "starter-chat", str(tmp_path / "b"), "--codec", codec, "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
     assert values["bundle"] == str(tmp_path / "b")
     assert values["bytes"] == sum(file.stat().st_size for file in (tmp_path / "b").rglob("*") if file.is_file())

@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 @LOWER_SETS
 def test_every_lower_instruction_set_here(name: str, thorough: bool) -> None:
     codecs = dealt(("copy3", "copy4"), name, LOWER, thorough)  # planes of 1 and 2 bits, and of 4
-    assert run_limited([str(HERE / "copy_checks.py"), *codecs], name).strip() == name
+    assert run_limited([str(HERE / "copy_checks.py"), *codecs, *["thorough"] * thorough], name).strip() == name
 
 
 @pytest.mark.parametrize("codec", copy_checks.CODECS)

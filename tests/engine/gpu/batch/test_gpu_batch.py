@@ -63,7 +63,7 @@ def test_neurons_that_the_gpu_reaches_for_come_in_pieces(
     check(any_gpu, tiny, mode, hot, reached=reached, predictor=predictor, least=least)
 
 
-@pytest.mark.parametrize("codec", ["f16", "q8_0", "q4_0"])
+@pytest.mark.parametrize("codec", ["f16", pytest.param("q8_0", marks=pytest.mark.slow), "q4_0"])
 def test_rows_of_every_codec_are_reached_for(
     any_gpu: Any, tiny: Loaded, monkeypatch: pytest.MonkeyPatch, codec: str
 ) -> None:

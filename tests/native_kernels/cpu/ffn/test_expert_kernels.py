@@ -78,7 +78,12 @@ def check(out: np.ndarray, wanted: np.ndarray, codec: str) -> None:
     assert np.abs(out - wanted).max() <= CLOSE.get(codec, 0.02) * np.abs(wanted).max()
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name in OVER])
+# Products of each codec's rows are tested without experts; every day one codec of each kind is read by experts, too.
+DAILY = ("f32", "f16", "q8_0", "q4_0", "q4_0.lanes", "q4_k", "mxfp4")
+OF_EXPERTS = [name if name in DAILY else pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name in OVER]
+
+
+@pytest.mark.parametrize("name", OF_EXPERTS)
 def test_products_with_the_rows_of_the_chosen(name: str) -> None:
     n_rows, n_cols = 40, 2 * max(block_size(name), 80 // block_size(name) * block_size(name))
     matrices, values = of_experts(name, n_rows, n_cols)
