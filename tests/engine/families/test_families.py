@@ -119,7 +119,8 @@ def test_greedy_tokens(reference: Reference, model: Transformer) -> None:
         logits = run(model, np.array([wanted]), cache)[0]
 
 
-@pytest.mark.parametrize("pieces", [(1,), (7, 1, 13), (3,)])
+# One by one: the greedy tokens, and a token between two pieces here.
+@pytest.mark.parametrize("pieces", [pytest.param((1,), marks=pytest.mark.slow), (7, 1, 13), (3,)])
 def test_prefill_in_odd_pieces(reference: Reference, model: Transformer, pieces: tuple[int, ...]) -> None:
     logits = run(model, reference.tokens, KVCache(model.config, CONTEXT), pieces)
     assert np.abs(logits - reference.logits).max() < CLOSE

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +45,12 @@ GREEDY = SamplingConfig(temperature=0, max_tokens=8)
 def load(path: Path, mode: Any = "auto") -> LoadedModel:
     """Keys and values are not rounded: in float16 (11 bits) they move logits of up to 20 by some 5e-3."""
     return LoadedModel.load(path, EngineConfig(mode=mode, threads=1, kv_cache="f32"))
+
+
+@pytest.fixture(autouse=True)
+def memory_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bench need not measure the RAM again: only bytes and shares are compared here."""
+    monkeypatch.setattr("native_kernels.cpu.products.bandwidth.read_bytes_per_s", lambda *_: 2e10)
 
 
 @pytest.fixture(scope="module")
@@ -329,6 +338,27 @@ def test_auto_is_only_measured_where_it_depends_on_it(model: LoadedModel) -> Non
 GENERATOR = Path(__file__).resolve().parents[4] / "shared" / "tools" / "make_synthetic_gguf.py"
 
 
+@pytest.fixture(scope="module")
+def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, list[float]]]:
+    """Per codec, made once: a generated file, and the share of each layer's neurons that its generator expects."""
+    folder = tmp_path_factory.mktemp("synthetic")
+
+    @cache
+    def of(codec: str) -> tuple[Path, list[float]]:
+        def tool(*argv: str) -> str:
+            done = subprocess.run(
+                [sys.executable, str(GENERATOR), *argv, "--dims", "tiny", "--rank", "64", "--type", codec],
+                capture_output=True, text=True, check=True, timeout=600,
+            )  # fmt: skip
+            return done.stdout
+
+        tool("powerinfer", "--out", str(folder / f"{codec}.gguf"), "--threads", "2")
+        shares = re.findall(r"active ([\d.]+) %", tool("probe"))
+        return folder / f"{codec}.gguf", [float(share) / 100 for share in shares]
+
+    return of
+
+
 @pytest.mark.skipif(not GENERATOR.is_file(), reason="the generator of synthetic models is not beside the repository")
 @pytest.mark.parametrize(
     ("codec", "has_room", "backend", "held"),
@@ -340,20 +370,12 @@ GENERATOR = Path(__file__).resolve().parents[4] / "shared" / "tools" / "make_syn
     ],
 )
 def test_a_synthetic_powerinfer_model_expects_what_its_generator_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, has_room: bool, backend: Any, held: str
-) -> None:
+    synthetic: Callable[[str], tuple[Path, list[float]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str,
+    has_room: bool, backend: Any, held: str,
+) -> None:  # fmt: skip
     monkeypatch.setattr("engine.loading.modes._fits_in_ram", lambda n_bytes: has_room)
-    file = tmp_path / "synthetic.gguf"
-
-    def tool(*argv: str) -> str:
-        done = subprocess.run(
-            [sys.executable, str(GENERATOR), *argv, "--dims", "tiny", "--rank", "64", "--type", codec],
-            capture_output=True, text=True, check=True, timeout=600,
-        )  # fmt: skip
-        return done.stdout
-
-    tool("powerinfer", "--out", str(file), "--threads", "2")
-    wanted = [float(share) / 100 for share in re.findall(r"active ([\d.]+) %", tool("probe"))]
+    made, wanted = synthetic(codec)
+    file = shutil.copy(made, tmp_path)
     assert len(wanted) == 2
     model = LoadedModel.load(file, EngineConfig(mode="sparse", context=128, backend=backend, kv_cache="f32"))
     assert model.opened.format == "powerinfer-gguf"
