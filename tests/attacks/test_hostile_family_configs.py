@@ -44,6 +44,8 @@ HF_KEYS = (
     "original_max_position_embeddings", "residual_multiplier", "embedding_multiplier", "attention_multiplier",
     "logits_scaling", "logit_scale", "no_rope_layers", "no_rope_layer_interval", "first_k_dense_replace",
     "n_shared_experts", "routed_scaling_factor", "n_routed_experts", "use_qk_norm", "rotary_dim",
+    "full_attention_interval", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
+    "linear_value_head_dim", "linear_conv_kernel_dim", "attn_output_gate",
 )  # fmt: skip
 GGUF: dict[str, Any] = {
     "block_count": 3, "context_length": 64, "embedding_length": 32, "feed_forward_length": 80, "vocab_size": 96,
@@ -62,6 +64,8 @@ HF_EXPERTS = {
     "smallthinker": {"moe_num_primary_experts": 4, "moe_num_active_primary_experts": 2, "moe_ffn_hidden_size": 16,
                      "hidden_act": "relu"},
 }  # fmt: skip
+HF_DELTA: dict[str, dict[str, Any]] = {"qwen3_5": {"full_attention_interval": 2}}
+HF_DELTA["qwen3_next"] = HF_DELTA["qwen3_5_moe"] = {**HF_EXPERTS["qwen2_moe"], **HF_DELTA["qwen3_5"]}
 GGUF_EXPERTS = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 16, "expert_gating_func": 1}
 GGUF_KEYS = (
     *GGUF, "rope.dimension_count", "rope.freq_base", "rope.scaling.type", "rope.scaling.factor",
@@ -71,21 +75,29 @@ GGUF_KEYS = (
     "final_logit_softcapping", "expert_count", "attention.sliding_window_pattern", "expert_used_count",
     "expert_feed_forward_length", "expert_gating_func", "expert_shared_feed_forward_length", "expert_weights_norm",
     "leading_dense_block_count", "nextn_predict_layers", "expert_shared_count", "expert_weights_scale",
-    "residual_scale", "logit_scale", "embedding_scale", "attention.scale",
+    "residual_scale", "logit_scale", "embedding_scale", "attention.scale", "ssm.conv_kernel", "ssm.state_size",
+    "ssm.group_count", "ssm.time_step_rank", "ssm.inner_size", "full_attention_interval", "rope.dimension_sections",
 )  # fmt: skip
+GGUF_DELTA = {
+    "ssm.conv_kernel": 4, "ssm.state_size": 8, "ssm.group_count": 2, "ssm.time_step_rank": 4, "ssm.inner_size": 32,
+    "full_attention_interval": 2, "expert_shared_feed_forward_length": 24,
+}  # fmt: skip
 
 
 def bases(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for family in FAMILIES:
         for model_type in family.model_types if kind == "hf" else ():
             act = {"hidden_act": "relu"} if family.name == "bamboo" or model_type == "turbosparsemixtral" else {}
-            act = HF_EXPERTS.get(family.name, {}) | act
+            act = HF_EXPERTS.get(family.name, HF_DELTA.get(family.name, {})) | act
             window = {} if family.name not in ("qwen2", "qwen3") else {"use_sliding_window": True}
             yield model_type, {**HF, **act, **window, "model_type": model_type}
         for arch in family.architectures if kind == "gguf" else ():
             known = {key for key in GGUF if key != "attention.sliding_window" or key in family.gguf_handles}
             values = GGUF | (GGUF_EXPERTS if family.experts else {})
             values |= {"expert_shared_feed_forward_length": 24} if arch == "qwen2moe" else {}
+            delta = GGUF_DELTA if "ssm.state_size" in family.gguf_handles else {}
+            values |= {key: value for key, value in delta.items() if key in family.gguf_handles}
+            known |= delta.keys()
             values |= {"expert_gating_func": 2} if family.features.get("router") == "sigmoid" else {}
             named = {
                 f"{arch}.{key}": value for key, value in values.items() if key in known or key.startswith("expert_")
