@@ -79,7 +79,7 @@ def test_a_down_that_is_neuron_major_keeps_its_blocks(tmp_path: Path, codec: str
         assert bundle.manifest.tensors[f"1.{ours}"].codec == codec
 
 
-@pytest.mark.parametrize("codec", ["q4_0", "q8_0"])
+@pytest.mark.parametrize("codec", ["q4_0", pytest.param("q8_0", marks=pytest.mark.slow)])
 def test_a_packed_powerinfer_file_and_its_bundle_answer_the_same_in_sparse_mode(tmp_path: Path, codec: str) -> None:
     path = recode(make_tiny_powerinfer(tmp_path / "f.gguf", rank=32, magic=b"GGUF"), tmp_path / "m.gguf", codec)
     with path.open("r+b") as file:
