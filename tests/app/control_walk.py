@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
-from PySide6.QtCore import QAbstractAnimation, QPoint, QRect, Qt
+from PySide6.QtCore import QAbstractAnimation, QEvent, QPoint, QRect, Qt
 from PySide6.QtGui import QAccessible, QColor, QFontMetrics, QKeySequence, QPalette, QShortcut
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import (
@@ -305,6 +305,8 @@ def _lay_out_anew(root: QWidget) -> None:
 
 def cut(root: QWidget) -> list[str]:
     """Words that have not the room they need, that reach out of what holds them, or lie on each other."""
+    for _ in range(3):  # a layout may wait for its turn, behind words that have just come; layouts ask for others
+        QApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)
     if isinstance(root, QMenu):
         return [] if root.height() <= root.screen().availableSize().height() else ["the menu is higher than the screen"]
     texts = [widget for widget in visible(root) if isinstance(widget, QLabel | QAbstractButton) and _is_shown(widget)]
