@@ -8,22 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import ModelFormatError, ModelNotFoundError
+from engine.errors import ModelFormatError
 from engine.formats import TensorInfo
 from engine.formats.json_text import parse_object
 from engine.formats.mapped import MappedSource, MergedSource, map_file
-from engine.formats.shards import existing_parts
-
-INDEX_NAME = "model.safetensors.index.json"
+from engine.formats.shard_index import open_indexed
 
 # The format's other types hold no weights that Hearth runs; they keep their own names.
 _CODECS = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
-# Limits well above any published model: 65,536 tensors per file, 262,144 tensors and 4,096 files in all.
+# Limits well above any published model: 65,536 tensors per file.
 _MAX_HEADER_BYTES = 8 << 20
 _MAX_TENSORS = 1 << 16
-_MAX_INDEX_BYTES = 24 << 20
-_MAX_INDEX_ENTRIES = 1 << 18
-_MAX_FILES = 1 << 12
 
 
 def open_safetensors(path: Path) -> MappedSource:
@@ -45,55 +40,8 @@ def open_safetensors(path: Path) -> MappedSource:
 
 
 def open_sharded_safetensors(index: Path) -> MergedSource:
-    """Open every file in the index and check that each tensor is where the index says.
-
-    Tensors missing from the index belong to the model too, so that none is ignored silently.
-    Raises: ModelNotFoundError naming a missing file, ModelFormatError for damage and contradictions.
-    """
-    where = _read_weight_map(index)
-    paths = _files(index, where)
-    merged = MergedSource([open_safetensors(path) for path in paths], {})
-    for tensor, name in where.items():
-        if tensor not in merged.tensors:
-            raise ModelFormatError(f"{index.name} puts {tensor[:100]} into {name}, which has no such tensor.")
-        if (found := merged.file_of(tensor).name) != name:
-            raise ModelFormatError(f"{index.name} puts {tensor[:100]} into {name}; it lies in {found}.")
-    return merged
-
-
-def indexed_files(index: Path) -> list[Path]:
-    """Return the files in the index, sorted, without opening them. Raises: as open_sharded_safetensors."""
-    return _files(index, _read_weight_map(index))
-
-
-def _files(index: Path, where: dict[str, str]) -> list[Path]:
-    names = sorted(set(where.values()))
-    if len(names) > _MAX_FILES:
-        raise ModelFormatError(f"{index.name} names {len(names)} files; at most {_MAX_FILES} are accepted.")
-    return existing_parts(index.parent, names, len(names))
-
-
-def _read_weight_map(index: Path) -> dict[str, str]:
-    """Return tensor name -> name of a file beside the index."""
-    try:
-        if index.stat().st_size > _MAX_INDEX_BYTES:
-            raise ModelFormatError(f"{index.name} is larger than {_MAX_INDEX_BYTES} bytes.")
-        raw = index.read_bytes()
-    except OSError as error:
-        raise ModelNotFoundError(f"{index} cannot be read: {error.strerror or error}.") from error
-    values = parse_object(
-        raw, index.name, max_bytes=_MAX_INDEX_BYTES, max_values=_MAX_INDEX_ENTRIES, max_containers=1 << 10
-    )
-    where = values.get("weight_map")
-    if not isinstance(where, dict) or not where:
-        raise ModelFormatError(f"{index.name} lacks a 'weight_map' that names the files of the tensors.")
-    for tensor, name in where.items():
-        plain = isinstance(name, str) and name.endswith(".safetensors") and len(name) < 256
-        if not plain or any(sign in name for sign in "/\\:\0"):
-            raise ModelFormatError(
-                f"{index.name} puts {tensor[:100]} into {str(name)[:100]!r}, which is no safetensors file beside it."
-            )
-    return where
+    """Open every file in the index. Raises: as open_indexed and open_safetensors."""
+    return open_indexed(index, open_safetensors)
 
 
 def _bounded_header(path: Path, data: NDArray[np.uint8], header_bytes: int) -> dict[str, Any]:

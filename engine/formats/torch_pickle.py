@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ModelFormatError, UnsupportedModelError
-from engine.formats.mapped import map_file
+from engine.formats import TensorInfo
+from engine.formats.mapped import MappedSource, map_file
 from engine.formats.pickle_machine import Global, run_pickle
 from engine.formats.stored_zip import Entry, zip_entries
 
@@ -36,7 +37,11 @@ _STORAGES = {
     "torch.BFloat16Storage": _BF16,
     "torch.IntStorage": "<i4",
     "torch.LongStorage": "<i8",
+    "torch.ByteStorage": "|u1",
+    "torch.BoolStorage": "|u1",
 }
+# Names of stored types as other files have them; numbers of other types are no weights.
+_CODECS = {"<f4": "f32", "<f2": "f16", "<i4": "i32", "<i8": "i64", "|u1": "u8"}
 _LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"
 
 
@@ -49,6 +54,24 @@ def read_torch(path: Path, unpack: bool = True) -> dict[str, Tensor]:
     UnsupportedModelError for PyTorch's older format and for programs.
     """
     return _TorchFile(path, unpack).read()
+
+
+def open_torch(path: Path) -> MappedSource:
+    """Open a file of weights without copying any: pytorch_model.bin, or one of its parts.
+
+    Raises: as read_torch, and UnsupportedModelError for a tensor that lies scattered in its storage.
+    """
+    file = _TorchFile(path, unpack=False)
+    found: dict[str, TensorInfo] = {}
+    for name, tensor in file.read().items():
+        if tensor.size and not tensor.flags.c_contiguous:
+            raise UnsupportedModelError(
+                f"The tensor {name[:100]} of {path.name} does not lie in one piece.",
+                "Save the model again with PyTorch, with contiguous tensors.",
+            )
+        codec = "bf16" if tensor.dtype == BF16 else _CODECS[tensor.dtype.str]
+        found[name] = TensorInfo(name, tensor.shape, codec, file.offset_of(tensor), tensor.nbytes)
+    return MappedSource(path, file.data, found, {})
 
 
 @dataclass(frozen=True)
@@ -89,6 +112,15 @@ class _TorchFile:
         else:
             self._collect(value, "", tensors, 0)
         return tensors
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        """The mapped file."""
+        return self._data
+
+    def offset_of(self, tensor: Tensor) -> int:
+        """Return where a tensor that `read` returned begins in the file; 0 without numbers."""
+        return tensor.ctypes.data - self._data.ctypes.data if tensor.size else 0
 
     # -------------------------------------------------------------- the archive
 

@@ -19,8 +19,10 @@ from engine.formats.gguf import is_gpu_index, open_gguf
 from engine.formats.gguf_header import HeaderTooLargeError
 from engine.formats.json_text import read_object
 from engine.formats.quant import CODECS
-from engine.formats.safetensors import INDEX_NAME, indexed_files, open_safetensors, open_sharded_safetensors
+from engine.formats.safetensors import open_safetensors
+from engine.formats.shard_index import INDEX_NAME, INDEX_NAMES, TORCH_INDEX_NAME, indexed_files, open_indexed
 from engine.formats.shards import first_shards, shard_paths
+from engine.formats.torch_pickle import open_torch
 from engine.model.down_layout import fit_down
 from engine.model.families import (
     ActivationOrigin,
@@ -46,6 +48,7 @@ log = logging.getLogger(__name__)
 _MAX_JSON_BYTES = 4 << 20
 # Models whose GGUF files other converters label as plain LLaMA, which is right except for the activation.
 _NAMES_OF_RELU = re.compile("relu|prosparse|bamboo|turbosparse", re.IGNORECASE)
+_TORCH_WEIGHTS = re.compile(r"pytorch_model(-\d{5}-of-\d{5})?\.bin")
 _PICKLES = {".bin", ".ckpt", ".pt", ".pth", ".pkl", ".pickle"}
 
 
@@ -137,6 +140,9 @@ def _find(path: Path) -> ModelFiles:
         if path.suffix.lower() == ".safetensors":
             index = path.parent / INDEX_NAME
             return _hf_files(path.parent, path if path.name == "model.safetensors" or not index.is_file() else index)
+        if _TORCH_WEIGHTS.fullmatch(path.name) and (path.parent / "config.json").is_file():
+            index = path.parent / TORCH_INDEX_NAME
+            return _hf_files(path.parent, index if "-of-" in path.name and index.is_file() else path)
         return _gguf_files(path, path)  # by content: the reader checks the magic number
     if not path.is_dir():
         raise ModelNotFoundError(f"There is no model at {path}.")
@@ -153,6 +159,9 @@ def _find(path: Path) -> ModelFiles:
         raise ModelNotFoundError(f"{path} holds {len(models)} GGUF models ({names}).", "Name the file that you want.")
     if is_bundle(path):  # last, because another program's folder may have a file of that name
         return ModelFiles(path, "bundle", sorted(path.glob("*.bin")))
+    for name in ("pytorch_model.bin", TORCH_INDEX_NAME):
+        if (path / name).is_file():
+            return _hf_files(path, path / name)
     if pickles := [file.name for file in inside if file.suffix.lower() in _PICKLES]:
         raise pickle_refused(pickles[0])
     if (path / "config.json").is_file():
@@ -261,7 +270,7 @@ def _hf_files(folder: Path, weights: Path) -> ModelFiles:
     config = present("config.json")
     if config is None:
         raise ModelFormatError(f"{folder} has weights and no config.json, so their meaning is unknown.")
-    is_index = weights.name == INDEX_NAME
+    is_index = weights.name in INDEX_NAMES
     return ModelFiles(
         path=folder,
         kind="safetensors",
@@ -320,7 +329,8 @@ def _open_hf(files: ModelFiles) -> OpenedModel:
     raw = _read_json(files.config)
     generation = _read_json(files.generation_config)
     config = config_from_hf(raw, generation)
-    source: TensorSource = open_sharded_safetensors(files.index) if files.index else open_safetensors(files.weights[0])
+    open_file = open_torch if files.weights[0].suffix == ".bin" else open_safetensors
+    source: TensorSource = open_indexed(files.index, open_file) if files.index else open_file(files.weights[0])
     check_tensors(config, source, "safetensors")
     return OpenedModel(
         config=config,

@@ -24,7 +24,8 @@ from samples.raw_gguf import array, entry, gguf_file, tensor, value
 
 from engine.errors import EngineError
 from engine.formats.gguf import open_gguf
-from engine.formats.safetensors import INDEX_NAME, open_safetensors, open_sharded_safetensors
+from engine.formats.safetensors import open_safetensors, open_sharded_safetensors
+from engine.formats.shard_index import INDEX_NAME
 from engine.formats.torch_pickle import read_torch
 
 NUMBERS = (0, 1, 2, 3, 4, 7, 8, 31, 32, 33, 64, 255, 256, 1 << 16, 1 << 20, 1 << 31, (1 << 32) - 1, 1 << 47, 1 << 60,

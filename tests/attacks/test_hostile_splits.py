@@ -16,7 +16,8 @@ from samples.raw_gguf import array, entry, gguf_file, split_gguf, tensor, text, 
 from engine.errors import EngineError, ModelFormatError, ModelNotFoundError
 from engine.formats.gguf import open_gguf
 from engine.formats.gguf_header import HeaderTooLargeError
-from engine.formats.safetensors import INDEX_NAME, open_safetensors, open_sharded_safetensors
+from engine.formats.safetensors import open_safetensors, open_sharded_safetensors
+from engine.formats.shard_index import INDEX_NAME
 
 # ------------------------------------------------------------------ GGUF under either magic
 
@@ -179,8 +180,8 @@ INDEXES: dict[str, tuple[bytes, str]] = {
     "no map": (b"{}", "lacks a 'weight_map'"),
     "an empty map": (b'{"weight_map": {}}', "lacks a 'weight_map'"),
     "a list as map": (b'{"weight_map": [1]}', "lacks a 'weight_map'"),
-    "a number as file": (b'{"weight_map": {"a": 1}}', "which is no safetensors file beside it"),
-    "a list as file": (b'{"weight_map": {"a": ["x"]}}', "which is no safetensors file beside it"),
+    "a number as file": (b'{"weight_map": {"a": 1}}', "which is no .safetensors file beside it"),
+    "a list as file": (b'{"weight_map": {"a": ["x"]}}', "which is no .safetensors file beside it"),
     "the same tensor twice": (b'{"weight_map": {"a": "x", "a": "x"}}', "'a' appears twice"),
     "the same map twice": (b'{"weight_map": {"a": "x"}, "weight_map": {}}', "'weight_map' appears twice"),
     "half a million tensors": (
@@ -209,7 +210,7 @@ def test_indexes_that_lead_elsewhere(tmp_path: Path, name: str) -> None:
     save_file({"a": np.ones(2, np.float32)}, tmp_path / "m.safetensors")
     index = tmp_path / "inside" / INDEX_NAME
     index.write_text(json.dumps({"weight_map": {"a": name}}))
-    refused(lambda: open_sharded_safetensors(index), "which is no safetensors file beside it")
+    refused(lambda: open_sharded_safetensors(index), "which is no .safetensors file beside it")
 
 
 def test_an_index_cut_off_anywhere(tmp_path: Path) -> None:

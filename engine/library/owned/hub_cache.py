@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from engine.errors import EngineError
-from engine.formats.safetensors import INDEX_NAME, indexed_files
+from engine.formats.shard_index import INDEX_NAME, TORCH_INDEX_NAME, indexed_files
 from engine.formats.shards import first_shards, shard_paths
 from engine.library.owned.stored_models import FoundModel, as_part
 
@@ -67,14 +68,13 @@ def _found(repo: str, variant: str, snapshot: Path, path: str, names: tuple[str,
 
 
 def _weights(files: dict[str, Path]) -> list[str]:
-    if "model.safetensors" in files:
-        return ["model.safetensors"]
-    if INDEX_NAME not in files:
-        return []
-    try:
-        return [INDEX_NAME, *(path.name for path in indexed_files(files[INDEX_NAME]))]
-    except EngineError:
-        return []
+    for whole, index in (("model.safetensors", INDEX_NAME), ("pytorch_model.bin", TORCH_INDEX_NAME)):
+        if whole in files:
+            return [whole]
+        if index in files:
+            with contextlib.suppress(EngineError):  # a part is not there yet
+                return [index, *(path.name for path in indexed_files(files[index]))]
+    return []
 
 
 def _snapshot(folder: Path) -> Path | None:

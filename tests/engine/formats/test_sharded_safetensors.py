@@ -11,7 +11,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from engine.errors import ModelFormatError, ModelNotFoundError
-from engine.formats.safetensors import INDEX_NAME, indexed_files, open_sharded_safetensors
+from engine.formats.safetensors import open_sharded_safetensors
+from engine.formats.shard_index import INDEX_NAME, indexed_files
 
 A, B = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 WHERE = {"a": A, "b": A, "c": B}

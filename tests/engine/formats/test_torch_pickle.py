@@ -130,7 +130,7 @@ def test_what_is_sound_and_not_read_is_refused_with_the_reason(tmp_path: Path) -
     ("value", "words"),
     [
         (torch.ones(2, dtype=torch.float64), r"call torch\.DoubleStorage"),
-        (torch.ones(2, dtype=torch.uint8), r"call torch\.ByteStorage"),
+        (torch.ones(2, dtype=torch.int16), r"call torch\.ShortStorage"),
         (torch.nn.Linear(2, 2), r"call torch\.nn\.modules\.linear\.Linear"),
         ({"a": 3}, "a is a int"),
         ([torch.ones(2)], "list"),

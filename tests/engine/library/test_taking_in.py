@@ -145,7 +145,7 @@ def refused(folder: Path, kind: str) -> tuple[Path, type[EngineError], str]:
             return folder / "model.pt", EngineError, "(?i)gguf|pickle"
         case "pickles":
             (folder / "hf").mkdir()
-            (folder / "hf" / "pytorch_model.bin").write_bytes(b"\x80\x02")
+            (folder / "hf" / "model.bin").write_bytes(b"\x80\x02")
             return folder / "hf", UnsupportedModelError, "pickle"
         case "text":
             (folder / "a.gguf").write_text("no model at all")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,9 @@ from safetensors.numpy import load_file, save_file
 from samples.raw_gguf import make_tiny_powerinfer, split_gguf, tiny_model_parts, write_gguf
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.errors import ModelNotFoundError, UnsupportedModelError
+from engine.errors import ModelFormatError, ModelNotFoundError, UnsupportedModelError
 from engine.formats import TensorInfo
-from engine.formats.safetensors import INDEX_NAME
+from engine.formats.shard_index import INDEX_NAME, TORCH_INDEX_NAME
 from engine.model.down_layout import fit_down
 from engine.model.families import PlannedTensor
 from engine.model.weights import find_model_files, load_weights, open_model
@@ -158,8 +161,70 @@ def test_a_split_hugging_face_model(tmp_path: Path) -> None:
         open_model(split)
 
 
-def test_weights_in_pytorchs_format_are_called_so(tmp_path: Path) -> None:
-    model = make_tiny_model(tmp_path / "m")
-    (model / "model.safetensors").rename(model / "pytorch_model-00001-of-00001.bin")
+def as_pytorch_wrote_it(folder: Path, parts: int = 1) -> Path:
+    """Save the weights of a model as PyTorch's files instead of safetensors."""
+    tensors = {name: torch.from_numpy(array) for name, array in load_file(folder / "model.safetensors").items()}
+    (folder / "model.safetensors").unlink()
+    if parts == 1:
+        torch.save(tensors, folder / "pytorch_model.bin")
+        return folder
+    where = {}
+    for i in range(parts):
+        name = f"pytorch_model-{i + 1:05d}-of-{parts:05d}.bin"
+        some = {key: tensors[key] for key in list(tensors)[i::parts]}
+        torch.save(some, folder / name)
+        where |= dict.fromkeys(some, name)
+    (folder / TORCH_INDEX_NAME).write_text(json.dumps({"metadata": {}, "weight_map": where}))
+    return folder
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_weights_in_pytorchs_files_are_read_in_place(tmp_path: Path, parts: int) -> None:
+    model, same = make_tiny_model(tmp_path / "m"), make_tiny_model(tmp_path / "same")
+    as_pytorch_wrote_it(model, parts)
+    some = sorted(model.glob("*.bin"))[0]
+    for asked in (model, some):
+        opened = open_model(asked)
+        assert [path.suffix for path in opened.files.weights] == [".bin"] * parts
+        assert_same_weights(asked, same)
+    name, source = opened.plan[0].foreign_name, opened.source
+    assert not source.view(name).flags.owndata
+    assert opened.fingerprint == open_model(same).fingerprint
+
+
+def test_a_part_in_pytorchs_format_without_its_list_is_not_opened(tmp_path: Path) -> None:
+    model = as_pytorch_wrote_it(make_tiny_model(tmp_path / "m"), 3)
+    (model / TORCH_INDEX_NAME).unlink()
     with pytest.raises(UnsupportedModelError, match="pickle"):
         open_model(model)
+
+
+def test_a_tensor_in_pieces_is_named(tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path / "m")
+    tensors = {name: torch.from_numpy(array) for name, array in load_file(model / "model.safetensors").items()}
+    name = next(name for name, tensor in tensors.items() if tensor.dim() == 2)
+    tensors[name] = tensors[name].T.contiguous().T
+    torch.save(tensors, model / "pytorch_model.bin")
+    (model / "model.safetensors").unlink()
+    with pytest.raises(UnsupportedModelError, match=name.replace(".", r"\.")):
+        open_model(model)
+
+
+def test_a_program_in_pytorchs_files_does_not_run(tmp_path: Path) -> None:
+    model, ran = make_tiny_model(tmp_path / "m"), tmp_path / "ran"
+    as_pytorch_wrote_it(model)
+    with zipfile.ZipFile(model / "pytorch_model.bin", "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(Evil(ran)))
+    with pytest.raises(ModelFormatError, match="pytorch_model"):
+        open_model(model)
+    assert not ran.exists()
+
+
+class Evil:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self._path),)

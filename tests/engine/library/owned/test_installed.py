@@ -529,7 +529,7 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, tiny_gguf: Path
 
 def test_unsupported_models_are_refused_with_the_reason(library: Library, tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
-    (tmp_path / "m" / "pytorch_model.bin").write_bytes(b"pickle")
+    (tmp_path / "m" / "model.bin").write_bytes(b"pickle")
     with pytest.raises(UnsupportedModelError, match="pickle"):
         library.add(tmp_path / "m")
 
