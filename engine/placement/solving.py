@@ -21,6 +21,7 @@ from engine.model.mapped_weights import turned_bytes
 from engine.placement import memory_plan
 from engine.placement.activity import Activity, activity_of
 from engine.placement.cost_model import Machine
+from engine.placement.gpu_bytes import why_not_on_gpu
 from engine.placement.greedy import place_greedily
 from engine.placement.memory_plan import Budgets
 from engine.placement.placement_problem import I64, FixedBytes, Hottest, Problem, build_problem
@@ -249,12 +250,12 @@ def placement_of(
         notes.append("The file stores down row by row, so that a token reads all of it; a bundle has it by neuron.")
     if setting.gpu is not None and not choice.uses_gpu(problem):
         least = setting.fixed_vram + memory_plan.smallest_part(model, setting.kv_on_gpu)
-        why = (
+        why = why_not_on_gpu(model.config) or (
             "that would not be faster"
             if setting.budgets.vram_bytes >= least
             else "the budget holds nothing of the model"
         )
-        notes.append(f"Nothing is placed on {setting.gpu.name}: {why}.")
+        notes.append(f"Nothing is placed on {setting.gpu.name}: {why[:1].lower()}{why[1:]}.")
     zero_copy = tuple(problem.zero_copy_neurons(layer, way) for layer, way in enumerate(ways))
     return Placement(
         hot=tuple(problem.hot_neurons(layer, way) for layer, way in enumerate(ways)),

@@ -97,7 +97,8 @@ def activation_origin(config: ModelConfig, kind: Kind, metadata: Mapping[str, An
     if kind == "gguf":
         return "metadata" if metadata.get(ACTIVATION_KEY) is not None else "family"
     key = _family(config).hf_keys.get("hidden_act", "hidden_act")
-    return "config" if metadata.get(key) is not None else "family"
+    text = metadata.get("text_config")  # of a model with pictures
+    return "config" if (text if isinstance(text, dict) else metadata).get(key) is not None else "family"
 
 
 def planned_tensors(config: ModelConfig, kind: Kind, present: Collection[str] = ()) -> list[PlannedTensor]:
