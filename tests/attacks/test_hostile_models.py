@@ -72,7 +72,7 @@ def test_weights_split_over_files(tmp_path: Path) -> None:
 PICKLE = b"PK\x03\x04\x00\x00\x08\x08archive/data.pkl"
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.ckpt", "weights.pt", "model.gguf"])
+@pytest.mark.parametrize("name", ["model.bin", "model.ckpt", "weights.pt", "model.gguf"])
 @pytest.mark.parametrize("start", [PICKLE, b"\x80\x02\x8a\x0al\xfc"])
 def test_pickles_are_refused_with_the_reason(tmp_path: Path, name: str, start: bytes) -> None:
     folder = make_tiny_model(tmp_path / "m")
@@ -81,6 +81,16 @@ def test_pickles_are_refused_with_the_reason(tmp_path: Path, name: str, start: b
     for path in (folder, folder / name):
         with pytest.raises(UnsupportedModelError, match="is a pickle, which can run any program"):
             open_model(path)
+
+
+@pytest.mark.parametrize("start", [PICKLE, b"\x80\x02\x8a\x0al\xfc"])
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00001.bin"])
+def test_damaged_weights_in_pytorchs_files_are_refused(tmp_path: Path, name: str, start: bytes) -> None:
+    folder = make_tiny_model(tmp_path / "m")
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(start * 10)
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": {"model.norm.weight": name}}))
+    refused(folder, ModelFormatError, f"{name} is no sound PyTorch file")
 
 
 def test_a_pickle_beside_sound_weights_is_let_lie(tmp_path: Path) -> None:

@@ -6,15 +6,13 @@ import argparse
 import json
 import stat
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import gpu_experts
 import pytest
-from fakes.gpu_machine import FakeGpuMachine
+from fakes.gpu_machine import FakeGpuMachine, same_scratch_for_every_budget
 from samples.placement_cases import a_profile
 
-from engine.placement import memory_plan
 from engine.session.loaded_model import LoadedModel
 from engine.sparsity.placement import Placement
 
@@ -34,7 +32,7 @@ print(json.dumps([*tests, dict(n_prompt=0, n_gen=8, avg_ts=10.0 - ncmoe)]))
 def test_it_compares_budgets_with_the_cpu_and_with_llama_bench(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(memory_plan, "USUAL_CONTEXT_BYTES", 0)
+    same_scratch_for_every_budget(monkeypatch)
     machine = FakeGpuMachine(tmp_path, monkeypatch)
     cpu = gpu_experts.load
     placements: list[Placement] = []
@@ -43,11 +41,8 @@ def test_it_compares_budgets_with_the_cpu_and_with_llama_bench(
         if budget == "cpu":
             return cpu(flags, path, budget)
         limit = None
-        if budget == "1":  # all but half of the experts: first without the scratch memory that a prompt can do without
+        if budget == "1":  # all but about half of the experts
             limit = (placements[0].vram_bytes - placements[0].hot_bytes * 0.45) / GIB
-            with closing(machine.load(path, vram_budget_gib=limit, context=flags.context)) as model:
-                assert model.gpu is not None
-                limit = (model.gpu.placement.vram_bytes - placements[0].hot_bytes * 0.45) / GIB
         model = machine.load(path, vram_budget_gib=limit, context=flags.context)
         assert model.gpu is not None
         placements.append(model.gpu.placement)
