@@ -30,7 +30,11 @@ from native_kernels.cpu.runtime.tallies import Counting
 ROUNDING = 2.0**-24
 CODECS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q8_0.lanes", "q4_0.lanes")
 WIDTHS = {"f": (1, 33, 64, 515), "b": (32, 96, 992, 1056), "l": (20, 32, 500, 544, 1030)}
-RUNS = {"f16": ((72, 1500), (544, 2100)), "q4_0.lanes": ((1024, 2600), (1030, 4700))}  # columns and neurons
+RUNS = {  # columns and neurons
+    "f16": ((72, 1500), (544, 2100)),
+    "q4_0.lanes": ((1024, 2600), (1030, 4700)),
+    "q8_0.lanes": ((1024, 1400), (1030, 2500)),
+}
 
 
 def widths(codec: str) -> tuple[int, ...]:
