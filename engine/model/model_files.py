@@ -75,7 +75,7 @@ class OpenedModel:
 
     config: ModelConfig
     source: TensorSource
-    format: str  # "safetensors", "gguf", "powerinfer-gguf" or "bundle"
+    format: str  # "safetensors", "pytorch", "gguf", "powerinfer-gguf" or "bundle"
     codecs: dict[str, int]  # codec -> bytes in the file
     parameters: int
     files: ModelFiles
@@ -329,13 +329,14 @@ def _open_hf(files: ModelFiles) -> OpenedModel:
     raw = _read_json(files.config)
     generation = _read_json(files.generation_config)
     config = config_from_hf(raw, generation)
-    open_file = open_torch if files.weights[0].suffix == ".bin" else open_safetensors
+    is_torch = files.weights[0].suffix == ".bin"
+    open_file = open_torch if is_torch else open_safetensors
     source: TensorSource = open_indexed(files.index, open_file) if files.index else open_file(files.weights[0])
     check_tensors(config, source, "safetensors")
     return OpenedModel(
         config=config,
         source=source,
-        format="safetensors",
+        format="pytorch" if is_torch else "safetensors",
         codecs=_codecs(source),
         parameters=_parameters(config, "safetensors", source),
         files=files,

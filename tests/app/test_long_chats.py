@@ -84,7 +84,7 @@ def test_it_scrolls_up_and_down_without_a_jump_or_a_gap(transcript: Transcript) 
         settle(transcript)
         assert shown(transcript), "there is something to see everywhere"
         whole(transcript)
-    assert not transcript.is_adapting
+    assert not transcript.is_following
 
 
 def test_a_drag_far_away_leaps_and_the_ends_are_reached(transcript: Transcript, qtbot: QtBot) -> None:
@@ -105,7 +105,7 @@ def test_a_drag_far_away_leaps_and_the_ends_are_reached(transcript: Transcript, 
     qtbot.keyClick(transcript, Qt.Key.Key_End)
     settle(transcript)
     assert LONG[-1].id in shown(transcript)
-    assert transcript.is_adapting
+    assert transcript.is_following
 
 
 def test_a_message_is_brought_into_view(transcript: Transcript) -> None:

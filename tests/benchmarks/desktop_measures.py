@@ -379,7 +379,7 @@ def streaming(folder: Path) -> Figures:
                                 Qt.KeyboardModifier.NoModifier, Qt.ScrollPhase.NoScrollPhase, False)  # fmt: skip
             seat.app.sendEvent(view.viewport(), wheel)
             seat.rest(0.3)
-            out["follows_after_one_wheel_step"] = view.is_adapting
+            out["follows_after_one_wheel_step"] = view.is_following
         seat.chat.stop()
         seat.ready()
     seat.close()

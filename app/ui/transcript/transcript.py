@@ -96,7 +96,7 @@ class Transcript(QScrollArea):
         return list(self._column.views)
 
     @property
-    def is_adapting(self) -> bool:
+    def is_following(self) -> bool:
         """Whether the view follows the end."""
         return self._following
 

@@ -475,9 +475,9 @@ class Launch:
 
 
 class Launches:
-    """Prepared launches by what they compute, forgotten when there are too many."""
+    """Prepared launches by what they compute. All are forgotten when there are `most`."""
 
-    def __init__(self, most: int = 1 << 14) -> None:
+    def __init__(self, most: int = 1 << 13) -> None:
         self._most, self._found = most, dict[Any, Launch]()
 
     def run(self, key: Any, prepare: Callable[[], Launch]) -> None:

@@ -186,6 +186,7 @@ def test_weights_in_pytorchs_files_are_read_in_place(tmp_path: Path, parts: int)
     for asked in (model, some):
         opened = open_model(asked)
         assert [path.suffix for path in opened.files.weights] == [".bin"] * parts
+        assert opened.format == "pytorch"
         assert_same_weights(asked, same)
     name, source = opened.plan[0].foreign_name, opened.source
     assert not source.view(name).flags.owndata

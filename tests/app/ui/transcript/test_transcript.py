@@ -362,13 +362,13 @@ def test_the_first_scroll_upwards_stops_following(
     else:
         transcript.verticalScrollBar().setSliderPosition(transcript.verticalScrollBar().maximum() - 1)
     place = transcript.verticalScrollBar().value()
-    assert not transcript.is_adapting
+    assert not transcript.is_following
     jump = next(b for b in transcript.findChildren(QAbstractButton) if b.accessibleName() == "Jump to end")
     assert jump.isVisible()
     grow(transcript, streaming, qtbot)
     assert transcript.verticalScrollBar().value() == place
     qtbot.mouseClick(jump, Qt.MouseButton.LeftButton)
-    assert transcript.is_adapting
+    assert transcript.is_following
     assert not jump.isVisible()
     grow(transcript, streaming, qtbot)
     assert at_end(transcript)
@@ -376,13 +376,13 @@ def test_the_first_scroll_upwards_stops_following(
 
 def test_reaching_the_end_by_hand_follows_again(transcript: Transcript, streaming: Message, qtbot: QtBot) -> None:
     qtbot.keyClick(transcript, Qt.Key.Key_PageUp)
-    assert not transcript.is_adapting
+    assert not transcript.is_following
     transcript.verticalScrollBar().setValue(transcript.verticalScrollBar().maximum())
-    assert transcript.is_adapting
+    assert transcript.is_following
     qtbot.keyClick(transcript, Qt.Key.Key_Home)
-    assert not transcript.is_adapting
+    assert not transcript.is_following
     qtbot.keyClick(transcript, Qt.Key.Key_End)
-    assert transcript.is_adapting
+    assert transcript.is_following
 
 
 def test_a_narrower_window_keeps_the_end(transcript: Transcript, streaming: Message, qtbot: QtBot) -> None:
@@ -390,7 +390,7 @@ def test_a_narrower_window_keeps_the_end(transcript: Transcript, streaming: Mess
     transcript.resize(500, 300)
     settle(qtbot)
     assert at_end(transcript)
-    assert transcript.is_adapting
+    assert transcript.is_following
 
 
 def test_sending_brings_the_end_into_view(transcript: Transcript, qtbot: QtBot) -> None:
