@@ -62,7 +62,8 @@ class PartFile:
             self._file.seek(self.length)
             self._file.truncate()
             raise
-        self.length += len(data)
+        finally:
+            self.length = self._file.tell()  # Ctrl+C may come before the bytes are counted
         if self.length - self.safe >= SYNC_BYTES:
             self.sync()
 

@@ -7,6 +7,7 @@ import itertools
 import random
 import time
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 from fakes.download_places import (
@@ -436,6 +437,29 @@ def test_a_part_file_counts_what_is_synced(tmp_path: Path) -> None:
         part.restart()
         assert part.length == 0
     assert path.read_bytes() == b""
+
+
+def test_bytes_that_an_interrupt_kept_from_being_counted_are_kept(tmp_path: Path) -> None:
+    class Interrupted:
+        """A file whose writer is interrupted once the bytes are in it."""
+
+        def __init__(self, file: BinaryIO) -> None:
+            self._file = file
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._file, name)
+
+        def write(self, data: bytes) -> None:
+            self._file.write(data)
+            raise KeyboardInterrupt
+
+    path = tmp_path / "x.part"
+    with pytest.raises(KeyboardInterrupt), PartFile(path) as part:
+        part.write(b"abc")
+        part._file = Interrupted(part._file)  # type: ignore[assignment]
+        part.write(b"defg")
+    with PartFile(path) as part:
+        assert part.length == 7
 
 
 @pytest.mark.parametrize("damage", [b"", b"x" * 26, b"\0" * 52, b"00000000000000ff 00000000\n", b"00000000"])
