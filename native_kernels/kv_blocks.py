@@ -4,6 +4,8 @@ A block holds BLOCK positions of one head. First the keys, dimension by dimensio
 at once and no sum runs across a vector; then the values, position by position, rows padded with zeros to a multiple of
 ROW. q8_0 has a float16 scale for every GROUP dimensions of a position, rounded to 8 bits; the key scales [groups,
 BLOCK] follow the keys, the value scales follow the values.
+
+Where the keys are the values too (`shared`), a block holds them once, as values.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ class KvLayout:
 
     head_dim: int
     codec: KvCodec
+    shared: bool = False  # a position's key is its value too, as with a latent vector (MLA)
 
     @property
     def value_bytes(self) -> int:
@@ -52,11 +55,11 @@ class KvLayout:
 
     @property
     def key_scales(self) -> int:
-        return BLOCK * self.head_dim * self.value_bytes
+        return 0 if self.shared else BLOCK * self.head_dim * self.value_bytes
 
     @property
     def values(self) -> int:
-        return self.key_scales + 2 * BLOCK * self.n_groups
+        return 0 if self.shared else self.key_scales + 2 * BLOCK * self.n_groups
 
     @property
     def value_scales(self) -> int:
@@ -87,7 +90,7 @@ def allocate(n_layers: int, n_kv_heads: int, n_positions: int, layout: KvLayout)
 def write(blocks: U8, layout: KvLayout, position: int, k: F32, v: F32) -> None:
     """Store the keys and values of T positions from `position` on.
 
-    Shapes: blocks [H_kv, n_blocks, block_bytes]; k, v [T, H_kv, head_dim].
+    Shapes: blocks [H_kv, n_blocks, block_bytes]; k, v [T, H_kv, head_dim]. A shared layout stores v alone.
     """
     done = 0
     while done < len(k):
@@ -95,13 +98,15 @@ def write(blocks: U8, layout: KvLayout, position: int, k: F32, v: F32) -> None:
         some = min(len(k) - done, BLOCK - first)
         taken, places = slice(done, done + some), slice(first, first + some)
         parts = _parts(blocks[:, block], layout)
-        keys, key_scales = _encode(k[taken], layout)
         values, value_scales = _encode(v[taken], layout)
-        parts.keys[:, :, places] = keys.transpose(1, 2, 0)
         parts.values[:, places, : layout.head_dim] = values.swapaxes(0, 1)
         if layout.n_groups:
-            parts.key_scales[:, :, places] = key_scales.transpose(1, 2, 0)
             parts.value_scales[:, :, places] = value_scales.transpose(1, 2, 0)
+        if not layout.shared:
+            keys, key_scales = _encode(k[taken], layout)
+            parts.keys[:, :, places] = keys.transpose(1, 2, 0)
+            if layout.n_groups:
+                parts.key_scales[:, :, places] = key_scales.transpose(1, 2, 0)
         done += some
 
 
@@ -109,21 +114,21 @@ def read(blocks: U8, layout: KvLayout, n_positions: int) -> tuple[F32, F32]:
     """Return the keys and values of the first n_positions, [n_positions, H_kv, head_dim] each, as new arrays."""
     n_heads, d = len(blocks), layout.head_dim
     parts = _parts(blocks[:, : layout.n_blocks(n_positions)], layout)
-    keys: F32 = parts.keys.astype(np.float32)  # [H, n_blocks, head_dim, BLOCK]
+    groups, shape = np.arange(d) // GROUP, (-1, n_heads, d)
     values: F32 = parts.values[..., :d].astype(np.float32)  # [H, n_blocks, BLOCK, head_dim]
     if layout.n_groups:
-        groups = np.arange(d) // GROUP
-        keys *= parts.key_scales[..., groups, :]
         values *= parts.value_scales[..., groups, :].swapaxes(-1, -2)
-    shape = (-1, n_heads, d)
-    return (
-        keys.transpose(1, 3, 0, 2).reshape(shape)[:n_positions],
-        values.transpose(1, 2, 0, 3).reshape(shape)[:n_positions],
-    )
+    found = values.transpose(1, 2, 0, 3).reshape(shape)[:n_positions]
+    if layout.shared:
+        return found, found
+    keys: F32 = parts.keys.astype(np.float32)  # [H, n_blocks, head_dim, BLOCK]
+    if layout.n_groups:
+        keys *= parts.key_scales[..., groups, :]
+    return keys.transpose(1, 3, 0, 2).reshape(shape)[:n_positions], found
 
 
 class _Parts(NamedTuple):
-    """Views of blocks. All leading axes are those of the blocks."""
+    """Views of blocks. All leading axes are those of the blocks. In a shared layout there are no keys."""
 
     keys: NDArray[Any]  # [..., head_dim, BLOCK]
     key_scales: NDArray[np.float16]  # [..., groups, BLOCK]
@@ -134,10 +139,11 @@ class _Parts(NamedTuple):
 def _parts(blocks: U8, layout: KvLayout) -> _Parts:
     dtype = {"f32": np.float32, "f16": np.float16, "q8_0": np.int8}[layout.codec]
     around, groups = blocks.shape[:-1], layout.n_groups
+    of_keys, key_groups = (0, 0) if layout.shared else (layout.head_dim, groups)
     end = layout.value_scales + 2 * BLOCK * groups
     return _Parts(
-        blocks[..., : layout.key_scales].view(dtype).reshape(*around, layout.head_dim, BLOCK),
-        blocks[..., layout.key_scales : layout.values].view(np.float16).reshape(*around, groups, BLOCK),
+        blocks[..., : layout.key_scales].view(dtype).reshape(*around, of_keys, BLOCK),
+        blocks[..., layout.key_scales : layout.values].view(np.float16).reshape(*around, key_groups, BLOCK),
         blocks[..., layout.values : layout.value_scales].view(dtype).reshape(*around, BLOCK, layout.padded_dim),
         blocks[..., layout.value_scales : end].view(np.float16).reshape(*around, groups, BLOCK),
     )

@@ -65,6 +65,20 @@ def test_the_parts_of_a_block_lie_one_after_another(dim: int, codec: KvCodec) ->
     assert kv_blocks.allocate(1, 1, 5, layout).ctypes.data % 64 == 0
 
 
+@pytest.mark.parametrize("codec", KV_CODECS)
+def test_a_shared_layout_holds_each_number_once(codec: KvCodec) -> None:
+    layout, apart = KvLayout(64, codec, shared=True), KvLayout(64, codec)
+    assert (layout.key_scales, layout.values) == (0, 0)
+    assert 2 * layout.block_bytes == apart.block_bytes
+    both, once = (kv_blocks.allocate(1, 1, 50, one)[0] for one in (apart, layout))
+    k = random(50, 1, 64)
+    kv_blocks.write(both, apart, 0, k, k)
+    kv_blocks.write(once, layout, 0, k, k)
+    keys, values = kv_blocks.read(once, layout, 50)
+    np.testing.assert_array_equal(keys, values)
+    np.testing.assert_array_equal(keys, kv_blocks.read(both, apart, 50)[0])
+
+
 def test_values_beyond_float16_become_infinite() -> None:
     layout = KvLayout(16, "f16")
     blocks = kv_blocks.allocate(1, 1, 1, layout)[0]

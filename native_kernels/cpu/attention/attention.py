@@ -70,10 +70,10 @@ def _between(b: Any, x: Any, first: Any, lower: Any, upper: Any) -> Any:
 
 
 @cache
-def _kernel(codec: KvCodec) -> Kernel:
-    scores_of_block, mix_block = scores_of(codec), mix_of(codec)
+def _kernel(codec: KvCodec, shared: bool) -> Kernel:
+    scores_of_block, mix_block = scores_of(codec, by_position=shared), mix_of(codec)
     convert_keys, convert_values = converted_of(codec)
-    scores_of_floats, mix_floats = scores_of("f32", asks=False), mix_of("f32", asks=False)
+    scores_of_floats, mix_floats = scores_of("f32", asks=False, by_position=shared), mix_of("f32", asks=False)
     converted_for = _CONVERTED_FOR[codec]
     peak_of_block, weigh_block = row_of(BLOCK)
     peak_of_tile, weigh_tile = row_of(TILE)
@@ -92,13 +92,14 @@ def _kernel(codec: KvCodec) -> Kernel:
         sinks = get_int(args + 208)
         group = n_heads // n_kv_heads
         head_bytes = layer_bytes // n_kv_heads
+        key_dim = padded_dim if shared else head_dim
         layer = get_int(get_int(args + 40)) + get_int(args + 56) * layer_bytes
         n_tiles = (n_tokens + tile - 1) // tile
         most_rows = tile * group
-        # scratch: queries [rows, head_dim], scores [rows, TILE], weight sums [rows, LANES], maxima [rows], sums [rows,
-        # padded_dim], a block's keys or values as float32 [BLOCK, padded_dim]
+        # scratch: queries [rows, padded_dim], scores [rows, TILE], weight sums [rows, LANES], maxima [rows],
+        # sums [rows, padded_dim], a block's keys or values as float32 [BLOCK, padded_dim]
         queries = get_int(args + 176) + get_int(args + 184) * worker
-        weights = queries + (4 * most_rows * head_dim + 63) // 64 * 64
+        weights = queries + 4 * most_rows * padded_dim
         normals = weights + 4 * most_rows * TILE
         peaks = normals + 4 * most_rows * LANES
         own_sums = peaks + (4 * most_rows + 63) // 64 * 64
@@ -129,10 +130,9 @@ def _kernel(codec: KvCodec) -> Kernel:
             for row in range(rows):
                 source = get_int(args) + get_int(args + 8) * (first_token + row // group)
                 source += 4 * head_dim * (head * group + row % group)
-                for d in range(0, head_dim, LANES):
-                    n = head_dim - d
-                    put_some_floats(queries + 4 * (head_dim * row + d), n, mul(some_floats(source + 4 * d, n), scale))
                 for d in range(0, padded_dim, LANES):
+                    value = mul(some_floats(source + 4 * d, max(0, head_dim - d)), scale)
+                    put_floats(queries + 4 * (padded_dim * row + d), value)
                     put_floats(sums + 4 * (padded_dim * row + d), zero())
                 put_floats(normals + 4 * LANES * row, zero())
                 put_float(peaks + 4 * row, LOWEST)
@@ -152,10 +152,13 @@ def _kernel(codec: KvCodec) -> Kernel:
                     block = blocks + block_bytes * i
                     mine = weights + 4 * BLOCK * i
                     if rows >= converted_for:
-                        convert_keys(block, head_dim, converted, ahead)
-                        scores_of_floats(queries, 4 * head_dim, rows, converted, head_dim, mine, 0)
+                        if shared:
+                            convert_values(block, block + scales_at, padded_dim, BLOCK, converted, ahead)
+                        else:
+                            convert_keys(block, head_dim, converted, ahead)
+                        scores_of_floats(queries, 4 * padded_dim, rows, converted, key_dim, mine, 0)
                     else:
-                        scores_of_block(queries, 4 * head_dim, rows, block, head_dim, mine, ahead)
+                        scores_of_block(queries, 4 * padded_dim, rows, block, key_dim, mine, ahead)
                 for row in range(rows):
                     mine = weights + 4 * TILE * row
                     upper = position + first_token + row // group + 1
@@ -228,7 +231,7 @@ def _kernel(codec: KvCodec) -> Kernel:
                         value = fma(floats(kept + partial_bytes * other), floats(place), value)
                     put_some_floats(target + 4 * d, head_dim - d, div(value, normal))
 
-    return Kernel(attend, f"attention.attend-{codec}")
+    return Kernel(attend, f"attention.attend-{codec}{'-shared' if shared else ''}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,7 +280,7 @@ def attention_calls(
         buffers.scratch, buffers.scratch.strides[0], buffers.partial, buffers.counts, 0 if sinks is None else sinks,
     )  # fmt: skip
     items = n_kv_heads * parts * -(-n_tokens // tile)
-    return [Call(_kernel(layout.codec), args, items, 1, stage, (q, out, place, buffers, sinks))]
+    return [Call(_kernel(layout.codec, layout.shared), args, items, 1, stage, (q, out, place, buffers, sinks))]
 
 
 def _parts(n_kv_heads: int, n_tokens: int) -> int:
@@ -292,5 +295,5 @@ def _tile(group: int, n_tokens: int) -> int:
 
 def _scratch_floats(rows: int, layout: KvLayout) -> int:
     """Return one worker's scratch size, in whole cache lines."""
-    queries, peaks = -(-rows * layout.head_dim // 16) * 16, -(-rows // 16) * 16
+    queries, peaks = rows * layout.padded_dim, -(-rows // 16) * 16
     return queries + rows * (TILE + LANES + layout.padded_dim) + peaks + BLOCK * layout.padded_dim

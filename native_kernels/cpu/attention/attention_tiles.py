@@ -39,6 +39,7 @@ from native_kernels.cpu.runtime.simd import (
     prefetch,
     splat,
     store,
+    total,
     unpacked,
     void,
 )
@@ -149,6 +150,50 @@ def _scores(rows: int, codec: KvCodec, asks: bool = True) -> Any:
     return scores
 
 
+@cache
+def _scores_by_position(rows: int, codec: KvCodec, asks: bool = True) -> Any:
+    """Operation: the same of a block whose keys are stored position by position, as [BLOCK, padded_dim]."""
+    width, at_once = _WIDTH[codec], _vectors(rows)
+
+    @operation(void, i64, i64, i64, i64, i64, i64)
+    def scores(b: Any, q: Any, q_stride: Any, block: Any, padded_dim: Any, out: Any, ahead: Any) -> None:
+        row_bytes = b.mul(padded_dim, number(width))
+        scales = _at(b, block, row_bytes, BLOCK)
+
+        def positions(i: Any, nothing: list[Any]) -> list[Any]:
+            first = b.mul(i, number(at_once))
+            lines = [b.add(block, b.mul(b.add(first, number(v)), row_bytes)) for v in range(at_once)]
+
+            def column(j: Any, sums: list[Any]) -> list[Any]:
+                keys = []
+                for v, line in enumerate(lines):
+                    source = _at(b, line, j, width * LANES)
+                    if asks:
+                        prefetch.emit(b, b.add(source, ahead))
+                    key = _stored(b, source, codec)
+                    if codec == "q8_0":
+                        group = _at(b, scales, b.udiv(b.mul(j, number(LANES)), number(GROUP)), 2 * BLOCK)
+                        key = b.fmul(key, _half(b, _at(b, group, b.add(first, number(v)), 2)))
+                    keys.append(key)
+                made = []
+                for row in range(rows):
+                    x = load(b, _at(b, _at(b, q, q_stride, row), j, 4 * LANES), VF)
+                    made += [call_same(b, "fma", x, key, sums[at_once * row + v]) for v, key in enumerate(keys)]
+                return made
+
+            zeros = [constant(VF, 0.0)] * (rows * at_once)
+            sums = _loop(b, number(0), b.udiv(padded_dim, number(LANES)), zeros, column)
+            for row in range(rows):
+                for v in range(at_once):
+                    place = b.add(_at(b, out, b.add(first, number(v)), 4), number(4 * TILE * row))
+                    store(b, place, total.emit(b, sums[at_once * row + v]))
+            return nothing
+
+        _loop(b, number(0), number(BLOCK // at_once), [], positions)
+
+    return scores
+
+
 class BlockValues(NamedTuple):
     """Addresses of a block's values and of their scales, which q8_0 alone has."""
 
@@ -199,12 +244,13 @@ def _mix(rows: int, vectors: int, codec: KvCodec, asks: bool = True) -> Any:
     return mix
 
 
-def scores_of(codec: KvCodec, asks: bool = True) -> Any:
+def scores_of(codec: KvCodec, asks: bool = True, by_position: bool = False) -> Any:
     """Return the function (q, stride of q in bytes, rows, block, head_dim, out [rows, TILE], ahead).
 
-    ahead: distance in bytes to the lines to prefetch. The same below.
+    by_position: the keys are stored like values; then head_dim is the padded one, and so is q. ahead: distance in bytes
+    to the lines to prefetch. The same below.
     """
-    eight, four, two, one = (_scores(rows, codec, asks) for rows in ROWS)
+    eight, four, two, one = ((_scores_by_position if by_position else _scores)(rows, codec, asks) for rows in ROWS)
 
     @inline
     def scores(q: Any, stride: Any, rows: Any, block: Any, head_dim: Any, out: Any, ahead: Any) -> Any:

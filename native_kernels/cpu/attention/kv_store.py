@@ -15,7 +15,7 @@ from llvmlite import ir
 from native_kernels.backend import F32, I64, U8
 from native_kernels.cpu.attention.attention_tiles import floats_to_halves
 from native_kernels.cpu.attention.rope import rotate_head
-from native_kernels.cpu.products.vector_math import some_floats
+from native_kernels.cpu.products.vector_math import put_some_floats, some_floats
 from native_kernels.cpu.runtime.call import Call, arguments
 from native_kernels.cpu.runtime.jit import Kernel, inline
 from native_kernels.cpu.runtime.simd import (
@@ -131,7 +131,7 @@ def _store_functions(codec: KvCodec) -> tuple[Any, Any]:
 
 
 @cache
-def _store_kernel(codec: KvCodec) -> Kernel:
+def _store_kernel(codec: KvCodec, shared: bool) -> Kernel:
     store_keys, store_values = _store_functions(codec)
     width = _WIDTH[codec]
 
@@ -147,41 +147,48 @@ def _store_kernel(codec: KvCodec) -> Kernel:
                 place = position + token
                 block, inside = layer + head_bytes * head + block_bytes * (place // BLOCK), place % BLOCK
                 x = stride * token + 4 * head_dim * head
-                store_keys(k + x, head_dim, block, inside, key_scales)
+                if not shared:
+                    store_keys(k + x, head_dim, block, inside, key_scales)
                 row = block + values + width * padded_dim * inside
                 store_values(v + x, head_dim, padded_dim, row, block + value_scales + 2 * inside)
 
-    return Kernel(put, f"kv_store.put-{codec}")
+    return Kernel(put, f"kv_store.put-{codec}{'-shared' if shared else ''}")
 
 
 @cache
-def _rotate_kernel(codec: KvCodec) -> Kernel:
+def _rotate_kernel(codec: KvCodec, shared: bool) -> Kernel:
     store_keys, store_values = _store_functions(codec)
     width = _WIDTH[codec]
 
     def rotate_and_put(args: int, lo: int, hi: int, worker: int) -> None:
         """args, in words: 0 q k v, contiguous, 1 cosines, 2 sines, 3 pairs, then as in _place, then 15 heads of q, 16
-        whether pairs are adjacent.
+        whether pairs are adjacent, 17 first rotated number of a head, 18 where the rotated numbers of q come from (0:
+        from q), 19 the step from one head's to the next, 20 how many. A shared layout has no v.
         """
         cosines, sines, pairs = get_int(args + 8), get_int(args + 16), get_int(args + 24)
         position, layer, head_bytes, n_kv_heads = _place(args + 32)
         head_dim, padded_dim, block_bytes = get_int(args + 72), get_int(args + 80), get_int(args + 88)
         key_scales, values, value_scales = get_int(args + 96), get_int(args + 104), get_int(args + 112)
-        n_heads, neighbours = get_int(args + 120), get_int(args + 128)
+        n_heads, neighbours, first = get_int(args + 120), get_int(args + 128), get_int(args + 136)
+        source, source_step, n_rotated = get_int(args + 144), get_int(args + 152), get_int(args + 160)
         inside = position % BLOCK
         for head in range(lo, hi):
             x = get_int(args) + 4 * head_dim * head
+            if head < n_heads and source != 0:
+                for d in range(0, n_rotated, LANES):
+                    part = some_floats(source + source_step * head + 4 * d, n_rotated - d)
+                    put_some_floats(x + 4 * (first + d), n_rotated - d, part)
             if head < n_heads + n_kv_heads:
-                rotate_head(x, cosines, sines, pairs, neighbours)
+                rotate_head(x + 4 * first, cosines, sines, pairs, neighbours)
             if head >= n_heads:
                 block = layer + head_bytes * ((head - n_heads) % n_kv_heads) + block_bytes * (position // BLOCK)
-                if head < n_heads + n_kv_heads:
+                if head < n_heads + n_kv_heads and not shared:
                     store_keys(x, head_dim, block, inside, key_scales)
                 else:
                     row = block + values + width * padded_dim * inside
                     store_values(x, head_dim, padded_dim, row, block + value_scales + 2 * inside)
 
-    return Kernel(rotate_and_put, f"kv_store.rotate-and-put-{codec}")
+    return Kernel(rotate_and_put, f"kv_store.rotate-and-put-{codec}{'-shared' if shared else ''}")
 
 
 @inline
@@ -230,25 +237,31 @@ class CachePlace:
 
 
 def store_calls(k: F32, v: F32, place: CachePlace, layer: int, stage: str = "attention") -> list[Call]:
-    """Store k and v [T, H_kv, head_dim], heads contiguous, as the next positions."""
+    """Store k and v [T, H_kv, head_dim], heads contiguous, as the next positions; of a shared layout v alone."""
     n_tokens, n_heads, head_dim = k.shape
     assert (n_heads, head_dim) == (place.n_kv_heads, place.layout.head_dim)
     assert k.strides == v.strides
     assert k.strides[1:] == (4 * head_dim, 4)
     args = arguments(k, v, k.strides[0], n_tokens, *place.words(layer))
     items = n_heads * -(-n_tokens // _POSITIONS)
-    return [Call(_store_kernel(place.layout.codec), args, items, 1, stage, (k, v, place))]
+    return [Call(_store_kernel(place.layout.codec, place.layout.shared), args, items, 1, stage, (k, v, place))]
 
 
 def rotate_and_store_calls(
-    qkv: F32, angles: F32, place: CachePlace, layer: int, n_heads: int, neighbours: bool = False
-) -> list[Call]:
+    qkv: F32, angles: F32, place: CachePlace, layer: int, n_heads: int, neighbours: bool = False, first: int = 0,
+    q_rotated: F32 | None = None,
+) -> list[Call]:  # fmt: skip
     """Rotate one token's q and k in place, and store its k and v as the next position.
 
-    Shapes: qkv [H + 2 H_kv, head_dim], angles [2, R / 2]; R = 0 rotates nothing. Items: heads.
+    first: the first rotated number of a head. q_rotated: those of q, if they are not in qkv yet.
+    Shapes: qkv [H + 2 H_kv, head_dim], in a shared layout [H + H_kv, head_dim]; angles [2, R / 2], R = 0 rotates
+    nothing; q_rotated [H, n], whose rows may lie apart. Items: heads.
     """
-    assert qkv.shape == (n_heads + 2 * place.n_kv_heads, place.layout.head_dim)
+    stored = place.n_kv_heads if place.layout.shared else 2 * place.n_kv_heads
+    assert qkv.shape == (n_heads + stored, place.layout.head_dim)
+    source = (0, 0, 0) if q_rotated is None else (q_rotated, q_rotated.strides[0], q_rotated.shape[1])
     args = arguments(
-        qkv, angles[0], angles[1], angles.shape[1], *place.words(layer), n_heads, int(neighbours)
+        qkv, angles[0], angles[1], angles.shape[1], *place.words(layer), n_heads, int(neighbours), first, *source
     )  # fmt: skip
-    return [Call(_rotate_kernel(place.layout.codec), args, len(qkv), 1, "attention", (qkv, angles, place))]
+    kernel, keeps = _rotate_kernel(place.layout.codec, place.layout.shared), (qkv, angles, place, q_rotated)
+    return [Call(kernel, args, len(qkv), 1, "attention", keeps)]

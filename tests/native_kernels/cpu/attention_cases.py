@@ -39,6 +39,11 @@ class Case:
     codec: KvCodec = "f16"
     seed: int = 0
     sinks: bool = False
+    shared: bool = False
+
+    @property
+    def layout(self) -> KvLayout:
+        return KvLayout(self.head_dim, self.codec, self.shared)
 
     @property
     def scoring(self) -> Scoring:
@@ -52,7 +57,7 @@ class Case:
         n = self.past + self.tokens
         q = rng.standard_normal((self.tokens, self.heads, self.head_dim), np.float32)
         k, v = (rng.standard_normal((n, self.kv_heads, self.head_dim), np.float32) for _ in range(2))
-        return q, k, v
+        return q, k, k if self.shared else v
 
 
 CASES = (
@@ -70,12 +75,15 @@ CASES = (
     Case(71, 1, 64, 3, 9, softcap=2.0),
     *(Case(8, 2, 64, past, tokens, sinks=True) for past, tokens in ((0, 1), (40, 1), (3000, 1), (0, 70), (300, 7))),
     Case(4, 1, 80, 300, 50, window=40, sinks=True),
+    *(Case(16, 1, 576, past, tokens, shared=True) for past, tokens in ((0, 1), (33, 1), (1000, 1), (0, 40))),
+    *(Case(heads, 1, 40, 130, shared=True) for heads in (3, 128)),
+    Case(8, 2, 36, 70, 9, window=20, shared=True),
 )
 
 
 def cached(case: Case, workers: int = 1) -> tuple[CachePlace, NDArray[np.uint8]]:
     """A cache of two layers whose second one holds the case's positions before its tokens, and its blocks."""
-    layout = KvLayout(case.head_dim, case.codec)
+    layout = case.layout
     _, k, v = case.inputs()
     blocks = kv_blocks.allocate(2, case.kv_heads, case.past + case.tokens, layout)
     words = np.array([0, blocks.ctypes.data, blocks[0].nbytes], np.int64)
@@ -105,12 +113,12 @@ def found(case: Case, workers: int = 1) -> tuple[F32, NDArray[np.uint8]]:
 def wanted(case: Case, blocks: NDArray[np.uint8]) -> F32:
     """The reference over what the cache holds."""
     q, _, _ = case.inputs()
-    k, v = kv_blocks.read(blocks, KvLayout(case.head_dim, case.codec), case.past + case.tokens)
+    k, v = kv_blocks.read(blocks, case.layout, case.past + case.tokens)
     return ReferenceOperators().attention(q, k, v, case.scoring)
 
 
 def stored_by_reference(case: Case) -> NDArray[np.uint8]:
-    layout = KvLayout(case.head_dim, case.codec)
+    layout = case.layout
     _, k, v = case.inputs()
     blocks = kv_blocks.allocate(1, case.kv_heads, case.past + case.tokens, layout)[0]
     kv_blocks.write(blocks, layout, 0, k, v)
