@@ -9,8 +9,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, cast, get_args
 
 from engine.errors import InvalidRequestError, ModelFormatError
+from engine.layer_checks import check_delta, check_groups, check_latent
 from native_kernels.backend import Activation as KernelActivation
-from native_kernels.backend import DeltaSpec
+from native_kernels.backend import DeltaSpec, LatentSpec
+from native_kernels.kv_blocks import KvLayout
 
 # "-glu": activation of gate times up. drelu: ReLU on gate and on up. fatrelu: x above a threshold, else 0. gelu: exact,
 # by the error function; gelu-tanh: its usual approximation. clamped-silu: of gpt-oss, see
@@ -36,7 +38,6 @@ EXACT_MATRICES = (".router", ".alpha", ".beta")
 _BIASES = {"q", "k", "v", "o", "gate", "up", "down", "norm", "router"}
 _SIZE_CAPS = {"n_layers": 1024, "d_model": 1 << 17, "d_ff": 1 << 20, "n_heads": 1024, "n_kv_heads": 1024,
               "head_dim": 1024, "vocab_size": 1 << 21, "max_context": 1 << 24}  # fmt: skip
-_DELTA_CAPS = {"key_heads": 1024, "value_heads": 1024, "key_dim": 1024, "value_dim": 1024, "conv_width": 64}
 _MAX_EXPERTS = 1024  # of a layer
 _MAX_EXPERTS_IN_ALL = 1 << 14  # each has three tensors in a model's plan
 
@@ -160,11 +161,14 @@ class ModelConfig:
     selection_bias: bool = False  # a bias is added to the weights for the selection of experts alone
     normed_routing: bool = True  # the weights of the experts used sum to 1
     routing_scale: float = 1.0  # factor on the weights of the experts used, without the shared one
+    n_groups: int = 1  # equal groups of experts in order
+    n_groups_used: int = 1  # groups per token, from which its experts are chosen
     early_router: bool = False  # the router reads the layer's input before attention, not the experts' input
     unrotated: tuple[int, ...] = ()  # rope: layers without rotation
     gated_attention: bool = False  # the logistic function of a projection multiplies attention's output
     delta: DeltaSpec | None = None  # the gated delta net that some layers have instead of attention
     delta_layers: tuple[int, ...] = ()  # those layers, ascending
+    latent: LatentSpec | None = None  # latent attention: one key head of rank + rotary_dim numbers
 
     def __post_init__(self) -> None:
         for name in _SIZE_CAPS:
@@ -180,7 +184,9 @@ class ModelConfig:
         self._check_features()
         self._check_rope_scaling()
         self._check_experts()
-        self._check_delta()
+        check_groups(self)
+        check_delta(self)
+        check_latent(self)
         for token in (*self.eos_token_ids, *([] if self.bos_token_id is None else [self.bos_token_id])):
             if not 0 <= token < self.vocab_size:
                 raise ModelFormatError(f"Special token {token} lies outside the vocabulary of {self.vocab_size}.")
@@ -232,23 +238,6 @@ class ModelConfig:
         of_experts = self.activation == "clamped-silu-glu" or "router" in self.biases
         if (of_experts and not used) or ((shared or first) and {"gate", "up", "down"} & set(self.biases)):
             raise ModelFormatError(f"{self.activation} and biases of {self.biases} do not fit the model's experts.")
-
-    def _check_delta(self) -> None:
-        spec, layers = self.delta, self.delta_layers
-        if (spec is None) != (not layers) or any(not 0 <= layer < self.n_layers for layer in layers):
-            raise ModelFormatError(f"The model's layers {str(layers)[:60]} with a gated delta net are senseless.")
-        if list(layers) != sorted(set(layers)) or len(layers) == self.n_layers:
-            raise ModelFormatError("A model with gated delta nets has some layers with attention too, each once.")
-        if spec is None:
-            return
-        for name, cap in _DELTA_CAPS.items():
-            value = getattr(spec, name)
-            if not _is_number(value, whole=True) or not 1 <= value <= cap:
-                raise ModelFormatError(f"The gated delta net's {name} is {value!r}; 1 to {cap} are possible.")
-        if spec.value_heads % spec.key_heads:
-            raise ModelFormatError(f"{spec.value_heads} value heads cannot share {spec.key_heads} key heads.")
-        if self.norm != "rms" or self.norms != "pre" or self.parallel:
-            raise ModelFormatError("A model with gated delta nets has an RMS norm before each block.")
 
     def _check_rope_scaling(self) -> None:
         scaling = self.rope_scaling
@@ -337,6 +326,10 @@ class ModelConfig:
     def rotated(self) -> int:
         """Rotated values per head."""
         return self.head_dim if self.rotary_dim is None else self.rotary_dim
+
+    def kv_layout(self, codec: KvCodec) -> KvLayout:
+        """Return how a layer's keys and values are stored."""
+        return KvLayout(self.head_dim, codec, shared=self.latent is not None)
 
     def window(self, layer: int) -> int | None:
         """Return how many positions a query of the layer sees, itself included; None: all before it."""

@@ -81,6 +81,13 @@ class PackedMatrix:
         rows: NDArray[Any] = data.reshape(n_rows, -1) if n_rows else data.reshape(0, ROW_CODECS[codec].n_bytes(n_cols))
         return cls(n_rows, n_cols, codec, rows.view(_DTYPES.get(codec, np.uint8)))
 
+    def split(self, n: int) -> tuple[PackedMatrix, ...]:
+        """Return views of n equal parts, of consecutive rows each."""
+        rows = self.n_rows // n
+        return tuple(
+            PackedMatrix(rows, self.n_cols, self.codec, self.data[rows * i : rows * (i + 1)]) for i in range(n)
+        )
+
     @property
     def block_codec(self) -> Codec:
         """The codec that decodes the data."""
@@ -193,6 +200,23 @@ class DeltaSpec:
         """Return views of a state [state_size]: the matrices, and the convolution's last inputs."""
         matrices = state[: self.matrix_size].reshape(self.value_heads, self.key_dim, self.value_dim)
         return matrices, state[self.matrix_size :].reshape(self.conv_width - 1, self.channels)
+
+
+@dataclass(frozen=True)
+class LatentSpec:
+    """The shape of multi-head latent attention (MLA), which caches one vector per position for all heads.
+
+    That vector has `rank` numbers, from which each head's key and value are products, then the rotated numbers that all
+    keys share. Queries are multiplied by the heads' key matrices instead of the keys, and what attention returns, by
+    their value matrices: the cached vectors are the keys and values of a single head.
+    Source: DeepSeek-V2, arXiv 2405.04434, section 2.1 and appendix C.
+    """
+
+    rank: int  # numbers of a position that keys and values are products of
+    key_dim: int  # numbers of a head's query and key before the rotated ones
+    value_dim: int  # numbers of a head's value
+    query_rank: int = 0  # numbers of a position that queries are products of; 0: of the layer's input
+    epsilon: float = 1e-6  # of the norms of both
 
 
 class DeltaInput(NamedTuple):

@@ -14,16 +14,18 @@ from numpy.typing import NDArray
 
 from engine.config import ModelConfig
 from engine.decode.ffn_calls import COUNT_WORDS
-from engine.model.graph import Attend, Ffn, Norm, Recur, Select, Value, emit, graph_of
+from engine.model.graph import Attend, AttendLatent, Ffn, Norm, Recur, Select, Value, emit, graph_of
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.weights import ModelWeights
-from native_kernels.backend import F32, I64, DeltaInput, PackedMatrix, Scoring
+from native_kernels.backend import F32, I64, DeltaInput, LatentSpec, PackedMatrix, Scoring
 from native_kernels.cpu.attention.attention import attention_buffers, attention_calls
 from native_kernels.cpu.attention.delta_net import StatePlace, delta_calls
 from native_kernels.cpu.attention.kv_store import CachePlace, rotate_and_store_calls
 from native_kernels.cpu.attention.norms import RowNorm, norm_calls
 from native_kernels.cpu.attention.rope import angle_calls
 from native_kernels.cpu.ffn.elementwise import gate_calls, softcap_calls
+from native_kernels.cpu.ffn.experts import ExpertMatrices, ExpertVectors, product_calls
+from native_kernels.cpu.ffn.router import Chosen
 from native_kernels.cpu.products.embedding import embedding_calls
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.runtime.call import Call, aligned_empty
@@ -90,7 +92,7 @@ class DecodeCalls:
         self._graph = graph_of(config)
         self._weights = weights
         self._products = products
-        heads = config.n_heads + 2 * config.n_kv_heads
+        heads = config.n_heads + (2 if config.latent is None else 1) * config.n_kv_heads
         self._stream = Vector(aligned_empty(config.d_model) if stream is None else stream)  # the residual stream
         self._rows = self._graph.rows if rows is None else rows
         self._x: F32 = self._stream.values
@@ -107,6 +109,8 @@ class DecodeCalls:
             widths = (spec.channels, spec.value_width, spec.value_heads, spec.value_heads)
             self._delta = DeltaInput(*(aligned_empty((1, width)) for width in widths))
             self._recurred = Vector(aligned_empty(spec.value_width))
+        if config.latent is not None:
+            self._latent = LatentVectors(config.latent, config, self._qkv, self._mixed.values)
         self._attended: F32 = aligned_empty(config.d_model)
         self._added: F32 = aligned_empty(config.d_model)  # by the FFN
         self._rotary = RotaryPositions(config, weights)
@@ -216,6 +220,35 @@ class DecodeCalls:
         self._calls += self._products.calls(w.o, self._mixed, self._attended, "attention", bias=w.o_bias)
         self._add(self._attended, layer, step.after)
 
+    def attend_latent(self, layer: int, step: AttendLatent) -> None:
+        spec, latent, to, w = step.spec, step.latent, self._latent, self._weights.layers[layer]
+        x, row = self._read(step.reads), self._rows[layer]
+        assert row is not None, "the layer's latent vectors are in the cache"
+        vector, below = self._qkv[spec.n_heads :, : latent.rank], to.below.values[None]
+        norms = [RowNorm("rms", latent.epsilon, weight) for weight in (w.k_norm, w.q_norm)]
+        first = (w.q, None, to.q.reshape(-1)) if w.q_down is None else (w.q_down, None, below[0])
+        self._project(x, [first, (w.k, None, self._qkv[spec.n_heads])])
+        self._calls += norm_calls(vector, vector, norms[0], stage="attention", barrier=w.q_down is None)
+        if w.q_down is not None:
+            self._calls += norm_calls(below, below, norms[1], stage="attention")
+            to.below.renew()
+            self._project(to.below, [(w.q, None, to.q.reshape(-1))])
+        keys_of, values_of = w.by_head
+        self._calls += to.products(keys_of, to.q_plain, self._qkv[: spec.n_heads, : latent.rank])
+        angles = self._angles[spec.angles][:, : spec.rotated // 2]
+        in_pairs = spec.rope_order == "interleaved"
+        self._calls += rotate_and_store_calls(
+            self._qkv, angles, self._place, row, spec.n_heads, in_pairs, latent.rank, to.q[:, latent.key_dim :]
+        )
+        mixed = self._mixed.values.reshape(1, spec.n_heads, spec.head_dim)
+        self._calls += attention_calls(
+            self._qkv[None, : spec.n_heads], mixed, self._place, row, self._buffers, Scoring(spec.scale)
+        )
+        self._calls += to.products(values_of, to.mixed, to.values.values.reshape(spec.n_heads, -1))
+        to.values.renew()
+        self._calls += self._products.calls(w.o, to.values, self._attended, "attention")
+        self._add(self._attended, layer, None)
+
     def recur(self, layer: int, step: Recur) -> None:
         w, to, row = self._weights.layers[layer], self._delta, self._rows[layer]
         x = self._read(step.reads)
@@ -315,6 +348,29 @@ class DecodeCalls:
             self._stream.renew()
             calls += norm_calls(self._x, self._x, None, added=taken)
         return calls
+
+
+class LatentVectors:
+    """One token's values in latent attention, beside the heads that attend and what they return.
+
+    Shapes: below [query_rank], q [H, key_dim + R], q_plain [H, key_dim], mixed [H, rank], values [H x value_dim].
+    """
+
+    def __init__(self, spec: LatentSpec, config: ModelConfig, heads: F32, mixed: F32) -> None:
+        """heads [H + 1, head_dim]: queries and key; mixed [H x head_dim]: what attention returns."""
+        n = config.n_heads
+        self.below = Vector(aligned_empty(spec.query_rank))
+        self.q: F32 = aligned_empty((n, spec.key_dim + config.rotated))
+        self.q_plain = ExpertVectors(n, spec.key_dim, self.q[:, : spec.key_dim])
+        self.mixed = ExpertVectors(n, spec.rank, mixed.reshape(n, -1)[:, : spec.rank])
+        self.values = Vector(aligned_empty(n * spec.value_dim))
+        self._all = Chosen.make(n, n)
+        self._all.ids[:] = np.arange(n)
+
+    def products(self, matrices: Sequence[PackedMatrix], x: ExpertVectors, out: F32) -> list[Call]:
+        """Return the calls that multiply each head's matrix by its row of x."""
+        rows, calls = x.as_read_by(matrices[0].codec)
+        return calls + product_calls(ExpertMatrices.of(matrices), self._all, rows, out, stage="attention")
 
 
 def frequencies(rotation: Rotation, rotated: int) -> NDArray[np.float64]:

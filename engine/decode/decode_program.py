@@ -74,7 +74,7 @@ class DecodeProgram:
         else:
             ffn = FfnCalls(mode, config, weights, products, predictor)
         self._calls = DecodeCalls(config, weights, ffn, products)
-        self._layout = KvLayout(config.head_dim, "f32")
+        self._layout = config.kv_layout("f32")
         self._program: Program | None = None
 
     def program_for(self, layout: KvLayout) -> Program:

@@ -17,7 +17,8 @@ from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu.ffn import experts
 from native_kernels.cpu.ffn.elementwise import activation_calls
 from native_kernels.cpu.ffn.expert_biases import ExpertBiases, chosen_bias_calls
-from native_kernels.cpu.ffn.experts import Chosen, ExpertMatrices, ExpertRows, ExpertVectors, Residency
+from native_kernels.cpu.ffn.experts import ExpertMatrices, ExpertRows, ExpertVectors, Residency
+from native_kernels.cpu.ffn.router import Chosen, Groups, choose_calls
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.products.linear import why_not as cannot_multiply
 from native_kernels.cpu.runtime.call import Call, aligned_empty
@@ -92,8 +93,9 @@ class ExpertCalls:
             score = self._shared_score
             row = PackedMatrix(1, len(w.shared_gate), "f32", w.shared_gate[None])
             calls += self._products.calls(row, x, score, "ffn")
-        return calls + experts.choose_calls(
+        return calls + choose_calls(
             self._scores, self.chosen[layer], routing.weights, routing.normed, score, w.selection_bias, routing.scale,
+            Groups(routing.n_groups, routing.n_groups_used, routing.best_of_group > 1),
         )  # fmt: skip
 
     def of_layer(self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:

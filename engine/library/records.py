@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
 from engine.plain_config import from_plain
-from native_kernels.backend import DeltaSpec
+from native_kernels.backend import DeltaSpec, LatentSpec
 
 ModelKind = Literal["chat", "base"]
 ModelFormat = Literal["powerinfer-gguf", "gguf", "safetensors", "bundle"]
@@ -59,6 +59,7 @@ class ModelShape:
     dense_d_ff: int = 0
     delta: DeltaSpec | None = None
     delta_layers: tuple[int, ...] = ()
+    latent: LatentSpec | None = None
 
 
 @dataclass(frozen=True)

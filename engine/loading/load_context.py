@@ -32,4 +32,4 @@ class LoadContext:
     @property
     def kv_layout(self) -> KvLayout:
         """Layout of the KV cache."""
-        return KvLayout(self.opened.config.head_dim, self.kv_codec)
+        return self.opened.config.kv_layout(self.kv_codec)

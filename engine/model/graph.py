@@ -22,7 +22,7 @@ from typing import Literal, Protocol, assert_never
 
 from engine.config import ModelConfig
 from engine.errors import UnsupportedModelError
-from native_kernels.backend import Activation, DeltaSpec, RopeOrder
+from native_kernels.backend import Activation, DeltaSpec, LatentSpec, RopeOrder
 
 # "stream" is the residual stream; the others are outputs of a norm.
 Value = Literal["stream", "attention_in", "ffn_in"]
@@ -80,6 +80,9 @@ class RoutingSpec:
     weights: Literal["softmax", "sigmoid"]  # converts scores to weights, over all experts
     normed: bool  # the weights of the experts used sum to 1
     scale: float  # factor on the weights of the experts used, without the shared one
+    n_groups: int  # equal groups of experts in order
+    n_groups_used: int  # groups that a token's experts are chosen from: those with the highest scores
+    best_of_group: int  # a group's score is the sum of so many of its highest scores
     shared_width: int  # neurons of the shared expert, which every token uses; 0: none
 
 
@@ -138,6 +141,19 @@ class Attend:
 
 
 @dataclass(frozen=True)
+class AttendLatent:
+    """Add latent attention over `reads` to the stream.
+
+    spec: attention of all heads over the one key head that is cached, whose keys are its values too. A head has the
+    numbers of the latent vector first, then the rotated ones.
+    """
+
+    spec: AttentionSpec
+    latent: LatentSpec
+    reads: Value
+
+
+@dataclass(frozen=True)
 class Recur:
     """Add a gated delta net over `reads` to the stream. Its state belongs to the conversation, like keys and values."""
 
@@ -154,7 +170,7 @@ class Ffn:
     after: Literal["post_ffn_norm"] | None = None
 
 
-Step = Norm | Select | Attend | Recur | Ffn
+Step = Norm | Select | Attend | AttendLatent | Recur | Ffn
 
 
 @dataclass(frozen=True)
@@ -170,7 +186,7 @@ class Graph:
 
     def attention(self, layer: int) -> AttentionSpec:
         """Return the layer's attention, which it must have."""
-        return next(step.spec for step in self.layers[layer] if isinstance(step, Attend))
+        return next(step.spec for step in self.layers[layer] if isinstance(step, Attend | AttendLatent))
 
     def ffn(self, layer: int) -> Ffn:
         """Return the layer's FFN step."""
@@ -195,6 +211,8 @@ class Emitter(Protocol):
 
     def attend(self, layer: int, step: Attend) -> None: ...
 
+    def attend_latent(self, layer: int, step: AttendLatent) -> None: ...
+
     def recur(self, layer: int, step: Recur) -> None: ...
 
     def ffn(self, layer: int, step: Ffn) -> None: ...
@@ -210,6 +228,8 @@ def emit(layer: int, steps: Sequence[Step], emitter: Emitter) -> None:
                 emitter.select(layer, step)
             case Attend():
                 emitter.attend(layer, step)
+            case AttendLatent():
+                emitter.attend_latent(layer, step)
             case Recur():
                 emitter.recur(layer, step)
             case Ffn():
@@ -218,8 +238,12 @@ def emit(layer: int, steps: Sequence[Step], emitter: Emitter) -> None:
                 assert_never(step)
 
 
-class WithoutRecurrence:
-    """Base of the emitters that have no gated delta net: layers with one are never placed there."""
+class WithoutCpuSteps:
+    """Base of the emitters that lack gated delta nets and latent attention: such layers are never placed there."""
+
+    def attend_latent(self, layer: int, step: AttendLatent) -> None:
+        """Raise UnsupportedModelError."""
+        raise UnsupportedModelError(f"Layer {layer} has latent attention, which only the CPU computes.")
 
     def recur(self, layer: int, step: Recur) -> None:
         """Raise UnsupportedModelError."""
@@ -270,6 +294,9 @@ def _ffn(config: ModelConfig, i: int) -> FfnSpec:
             weights=config.router,
             normed=config.normed_routing,
             scale=config.routing_scale,
+            n_groups=config.n_groups,
+            n_groups_used=config.n_groups_used,
+            best_of_group=2 if config.selection_bias else 1,
             shared_width=config.shared_d_ff,
         )
     return FfnSpec(
@@ -308,6 +335,8 @@ def _layer(config: ModelConfig, i: int) -> tuple[Step, ...]:
     attend: Step = Attend(spec, "attention_in", "post_attention_norm" if both else None)
     if config.delta is not None and i in config.delta_layers:
         attend = Recur(config.delta, "attention_in")
+    if config.latent is not None:
+        attend = AttendLatent(spec, config.latent, "attention_in")
     ffn = Ffn("ffn_in", of_ffn, "post_ffn_norm" if both else None)
     if config.early_router:
         return Select("stream", of_ffn), norm, attend, Norm("ffn_norm", "ffn_in"), ffn

@@ -11,7 +11,6 @@ from engine.config import KvCodec, ModelConfig
 from engine.errors import HostMemoryError, InvalidRequestError
 from native_kernels import kv_blocks
 from native_kernels.backend import F32, I64, U8
-from native_kernels.kv_blocks import KvLayout
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ class KVCache:
         """Allocate the cache. n_layers: number of layers with blocks here; None: all with attention."""
         if context < 1:
             raise InvalidRequestError(f"A context of {context} tokens was asked for; at least 1 is needed.")
-        self.layout = KvLayout(config.head_dim, codec)
+        self.layout = config.kv_layout(codec)
         self.capacity = context
         self.length = 0
         self.sequence_length = 0
@@ -136,7 +135,7 @@ class KVCache:
 
 
 def _kv_bytes(config: ModelConfig, positions: int, codec: KvCodec) -> int:
-    layout = KvLayout(config.head_dim, codec)
+    layout = config.kv_layout(codec)
     return config.n_attention_layers * config.n_kv_heads * layout.n_blocks(positions) * layout.block_bytes
 
 

@@ -1,7 +1,8 @@
 """Matrices left as the file stores them: views of its mapped bytes, in its codec.
 
-Only two kinds are copied: rows that the file stores in another order, and a small row-wise down, which is transposed so
-that the weights of inactive neurons can be skipped.
+Only three kinds are copied: rows that the file stores in another order, the keys' matrices of latent attention where
+they are not transposed yet, and a small row-wise down, which is transposed so that the weights of inactive neurons can
+be skipped.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ def as_stored(opened: OpenedModel, tensor: PlannedTensor) -> tuple[str, PackedMa
         found = source.rows(tensor.foreign_name)[tiled.first : tiled.first + tiled.n_rows]
         codec = source.tensors[tensor.foreign_name].codec  # with the suffix that tells SIMD lanes from blocks
         return tensor.name, PackedMatrix.view(found, tiled.n_rows, tiled.n_cols, codec)
+    if tensor.treatment == "transposed by head":
+        codec = tiled.codec if tiled.codec in _NUMBERS else "f16"
+        return tensor.name, PackedMatrix.pack(tiled.read_f32(0, tiled.n_rows), codec)
     if tensor.treatment == "transposed" and tensor.part is not None:  # not down: fused matrices with neurons in columns
         stored = stored_bytes(source, tensor).view(_NUMBERS[tiled.codec]).reshape(tiled.n_cols, -1)
         own = np.ascontiguousarray(stored[:, tiled.order].T)
@@ -80,7 +84,7 @@ def copied_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
     """Return the RAM for the tensor beside the mapped file: vectors are decoded, most matrices cost nothing."""
     if tensor.is_vector:
         return 4 * tensor.n_elements
-    if tensor.treatment == "transposed" and tensor.part is not None:
+    if tensor.treatment == "transposed by head" or (tensor.treatment == "transposed" and tensor.part is not None):
         return tensor.n_elements * (4 if opened.source.tensors[tensor.foreign_name].codec == "f32" else 2)
     if isinstance(opened.source, BundleSource) or tensor.treatment == "transposed" or _is_one_slice(tensor):
         return 0

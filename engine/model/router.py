@@ -27,7 +27,7 @@ def route(
     shared_gate: F32 | None = None,
     selection_bias: F32 | None = None,
 ) -> Routing:
-    """Route x [T, D] with the router [E, D]: the K highest scores, lower index first on ties.
+    """Route x [T, D] with the router [E, D]: the K highest scores of the groups used, lower index first on ties.
 
     bias [E]: added to the scores. selection_bias [E]: added to the weights for the selection alone. shared_gate [D]:
     weight of the shared expert, number E, which every position uses; without one its weight is 1.
@@ -41,6 +41,8 @@ def route(
     else:
         shares = _logistic(scores)
     wanted = scores if selection_bias is None else shares + selection_bias
+    if spec.n_groups > 1:
+        wanted = _of_best_groups(spec, wanted)
     experts = np.argsort(-wanted, axis=1, kind="stable")[:, : spec.n_used]
     weights = np.take_along_axis(shares, experts, axis=1)
     if spec.normed:
@@ -51,6 +53,16 @@ def route(
         shared = np.ones(len(x), np.float32) if shared_gate is None else _logistic(x @ shared_gate)
         weights = np.concatenate([weights, shared[:, None]], axis=1)
     return Routing(experts, weights)
+
+
+def _of_best_groups(spec: RoutingSpec, wanted: F32) -> F32:
+    """Return the scores [T, E], minus infinity outside the groups used, those of the highest sums."""
+    groups = wanted.reshape(len(wanted), spec.n_groups, -1)
+    sums = np.sort(groups, axis=-1)[..., -spec.best_of_group :].sum(axis=-1)  # [T, G]
+    unused = np.argsort(-sums, axis=1, kind="stable")[:, spec.n_groups_used :]
+    kept: F32 = groups.copy()
+    np.put_along_axis(kept, unused[..., None], -np.inf, axis=1)
+    return kept.reshape(wanted.shape)
 
 
 def _logistic(x: F32) -> F32:

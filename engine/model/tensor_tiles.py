@@ -49,6 +49,9 @@ class TiledTensor:
         length = len(order) if order is not None else shape[0] if part is None else part.stop - part.start
         if planned.is_vector:
             rows, cols = 1, planned.n_elements
+        elif planned.treatment == "transposed by head":
+            assert part is not None, "the rows of a fused matrix"
+            rows, cols = part.groups * shape[1], part.stop - part.start
         elif planned.treatment == "transposed":
             cols, rows = shape[0], shape[1] if order is None else len(order)
         else:
@@ -80,13 +83,13 @@ class TiledTensor:
     @property
     def quantised_across_rows(self) -> bool:
         """Whether the source's blocks span our rows, so that its quants cannot be kept."""
-        return self._transposed and self.codec not in ("f32", "f16", "bf16")
+        return (self._transposed or self._by_head) and self.codec not in ("f32", "f16", "bf16")
 
     def read_f32(self, start: int, stop: int) -> F32:
         """Return rows start to stop as f32 [stop - start, n_cols]. Raises: ModelFormatError if not finite."""
         with np.errstate(invalid="ignore", over="ignore"):
             values = self._read(start, stop)
-            if not self._transposed:
+            if not self._transposed and not self._by_head:
                 values = self.planned.treated(values)
             total = values.sum(dtype=np.float64)  # weights are too small to overflow it
         if not np.isfinite(total):
@@ -95,7 +98,8 @@ class TiledTensor:
 
     def keeps_blocks_of(self, codec: str) -> bool:
         """Return whether our rows in this codec equal the source's blocks, so that `blocks` works."""
-        return self.codec == codec and codec in ("q8_0", "q4_0") and not self._transposed and not self.n_cols % GROUP
+        kept = codec in ("q8_0", "q4_0") and not self.quantised_across_rows
+        return self.codec == codec and kept and not self.n_cols % GROUP
 
     def blocks(self, start: int, stop: int) -> U8:
         """Return the source's blocks of our rows, [stop - start, G, type_size], in GGML's layout."""
@@ -111,6 +115,10 @@ class TiledTensor:
     def _transposed(self) -> bool:
         return self.planned.treatment == "transposed"
 
+    @property
+    def _by_head(self) -> bool:
+        return self.planned.treatment == "transposed by head"
+
     def _read(self, start: int, stop: int) -> F32:
         source = self.opened.source
         if isinstance(source, BundleSource):
@@ -119,6 +127,8 @@ class TiledTensor:
         if self.planned.is_vector:
             vector = decode_blocks(self.codec, stored_bytes(source, self.planned)).reshape(-1)
             return (vector[self.first : self.first + self.n_cols] if self.order is None else vector[self.order])[None]
+        if self._by_head:
+            return self._read_by_head(start, stop)
         if not self._transposed:
             return decode_blocks(self.codec, self._source_rows(start, stop)).reshape(stop - start, self.n_cols)
         table = stored_bytes(source, self.planned).reshape(self.n_cols, -1)
@@ -130,6 +140,15 @@ class TiledTensor:
             rows = wanted - start
         raw = table[:, start // step * n_bytes : stop // step * n_bytes]
         return np.ascontiguousarray(decode_blocks(self.codec, raw).reshape(self.n_cols, stop - start).T[rows])
+
+    def _read_by_head(self, start: int, stop: int) -> F32:
+        """Return our rows start to stop, [stop - start, n_cols]: of each head, the source's columns."""
+        of_head = self.planned.matrix_shape[1]
+        first, last = start // of_head, -(-stop // of_head)
+        stored = self._source_rows(first * self.n_cols, last * self.n_cols)
+        heads = decode_blocks(self.codec, stored).reshape(last - first, self.n_cols, of_head)
+        rows = heads.swapaxes(1, 2).reshape(-1, self.n_cols)
+        return np.ascontiguousarray(rows[start - first * of_head : stop - first * of_head])
 
     def _source_rows(self, start: int, stop: int) -> U8:
         source = self.opened.source

@@ -10,7 +10,7 @@ import numpy as np
 from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, TokenizerMismatchError
 from engine.model.counters import FfnCounters
-from engine.model.graph import Attend, Ffn, Norm, Recur, Select, Value, emit, graph_of
+from engine.model.graph import Attend, AttendLatent, Ffn, Norm, Recur, Select, Value, emit, graph_of
 from engine.model.kv_cache import KVCache
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.router import Routing, route
@@ -298,6 +298,32 @@ class EagerLayer:
             assert w.attention_gate is not None, "gated attention has a gate"
             mixed = ops.gated(mixed, model.linear(x, w.attention_gate, None))
         self._add(model.linear(mixed, w.o, w.o_bias), w, step.after)
+
+    def attend_latent(self, layer: int, step: AttendLatent) -> None:
+        ops, spec, latent = self._model.operators, step.spec, step.latent
+        w, x = self._model.weights.layers[layer], self._values[step.reads]
+        keys_of, values_of = w.by_head
+        below = x
+        if w.q_down is not None:
+            assert w.q_norm is not None, "there is a norm between the two matrices of q"
+            below = ops.rms_norm(ops.matmul(x, w.q_down), w.q_norm, latent.epsilon)
+        q = ops.matmul(below, w.q).reshape(len(x), spec.n_heads, -1)  # [T, H, key_dim + R]
+        k = ops.matmul(x, w.k)  # [T, rank + R]
+        assert w.k_norm is not None, "the latent vector is normed"
+        vector = ops.rms_norm(k[:, : latent.rank], w.k_norm, latent.epsilon)
+        q_rotated, k_rotated = q[..., latent.key_dim :], k[:, None, latent.rank :]
+        if spec.rotated:
+            cos, sin = self._angles[spec.angles]
+            q_rotated = ops.rope(q_rotated, cos, sin, spec.rope_order)
+            k_rotated = ops.rope(k_rotated, cos, sin, spec.rope_order)
+        queries = np.empty((len(x), spec.n_heads, spec.head_dim), np.float32)
+        for h, of_head in enumerate(keys_of):
+            queries[:, h, : latent.rank] = ops.matmul(q[:, h, : latent.key_dim], of_head)
+        queries[..., latent.rank :] = q_rotated
+        keys = np.concatenate([vector[:, None], k_rotated], axis=-1)
+        mixed = self._attend(layer, queries, keys, keys)
+        heads = [ops.matmul(mixed[:, h, : latent.rank], one) for h, one in enumerate(values_of)]
+        self._add(ops.matmul(np.concatenate(heads, axis=-1), w.o), w, None)
 
     def recur(self, layer: int, step: Recur) -> None:
         ops, w, x = self._model.operators, self._model.weights.layers[layer], self._values[step.reads]

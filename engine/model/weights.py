@@ -65,6 +65,8 @@ class LayerWeights:
     """One layer; None for what a family lacks. H_q = H x head_dim, H_kv = H_kv x head_dim.
 
     A gated delta net has q and k of its key heads, v of its value heads, and o from them; V = value_heads x value_dim.
+    Latent attention has q [H x (key_dim + R), query_rank or D] for R rotated numbers, k [rank + R, D],
+    v [H x value_dim, rank], o [D, H x value_dim], and norms q_norm [query_rank] and k_norm [rank].
     With experts, use `ffns`, which covers both cases.
     """
 
@@ -73,6 +75,8 @@ class LayerWeights:
     k: PackedMatrix  # [H_kv, D]
     v: PackedMatrix  # [H_kv, D]
     o: PackedMatrix  # [D, H_q]
+    q_down: PackedMatrix | None = None  # [query_rank, D], of latent attention, as k_up
+    k_up: PackedMatrix | None = None  # [H x rank, key_dim]
     attention_gate: PackedMatrix | None = None  # [H_q, D], of a gated delta net [V, D]
     alpha: PackedMatrix | None = None  # [value_heads, D], of a gated delta net, as all up to head_norm
     beta: PackedMatrix | None = None  # [value_heads, D]
@@ -108,8 +112,15 @@ class LayerWeights:
     @property
     def attention_matrices(self) -> list[PackedMatrix]:
         """All matrices of attention, or of a gated delta net."""
-        gates = (self.attention_gate, self.alpha, self.beta)
-        return [self.q, self.k, self.v, self.o, *(one for one in gates if one is not None)]
+        others = (self.q_down, self.k_up, self.attention_gate, self.alpha, self.beta)
+        return [self.q, self.k, self.v, self.o, *(one for one in others if one is not None)]
+
+    @cached_property
+    def by_head(self) -> tuple[tuple[PackedMatrix, ...], tuple[PackedMatrix, ...]]:
+        """Each head's part of k_up [rank, key_dim], and of v [value_dim, rank], of latent attention."""
+        assert self.k_up is not None, "latent attention has key matrices"
+        n_heads = self.k_up.n_rows // self.v.n_cols
+        return self.k_up.split(n_heads), self.v.split(n_heads)
 
     @property
     def delta_projections(self) -> tuple[PackedMatrix, PackedMatrix, PackedMatrix]:
@@ -289,7 +300,7 @@ def _free_ram() -> int:
 
 
 def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
-    if tensor.of_expert:  # reads one expert instead of all of them
+    if tensor.of_expert or tensor.treatment == "transposed by head":  # reads one expert instead of all of them
         tiled = TiledTensor.of(opened, tensor)
         values = tiled.read_f32(0, tiled.n_rows)
         return values[0] if tensor.is_vector else values
@@ -309,6 +320,7 @@ def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
         groups = values.reshape(tensor.part.groups, -1, *values.shape[1:])
         values = groups[:, tensor.part.start : tensor.part.stop].reshape(-1, *values.shape[1:])
     values = tensor.treated(values.reshape(-1) if tensor.is_vector else values)
+    values = values.reshape(tensor.matrix_shape) if values.ndim == 3 else values
     if tensor.name.endswith(".decay") and not (values < 0).all():
         raise ModelFormatError(f"Tensor {tensor.foreign_name} makes a state grow, so the file is damaged.")
     return values

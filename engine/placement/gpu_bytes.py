@@ -103,6 +103,10 @@ def why_not_on_gpu(config: ModelConfig) -> str:
     """
     if config.delta is not None or config.gated_attention:
         return "There are no GPU kernels for this model's layers yet, which keep a state instead of keys and values"
+    if config.latent is not None:
+        return "There are no GPU kernels for this model's attention yet, which keeps one short vector per token"
+    if config.n_groups > 1:
+        return "There are no GPU kernels yet for a router that chooses among groups of experts"
     return ""
 
 

@@ -147,7 +147,7 @@ def scratch_bytes(model: ModelBytes, context: int) -> int:
     config = model.config
     positions = min(PREFILL_POSITIONS, context)
     heads = (config.n_heads + 2 * config.n_kv_heads) * config.head_dim
-    of_position = 4 * config.d_model + max(heads, _of_delta(config)) + 2 * config.d_ff
+    of_position = 4 * config.d_model + max(heads, _of_delta(config), _of_latent(config)) + 2 * config.d_ff
     layer = int((model.attention + model.neurons * model.neuron).max())
     return 4 * positions * of_position + 4 * config.vocab_size + min(LANDING_BYTES, 2 * layer)
 
@@ -155,6 +155,14 @@ def scratch_bytes(model: ModelBytes, context: int) -> int:
 def _of_delta(config: ModelConfig) -> int:
     """Return the numbers of a position in a gated delta net: its inputs, and q, k and v before they are joined."""
     return 0 if config.delta is None else 2 * (config.delta.channels + config.delta.value_width)
+
+
+def _of_latent(config: ModelConfig) -> int:
+    """Return the numbers of a position in latent attention: queries twice, what attention returns, key and values."""
+    if config.latent is None:
+        return 0
+    of_head = config.latent.key_dim + config.rotated + 2 * config.head_dim + config.latent.value_dim
+    return config.n_heads * of_head + 2 * config.head_dim
 
 
 def gpu_scratch_bytes(

@@ -20,7 +20,6 @@ from engine.model.model_files import OpenedModel
 from engine.model.weights import Hold, ModelWeights
 from engine.placement.gpu_bytes import GpuBytes, predictor_bytes
 from engine.sparsity.predictor import Predictor
-from native_kernels.kv_blocks import KvLayout
 
 I64 = NDArray[np.int64]
 
@@ -156,7 +155,7 @@ class ModelBytes:
         return self._of_layers(position, codec, 2 * 4 * self.config.state_size)
 
     def _of_layers(self, positions: int, codec: KvCodec, states: int) -> I64:
-        config, layout = self.config, KvLayout(self.config.head_dim, codec)
+        config, layout = self.config, self.config.kv_layout(codec)
         found = np.full(self.n_layers, config.n_kv_heads * layout.n_blocks(positions) * layout.block_bytes, np.int64)
         if config.delta_layers:
             found[list(config.delta_layers)] = states // len(config.delta_layers)

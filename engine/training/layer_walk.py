@@ -29,7 +29,6 @@ from engine.model.weights import FfnWeights, ModelWeights
 from engine.training.residual_stream import ResidualStream
 from native_kernels import kv_blocks
 from native_kernels.backend import F32, I64, U8, DeltaInput, Operators
-from native_kernels.kv_blocks import KvLayout
 
 if TYPE_CHECKING:
     from engine.session.loaded_model import LoadedModel
@@ -238,7 +237,7 @@ class _Walk:
         self._executor = executor
         self.counters = FfnCounters(config.n_layers, config.n_neurons, config.n_blocks_used)
         self._graph = Transformer(config, parts.weights, self, parts.operators)
-        self._layout = KvLayout(config.head_dim, parts.kv_codec)
+        self._layout = config.kv_layout(parts.kv_codec)
         longest = max(len(text) for text in texts)
         try:
             self._kv: U8 = kv_blocks.allocate(1, config.n_kv_heads, longest, self._layout)[0]

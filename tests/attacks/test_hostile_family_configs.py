@@ -45,7 +45,9 @@ HF_KEYS = (
     "logits_scaling", "logit_scale", "no_rope_layers", "no_rope_layer_interval", "first_k_dense_replace",
     "n_shared_experts", "routed_scaling_factor", "n_routed_experts", "use_qk_norm", "rotary_dim",
     "full_attention_interval", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
-    "linear_value_head_dim", "linear_conv_kernel_dim", "attn_output_gate",
+    "linear_value_head_dim", "linear_conv_kernel_dim", "attn_output_gate", "kv_lora_rank", "q_lora_rank",
+    "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_group", "topk_group", "topk_method", "scoring_func",
+    "moe_layer_freq", "mlp_layer_types", "rope_interleave",
 )  # fmt: skip
 GGUF: dict[str, Any] = {
     "block_count": 3, "context_length": 64, "embedding_length": 32, "feed_forward_length": 80, "vocab_size": 96,
@@ -65,6 +67,8 @@ HF_EXPERTS = {
                      "hidden_act": "relu"},
 }  # fmt: skip
 HF_DELTA: dict[str, dict[str, Any]] = {"qwen3_5": {"full_attention_interval": 2}}
+HF_LATENT = {"deepseek2": {**HF_EXPERTS["glm4_moe"], "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
+                           "v_head_dim": 8, "routed_scaling_factor": 1.0}}  # fmt: skip
 HF_DELTA["qwen3_next"] = HF_DELTA["qwen3_5_moe"] = {**HF_EXPERTS["qwen2_moe"], **HF_DELTA["qwen3_5"]}
 GGUF_EXPERTS = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 16, "expert_gating_func": 1}
 GGUF_KEYS = (
@@ -77,7 +81,13 @@ GGUF_KEYS = (
     "leading_dense_block_count", "nextn_predict_layers", "expert_shared_count", "expert_weights_scale",
     "residual_scale", "logit_scale", "embedding_scale", "attention.scale", "ssm.conv_kernel", "ssm.state_size",
     "ssm.group_count", "ssm.time_step_rank", "ssm.inner_size", "full_attention_interval", "rope.dimension_sections",
+    "attention.kv_lora_rank", "attention.q_lora_rank", "attention.key_length_mla", "attention.value_length_mla",
+    "expert_group_count", "expert_group_used_count", "rope.scaling.yarn_log_multiplier",
 )  # fmt: skip
+GGUF_LATENT = {
+    "attention.kv_lora_rank": 16, "attention.key_length_mla": 16, "attention.value_length_mla": 8,
+    "rope.dimension_count": 8,
+}  # fmt: skip
 GGUF_DELTA = {
     "ssm.conv_kernel": 4, "ssm.state_size": 8, "ssm.group_count": 2, "ssm.time_step_rank": 4, "ssm.inner_size": 32,
     "full_attention_interval": 2, "expert_shared_feed_forward_length": 24,
@@ -88,7 +98,7 @@ def bases(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for family in FAMILIES:
         for model_type in family.model_types if kind == "hf" else ():
             act = {"hidden_act": "relu"} if family.name == "bamboo" or model_type == "turbosparsemixtral" else {}
-            act = HF_EXPERTS.get(family.name, HF_DELTA.get(family.name, {})) | act
+            act = (HF_EXPERTS | HF_DELTA | HF_LATENT).get(family.name, {}) | act
             window = {} if family.name not in ("qwen2", "qwen3") else {"use_sliding_window": True}
             yield model_type, {**HF, **act, **window, "model_type": model_type}
         for arch in family.architectures if kind == "gguf" else ():
@@ -97,7 +107,8 @@ def bases(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
             values |= {"expert_shared_feed_forward_length": 24} if arch == "qwen2moe" else {}
             delta = GGUF_DELTA if "ssm.state_size" in family.gguf_handles else {}
             values |= {key: value for key, value in delta.items() if key in family.gguf_handles}
-            known |= delta.keys()
+            values |= GGUF_LATENT if family.latent else {}
+            known |= delta.keys() | (GGUF_LATENT.keys() if family.latent else set())
             values |= {"expert_gating_func": 2} if family.features.get("router") == "sigmoid" else {}
             named = {
                 f"{arch}.{key}": value for key, value in values.items() if key in known or key.startswith("expert_")

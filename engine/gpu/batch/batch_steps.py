@@ -9,13 +9,13 @@ from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
 from engine.gpu.batch.staging import Piece, pieces_of
 from engine.gpu.token.token_model import TokenModel
 from engine.gpu.weights.layers import GpuLayer
-from engine.model.graph import Attend, Ffn, Norm, Select, Value, WithoutRecurrence, emit, graph_of
+from engine.model.graph import Attend, Ffn, Norm, Select, Value, WithoutCpuSteps, emit, graph_of
 from native_kernels.cuda.batch_ops import GpuBatchOps
 from native_kernels.cuda.gpu import NOTHING, Gpu, GpuBlock, GpuCopy, GpuMatrix, GpuNorm, GpuScoring, GpuSequences
 from native_kernels.cuda.prefill_ops import RoundedRows, RowAngles, Rows
 
 
-class BatchSteps(WithoutRecurrence):
+class BatchSteps(WithoutCpuSteps):
     """Queues the GPU's part of a step.
 
     by_cpu: layers placed on the GPU whose whole FFN the CPU computes.

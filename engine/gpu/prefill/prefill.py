@@ -25,7 +25,7 @@ from engine.gpu.prefill.streamed_layers import StreamedLayer, StreamedLayers
 from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.gpu.weights.layers import GpuLayer, GpuModel, GpuRowWiseFfn
 from engine.model.counters import FfnCounters
-from engine.model.graph import Attend, Ffn, Norm, Select, Value, WithoutRecurrence, emit
+from engine.model.graph import Attend, Ffn, Norm, Select, Value, WithoutCpuSteps, emit
 from engine.model.transformer import Angles, Transformer
 from native_kernels.backend import F32, I32, I64, U8
 from native_kernels.cpu.runtime.pool import Pool
@@ -313,7 +313,7 @@ def blocks_of(cache: PromptCache, layer: int) -> U8:
     return blocks
 
 
-class LayerPass(WithoutRecurrence):
+class LayerPass(WithoutCpuSteps):
     """One chunk through one layer on the GPU, whose weights are resident or streamed."""
 
     def __init__(

@@ -66,7 +66,7 @@ class StreamedLayers:
         Raises: CudaOutOfMemoryError; nothing is kept then.
         """
         self._ops, self._weights = ops, weights
-        self._layout = KvLayout(config.head_dim, codec)
+        self._layout = config.kv_layout(codec)
         self._pending: U8 | None = None  # target of the download under way
         region, *_ = _laid_out(config, weights, context, codec, positions, 0)
         self.n_bytes = region.n_bytes
@@ -149,7 +149,7 @@ def _laid_out(
 ) -> tuple[Region, GpuKv, tuple[StreamedLayer | None, ...], int]:
     """Lay out the memory from `base` on. Return it, its KV cache, its layers and the address of blocks to download."""
     region = Region(base)
-    layout, rows = KvLayout(config.head_dim, codec), config.n_kv_heads * context
+    layout, rows = config.kv_layout(codec), config.n_kv_heads * context
     numbers, scales = rows * config.head_dim * layout.value_bytes, 2 * rows * layout.n_groups
     keys, values, key_scales, value_scales = (region.take(n_bytes) for n_bytes in (numbers, numbers, scales, scales))
     kv = GpuKv(codec, keys, values, key_scales, value_scales, config.n_kv_heads, config.head_dim, context)

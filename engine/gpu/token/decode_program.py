@@ -318,7 +318,7 @@ class GpuDecodeProgram:
         gpu, config, model, shared = self._gpu, self._config, self._model, self._shared
         places, cpu = self._memory.places, self._cpu
         steps = TokenSteps(gpu, config, model, self.mode, places, shared, cpu.by_cpu)
-        layout = KvLayout(config.head_dim, self._region.codec)
+        layout = config.kv_layout(self._region.codec)
         plans = plan_tokens(model, steps, cpu, shared, layout, angle_scale)
         return TokenRunner(gpu, self._pool, plans, places, shared, self._execution, self._patience_s)
 

@@ -14,7 +14,7 @@ from functools import partial
 from engine.config import Mode, ModelConfig
 from engine.gpu.token.token_memory import COUNTS, STATE_WORDS, SharedMemory, TokenPlaces
 from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel
-from engine.model.graph import Attend, Ffn, Norm, RoutingSpec, Select, Value, WithoutRecurrence, emit, graph_of
+from engine.model.graph import Attend, Ffn, Norm, RoutingSpec, Select, Value, WithoutCpuSteps, emit, graph_of
 from native_kernels.cuda.gpu import NOTHING, Gpu, GpuAngles, GpuCopy, GpuMatrix, GpuNorm, GpuScoring, GpuVector
 
 Step = partial[None]  # one operator with its operands
@@ -40,7 +40,7 @@ class _Pending:
     closing: GpuNorm | None = None
 
 
-class TokenSteps(WithoutRecurrence):
+class TokenSteps(WithoutCpuSteps):
     """Collects the steps of a token in the order of calls; `take` returns them."""
 
     def __init__(

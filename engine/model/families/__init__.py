@@ -39,8 +39,7 @@ _DRAFTS, _TOWER = "mtp.", "model.visual."
 _LAYER = re.compile(r"(?:model\.layers|blk)\.([0-9]{1,4})\.")
 
 # Other models with experts. Naming them gives a better error than "unknown".
-_WITH_EXPERTS = ("deepseek_v2", "deepseek2", "deepseek_v3",
-                 "phimoe", "granitemoe", "olmoe", "dbrx")  # fmt: skip
+_WITH_EXPERTS = ("phimoe", "granitemoe", "olmoe", "dbrx")
 
 
 # These names mean multimodal models in Hugging Face's format.

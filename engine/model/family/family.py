@@ -71,6 +71,7 @@ class Family:
     gguf_handles: frozenset[str] = frozenset()  # further keys of the architecture that it reads
     gated: bool = True
     experts: bool = False  # whether its models have experts; from_hf and from_gguf then return their number
+    latent: bool = False  # whether its models have latent attention; from_hf and from_gguf then return head sizes
     drafts: bool = False  # whether files have further layers that draft tokens (MTP), which are left out
     norm_eps: float = 1e-6  # where config.json is silent
     rope_theta: float = 10000.0  # default of both formats
@@ -101,7 +102,7 @@ def fields_from_hf(family: Family, read: Reader, generation: Reader) -> dict[str
         "d_ff": read.optional(key("intermediate_size"), int, None),
         "n_heads": n_heads,
         "n_kv_heads": read.optional(key("num_key_value_heads"), int, n_heads),
-        "head_dim": share_width(d_model, n_heads) if head_dim is None else head_dim,
+        "head_dim": _head_dim(family, head_dim, d_model, n_heads),
         "vocab_size": read.required("vocab_size", int),
         "norm_eps": read.optional(key("rms_norm_eps"), float, family.norm_eps),
         "tied_embeddings": read.optional("tie_word_embeddings", bool, family.tied),
@@ -123,8 +124,9 @@ def fields_from_gguf(family: Family, read: Reader, arch: str, tensor_names: set[
     n_heads = read.required(f"{arch}.attention.head_count", int)
     d_model = read.required(f"{arch}.embedding_length", int)
     stated = read.optional(f"{arch}.attention.key_length", int, None)
-    head_dim = share_width(d_model, n_heads) if stated is None else stated
-    if (value := read.optional(f"{arch}.attention.value_length", int, head_dim)) != head_dim:
+    head_dim = _head_dim(family, stated, d_model, n_heads)
+    value = read.optional(f"{arch}.attention.value_length", int, head_dim)
+    if value != head_dim and not family.latent:
         raise UnsupportedModelError(f"{arch}.attention.value_length is {value} beside heads of {head_dim}.")
     rotated = read.optional(f"{arch}.rope.dimension_count", int, head_dim)
     if rotated != head_dim and family.gguf is not None and family.gguf.rope_pairs:
@@ -169,6 +171,12 @@ def _max_context(family: Family, read: Reader) -> int:
     length: int = read.optional("max_position_embeddings", int, family.max_context)
     check_size("max_context", length)
     return length
+
+
+def _head_dim(family: Family, stated: int | None, d_model: int, n_heads: int) -> int:
+    if stated is not None:
+        return stated
+    return 1 if family.latent else share_width(d_model, n_heads)  # 1: until from_hf or from_gguf return it
 
 
 def _check_sizes(fields: Mapping[str, Any]) -> None:

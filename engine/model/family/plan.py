@@ -12,11 +12,12 @@ import numpy as np
 
 from engine.config import EXACT_MATRICES, ModelConfig
 from engine.errors import UnsupportedModelError
-from native_kernels.backend import F32, DeltaSpec
+from native_kernels.backend import F32, DeltaSpec, LatentSpec
 
 # How a foreign tensor is converted. "plus one": a norm stored as its weight minus one. "flat": any shape, to a vector.
-# "minus exp": stored as the logarithm of the negative. Rows of q and k keep the file's order: ModelConfig.rope_order.
-Treatment = Literal["as is", "transposed", "plus one", "flat", "minus exp"]
+# "minus exp": stored as the logarithm of the negative. "transposed by head": the rows of each group of the part become
+# columns. Rows of q and k keep the file's order: ModelConfig.rope_order.
+Treatment = Literal["as is", "transposed", "plus one", "flat", "minus exp", "transposed by head"]
 Kind = Literal["safetensors", "gguf", "bundle"]
 
 
@@ -53,8 +54,12 @@ class PlannedTensor:
 
     @property
     def matrix_shape(self) -> tuple[int, ...]:
-        """The shape without the expert dimension."""
-        return self.shape if self.expert is None else self.shape[1:]
+        """The shape without the expert dimension; matrices of heads, one below the other."""
+        if self.expert is not None:
+            return self.shape[1:]
+        if len(self.shape) == 3 and self.treatment == "as is":
+            return self.shape[0] * self.shape[1], self.shape[2]
+        return self.shape
 
     @property
     def is_vector(self) -> bool:
@@ -101,6 +106,10 @@ class Layout:
     Gated attention: without "attention_gate", the rows of "q" are each head's query, then its gate. A gated delta net's
     names begin with "delta."; "delta.qkv", "delta.qkvz" (z: its gate) and "delta.ba" name fused matrices, of which the
     last two are grouped by key head.
+
+    Latent attention: "q_up" names the queries' matrix if "q_down" comes before it, "q" if not. "kv_up" names a matrix
+    with the rows of each head's keys, then values; "k_up by head" and "v by head" the same apart, with one more
+    dimension, the keys' transposed. If a format has both, the names in the file decide.
     """
 
     names: Mapping[str, str]
@@ -111,10 +120,10 @@ class Layout:
 
 
 _OWN_NAMES = ("embedding", "positions", "project_in", "rope_factors", "rope_factors_long", "rope_factors_short",
-              "attention_norm", "shared_norm", "q", "k", "v", "q_norm", "k_norm", "sinks", "attention_gate", "alpha",
-              "beta", "alpha_bias", "decay", "conv", "head_norm", "o", "post_attention_norm", "ffn_norm", "router",
-              "selection_bias", "shared_gate", "gate", "up", "down_t", "post_ffn_norm", "final_norm", "project_out",
-              "head")  # fmt: skip
+              "attention_norm", "shared_norm", "q", "k", "v", "q_down", "k_up", "q_norm", "k_norm", "sinks",
+              "attention_gate", "alpha", "beta", "alpha_bias", "decay", "conv", "head_norm", "o", "post_attention_norm",
+              "ffn_norm", "router", "selection_bias", "shared_gate", "gate", "up", "down_t", "post_ffn_norm",
+              "final_norm", "project_out", "head")  # fmt: skip
 _OWN_EXPERTS = {f"{kind}.{part}": f"{{}}.{part}" for kind in ("expert", "shared") for part in ("gate", "up", "down_t")}
 OWN_LAYOUT = Layout({name: f"{name}.weight" for name in _OWN_NAMES} | _OWN_EXPERTS)
 
@@ -219,6 +228,8 @@ class _Plan:
             self.add_norm("attention_norm", layer=layer, key="shared_norm" if config.shared_norm else "")
         if config.delta is not None and layer in config.delta_layers:
             self._add_delta(layer, config.delta)
+        elif config.latent is not None:
+            self._add_latent(layer, config.latent)
         else:
             self._add_attention(layer)
         if behind:
@@ -244,6 +255,32 @@ class _Plan:
         if config.attention_sinks:
             self.add("sinks", (config.n_heads,), layer=layer)
         self._add_matrix("o", (config.d_model, q_rows), layer)
+
+    def _add_latent(self, layer: int, spec: LatentSpec) -> None:
+        config, names, d = self.config, self.layout.names, self.config.d_model
+        h, rank = config.n_heads, spec.rank
+        if spec.query_rank:
+            self.add("q_down", (spec.query_rank, d), layer=layer)
+            self.add_norm("q_norm", spec.query_rank, layer=layer)
+        key = "q_up" if spec.query_rank and "q_up" in names else "q"
+        self.add("q", (h * (spec.key_dim + config.rotated), spec.query_rank or d), layer=layer, key=key)
+        self.add("k", (config.head_dim, d), layer=layer)
+        self.add_norm("k_norm", rank, layer=layer)
+        fused = names.get("kv_up", "").format(layer)
+        if fused and (fused in self._present or "k_up by head" not in names):
+            of_head = spec.key_dim + spec.value_dim
+            keys, values = RowPart(h, 0, spec.key_dim), RowPart(h, spec.key_dim, of_head)
+            shape = (h * of_head, rank)
+            self.add("k_up", shape, layer=layer, key="kv_up", treatment="transposed by head", part=keys)
+            self.add("v", shape, layer=layer, key="kv_up", part=values)
+        else:
+            for name, rows, cols in (("k_up", rank, spec.key_dim), ("v", spec.value_dim, rank)):
+                by_head = f"{name} by head"
+                if by_head in names:
+                    self.add(name, (h, rows, cols), layer=layer, key=by_head)
+                else:
+                    self.add(name, (h * rows, cols), layer=layer)
+        self.add("o", (d, h * spec.value_dim), layer=layer)
 
     def _add_delta(self, layer: int, spec: DeltaSpec) -> None:
         names, d = self.layout.names, self.config.d_model

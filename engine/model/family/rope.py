@@ -91,9 +91,9 @@ def _original_context(rope: Reader, read: Reader, max_context: int) -> tuple[int
 
 def _yarn(rope: Reader, original: int, factor: float) -> RopeScaling:
     scale, every = rope.optional("mscale", float, 0.0), rope.optional("mscale_all_dim", float, 0.0)
-    attention = _yarn_attention(factor)
+    attention = yarn_attention(factor)
     if scale and every:
-        attention = _yarn_attention(factor, scale) / _positive(_yarn_attention(factor, every), rope, "mscale_all_dim")
+        attention = yarn_attention(factor, scale) / _positive(yarn_attention(factor, every), rope, "mscale_all_dim")
     return RopeScaling(
         "yarn",
         factor,
@@ -105,7 +105,8 @@ def _yarn(rope: Reader, original: int, factor: float) -> RopeScaling:
     )
 
 
-def _yarn_attention(factor: float, scale: float = 1.0) -> float:
+def yarn_attention(factor: float, scale: float = 1.0) -> float:
+    """Return YaRN's factor on attention for a context that is `factor` times as long; scale: of the logarithm."""
     return 0.1 * scale * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
@@ -180,7 +181,7 @@ def rope_from_gguf(
 
 
 def _yarn_from_gguf(read: Reader, key: str, factor: float, original: int, attention: float) -> RopeScaling:
-    usual = _yarn_attention(factor)
+    usual = yarn_attention(factor)
     stated = read.optional(f"{key}.yarn_attn_factor", float, usual)
     if not math.isclose(stated, usual, rel_tol=1e-4) and stated != 1.0:  # llama.cpp replaces 1.0 by the usual value
         raise UnsupportedModelError(f"{key}.yarn_attn_factor is {stated}; Hearth knows {usual:.4f} for this model.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from native_kernels.backend import F32, I64
-from native_kernels.cpu.ffn.experts import Chosen
+from native_kernels.cpu.ffn.router import Chosen
 from native_kernels.cpu.products.gemv import GRAIN
 from native_kernels.cpu.products.vector_math import put_some_floats, some_floats
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments

@@ -1,4 +1,4 @@
-"""The experts of one token as calls: choose them by the router's scores, multiply their rows, add up what they say.
+"""The experts of one token as calls: multiply the rows of the chosen ones, add up what they say.
 
 Which experts a token needs is known only when the router has run. So the calls hold a table of where every expert's
 matrix begins, and read the chosen ids when they run. The rows of all chosen experts are shared out over the workers
@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
 
 import numpy as np
 
 from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
 from native_kernels.cpu.ffn.down_parts import ITEMS, MERGE_GRAIN, first_unit, pieces_of
 from native_kernels.cpu.ffn.elementwise import COUNT_WORDS
+from native_kernels.cpu.ffn.router import Chosen
 from native_kernels.cpu.products.activations import QUANTISE_ROWS, quantised_empty
 from native_kernels.cpu.products.gemv import GRAIN, OVER, rows_ahead, stride_of, vector_format
 from native_kernels.cpu.products.row_dots import CODECS, ON_THE_WAY, rows_at_once
 from native_kernels.cpu.products.row_sums import SUMS, emit_add, emit_begin, emit_finish
-from native_kernels.cpu.products.vector_math import exp, logistic, put_some_floats, some_floats
+from native_kernels.cpu.products.vector_math import put_some_floats, some_floats
 from native_kernels.cpu.runtime.call import Call, address, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel, kernel
 from native_kernels.cpu.runtime.simd import (
@@ -36,12 +36,10 @@ from native_kernels.cpu.runtime.simd import (
     get_int,
     get_int32,
     lowest_bit,
-    put_byte,
     put_float,
     put_int,
     put_int32,
     spread,
-    sub,
     zero,
 )
 from native_kernels.cpu.runtime.tallies import Tally, counts_at, tally_words
@@ -66,76 +64,6 @@ class ExpertMatrices:
         addresses: I64 = aligned_empty(len(matrices), np.int64)
         addresses[:] = [one.data.ctypes.data for one in matrices]
         return cls(matrices[0], addresses, tuple(matrices))
-
-
-@dataclass(frozen=True, eq=False)
-class Chosen:
-    """What the router decided for this token.
-
-    ids: [K]. weights: [K], and behind them the shared expert's. counts: i64 [E], how often each expert was chosen.
-    """
-
-    ids: I32
-    weights: F32
-    counts: I64
-
-    @classmethod
-    def make(cls, n_experts: int, n_used: int) -> Chosen:
-        """Buffers for so many experts of which so many are used."""
-        return cls(aligned_empty(n_used, np.int32), aligned_empty(n_used + 1), aligned_empty(n_experts, np.int64))
-
-
-@kernel
-def _choose(args: int, lo: int, hi: int, worker: int) -> None:
-    """One item: the experts of the highest scores, of equal ones the first; what is no number comes last.
-
-    args: scores [E], E, K, shares [E], marks u8 [E], ids, weights, whether the weights are a logistic function of the
-    scores (else softmax over all), whether they add up to 1, the shared expert's score (0: none), counts, what is added
-    to the shares for the choice (0: the scores choose), the factor on the weights (address).
-    """
-    scores, n_experts, n_used = get_int(args), get_int(args + 8), get_int(args + 16)
-    shares, marks, ids, weights = get_int(args + 24), get_int(args + 32), get_int(args + 40), get_int(args + 48)
-    by_logistic, adds_up, shared, counts = (
-        get_int(args + 56), get_int(args + 64), get_int(args + 72), get_int(args + 80)
-    )  # fmt: skip
-    bias, factor = get_int(args + 88), get_float(get_int(args + 96))
-    most = np.float32(-np.inf)
-    for e in range(n_experts):
-        put_byte(marks + e, 0)
-        most = max(most, get_float(scores + 4 * e))
-    for e in range(0, n_experts, LANES):
-        value = some_floats(scores + 4 * e, n_experts - e)
-        value = logistic(value) if by_logistic != 0 else exp(sub(value, spread(most)))
-        put_some_floats(shares + 4 * e, n_experts - e, value)
-    total = np.float32(0.0)
-    for e in range(n_experts):
-        total += get_float(shares + 4 * e)
-    if by_logistic == 0:
-        for e in range(n_experts):
-            put_float(shares + 4 * e, get_float(shares + 4 * e) / total)
-    used = np.float32(0.0)
-    for k in range(n_used):
-        best, best_score = -1, np.float32(0.0)
-        for e in range(n_experts):
-            score = get_float(scores + 4 * e)
-            if bias != 0:
-                score = get_float(shares + 4 * e) + get_float(bias + 4 * e)
-            is_better = best < 0 or score > best_score or (best_score != best_score and score == score)
-            if get_byte(marks + e) == 0 and is_better:
-                best, best_score = e, score
-        put_byte(marks + best, 1)
-        put_int32(ids + 4 * k, best)
-        put_int(counts + 8 * best, get_int(counts + 8 * best) + 1)
-        share = get_float(shares + 4 * best)
-        used += share
-        put_float(weights + 4 * k, share)
-    for k in range(n_used):
-        share = get_float(weights + 4 * k)
-        if adds_up != 0:
-            share /= used
-        put_float(weights + 4 * k, share * factor)
-    if shared != 0:
-        put_some_floats(weights + 4 * n_used, 1, logistic(some_floats(shared, 1)))
 
 
 @kernel
@@ -177,18 +105,19 @@ def _product_kernel(codec: str) -> Kernel:
     def product(args: int, lo: int, hi: int, worker: int) -> None:
         """Items: the rows of all chosen experts, one expert after another.
 
-        args: addresses, ids, row stride, rows of one, x, its step from one expert to the next, columns, out, ahead.
+        args: addresses, ids, row stride, rows of one, x, its step from one expert to the next, columns, out, ahead, the
+        step of out.
         """
         table, ids, stride, n_rows = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
         x, x_step, d, out = get_int(args + 32), get_int(args + 40), get_int(args + 48), get_int(args + 56)
-        ahead = get_int(args + 64)
+        ahead, out_step = get_int(args + 64), get_int(args + 72)
         at = lo
         while at < hi:
             slot = at // n_rows
             first = at - slot * n_rows
             last = min(n_rows, first + hi - at)
             w = get_int(table + 8 * get_int32(ids + 4 * slot))
-            over(Rows(w, stride), 0, first, last, x + slot * x_step, d, out + 4 * slot * n_rows, ahead)
+            over(Rows(w, stride), 0, first, last, x + slot * x_step, d, out + slot * out_step, ahead)
             at += last - first
 
     return Kernel(product, f"experts.product.{codec}")
@@ -364,28 +293,12 @@ def _combine(args: int, lo: int, hi: int, worker: int) -> None:
         put_some_floats(out + at, left, total)
 
 
-def choose_calls(
-    scores: F32, chosen: Chosen, router: Literal["softmax", "sigmoid"], adds_up: bool, shared_score: F32 | None,
-    bias: F32 | None = None, factor: float = 1.0,
-) -> list[Call]:  # fmt: skip
-    """scores [E] -> chosen. adds_up: the weights of the chosen add up to 1. shared_score: [1], weighs one more.
-
-    bias [E]: added to the weights for the choice alone. factor: on the weights of the chosen.
-    """
-    scale: F32 = np.full(1, factor, np.float32)
-    shares, marks = aligned_empty(len(scores)), aligned_empty(len(scores), np.uint8)
-    words = arguments(
-        scores, len(scores), len(chosen.ids), shares, marks, chosen.ids, chosen.weights, int(router == "sigmoid"),
-        int(adds_up), 0 if shared_score is None else shared_score, chosen.counts, 0 if bias is None else bias, scale,
-    )  # fmt: skip
-    return [Call(_choose, words, 1, 1, "ffn", (scores, shares, marks, chosen, shared_score, bias, scale))]
-
-
 class ExpertVectors:
     """A row of numbers for each chosen expert, and the forms of them that the kernels of some codecs read."""
 
-    def __init__(self, n_used: int, width: int) -> None:
-        self.values: F32 = aligned_empty((n_used, width))
+    def __init__(self, n_used: int, width: int, values: F32 | None = None) -> None:
+        """Allocate the rows, or take `values` [n_used, width], whose rows may lie apart."""
+        self.values: F32 = aligned_empty((n_used, width)) if values is None else values
         self.width = width
         self._forms: dict[str, U8] = {}
 
@@ -401,16 +314,19 @@ class ExpertVectors:
 
 
 def product_calls(
-    matrices: ExpertMatrices, chosen: Chosen, x: F32 | U8, out: F32, *, barrier: bool = True
+    matrices: ExpertMatrices, chosen: Chosen, x: F32 | U8, out: F32, *, barrier: bool = True, stage: str = "ffn"
 ) -> list[Call]:
-    """out [K, N] = each chosen expert's rows [N, D] times x: one vector for all, or a row for each expert."""
+    """out [K, N] = each chosen expert's rows [N, D] times x: one vector for all, or a row for each expert.
+
+    The rows of x and out may lie apart.
+    """
     w = matrices.first
     each = 0 if x.ndim == 1 else x.strides[0]
     words = arguments(
-        matrices.addresses, chosen.ids, stride_of(w), w.n_rows, x, each, w.n_cols, out, rows_ahead(w)
+        matrices.addresses, chosen.ids, stride_of(w), w.n_rows, x, each, w.n_cols, out, rows_ahead(w), out.strides[0]
     )  # fmt: skip
     keeps = (matrices, chosen, x, out)
-    return [Call(_product_kernel(w.codec), words, len(chosen.ids) * w.n_rows, GRAIN, "ffn", keeps, barrier)]
+    return [Call(_product_kernel(w.codec), words, len(chosen.ids) * w.n_rows, GRAIN, stage, keeps, barrier)]
 
 
 class ExpertRows:

@@ -140,6 +140,13 @@ _DELTA_EXPERTS = {**_DELTA, "num_experts": 8, "num_experts_per_tok": 3, "moe_int
                   "shared_expert_intermediate_size": 96}  # fmt: skip
 
 
+_LATENT = {**SHAPE, "num_key_value_heads": 4, "num_hidden_layers": 3, "kv_lora_rank": 24, "qk_nope_head_dim": 16,
+           "qk_rope_head_dim": 8, "v_head_dim": 12, "n_routed_experts": 8, "num_experts_per_tok": 3,
+           "moe_intermediate_size": 64, "first_k_dense_replace": 1}  # fmt: skip
+_DEEPSEEK_YARN = {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "original_max_position_embeddings": 32,
+                  "beta_fast": 8.0, "beta_slow": 1.0, "mscale": 0.707, "mscale_all_dim": 0.707}  # fmt: skip
+
+
 def _small_config(n_layers: int, **changes: Any) -> dict[str, Any]:
     gone = {"num_local_experts": None, "num_experts_per_tok": None, "intermediate_size": None}
     own = {"model_type": "smallthinker", "moe_num_primary_experts": 6, "moe_num_active_primary_experts": 2,
@@ -274,11 +281,23 @@ CASES: dict[str, Case] = {
     }, "silu-glu"),
     "qwen3.5-moe": Case("Qwen3_5MoeText", _DELTA_EXPERTS, "silu-glu", gguf="qwen35moe"),
     "qwen3-next": Case("Qwen3Next", _DELTA_EXPERTS, "silu-glu", gguf="qwen3next"),
+    "deepseek-v2-lite": Case("DeepseekV2", {**_LATENT, "q_lora_rank": None, "routed_scaling_factor": 1.0,
+                                            "rope_parameters": _DEEPSEEK_YARN}, "silu-glu", gguf="deepseek2"),
+    "deepseek-v2": Case("DeepseekV2", {
+        **_LATENT, "q_lora_rank": 20, "topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2,
+        "routed_scaling_factor": 16.0}, "silu-glu", gguf="deepseek2"),
+    "deepseek-v3": Case("DeepseekV3", {
+        **_LATENT, "q_lora_rank": 20, "n_group": 4, "topk_group": 2, "n_shared_experts": 2,
+        "rope_parameters": {**_DEEPSEEK_YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}, "silu-glu", gguf="deepseek2"),
+    "glm4-moe-lite": Case("Glm4MoeLite", {
+        **_LATENT, "q_lora_rank": 20, "num_nextn_predict_layers": 1}, "silu-glu", gguf="deepseek2"),
 }  # fmt: skip
 
 
 # Families that no GPU runs yet: tests/engine/session/test_recurrent_sessions.py has how that is said.
-ON_CPU_ALONE = tuple(name for name, case in CASES.items() if "linear_num_key_heads" in case.arguments)
+ON_CPU_ALONE = tuple(
+    name for name, case in CASES.items() if {"linear_num_key_heads", "kv_lora_rank"} & case.arguments.keys()
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,8 @@ def write_gguf(
 ) -> Path:
     """The model in `folder` as one F32 GGUF file; with `powerinfer`, down neuron-major and no word of activations.
 
-    apart: one tensor for each expert, as in 2023. turned: down of experts neuron-major under its usual name.
+    apart: as in 2023, one tensor for each expert, and one for keys and values of latent attention. turned: down of
+    experts neuron-major under its usual name.
     """
     import gguf
     from safetensors.numpy import load_file
@@ -38,6 +39,8 @@ def write_gguf(
     config = json.loads((folder / "config.json").read_text())
     writer = gguf.GGUFWriter(path, case.gguf)
     _write_metadata(writer, config, case, powerinfer)
+    if "kv_lora_rank" in config:
+        _write_latent(writer, config, apart)
     n_layers = config["num_hidden_layers"]
     known = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
     table = gguf.get_tensor_name_map(known["llama" if case.gguf == "bamboo" else case.gguf], n_layers) if (
@@ -46,7 +49,7 @@ def write_gguf(
     tensors = load_file(folder / "model.safetensors")
     for name, values in _experts(tensors, apart, turned).items():
         writer.add_tensor(name, values)
-    for name, values in _unfused(tensors, config).items():
+    for name, values in _unfused(tensors if apart else _by_head(tensors, config), config).items():
         if ".experts." in name:
             continue
         known_as = name.replace("e_score_correction_bias", "e_score_correction.bias")
@@ -74,6 +77,37 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _write_latent(writer: Any, config: dict[str, Any], old: bool) -> None:
+    """old: as before April 2025, where nothing said what is cached."""
+    rank, rotated = config["kv_lora_rank"], config["qk_rope_head_dim"]
+    key_dim = config["qk_nope_head_dim"] + rotated
+    if config["q_lora_rank"]:
+        writer.add_q_lora_rank(config["q_lora_rank"])
+    writer.add_kv_lora_rank(rank)
+    writer.add_head_count_kv(config["num_attention_heads"] if old else 1)
+    writer.add_key_length(key_dim if old else rank + rotated)
+    writer.add_value_length(config["v_head_dim"] if old else rank)
+    if not old:
+        writer.add_key_length_mla(key_dim)
+        writer.add_value_length_mla(config["v_head_dim"])
+    if every := (config.get("rope_parameters") or {}).get("mscale_all_dim"):
+        writer.add_rope_scaling_yarn_log_mul(0.1 * every)
+
+
+def _by_head(tensors: dict[str, Array], config: dict[str, Any]) -> dict[str, Array]:
+    """Matrices of keys and values apart, where they are of latent attention."""
+    found = {}
+    for name, values in tensors.items():
+        if "kv_b_proj" not in name:
+            found[name] = values
+            continue
+        heads = values.reshape(config["num_attention_heads"], -1, values.shape[1])
+        keys, of_values = np.split(heads, [config["qk_nope_head_dim"]], axis=1)
+        found[name.replace("kv_b_proj", "k_b_proj")] = np.ascontiguousarray(keys.swapaxes(1, 2))
+        found[name.replace("kv_b_proj", "v_b_proj")] = np.ascontiguousarray(of_values)
+    return found
 
 
 def _experts(tensors: dict[str, Array], apart: bool, turned: bool) -> dict[str, Array]:
@@ -125,7 +159,8 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     writer.add_vocab_size(config["vocab_size"])
     writer.add_context_length(config["max_position_embeddings"] + (2 if case.gguf == "opt" else 0))
     writer.add_embedding_length(width)
-    writer.add_block_count(config["num_hidden_layers"] + config.get("num_nextn_predict_layers", 0))
+    drafts = 0 if config["model_type"] == "deepseek_v3" else config.get("num_nextn_predict_layers", 0)
+    writer.add_block_count(config["num_hidden_layers"] + drafts)
     neurons = config.get("intermediate_size") or config.get("ffn_dim") or config.get("moe_ffn_hidden_size")
     if case.gguf != "qwen35moe":  # whose config.json knows no dense layer
         writer.add_feed_forward_length(neurons or 4 * width)
@@ -138,18 +173,21 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
         writer.add_full_attention_interval(4)
     _write_experts(writer, config, case)
     writer.add_head_count(heads)
-    writer.add_head_count_kv(kv_heads)
+    if case.gguf != "deepseek2":
+        writer.add_head_count_kv(kv_heads)
     writer.add_bos_token_id(config["bos_token_id"])
     if case.gguf in ("opt", "falcon", "command-r", "cohere2"):
         writer.add_layer_norm_eps(1e-5)
     else:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-        writer.add_key_length(head_dim)
-        writer.add_value_length(head_dim)
+        if case.gguf != "deepseek2":
+            writer.add_key_length(head_dim)
+            writer.add_value_length(head_dim)
     rope = config.get("rope_parameters") or {}
     if case.gguf in ("qwen35", "qwen35moe"):
         writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
-    if case.gguf in ("llama", "bamboo", "phi3", "glm4", "glm4moe", "minimax-m2", "qwen35", "qwen35moe", "qwen3next"):
+    if case.gguf in ("llama", "bamboo", "phi3", "glm4", "glm4moe", "minimax-m2", "qwen35", "qwen35moe", "qwen3next",
+                     "deepseek2"):  # fmt: skip
         writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1)))
     rope = rope.get("full_attention") or rope
     theta = rope.get("rope_theta")
@@ -205,13 +243,21 @@ def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
         writer.add_expert_feed_forward_length(_width_of_experts(config))
     if "shared_expert_intermediate_size" in config:
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
-    if case.gguf == "glm4moe":
+    if case.gguf in ("glm4moe", "deepseek2"):
         writer.add_expert_shared_count(config["n_shared_experts"])
         writer.add_expert_weights_scale(config["routed_scaling_factor"])
+        writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+    if case.gguf == "glm4moe" or config["model_type"] == "glm4_moe_lite":
+        writer.add_nextn_predict_layers(config["num_nextn_predict_layers"])
+    if case.gguf == "glm4moe":
         writer.add_expert_weights_norm(config["norm_topk_prob"])
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
-        writer.add_leading_dense_block_count(config["first_k_dense_replace"])
-        writer.add_nextn_predict_layers(config["num_nextn_predict_layers"])
+    if case.gguf == "deepseek2":  # whose converter names the function where config.json does
+        if config["norm_topk_prob"]:
+            writer.add_expert_weights_norm(True)
+        if config.get("n_group"):
+            writer.add_expert_group_count(config["n_group"])
+            writer.add_expert_group_used_count(config["topk_group"])
     if case.gguf == "minimax-m2":
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if case.gguf == "smallthinker":

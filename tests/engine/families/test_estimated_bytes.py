@@ -15,7 +15,8 @@ from engine.model.model_files import open_model
 from engine.placement.model_bytes import ModelBytes
 
 
-@pytest.mark.parametrize("name", ["glm4-moe", "glm4-moe-air", "gpt-oss", "minimax-m2", "qwen3.5", "qwen3.5-moe"])
+@pytest.mark.parametrize("name", ["glm4-moe", "glm4-moe-air", "gpt-oss", "minimax-m2", "qwen3.5", "qwen3.5-moe",
+                                  "deepseek-v3", "deepseek-v2-lite"])  # fmt: skip
 def test_dense_layers_and_shared_experts_have_the_bytes_of_their_files(
     tmp_path: Path, name: str, references: Callable[[str], Reference]
 ) -> None:

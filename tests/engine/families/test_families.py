@@ -30,7 +30,8 @@ from native_kernels.reference import ReferenceOperators
 TOLERANCE = 2e-3  # of a logit, where it is a matter of which token is the greatest
 CLOSE = 2e-4  # what these small models keep to; a wrong kind of GELU would stay within the tolerance above
 OPS = ReferenceOperators()
-INTERLEAVED = ("llama", "bamboo", "glm4", "smollm3", "ernie4_5", "granite", "command-r", "cohere2")  # in GGUF
+INTERLEAVED = ("llama", "bamboo", "glm4", "smollm3", "ernie4_5", "granite", "command-r", "cohere2",
+               "deepseek2")  # in GGUF  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -95,6 +96,10 @@ def test_every_feature_matters(reference: Reference, model: Transformer) -> None
         others += [{"unrotated": ()}] if config.unrotated else [{"unrotated": (3 if 1 in config.delta_layers else 1,)}]
     if config.delta is not None and config.delta.value_heads > config.delta.key_heads:
         others.append({"delta": replace(config.delta, order="tiled")})
+    if config.latent is not None:  # whose rotated numbers are those behind the latent vector
+        others = [other for other in others if "rotary_dim" not in other]
+        others.append({"rope_order": "halves" if config.rope_order == "interleaved" else "interleaved"})
+        others += [{"n_groups": 1, "n_groups_used": 1}] if config.n_groups > 1 else []
     for other in others:
         changed = replace(config, **other)
         wrong = Transformer(changed, model.weights, DenseExecutor(changed, model.weights, OPS), OPS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -13,14 +14,15 @@ from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.gpu.batch.batch_steps import BatchSteps
 from engine.gpu.prefill.prefill import LayerPass
 from engine.gpu.token.token_steps import TokenSteps
-from engine.model.graph import Attend, Ffn, Norm, Recur, Select, Step, emit, graph_of
+from engine.model.graph import Attend, AttendLatent, Ffn, Norm, Recur, Select, Step, emit, graph_of
 from engine.model.transformer import EagerLayer
-from native_kernels.backend import DeltaSpec
+from native_kernels.backend import DeltaSpec, LatentSpec
 
 EMITTERS = (EagerLayer, DecodeCalls, TokenSteps, BatchSteps, LayerPass)
 # Steps that an emitter refuses; engine/placement/gpu_bytes.py keeps models with them away from it.
-REFUSED = {(emitter, Recur) for emitter in (TokenSteps, BatchSteps, LayerPass)}
+REFUSED = {(emitter, step) for emitter in (TokenSteps, BatchSteps, LayerPass) for step in (Recur, AttendLatent)}
 DELTA = DeltaSpec(key_heads=2, value_heads=4, key_dim=8, value_dim=8, conv_width=4)
+LATENT = LatentSpec(rank=12, key_dim=8, value_dim=6)
 
 CONFIG = ModelConfig(
     family="llama", n_layers=3, d_model=64, d_ff=96, n_heads=4, n_kv_heads=2, head_dim=16, vocab_size=100,
@@ -42,10 +44,10 @@ class Recorder:
 @pytest.mark.parametrize("emitter", EMITTERS, ids=lambda emitter: emitter.__name__)
 @pytest.mark.parametrize("step", get_args(Step), ids=lambda step: step.__name__)
 def test_every_emitter_knows_every_step(emitter: type, step: type) -> None:
-    method = getattr(emitter, step.__name__.lower(), None)
+    method = getattr(emitter, re.sub("(?<!^)(?=[A-Z])", "_", step.__name__).lower(), None)
     assert callable(method)
     if (emitter, step) in REFUSED:
-        with pytest.raises(UnsupportedModelError, match="Layer 3 has a gated delta net, which only the CPU computes"):
+        with pytest.raises(UnsupportedModelError, match=r"Layer 3 has .*, which only the CPU computes"):
             method(None, 3, step)
     else:
         assert "UnsupportedModelError" not in (method.__doc__ or "")
@@ -55,8 +57,8 @@ def test_each_step_is_asked_for_under_its_own_name() -> None:
     spec, of_ffn = graph_of(CONFIG).attention(0), graph_of(CONFIG).ffn(0).spec
     asked = Recorder()
     steps = [
-        Norm("ffn_norm", "ffn_in"), Select("ffn_in", of_ffn), Attend(spec, "stream"), Recur(DELTA, "stream"),
-        Ffn("ffn_in", of_ffn),
+        Norm("ffn_norm", "ffn_in"), Select("ffn_in", of_ffn), Attend(spec, "stream"),
+        AttendLatent(spec, LATENT, "stream"), Recur(DELTA, "stream"), Ffn("ffn_in", of_ffn),
     ]  # fmt: skip
     assert {type(step) for step in steps} == set(get_args(Step))
     emit(2, steps, asked)
@@ -64,6 +66,7 @@ def test_each_step_is_asked_for_under_its_own_name() -> None:
         ("norm Norm", 2),
         ("select Select", 2),
         ("attend Attend", 2),
+        ("attend_latent AttendLatent", 2),
         ("recur Recur", 2),
         ("ffn Ffn", 2),
     ]
@@ -134,3 +137,33 @@ def test_learned_positions_have_no_angles() -> None:
     graph = graph_of(replace(CONFIG, positions="learned", rope_theta_local=500.0))
     assert [table.rotated for table in graph.angles] == [0]
     assert graph.attention(0).rotated == graph.attention(0).angles == 0
+
+
+def test_latent_attention_stands_where_attention_would() -> None:
+    config = replace(CONFIG, latent=LATENT, n_kv_heads=1, head_dim=16, rotary_dim=4, attention_scale=0.25)
+    graph = graph_of(config)
+    assert [type(step).__name__ for step in graph.layers[0]] == ["Norm", "AttendLatent", "Norm", "Select", "Ffn"]
+    assert (graph.attention(0).scale, graph.attention(0).rotated, graph.rows) == (0.25, 4, (0, 1, 2))
+    layout = config.kv_layout("f16")
+    assert (layout.shared, layout.block_bytes) == (True, 32 * 16 * 2)
+    for wrong in (
+        {"n_kv_heads": 2}, {"rotary_dim": 6}, {"windows": (4, 0, 0)}, {"qk_norm": True}, {"biases": ("q",)},
+        {"latent": replace(LATENT, value_dim=0)}, {"latent": replace(LATENT, query_rank=-1)}, {"norm": "layer"},
+    ):  # fmt: skip
+        with pytest.raises(ModelFormatError):
+            replace(config, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("groups", "used", "words"), [(3, 1, "senseless"), (4, 5, "senseless"), (0, 0, "senseless"), (8, 4, "too few"),
+                                  (2, 1, ""), (4, 1, "too few")],
+)  # fmt: skip
+def test_groups_of_experts(groups: int, used: int, words: str) -> None:
+    shape = {"n_experts": 8, "n_experts_used": 3, "n_groups": groups, "n_groups_used": used}
+    if not words:
+        routing = graph_of(replace(CONFIG, **shape, selection_bias=True)).ffn(0).spec.routing
+        assert routing is not None
+        assert (routing.n_groups, routing.n_groups_used, routing.best_of_group) == (2, 1, 2)
+        return
+    with pytest.raises(ModelFormatError, match=words):
+        replace(CONFIG, **shape)

@@ -23,7 +23,8 @@ from engine.model.family.reading import Reader, decimal
 from engine.model.family.rope import rotary_dim_from_hf
 
 _SHARED = "model.layers.{}.mlp.shared_experts"
-_EXPERTS = hf_experts("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj") | {
+# Also of DeepSeek.
+HF_EXPERTS = hf_experts("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj") | {
     "selection_bias": "model.layers.{}.mlp.gate.e_score_correction_bias",
     "shared.gate": f"{_SHARED}.gate_proj.weight",
     "shared.up": f"{_SHARED}.up_proj.weight",
@@ -66,7 +67,7 @@ GLM4_MOE = Family(
     name="glm4_moe",
     model_types=("glm4_moe",),
     architectures=("glm4moe",),
-    hf=Layout(HF_NAMES | _EXPERTS),
+    hf=Layout(HF_NAMES | HF_EXPERTS),
     gguf=Layout(GGUF_NAMES | GGUF_EXPERTS | {"ffn_norm": "blk.{}.post_attention_norm.weight"}),
     hf_handles=frozenset(
         {"attention_bias", "partial_rotary_factor", "use_qk_norm", "n_routed_experts", "moe_intermediate_size"}

@@ -9,7 +9,8 @@ import pytest
 from product_checks import NAMES, block_size, matrix, random
 
 from native_kernels.cpu.ffn import experts
-from native_kernels.cpu.ffn.experts import Chosen, ExpertMatrices, ExpertRows, ExpertVectors
+from native_kernels.cpu.ffn.experts import ExpertMatrices, ExpertRows, ExpertVectors
+from native_kernels.cpu.ffn.router import Chosen, Groups, choose_calls
 from native_kernels.cpu.products.gemv import OVER
 from native_kernels.cpu.products.linear import Vector
 from native_kernels.cpu.products.row_dots import CODECS, rows_at_once
@@ -25,7 +26,7 @@ def chosen_by(scores: Any, router: Literal["softmax", "sigmoid"], adds_up: bool,
     given, out = aligned_empty(len(scores)), Chosen.make(len(scores), N_USED)
     given[:] = scores
     score = None if shared is None else np.array([shared], np.float32)
-    call.run(experts.choose_calls(given, out, router, adds_up, score), WORKERS)
+    call.run(choose_calls(given, out, router, adds_up, score), WORKERS)
     return out
 
 
@@ -61,6 +62,25 @@ def test_scores_that_are_equal_or_no_numbers_choose_different_experts(scores: li
     with np.errstate(invalid="ignore"):
         assert np.argsort(-np.array(scores), kind="stable")[:N_USED].tolist() == ids
     assert chosen_by(scores, "softmax", True).ids.tolist() == ids
+
+
+@pytest.mark.parametrize("by_two", [False, True])
+@pytest.mark.parametrize(("groups", "used"), [(2, 1), (4, 2), (8, 5)])
+def test_the_choice_among_the_best_groups(groups: int, used: int, by_two: bool) -> None:
+    rng = np.random.default_rng(groups)
+    for _ in range(20):
+        scores, bias = (rng.standard_normal(24).astype(np.float32) for _ in range(2))
+        given, out = aligned_empty(24), Chosen.make(24, N_USED)
+        given[:] = scores
+        call.run(choose_calls(
+            given, out, "sigmoid", True, None, bias if by_two else None, 2.5, Groups(groups, used, by_two)
+        ), WORKERS)  # fmt: skip
+        wanted = (1 / (1 + np.exp(-scores)) + bias if by_two else scores).reshape(groups, -1)
+        best = np.sort(wanted, axis=1)[:, -2 if by_two else -1 :].sum(axis=1)
+        wanted[np.argsort(-best)[used:]] = -np.inf
+        assert out.ids.tolist() == np.argsort(-wanted.reshape(-1), kind="stable")[:N_USED].tolist()
+        shares = 1 / (1 + np.exp(-scores[out.ids]))
+        np.testing.assert_allclose(out.weights[:N_USED], 2.5 * shares / shares.sum(), rtol=1e-5)
 
 
 def of_experts(name: str, n_rows: int, n_cols: int) -> tuple[ExpertMatrices, np.ndarray]:

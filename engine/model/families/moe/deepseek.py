@@ -1,0 +1,189 @@
+"""DeepSeek V2, V3 and R1, Kimi K2, and GLM-4.7-Flash: latent attention (MLA), and experts behind some dense layers.
+
+V2's router weighs by softmax and takes a group's best expert as its score; V3's by a sigmoid with a bias for the
+selection, and the sum of the two best. Layers that draft tokens (MTP) are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from engine.errors import ModelFormatError, UnsupportedModelError
+from engine.model.families.moe.glm4_moe import HF_EXPERTS
+from engine.model.family.experts import (
+    GGUF_EXPERT_KEYS,
+    experts_from_gguf,
+    experts_from_hf,
+    layers_without_experts,
+)
+from engine.model.family.family import Family
+from engine.model.family.names import GGUF_EXPERTS, GGUF_NAMES, HF_NAMES
+from engine.model.family.plan import Layout
+from engine.model.family.reading import Reader, decimal
+from engine.model.family.rope import rotary_dim_from_hf, yarn_attention
+from native_kernels.backend import LatentSpec
+
+_ARCH = "deepseek2"
+_ATTENTION = "model.layers.{}.self_attn."
+_HF = HF_NAMES | HF_EXPERTS | {
+    "q_down": f"{_ATTENTION}q_a_proj.weight",
+    "q_up": f"{_ATTENTION}q_b_proj.weight",
+    "q_norm": f"{_ATTENTION}q_a_layernorm.weight",
+    "k": f"{_ATTENTION}kv_a_proj_with_mqa.weight",
+    "k_norm": f"{_ATTENTION}kv_a_layernorm.weight",
+    "kv_up": f"{_ATTENTION}kv_b_proj.weight",
+}  # fmt: skip
+_GGUF = GGUF_NAMES | GGUF_EXPERTS | {
+    "q_down": "blk.{}.attn_q_a.weight",
+    "q_up": "blk.{}.attn_q_b.weight",
+    "q_norm": "blk.{}.attn_q_a_norm.weight",
+    "k": "blk.{}.attn_kv_a_mqa.weight",
+    "k_norm": "blk.{}.attn_kv_a_norm.weight",
+    "kv_up": "blk.{}.attn_kv_b.weight",  # of files from before April 2025
+    "k_up by head": "blk.{}.attn_k_b.weight",
+    "v by head": "blk.{}.attn_v_b.weight",
+}  # fmt: skip
+_GGUF_KEYS = frozenset(
+    {"attention.q_lora_rank", "attention.kv_lora_rank", "attention.key_length_mla", "attention.value_length_mla",
+     "rope.scaling.yarn_log_multiplier", "leading_dense_block_count", "nextn_predict_layers", "expert_shared_count",
+     "expert_weights_scale", "expert_group_count", "expert_group_used_count"}
+)  # fmt: skip
+_GROUPED = {"greedy": False, "group_limited_greedy": True}  # V2's topk_method
+
+
+def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
+    softmax = read.required("model_type", str) == "deepseek_v2"
+    rotated = read.required("qk_rope_head_dim", int)
+    spec = LatentSpec(
+        rank=read.required("kv_lora_rank", int),
+        key_dim=read.required("qk_nope_head_dim", int),
+        value_dim=read.required("v_head_dim", int),
+        query_rank=read.optional("q_lora_rank", int, 0),
+    )
+    if rotary_dim_from_hf(read, rotated) is not None or read.optional("moe_layer_freq", int, 1) != 1:
+        raise UnsupportedModelError(f"{read.where} rotates a part of qk_rope_head_dim, or has layers without experts.")
+    width = read.required("moe_intermediate_size", int)
+    interleaved = softmax or read.optional("rope_interleave", bool, True)
+    return {
+        **experts_from_hf(read, ("n_routed_experts",), "num_experts_per_tok"),
+        **layers_without_experts(_leading_dense_layers(read, fields["n_layers"]), fields["d_ff"]),
+        **_latent(spec, rotated, fields, _log_multiplier(read)),
+        **_router(read, softmax),
+        "rope_order": "interleaved" if interleaved else "halves",
+        "d_ff": width,
+        "shared_d_ff": width * read.optional("n_shared_experts", int, 0),
+        "routing_scale": read.required("routed_scaling_factor", float),
+    }
+
+
+def _leading_dense_layers(read: Reader, n_layers: int) -> int:
+    kinds = read.optional("mlp_layer_types", list, None)
+    if kinds is None:
+        return int(read.optional("first_k_dense_replace", int, 1))
+    dense = next((i for i, kind in enumerate(kinds) if kind != "dense"), len(kinds))
+    if len(kinds) != n_layers or any(kind != "sparse" for kind in kinds[dense:]):
+        raise UnsupportedModelError(f"mlp_layer_types in {read.where} is not dense layers, then sparse ones.")
+    return dense
+
+
+def _log_multiplier(read: Reader) -> float:
+    """Return the factor of the logarithm by which YaRN scales the scores of attention."""
+    for key in ("rope_scaling", "rope_parameters"):
+        rope = Reader(read.optional(key, dict, {}), f"{key} of {read.where}")
+        if found := rope.optional("mscale_all_dim", float, 0.0):
+            return float(found)
+    return 0.0
+
+
+def _router(read: Reader, softmax: bool) -> dict[str, Any]:
+    method = read.optional("topk_method", str, "greedy" if softmax else "noaux_tc")
+    scoring = read.optional("scoring_func", str, "softmax" if softmax else "sigmoid")
+    if scoring != ("softmax" if softmax else "sigmoid") or method not in (_GROUPED if softmax else ("noaux_tc",)):
+        raise UnsupportedModelError(f"A router with {scoring[:40]} and {method[:40]} is not supported in this family.")
+    groups, used = read.optional("n_group", int, 1), read.optional("topk_group", int, 1)
+    grouped = _GROUPED[method] if softmax else True
+    return {
+        **_weights("softmax" if softmax else "sigmoid", read.optional("norm_topk_prob", bool, not softmax)),
+        "n_groups": groups if grouped else 1,
+        "n_groups_used": used if grouped else 1,
+    }
+
+
+def _weights(router: str, normed: bool) -> dict[str, Any]:
+    if router == "softmax" and normed:
+        raise UnsupportedModelError(
+            "The model weighs experts by softmax and then makes the weights sum to 1 (norm_topk_prob), which "
+            "implementations of DeepSeek V2 read differently; Hearth does not run it."
+        )
+    return {"router": router, "normed_routing": normed, "selection_bias": router == "sigmoid"}
+
+
+def _latent(spec: LatentSpec, rotated: int, fields: dict[str, Any], log_multiplier: float) -> dict[str, Any]:
+    """Return the fields of attention. log_multiplier: YaRN's factor for the scale of the scores; 0: none."""
+    if min(spec.rank, spec.key_dim, rotated) < 1:
+        raise ModelFormatError(f"Latent attention with {spec} and {rotated} rotated numbers is senseless.")
+    scaling = fields.get("rope_scaling")
+    stretch = 1.0 if scaling is None or not log_multiplier else yarn_attention(scaling.factor, log_multiplier)
+    return {
+        "latent": spec,
+        "n_kv_heads": 1,
+        "head_dim": spec.rank + rotated,
+        "rotary_dim": rotated,
+        "attention_scale": (spec.key_dim + rotated) ** -0.5 * stretch**2,
+    }
+
+
+def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    rotated = read.required(f"{_ARCH}.rope.dimension_count", int)
+    sizes = f"{_ARCH}.attention."
+    apart = "_mla" if f"{sizes}key_length_mla" in read.values else ""  # without: of files from before April 2025
+    spec = LatentSpec(
+        rank=read.required(f"{sizes}kv_lora_rank", int),
+        key_dim=read.required(f"{sizes}key_length{apart}", int) - rotated,
+        value_dim=read.required(f"{sizes}value_length{apart}", int),
+        query_rank=read.optional(f"{sizes}q_lora_rank", int, 0),
+    )
+    multiplier = 10 * decimal(read.optional(f"{_ARCH}.rope.scaling.yarn_log_multiplier", float, 0.0))
+    scaling = fields.get("rope_scaling")
+    own = {} if scaling is None or not multiplier else {
+        # Then only the scores are scaled: the two factors of cosines and sines cancel each other.
+        "rope_scaling": replace(scaling, attention_factor=scaling.attention_factor / yarn_attention(scaling.factor))
+    }  # fmt: skip
+    dense = read.optional(f"{_ARCH}.leading_dense_block_count", int, 0)
+    has_bias = GGUF_EXPERTS["selection_bias"].format(dense) in names
+    experts = experts_from_gguf(read, _ARCH, "sigmoid" if has_bias else "softmax", normed=False)
+    width = read.required(f"{_ARCH}.expert_feed_forward_length", int)
+    return {
+        **experts,
+        **layers_without_experts(dense, fields["d_ff"]),
+        **_latent(spec, rotated, fields, multiplier),
+        **_weights(experts["router"], experts["normed_routing"]),
+        **own,
+        "rope_order": "interleaved",
+        "n_groups": read.optional(f"{_ARCH}.expert_group_count", int, 1),
+        "n_groups_used": read.optional(f"{_ARCH}.expert_group_used_count", int, 1),
+        "n_layers": fields["n_layers"] - read.optional(f"{_ARCH}.nextn_predict_layers", int, 0),
+        "shared_d_ff": width * read.optional(f"{_ARCH}.expert_shared_count", int, 0),
+        "routing_scale": decimal(read.optional(f"{_ARCH}.expert_weights_scale", float, 1.0)),
+    }
+
+
+DEEPSEEK2 = Family(
+    name="deepseek2",
+    model_types=("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite"),
+    architectures=(_ARCH,),
+    hf=Layout(_HF),
+    gguf=Layout(_GGUF),
+    hf_handles=frozenset({"n_routed_experts", "moe_intermediate_size"}),
+    gguf_handles=GGUF_EXPERT_KEYS | _GGUF_KEYS,
+    latent=True,
+    experts=True,
+    drafts=True,
+    max_context=4096,
+    activation="silu",
+    features={"shared_gated": False},
+    from_hf=_from_hf,
+    from_gguf=_from_gguf,
+)

@@ -1,0 +1,167 @@
+"""Choose one token's experts by the router's scores.
+
+Specification: engine/model/router.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from native_kernels.backend import F32, I32, I64
+from native_kernels.cpu.products.vector_math import exp, logistic, put_some_floats, some_floats
+from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.jit import inline, kernel
+from native_kernels.cpu.runtime.simd import (
+    LANES,
+    get_byte,
+    get_float,
+    get_int,
+    put_byte,
+    put_float,
+    put_int,
+    put_int32,
+    spread,
+    sub,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """What the router decided for this token.
+
+    ids: [K]. weights: [K], and behind them the shared expert's. counts: i64 [E], how often each expert was chosen.
+    """
+
+    ids: I32
+    weights: F32
+    counts: I64
+
+    @classmethod
+    def make(cls, n_experts: int, n_used: int) -> Chosen:
+        """Buffers for so many experts of which so many are used."""
+        return cls(aligned_empty(n_used, np.int32), aligned_empty(n_used + 1), aligned_empty(n_experts, np.int64))
+
+
+class Groups(NamedTuple):
+    """Equal groups of experts in order: n of them, of which a token uses some, those with the highest scores.
+
+    by_two: a group's score is the sum of its two best experts', instead of its best one's.
+    """
+
+    n: int = 1
+    used: int = 1
+    by_two: bool = False
+
+
+ONE_GROUP = Groups()
+
+
+@inline
+def _leave_groups(
+    wanted: Any, bias: Any, size: Any, n_groups: Any, groups_used: Any, marks: Any, args: Any
+) -> None:  # fmt: skip
+    """Mark the experts outside the groups with the highest scores, of equal ones the first.
+
+    wanted [E]: what the choice goes by, without the bias [E] (0: none). args: two more words of `_choose`.
+    """
+    by_two, of_groups = get_int(args), get_int(args + 8)
+    for group in range(n_groups):
+        first, second = np.float32(-np.inf), np.float32(-np.inf)
+        for e in range(size * group, size * (group + 1)):
+            value = get_float(wanted + 4 * e)
+            if bias != 0:
+                value += get_float(bias + 4 * e)
+            if value > first:
+                first, second = value, first
+            elif value > second:
+                second = value
+        put_float(of_groups + 4 * group, first + second if by_two != 0 else first)
+    for _ in range(n_groups - groups_used):
+        worst, worst_score = -1, np.float32(0.0)
+        for group in range(n_groups):
+            score = get_float(of_groups + 4 * group)
+            if get_byte(marks + size * group) == 0 and (worst < 0 or score <= worst_score):
+                worst, worst_score = group, score
+        for e in range(size * worst, size * (worst + 1)):
+            put_byte(marks + e, 1)
+
+
+@kernel
+def _choose(args: int, lo: int, hi: int, worker: int) -> None:
+    """One item: the experts of the highest scores, of equal ones the first; what is no number comes last.
+
+    args: scores [E], E, K, shares [E], marks u8 [E], ids, weights, whether the weights are a logistic function of the
+    scores (else softmax over all), whether they add up to 1, the shared expert's score (0: none), counts, what is added
+    to the shares for the choice (0: the scores choose), the factor on the weights (address), groups of experts, how
+    many of them are used, whether a group's score is the sum of its two best instead of its best, scores of groups [G].
+    """
+    scores, n_experts, n_used = get_int(args), get_int(args + 8), get_int(args + 16)
+    shares, marks, ids, weights = get_int(args + 24), get_int(args + 32), get_int(args + 40), get_int(args + 48)
+    by_logistic, adds_up, shared, counts = (
+        get_int(args + 56), get_int(args + 64), get_int(args + 72), get_int(args + 80)
+    )  # fmt: skip
+    bias, factor = get_int(args + 88), get_float(get_int(args + 96))
+    n_groups, groups_used = get_int(args + 104), get_int(args + 112)
+    most = np.float32(-np.inf)
+    for e in range(n_experts):
+        put_byte(marks + e, 0)
+        most = max(most, get_float(scores + 4 * e))
+    for e in range(0, n_experts, LANES):
+        value = some_floats(scores + 4 * e, n_experts - e)
+        value = logistic(value) if by_logistic != 0 else exp(sub(value, spread(most)))
+        put_some_floats(shares + 4 * e, n_experts - e, value)
+    total = np.float32(0.0)
+    for e in range(n_experts):
+        total += get_float(shares + 4 * e)
+    if by_logistic == 0:
+        for e in range(n_experts):
+            put_float(shares + 4 * e, get_float(shares + 4 * e) / total)
+    if n_groups > 1:
+        wanted = shares if bias != 0 else scores
+        _leave_groups(wanted, bias, n_experts // n_groups, n_groups, groups_used, marks, args + 120)
+    used = np.float32(0.0)
+    for k in range(n_used):
+        best, best_score = -1, np.float32(0.0)
+        for e in range(n_experts):
+            score = get_float(scores + 4 * e)
+            if bias != 0:
+                score = get_float(shares + 4 * e) + get_float(bias + 4 * e)
+            is_better = best < 0 or score > best_score or (best_score != best_score and score == score)
+            if get_byte(marks + e) == 0 and is_better:
+                best, best_score = e, score
+        put_byte(marks + best, 1)
+        put_int32(ids + 4 * k, best)
+        put_int(counts + 8 * best, get_int(counts + 8 * best) + 1)
+        share = get_float(shares + 4 * best)
+        used += share
+        put_float(weights + 4 * k, share)
+    for k in range(n_used):
+        share = get_float(weights + 4 * k)
+        if adds_up != 0:
+            share /= used
+        put_float(weights + 4 * k, share * factor)
+    if shared != 0:
+        put_some_floats(weights + 4 * n_used, 1, logistic(some_floats(shared, 1)))
+
+
+def choose_calls(
+    scores: F32, chosen: Chosen, router: Literal["softmax", "sigmoid"], adds_up: bool, shared_score: F32 | None,
+    bias: F32 | None = None, factor: float = 1.0, groups: Groups = ONE_GROUP,
+) -> list[Call]:  # fmt: skip
+    """scores [E] -> chosen. adds_up: the weights of the chosen add up to 1. shared_score: [1], weighs one more.
+
+    bias [E]: added to the weights for the choice alone. factor: on the weights of the chosen. groups: those that the
+    experts are chosen from.
+    """
+    scale: F32 = np.full(1, factor, np.float32)
+    shares, marks = aligned_empty(len(scores)), aligned_empty(len(scores), np.uint8)
+    of_groups: F32 = aligned_empty(groups.n)
+    words = arguments(
+        scores, len(scores), len(chosen.ids), shares, marks, chosen.ids, chosen.weights, int(router == "sigmoid"),
+        int(adds_up), 0 if shared_score is None else shared_score, chosen.counts, 0 if bias is None else bias, scale,
+        groups.n, groups.used, int(groups.by_two), of_groups,
+    )  # fmt: skip
+    return [Call(_choose, words, 1, 1, "ffn", (scores, shares, marks, chosen, shared_score, bias, scale, of_groups))]
