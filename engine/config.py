@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args
 from engine.errors import InvalidRequestError, ModelFormatError
 from engine.layer_checks import check_delta, check_groups, check_latent
 from native_kernels.backend import Activation as KernelActivation
-from native_kernels.backend import DeltaSpec, LatentSpec
+from native_kernels.backend import DeltaSpec, LatentSpec, Temperature
 from native_kernels.kv_blocks import KvLayout
 
 # "-glu": activation of gate times up. drelu: ReLU on gate and on up. fatrelu: x above a threshold, else 0. gelu: exact,
@@ -146,6 +146,7 @@ class ModelConfig:
     windows: tuple[int, ...] = ()  # per layer: positions that a query sees, itself included; 0: all. Empty: all 0
     attention_scale: float | None = None  # None: 1 / sqrt(head_dim)
     attention_softcap: float | None = None
+    attention_temperature: Temperature | None = None  # None: queries do not grow with their position
     attention_sinks: bool = False  # each head has an extra score besides those of the positions
     logit_softcap: float | None = None
     logit_scale: float = 1.0  # factor on the logits, before the cap; load_weights applies it to the final norm
@@ -200,6 +201,9 @@ class ModelConfig:
         with_threshold = self.activation in ("fatrelu-glu", "clamped-silu-glu")
         if not 0 <= self.activation_threshold < 1e3 or (self.activation_threshold and not with_threshold):
             raise ModelFormatError(f"{self.activation} with the threshold {self.activation_threshold!r} is senseless.")
+        growth = self.attention_temperature
+        if growth is not None and not (0 < growth.strength < 1e3 and 1 <= growth.length <= _SIZE_CAPS["max_context"]):
+            raise ModelFormatError(f"The model's attention has a senseless {growth}.")
         if self.embedding_dim is not None and not 1 <= self.embedding_dim <= 1 << 17:
             raise ModelFormatError(f"The model's embedding_dim is {self.embedding_dim!r}.")
         if self.logit_scale != 1.0 and not self.final_norm:

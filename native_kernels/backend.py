@@ -139,18 +139,35 @@ class ExpertBatch(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class Temperature:
+    """Queries that grow with their position p, by the factor 1 + strength log(1 + floor(p / length)).
+
+    So attention stays as sharp in a long context; positions below length do not change. Source: Llama 4.
+    """
+
+    strength: float
+    length: int
+
+    def factors(self, positions: I64) -> F32:
+        """Return the factor of each position."""
+        found: F32 = (1 + self.strength * np.log1p(positions // self.length)).astype(np.float32)
+        return found
+
+
 class Scoring(NamedTuple):
     """How attention turns products of queries and keys into weights.
 
     scale: factor of the products; None: 1 / sqrt(head_dim). softcap c: they become c tanh(x / c); None: unchanged.
     window: number of positions that a query sees, including its own; None: all up to it. sinks [H]: an extra score per
-    head that takes a share of the weights and has no value; None: none.
+    head that takes a share of the weights and has no value; None: none. temperature: None: queries do not change.
     """
 
     scale: float | None = None
     softcap: float | None = None
     window: int | None = None
     sinks: F32 | None = None
+    temperature: Temperature | None = None
 
 
 PLAIN_SCORING = Scoring()

@@ -123,10 +123,12 @@ class ReferenceOperators:
         v: F32,
         scoring: Scoring = PLAIN_SCORING,
     ) -> F32:
-        scale, softcap, window, sinks = scoring
+        scale, softcap, window, sinks, temperature = scoring
         n_tokens, n_heads, head_dim = q.shape
         n_positions, n_kv_heads, _ = k.shape
         group, past = n_heads // n_kv_heads, n_positions - n_tokens
+        if temperature is not None:
+            q = q * temperature.factors(np.arange(past, n_positions))[:, None, None]
         keys = k.transpose(1, 2, 0)  # [H_kv, head_dim, N]: a view that BLAS reads in place
         values = v.transpose(1, 0, 2)  # [H_kv, N, head_dim]
         factor = np.float32(1.0 / np.sqrt(head_dim) if scale is None else scale)

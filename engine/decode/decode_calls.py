@@ -212,7 +212,7 @@ class DecodeCalls:
         in_pairs = spec.rope_order == "interleaved"
         self._calls += rotate_and_store_calls(self._qkv, angles, self._place, row, spec.n_heads, in_pairs)
         mixed = self._mixed.values.reshape(1, spec.n_heads, spec.head_dim)
-        scoring = Scoring(spec.scale, spec.softcap, spec.window, w.sinks)
+        scoring = Scoring(spec.scale, spec.softcap, spec.window, w.sinks, spec.temperature)
         self._calls += attention_calls(q[None], mixed, self._place, row, self._buffers, scoring)
         if spec.gated:
             self._calls += gate_calls(self._mixed.values, self._gate, self._mixed.values, "attention")
@@ -241,9 +241,8 @@ class DecodeCalls:
             self._qkv, angles, self._place, row, spec.n_heads, in_pairs, latent.rank, to.q[:, latent.key_dim :]
         )
         mixed = self._mixed.values.reshape(1, spec.n_heads, spec.head_dim)
-        self._calls += attention_calls(
-            self._qkv[None, : spec.n_heads], mixed, self._place, row, self._buffers, Scoring(spec.scale)
-        )
+        scoring = Scoring(spec.scale, temperature=spec.temperature)
+        self._calls += attention_calls(self._qkv[None, : spec.n_heads], mixed, self._place, row, self._buffers, scoring)
         self._calls += to.products(values_of, to.mixed, to.values.values.reshape(spec.n_heads, -1))
         to.values.renew()
         self._calls += self._products.calls(w.o, to.values, self._attended, "attention")

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
 from engine.plain_config import from_plain
-from native_kernels.backend import DeltaSpec, LatentSpec
+from native_kernels.backend import DeltaSpec, LatentSpec, Temperature
 
 ModelKind = Literal["chat", "base"]
 ModelFormat = Literal["powerinfer-gguf", "gguf", "safetensors", "bundle"]
@@ -60,6 +60,7 @@ class ModelShape:
     delta: DeltaSpec | None = None
     delta_layers: tuple[int, ...] = ()
     latent: LatentSpec | None = None
+    attention_temperature: Temperature | None = None
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import Literal, Protocol, assert_never
 
 from engine.config import ModelConfig
 from engine.errors import UnsupportedModelError
-from native_kernels.backend import Activation, DeltaSpec, LatentSpec, RopeOrder
+from native_kernels.backend import Activation, DeltaSpec, LatentSpec, RopeOrder, Temperature
 
 # "stream" is the residual stream; the others are outputs of a norm.
 Value = Literal["stream", "attention_in", "ffn_in"]
@@ -52,6 +52,7 @@ class AttentionSpec:
     head_dim: int
     scale: float  # of the attention scores
     softcap: float | None  # None: scores are not capped
+    temperature: Temperature | None  # None: queries do not grow with their position
     window: int | None  # positions that a query sees, itself included; None: all before it
     sinks: bool  # each head has an extra score (the layer's `sinks`) that takes a share of the weights
     rotated: int  # rotated values per head; 0: none
@@ -275,6 +276,7 @@ def _attention(config: ModelConfig, i: int) -> AttentionSpec:
         head_dim=config.head_dim,
         scale=config.head_dim**-0.5 if config.attention_scale is None else config.attention_scale,
         softcap=config.attention_softcap,
+        temperature=config.attention_temperature,
         window=window,
         sinks=config.attention_sinks,
         rotated=config.rotated if rotates else 0,

@@ -171,7 +171,7 @@ class Transformer:
         Keys and values are stored in the blocks after the first `position` positions.
         """
         spec = self.graph.attention(layer)
-        scoring = Scoring(spec.scale, spec.softcap, spec.window, self.weights.layers[layer].sinks)
+        scoring = Scoring(spec.scale, spec.softcap, spec.window, self.weights.layers[layer].sinks, spec.temperature)
         return self.operators.cached_attention(q, k, v, blocks, layout, position, scoring)
 
     def recur(self, layer: int, x: DeltaInput, before: F32, after: F32) -> F32:

@@ -105,6 +105,8 @@ def why_not_on_gpu(config: ModelConfig) -> str:
         return "There are no GPU kernels for this model's layers yet, which keep a state instead of keys and values"
     if config.latent is not None:
         return "There are no GPU kernels for this model's attention yet, which keeps one short vector per token"
+    if config.attention_temperature is not None:
+        return "There are no GPU kernels yet for attention that grows sharper with the length of the text"
     if config.n_groups > 1:
         return "There are no GPU kernels yet for a router that chooses among groups of experts"
     return ""

@@ -74,7 +74,8 @@ def config_of(shape: ModelShape) -> ModelConfig:
         n_experts=shape.n_experts, n_experts_used=shape.n_experts_used, shared_d_ff=shape.shared_d_ff,
         n_dense_layers=shape.n_dense_layers, dense_d_ff=shape.dense_d_ff, delta=shape.delta,
         delta_layers=shape.delta_layers, latent=shape.latent,
-        rotary_dim=None if shape.latent is None else shape.head_dim - shape.latent.rank, **own,
+        rotary_dim=None if shape.latent is None else shape.head_dim - shape.latent.rank,
+        attention_temperature=shape.attention_temperature, **own,
     )  # fmt: skip
 
 
@@ -86,7 +87,7 @@ def shape_of(config: ModelConfig) -> ModelShape:
         vocab_size=config.vocab_size, max_context=config.max_context, tied_embeddings=config.tied_embeddings,
         n_experts=config.n_experts, n_experts_used=config.n_experts_used, shared_d_ff=config.shared_d_ff,
         n_dense_layers=config.n_dense_layers, dense_d_ff=config.dense_d_ff, delta=config.delta,
-        delta_layers=config.delta_layers, latent=config.latent,
+        delta_layers=config.delta_layers, latent=config.latent, attention_temperature=config.attention_temperature,
     )  # fmt: skip
 
 

@@ -8,13 +8,15 @@ from typing import Any
 from engine.config import RopeScaling
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.model.family.reading import Reader, decimal
+from native_kernels.backend import Temperature
 
 
 def rope_from_hf(read: Reader, default_theta: float, max_context: int) -> dict[str, Any]:
     """Return the RoPE fields of a ModelConfig from the old keys or from `rope_parameters`.
 
-    With an entry per kind of layer, layers with a window use rope_theta_local. max_context: from config.json. The
-    result has the stretched length if a scaling applies and config.json states the original one.
+    Among them is attention's temperature, which is stored there. With an entry per kind of layer, layers with a window
+    use rope_theta_local. max_context: from config.json. The result has the stretched length if a scaling applies and
+    config.json states the original one.
     """
     fields: dict[str, Any] = {"rope_theta": read.optional("rope_theta", float, default_theta)}
     fields["rope_theta_local"] = read.optional("rope_local_base_freq", float, None)
@@ -32,6 +34,9 @@ def rope_from_hf(read: Reader, default_theta: float, max_context: int) -> dict[s
         scaling = _scaling(rope, key, read, max_context)
         if scaling is not None:
             fields["rope_scaling"] = scaling
+        if strength := rope.optional("llama_4_scaling_beta", float, 0.0):
+            length = rope.required("original_max_position_embeddings", int)
+            fields["attention_temperature"] = Temperature(strength, length)
     return fields | _stretched(fields.get("rope_scaling"), max_context)
 
 
@@ -182,6 +187,10 @@ def rope_from_gguf(
 
 def _yarn_from_gguf(read: Reader, key: str, factor: float, original: int, attention: float) -> RopeScaling:
     usual = yarn_attention(factor)
+    if (
+        every := decimal(read.optional(f"{key}.yarn_log_multiplier", float, 0.0))
+    ) > 0:  # as mscale_all_dim, mscale is 1
+        attention /= yarn_attention(factor, every)
     stated = read.optional(f"{key}.yarn_attn_factor", float, usual)
     if not math.isclose(stated, usual, rel_tol=1e-4) and stated != 1.0:  # llama.cpp replaces 1.0 by the usual value
         raise UnsupportedModelError(f"{key}.yarn_attn_factor is {stated}; Hearth knows {usual:.4f} for this model.")

@@ -9,6 +9,7 @@ so far (Milakov and Gimelshein, arXiv 1805.02867).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -81,7 +82,8 @@ def _kernel(codec: KvCodec, shared: bool) -> Kernel:
     def attend(args: int, lo: int, hi: int, worker: int) -> None:
         """args, in words: 0 q, 1 token stride, 2 out, 3 token stride, 4 to 14 CachePlace.words, 15 heads, 16 tokens, 17
         scale, 18 softcap, 19 window, 20 tokens of an item, 21 splits, 22 scratch, 23 its bytes per worker, 24 partial
-        sums, 25 counts of finished splits, 26 sinks. 0: no cap, no window, no sinks.
+        sums, 25 counts of finished splits, 26 sinks, 27 and 28 the temperature's strength and length. 0: no cap, no
+        window, no sinks, no temperature.
         """
         position, layer_bytes = get_int(get_int(args + 32)), get_int(get_int(args + 48))
         n_kv_heads, head_dim, padded_dim = get_int(args + 64), get_int(args + 72), get_int(args + 80)
@@ -89,7 +91,7 @@ def _kernel(codec: KvCodec, shared: bool) -> Kernel:
         n_heads, n_tokens = get_int(args + 120), get_int(args + 128)
         scale, cap = spread(get_float(args + 136)), get_float(args + 144)
         window, tile, parts = get_int(args + 152), get_int(args + 160), get_int(args + 168)
-        sinks = get_int(args + 208)
+        sinks, strength, length = get_int(args + 208), get_float(args + 216), get_int(args + 224)
         group = n_heads // n_kv_heads
         head_bytes = layer_bytes // n_kv_heads
         key_dim = padded_dim if shared else head_dim
@@ -130,8 +132,12 @@ def _kernel(codec: KvCodec, shared: bool) -> Kernel:
             for row in range(rows):
                 source = get_int(args) + get_int(args + 8) * (first_token + row // group)
                 source += 4 * head_dim * (head * group + row % group)
+                factor = scale
+                if strength > 0.0:
+                    number_of_lengths = (position + first_token + row // group) // length
+                    factor = mul(scale, spread(1.0 + strength * math.log(1.0 + number_of_lengths)))
                 for d in range(0, padded_dim, LANES):
-                    value = mul(some_floats(source + 4 * d, max(0, head_dim - d)), scale)
+                    value = mul(some_floats(source + 4 * d, max(0, head_dim - d)), factor)
                     put_floats(queries + 4 * (padded_dim * row + d), value)
                     put_floats(sums + 4 * (padded_dim * row + d), zero())
                 put_floats(normals + 4 * LANES * row, zero())
@@ -268,7 +274,8 @@ def attention_calls(
     Shapes: q, out [T, H, head_dim], heads contiguous.
     """
     n_tokens, n_heads, head_dim = q.shape
-    scale, softcap, window, sinks = scoring
+    scale, softcap, window, sinks, temperature = scoring
+    strength, length = (0.0, 1) if temperature is None else (temperature.strength, temperature.length)
     layout, n_kv_heads = place.layout, place.n_kv_heads
     assert head_dim == layout.head_dim
     assert q.strides[1:] == out.strides[1:] == (4 * head_dim, 4)
@@ -278,6 +285,7 @@ def attention_calls(
         q, q.strides[0], out, out.strides[0], *place.words(layer), n_heads, n_tokens,
         float(head_dim**-0.5 if scale is None else scale), float(softcap or 0.0), window or 0, tile, parts,
         buffers.scratch, buffers.scratch.strides[0], buffers.partial, buffers.counts, 0 if sinks is None else sinks,
+        float(strength), length,
     )  # fmt: skip
     items = n_kv_heads * parts * -(-n_tokens // tile)
     return [Call(_kernel(layout.codec, layout.shared), args, items, 1, stage, (q, out, place, buffers, sinks))]

@@ -234,6 +234,10 @@ CASES: dict[str, Case] = {
                     gguf="exaone4"),
     "exaone4-whole": Case("Exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 3,
                                       "tie_word_embeddings": True}, "silu-glu", gguf="exaone4"),
+    "ministral3": Case("Ministral3", {"head_dim": 16, "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "original_max_position_embeddings": 32,
+        "beta_fast": 8.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4}},
+        "silu-glu", gguf="mistral3"),
     "mixtral": Case("Mixtral", {"num_local_experts": 4}, "silu-glu", gguf="llama"),
     "mixtral-window": Case("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": 12,
                                        "hidden_act": "relu"}, "relu-glu", gguf="llama"),
@@ -296,7 +300,9 @@ CASES: dict[str, Case] = {
 
 # Families that no GPU runs yet: tests/engine/session/test_recurrent_sessions.py has how that is said.
 ON_CPU_ALONE = tuple(
-    name for name, case in CASES.items() if {"linear_num_key_heads", "kv_lora_rank"} & case.arguments.keys()
+    name
+    for name, case in CASES.items()
+    if {"linear_num_key_heads", "kv_lora_rank"} & case.arguments.keys() or name == "ministral3"
 )
 
 

@@ -224,6 +224,9 @@ def _write_rope_scaling(writer: Any, rope: dict[str, Any], config: dict[str, Any
     if kind == "yarn":
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
         writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+    if strength := rope.get("llama_4_scaling_beta"):
+        writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+        writer.add_attn_temperature_scale(strength)
     if kind == "longrope":  # of whose kind the converter says nothing
         original = config["original_max_position_embeddings"]
         stretch = config["max_position_embeddings"] / original
@@ -277,7 +280,9 @@ def _width_of_experts(config: dict[str, Any]) -> int:
 
 def _convert(name: str, values: Array, config: dict[str, Any], architecture: str) -> Array:
     heads, width = config["num_attention_heads"], config["hidden_size"]
-    if architecture in ("llama", "bamboo", "smollm3", "granite") and name.endswith(("q_proj.weight", "k_proj.weight")):
+    if architecture in ("llama", "bamboo", "smollm3", "granite", "mistral3") and name.endswith(
+        ("q_proj.weight", "k_proj.weight")
+    ):
         n = heads if "q_proj" in name else config["num_key_value_heads"]
         halves = values.reshape(n, 2, values.shape[0] // n // 2, values.shape[1])
         return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))

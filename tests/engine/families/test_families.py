@@ -31,7 +31,7 @@ TOLERANCE = 2e-3  # of a logit, where it is a matter of which token is the great
 CLOSE = 2e-4  # what these small models keep to; a wrong kind of GELU would stay within the tolerance above
 OPS = ReferenceOperators()
 INTERLEAVED = ("llama", "bamboo", "glm4", "smollm3", "ernie4_5", "granite", "command-r", "cohere2",
-               "deepseek2")  # in GGUF  # fmt: skip
+               "deepseek2", "mistral3")  # in GGUF  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -74,7 +74,7 @@ def test_every_feature_matters(reference: Reference, model: Transformer) -> None
     """What the family asks for beyond LLaMA changes these logits, so that leaving it out would be seen above."""
     config = model.config
     names = ["windows", "rope_scaling", "rope_theta_local", "rotary_dim", "attention_softcap", "logit_softcap",
-             "embedding_scale", "qk_norm", "parallel", "position_offset", "norm_eps",
+             "embedding_scale", "qk_norm", "parallel", "attention_temperature", "position_offset", "norm_eps",
              "gated_attention"]  # fmt: skip
     names += ["norms"] if config.norms == "post" else []  # both: which weights there are says it
     names += ["attention_scale"] if config.attention_scale != config.head_dim**-0.5 else []

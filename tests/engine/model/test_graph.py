@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 
 from engine.config import ModelConfig
@@ -14,9 +15,11 @@ from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.gpu.batch.batch_steps import BatchSteps
 from engine.gpu.prefill.prefill import LayerPass
 from engine.gpu.token.token_steps import TokenSteps
+from engine.library.estimate.shapes import config_of, shape_of
 from engine.model.graph import Attend, AttendLatent, Ffn, Norm, Recur, Select, Step, emit, graph_of
 from engine.model.transformer import EagerLayer
-from native_kernels.backend import DeltaSpec, LatentSpec
+from engine.placement.gpu_bytes import why_not_on_gpu
+from native_kernels.backend import DeltaSpec, LatentSpec, Temperature
 
 EMITTERS = (EagerLayer, DecodeCalls, TokenSteps, BatchSteps, LayerPass)
 # Steps that an emitter refuses; engine/placement/gpu_bytes.py keeps models with them away from it.
@@ -167,3 +170,16 @@ def test_groups_of_experts(groups: int, used: int, words: str) -> None:
         return
     with pytest.raises(ModelFormatError, match=words):
         replace(CONFIG, **shape)
+
+
+def test_queries_that_grow_with_their_position() -> None:
+    config = replace(CONFIG, attention_temperature=Temperature(0.1, 32))
+    growth = graph_of(config).attention(0).temperature
+    assert growth is not None
+    wanted = 1 + 0.1 * np.log([1, 1, 2, 4])
+    np.testing.assert_allclose(growth.factors(np.array([0, 31, 32, 100])), wanted, rtol=1e-6)
+    assert "sharper" in why_not_on_gpu(config)
+    assert config_of(shape_of(config)).attention_temperature == config.attention_temperature
+    for wrong in (Temperature(0.0, 32), Temperature(0.1, 0), Temperature(float("nan"), 32)):
+        with pytest.raises(ModelFormatError, match="senseless"):
+            replace(config, attention_temperature=wrong)

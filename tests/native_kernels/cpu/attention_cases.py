@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels import kv_blocks
-from native_kernels.backend import Scoring
+from native_kernels.backend import Scoring, Temperature
 from native_kernels.cpu.attention.attention import attention_buffers, attention_calls
 from native_kernels.cpu.attention.kv_store import CachePlace, store_calls
 from native_kernels.cpu.runtime import call
@@ -40,6 +40,7 @@ class Case:
     seed: int = 0
     sinks: bool = False
     shared: bool = False
+    temperature: Temperature | None = None
 
     @property
     def layout(self) -> KvLayout:
@@ -49,7 +50,7 @@ class Case:
     def scoring(self) -> Scoring:
         rng = np.random.default_rng(self.seed + 1)
         sinks = rng.standard_normal(self.heads).astype(np.float32) * 3 if self.sinks else None
-        return Scoring(self.scale, self.softcap, self.window, sinks)
+        return Scoring(self.scale, self.softcap, self.window, sinks, self.temperature)
 
     def inputs(self) -> tuple[F32, F32, F32]:
         """q of the tokens; k and v of all positions."""
@@ -78,6 +79,8 @@ CASES = (
     *(Case(16, 1, 576, past, tokens, shared=True) for past, tokens in ((0, 1), (33, 1), (1000, 1), (0, 40))),
     *(Case(heads, 1, 40, 130, shared=True) for heads in (3, 128)),
     Case(8, 2, 36, 70, 9, window=20, shared=True),
+    Case(6, 2, 64, 100, temperature=Temperature(0.3, 32)),
+    Case(6, 2, 64, 20, 90, temperature=Temperature(0.3, 32)),
 )
 
 

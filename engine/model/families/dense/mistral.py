@@ -1,21 +1,32 @@
-"""Mistral 7B and models of its shape: LLaMA with a sliding window, which later versions lack.
+"""Mistral 7B and models of its shape: LLaMA with a sliding window, which later versions lack. Ministral 3.
 
-Its GGUF files use LLaMA's name.
+GGUF files of the former use LLaMA's name. The latter, and Devstral 2, have YaRN and an attention whose temperature
+depends on the position; their files from Hugging Face hold a vision tower too, which is refused there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from engine.model.family.family import Family, windows
-from engine.model.family.names import HF_NAMES
+from engine.model.family.names import GGUF_NAMES, HF_NAMES
 from engine.model.family.plan import Layout
-from engine.model.family.reading import Reader
+from engine.model.family.reading import Reader, decimal
+from native_kernels.backend import Temperature
 
 
 def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
     size = read.optional("sliding_window", int, None)
     return {"windows": windows(read, fields["n_layers"], size, lambda layer: True)}
+
+
+def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    strength = decimal(read.optional("mistral3.attention.temperature_scale", float, 0.0))
+    if not strength:
+        return {}
+    length = read.required("mistral3.rope.scaling.original_context_length", int)
+    return {"attention_temperature": Temperature(strength, length)}
 
 
 MISTRAL = Family(
@@ -26,4 +37,19 @@ MISTRAL = Family(
     max_context=32768,
     activation="silu",
     from_hf=_from_hf,
+)
+MINISTRAL3 = Family(
+    name="ministral3",
+    model_types=("ministral3",),
+    architectures=("mistral3",),
+    hf=Layout(HF_NAMES),
+    gguf=Layout(GGUF_NAMES, rope_pairs=True),
+    hf_handles=frozenset({"sliding_window"}),
+    gguf_handles=frozenset({"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"}),
+    norm_eps=1e-5,
+    rope_theta=1000000.0,
+    max_context=262144,
+    activation="silu",
+    from_hf=_from_hf,
+    from_gguf=_from_gguf,
 )

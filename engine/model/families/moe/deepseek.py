@@ -149,7 +149,7 @@ def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> 
     scaling = fields.get("rope_scaling")
     own = {} if scaling is None or not multiplier else {
         # Then only the scores are scaled: the two factors of cosines and sines cancel each other.
-        "rope_scaling": replace(scaling, attention_factor=scaling.attention_factor / yarn_attention(scaling.factor))
+        "rope_scaling": replace(scaling, attention_factor=1.0)
     }  # fmt: skip
     dense = read.optional(f"{_ARCH}.leading_dense_block_count", int, 0)
     has_bias = GGUF_EXPERTS["selection_bias"].format(dense) in names
