@@ -5,11 +5,12 @@ Nothing here reads files or devices. Dimension letters: L layers, T tokens, D d_
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, cast, get_args
 
 from engine.errors import InvalidRequestError, ModelFormatError
-from engine.layer_checks import check_delta, check_groups, check_latent
+from engine.layer_checks import check_delta, check_groups, check_latent, check_layers
 from native_kernels.backend import Activation as KernelActivation
 from native_kernels.backend import DeltaSpec, LatentSpec, Temperature
 from native_kernels.kv_blocks import KvLayout
@@ -81,9 +82,10 @@ class RopeScaling:
 
     linear: all waves alike. llama3, yarn: the slow waves. longrope: a divisor per wave, from one list up to the
     original context and from another beyond. dynamic: a base that grows with the sequence beyond the original context.
+    proportional: all waves alike, and only the fastest ones turn.
     """
 
-    kind: Literal["linear", "llama3", "yarn", "longrope", "dynamic"]
+    kind: Literal["linear", "llama3", "yarn", "longrope", "dynamic", "proportional"]
     factor: float
     low_freq_factor: float = 1.0  # llama3
     high_freq_factor: float = 4.0
@@ -94,10 +96,12 @@ class RopeScaling:
     attention_factor: float = 1.0  # yarn, longrope: factor on cosines and sines
     short_factors: tuple[float, ...] = ()  # longrope; both empty: stored with the weights
     long_factors: tuple[float, ...] = ()
+    share: float = 1.0  # proportional: of the waves that turn
 
     def __post_init__(self) -> None:
         sound = 0 < self.factor < 1e6 and 0 < self.low_freq_factor < self.high_freq_factor < 1e6
         sound = sound and 0 < self.beta_slow <= self.beta_fast < 1e6 and 0 < self.attention_factor < 1e3
+        sound = sound and 0 < self.share <= 1
         sound = sound and len(self.short_factors) == len(self.long_factors) <= _SIZE_CAPS["head_dim"]
         sound = sound and all(0 < divisor < 1e9 for divisor in (*self.short_factors, *self.long_factors))
         if not sound or not 1 <= self.original_context <= _SIZE_CAPS["max_context"]:
@@ -164,12 +168,23 @@ class ModelConfig:
     routing_scale: float = 1.0  # factor on the weights of the experts used, without the shared one
     n_groups: int = 1  # equal groups of experts in order
     n_groups_used: int = 1  # groups per token, from which its experts are chosen
+    # The shared expert, the others and the router have a norm of the stream each, both outputs have a norm before they
+    # are added, and each expert has a factor on its weight.
+    shared_apart: bool = False
     early_router: bool = False  # the router reads the layer's input before attention, not the experts' input
     unrotated: tuple[int, ...] = ()  # rope: layers without rotation
     gated_attention: bool = False  # the logistic function of a projection multiplies attention's output
     delta: DeltaSpec | None = None  # the gated delta net that some layers have instead of attention
     delta_layers: tuple[int, ...] = ()  # those layers, ascending
     latent: LatentSpec | None = None  # latent attention: one key head of rank + rotary_dim numbers
+    local_head_dim: int | None = None  # of layers with a window, if different; all its values are rotated
+    local_kv_heads: int | None = None  # of layers with a window, if different
+    v_norm: bool = False  # RMS norm without weights over each head of v
+    full_v_is_k: bool = False  # layers without a window: v is k before norm and rotation
+    n_shared_kv_layers: int = 0  # last layers, which read keys and values of the last layer of their kind before them
+    layer_embedding_dim: int = 0  # numbers that a token adds to each layer (per-layer embeddings); 0: none
+    layer_scale: bool = False  # a factor on the stream after each layer
+    d_ff_by_layer: tuple[int, ...] = ()  # neurons of each layer if they differ; d_ff is the largest. Empty: all d_ff
 
     def __post_init__(self) -> None:
         for name in _SIZE_CAPS:
@@ -188,6 +203,7 @@ class ModelConfig:
         check_groups(self)
         check_delta(self)
         check_latent(self)
+        check_layers(self)
         for token in (*self.eos_token_ids, *([] if self.bos_token_id is None else [self.bos_token_id])):
             if not 0 <= token < self.vocab_size:
                 raise ModelFormatError(f"Special token {token} lies outside the vocabulary of {self.vocab_size}.")
@@ -239,6 +255,8 @@ class ModelConfig:
             raise ModelFormatError(f"The model's routing_scale is {self.routing_scale!r}; a positive number is needed.")
         if used and (self.parallel or self.norms == "post"):
             raise ModelFormatError("A model with experts has parallel blocks or norms behind them.")
+        if self.shared_apart and (not shared or first or self.norms != "both" or self.early_router):
+            raise ModelFormatError("A shared expert apart from the others needs norms around it, in all layers.")
         of_experts = self.activation == "clamped-silu-glu" or "router" in self.biases
         if (of_experts and not used) or ((shared or first) and {"gate", "up", "down"} & set(self.biases)):
             raise ModelFormatError(f"{self.activation} and biases of {self.biases} do not fit the model's experts.")
@@ -318,8 +336,8 @@ class ModelConfig:
 
     @property
     def n_attention_layers(self) -> int:
-        """Layers with attention, whose keys and values are cached."""
-        return self.n_layers - len(self.delta_layers)
+        """Layers with attention whose keys and values are cached: not those that read another layer's."""
+        return self.n_layers - len(self.delta_layers) - self.n_shared_kv_layers
 
     @property
     def state_size(self) -> int:
@@ -331,9 +349,26 @@ class ModelConfig:
         """Rotated values per head."""
         return self.head_dim if self.rotary_dim is None else self.rotary_dim
 
-    def kv_layout(self, codec: KvCodec) -> KvLayout:
-        """Return how a layer's keys and values are stored."""
-        return KvLayout(self.head_dim, codec, shared=self.latent is not None)
+    def kv_layout(self, codec: KvCodec, local: bool = False) -> KvLayout:
+        """Return how a layer's keys and values are stored. local: of heads that only layers with a window have."""
+        head_dim = (self.local_head_dim if local else None) or self.head_dim
+        return KvLayout(head_dim, codec, shared=self.latent is not None)
+
+    @property
+    def layer_embedding_scale(self) -> float:
+        """Factor on a token's embeddings for the layers."""
+        return math.sqrt(self.layer_embedding_dim / 2)
+
+    @property
+    def has_local_heads(self) -> bool:
+        """Whether layers with a window have key-value heads of another number or size."""
+        return self.local_head_dim is not None or self.local_kv_heads is not None
+
+    def ffn_width(self, layer: int) -> int:
+        """Return the neurons of the layer's FFN, or of each of its experts."""
+        if layer < self.n_dense_layers:
+            return self.dense_d_ff
+        return self.d_ff_by_layer[layer] if self.d_ff_by_layer else self.d_ff
 
     def window(self, layer: int) -> int | None:
         """Return how many positions a query of the layer sees, itself included; None: all before it."""

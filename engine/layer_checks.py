@@ -1,4 +1,6 @@
-"""Check the fields of a ModelConfig that describe gated delta nets, latent attention and groups of experts."""
+"""Check the fields of a ModelConfig that describe gated delta nets, latent attention, groups of experts, and varied
+layers.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +61,42 @@ def check_groups(config: ModelConfig) -> None:
     each = config.n_experts // groups
     if groups > 1 and (each * used < config.n_experts_used or each < 2):
         raise ModelFormatError(f"{used} groups of {each} experts are too few for {config.n_experts_used} per token.")
+
+
+def check_layers(config: ModelConfig) -> None:
+    """Raise ModelFormatError for impossible layers with a window, shared keys and values, or inputs of layers."""
+    heads, size = config.local_kv_heads or config.n_kv_heads, config.local_head_dim or config.head_dim
+    of_windows = config.full_v_is_k or (heads, size) != (config.n_kv_heads, config.head_dim)
+    if not (_is_whole(heads) and _is_whole(size) and heads >= 1 and 2 <= size <= 1024):
+        raise ModelFormatError(f"Layers with a window have {heads!r} key-value heads of {size!r} values.")
+    if config.local_head_dim is not None and config.rope_theta_local is None:
+        raise ModelFormatError("Layers with a window have heads of their own size, and no rotary base for them.")
+    if config.n_heads % heads or size % 2 or (of_windows and (not config.windows or config.positions != "rope")):
+        raise ModelFormatError(f"{config.n_heads} heads with {heads} key-value heads of {size} values are senseless.")
+    if (config.v_norm and config.norm != "rms") or (config.full_v_is_k and not config.v_norm):
+        raise ModelFormatError("A model whose values are normed, or are its keys, has no RMS norm for them.")
+    shared, kinds = config.n_shared_kv_layers, [config.window(layer) is None for layer in range(config.n_layers)]
+    if not _is_whole(shared) or not 0 <= shared < config.n_layers or (shared and config.delta):
+        raise ModelFormatError(f"{shared!r} of {config.n_layers} layers cannot share keys and values of others.")
+    if not set(kinds[config.n_layers - shared :]) <= set(kinds[: config.n_layers - shared]):
+        raise ModelFormatError(f"The last {shared} layers share keys and values of a kind that no other layer has.")
+    extra = config.layer_embedding_dim
+    if not _is_whole(extra) or not 0 <= extra <= 1 << 16:
+        raise ModelFormatError(f"The model's layer_embedding_dim is {extra!r}; up to {1 << 16} are possible.")
+    if extra and not (
+        config.gated and config.norms == "both" and config.norm == "rms" and config.embedding_dim is None
+    ):
+        raise ModelFormatError("A model with per-layer embeddings has gated FFNs between RMS norms.")
+    widths = config.d_ff_by_layer
+    if widths and (len(widths) != config.n_layers or max(widths) != config.d_ff or config.n_experts):
+        raise ModelFormatError(f"The widths {str(widths)[:60]} of the FFNs do not fit {config.n_layers} layers.")
+    if not all(_is_whole(width) and width >= 1 for width in widths):
+        raise ModelFormatError(f"The widths {str(widths)[:60]} of the FFNs are no numbers of neurons.")
+
+
+def _is_whole(value: object) -> bool:
+    """Return whether an external value is a whole number; booleans are not."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _check_sizes(what: str, spec: object, caps: Mapping[str, int]) -> None:

@@ -339,6 +339,7 @@ class Operators(Protocol):
     ) -> F32:
         """Store k and v [T, H_kv, head_dim] of new positions and attend to all up to them, else as `attention`.
 
+        k and v are empty [0, H_kv, head_dim] if the blocks hold those of the T positions already.
         blocks: u8 [H_kv, n_blocks, block_bytes], one layer's cache, which already holds `position` positions; modified.
         """
 

@@ -177,7 +177,7 @@ class ReferenceOperators:
         scoring: Scoring = PLAIN_SCORING,
     ) -> F32:
         kv_blocks.write(blocks, layout, position, k, v)
-        keys, values = kv_blocks.read(blocks, layout, position + len(k))
+        keys, values = kv_blocks.read(blocks, layout, position + len(q))
         return self.attention(q, keys, values, scoring)
 
     def gated_delta(self, x: DeltaInput, w: DeltaWeights, spec: DeltaSpec, before: F32, after: F32) -> F32:

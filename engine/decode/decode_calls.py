@@ -14,16 +14,29 @@ from numpy.typing import NDArray
 
 from engine.config import ModelConfig
 from engine.decode.ffn_calls import COUNT_WORDS
-from engine.model.graph import Attend, AttendLatent, Ffn, Norm, Recur, Select, Value, emit, graph_of
+from engine.model.graph import (
+    Attend,
+    AttendLatent,
+    AttentionSpec,
+    Ffn,
+    Inject,
+    Norm,
+    Recur,
+    Scale,
+    Select,
+    Value,
+    emit,
+    graph_of,
+)
 from engine.model.rope import RotaryPositions, Rotation
-from engine.model.weights import ModelWeights
+from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64, DeltaInput, LatentSpec, PackedMatrix, Scoring
-from native_kernels.cpu.attention.attention import attention_buffers, attention_calls
+from native_kernels.cpu.attention.attention import AttentionBuffers, attention_buffers, attention_calls
 from native_kernels.cpu.attention.delta_net import StatePlace, delta_calls
 from native_kernels.cpu.attention.kv_store import CachePlace, rotate_and_store_calls
 from native_kernels.cpu.attention.norms import RowNorm, norm_calls
-from native_kernels.cpu.attention.rope import angle_calls
-from native_kernels.cpu.ffn.elementwise import gate_calls, softcap_calls
+from native_kernels.cpu.attention.rope import angle_calls, rope_calls
+from native_kernels.cpu.ffn.elementwise import activation_calls, gate_calls, scale_calls, softcap_calls
 from native_kernels.cpu.ffn.experts import ExpertMatrices, ExpertVectors, product_calls
 from native_kernels.cpu.ffn.router import Chosen
 from native_kernels.cpu.products.embedding import embedding_calls
@@ -33,6 +46,8 @@ from native_kernels.cpu.runtime.tallies import TallyBlock
 from native_kernels.cpu.runtime.token_state import (
     CACHE,
     LAYER_BYTES,
+    LOCAL_CACHE,
+    LOCAL_LAYER_BYTES,
     NEW_STATE,
     POSITION,
     STATE,
@@ -50,11 +65,13 @@ class FfnPlan(Protocol):
     def select(self, layer: int, x: Vector) -> list[Call]:
         """Return the calls that select the layer's experts from x [D]; empty without experts."""
 
-    def of_layer(self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
+    def of_layer(
+        self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64, of_shared: Vector | None = None
+    ) -> list[Call]:
         """Return the calls that set out [D] to what the FFN adds to the stream.
 
-        x [D]: the norm's output; residual [D]: its input. counts [workers, COUNT_WORDS]: the layer's, zero before every
-        token.
+        x [D]: the norm's output; residual [D]: its input; of_shared [D]: see Ffn.shared_reads. counts [workers,
+        COUNT_WORDS]: the layer's, zero before every token.
         """
 
     def totals(self, counts: I64) -> I64:
@@ -92,7 +109,7 @@ class DecodeCalls:
         self._graph = graph_of(config)
         self._weights = weights
         self._products = products
-        heads = config.n_heads + (2 if config.latent is None else 1) * config.n_kv_heads
+        specs = [one.spec for layer in self._graph.layers for one in layer if isinstance(one, Attend | AttendLatent)]
         self._stream = Vector(aligned_empty(config.d_model) if stream is None else stream)  # the residual stream
         self._rows = self._graph.rows if rows is None else rows
         self._x: F32 = self._stream.values
@@ -100,9 +117,12 @@ class DecodeCalls:
             "stream": self._stream,
             "attention_in": Vector(aligned_empty(config.d_model)),
             "ffn_in": Vector(aligned_empty(config.d_model)),
+            "experts_in": Vector(aligned_empty(config.d_model)),
+            "router_in": Vector(aligned_empty(config.d_model)),
         }
-        self._qkv: F32 = aligned_empty((heads, config.head_dim))
-        self._mixed = Vector(aligned_empty(config.n_heads * config.head_dim))
+        self._qkv: F32 = aligned_empty(max(spec.q_width + 2 * spec.kv_width for spec in specs))
+        mixed: F32 = aligned_empty(max(spec.q_width for spec in specs))
+        self._mixed = {spec.q_width: Vector(mixed[: spec.q_width]) for spec in specs}
         self._gate: F32 = aligned_empty(config.n_heads * config.head_dim if config.gated_attention else 0)
         self._delta: DeltaInput | None = None  # one token's
         if (spec := config.delta) is not None:
@@ -110,7 +130,11 @@ class DecodeCalls:
             self._delta = DeltaInput(*(aligned_empty((1, width)) for width in widths))
             self._recurred = Vector(aligned_empty(spec.value_width))
         if config.latent is not None:
-            self._latent = LatentVectors(config.latent, config, self._qkv, self._mixed.values)
+            heads = self._qkv[: (config.n_heads + 1) * config.head_dim].reshape(-1, config.head_dim)
+            self._latent = LatentVectors(config.latent, config, heads, mixed)
+        extra = config.layer_embedding_dim
+        self._inputs: F32 = aligned_empty((config.n_layers, extra))  # the token's for each layer
+        self._injected = Vector(aligned_empty(extra))
         self._attended: F32 = aligned_empty(config.d_model)
         self._added: F32 = aligned_empty(config.d_model)  # by the FFN
         self._rotary = RotaryPositions(config, weights)
@@ -128,11 +152,19 @@ class DecodeCalls:
 
     def start(self, layout: KvLayout) -> None:
         """Start laying out calls for caches of that layout."""
-        config, state = self._config, self.state
-        position, cache, layer_bytes = (state[word : word + 1] for word in (POSITION, CACHE, LAYER_BYTES))
-        self._place = CachePlace(position, cache, layer_bytes, layout, config.n_kv_heads)
-        self._buffers = attention_buffers(config.n_heads, config.n_kv_heads, layout, 1, self._products.n_workers)
+        self._places = [self._place(layout, local=False)]
+        if self._config.has_local_heads:
+            self._places.append(self._place(layout, local=True))
         self._pending = []
+
+    def _place(self, layout: KvLayout, local: bool) -> tuple[CachePlace, AttentionBuffers]:
+        """Return the place of the keys and values of layers with this shape of heads, and buffers for attention."""
+        config, words = self._config, (LOCAL_CACHE, LOCAL_LAYER_BYTES) if local else (CACHE, LAYER_BYTES)
+        n_kv_heads = (config.local_kv_heads if local else None) or config.n_kv_heads
+        layout = config.kv_layout(layout.codec, local)
+        position, cache, layer_bytes = (self.state[word : word + 1] for word in (POSITION, *words))
+        buffers = attention_buffers(config.n_heads, n_kv_heads, layout, 1, self._products.n_workers)
+        return CachePlace(position, cache, layer_bytes, layout, n_kv_heads), buffers
 
     def embedding(self) -> list[Call]:
         """Return the calls for the stream before the first layer and for the rotary angles."""
@@ -180,7 +212,7 @@ class DecodeCalls:
 
     def norm(self, layer: int, step: Norm) -> None:
         w = self._weights.layers[layer]
-        bias = w.attention_norm_bias if step.weight == "attention_norm" else w.ffn_norm_bias
+        bias = getattr(w, f"{step.weight}_bias", None)
         self._calls += self._norm_stream(self._values[step.to], getattr(w, step.weight), bias)
 
     def select(self, layer: int, step: Select) -> None:
@@ -189,64 +221,93 @@ class DecodeCalls:
             self._calls += self.ffn_plan.select(layer, self._read(step.reads))
 
     def attend(self, layer: int, step: Attend) -> None:
-        config, spec, w = self._config, step.spec, self._weights.layers[layer]
+        spec, w, row = step.spec, self._weights.layers[layer], self._rows[layer]
+        assert row is not None, "the layer's keys and values are in the cache"
         x = self._read(step.reads)
-        flat = self._qkv.reshape(-1)
-        n_q, n_k = spec.q_width, spec.kv_width
-        q, k, v = flat[:n_q], flat[n_q : n_q + n_k], flat[n_q + n_k :]
-        products = [(w.q, w.q_bias, q), (w.k, w.k_bias, k), (w.v, w.v_bias, v)]
+        n_heads = spec.n_heads + (0 if spec.kv_from is not None else 2 * spec.n_kv_heads)
+        qkv = self._qkv[: n_heads * spec.head_dim].reshape(n_heads, spec.head_dim)
+        q, k, v = np.split(qkv, [spec.n_heads, spec.n_heads + spec.n_kv_heads])
+        products = [(w.q, w.q_bias, q.reshape(-1))]
+        products += [(one, bias, to.reshape(-1)) for one, bias, to in ((w.k, w.k_bias, k), (w.v, w.v_bias, v))
+                     if one is not None]  # fmt: skip
         if spec.gated:
             assert w.attention_gate is not None, "gated attention has a gate"
             products.append((w.attention_gate, None, self._gate))
         self._project(x, products)
-        q, k = q.reshape(-1, spec.head_dim), k.reshape(-1, spec.head_dim)
-        if spec.qk_norm:
-            norms = [RowNorm(config.norm, config.norm_eps, weight) for weight in (w.q_norm, w.k_norm)]
-            whole = spec.qk_norm == "whole"
-            rows = [one.reshape(1, -1) if whole else one for one in (q, k)]
-            self._calls += norm_calls(rows[0], rows[0], norms[0], stage="attention", barrier=False)
-            self._calls += norm_calls(rows[1], rows[1], norms[1], stage="attention")
-        angles = self._angles[spec.angles][:, : spec.rotated // 2]
-        row = self._rows[layer]
-        assert row is not None, "the layer's keys and values are in the cache"
-        in_pairs = spec.rope_order == "interleaved"
-        self._calls += rotate_and_store_calls(self._qkv, angles, self._place, row, spec.n_heads, in_pairs)
-        mixed = self._mixed.values.reshape(1, spec.n_heads, spec.head_dim)
+        self._norm_heads(q, k, v, spec, w)
+        angles, in_pairs = self._angles[spec.angles][:, : spec.rotated // 2], spec.rope_order == "interleaved"
+        place, buffers = self._places[spec.local]
+        if spec.kv_from is None:
+            self._calls += rotate_and_store_calls(qkv, angles, place, row, spec.n_heads, in_pairs)
+        else:
+            self._calls += rope_calls(q[None], angles[:1], angles[1:], in_pairs)
+        mixed = self._mixed[spec.q_width]
         scoring = Scoring(spec.scale, spec.softcap, spec.window, w.sinks, spec.temperature)
-        self._calls += attention_calls(q[None], mixed, self._place, row, self._buffers, scoring)
+        heads = mixed.values.reshape(1, spec.n_heads, spec.head_dim)
+        self._calls += attention_calls(q[None], heads, place, row, buffers, scoring)
         if spec.gated:
-            self._calls += gate_calls(self._mixed.values, self._gate, self._mixed.values, "attention")
-        self._mixed.renew()
-        self._calls += self._products.calls(w.o, self._mixed, self._attended, "attention", bias=w.o_bias)
+            self._calls += gate_calls(mixed.values, self._gate, mixed.values, "attention")
+        mixed.renew()
+        self._calls += self._products.calls(w.o, mixed, self._attended, "attention", bias=w.o_bias)
         self._add(self._attended, layer, step.after)
 
     def attend_latent(self, layer: int, step: AttendLatent) -> None:
         spec, latent, to, w = step.spec, step.latent, self._latent, self._weights.layers[layer]
         x, row = self._read(step.reads), self._rows[layer]
         assert row is not None, "the layer's latent vectors are in the cache"
-        vector, below = self._qkv[spec.n_heads :, : latent.rank], to.below.values[None]
+        vector, below = to.heads[spec.n_heads :, : latent.rank], to.below.values[None]
+        (place, buffers), mixed = self._places[0], self._mixed[spec.q_width].values
         norms = [RowNorm("rms", latent.epsilon, weight) for weight in (w.k_norm, w.q_norm)]
         first = (w.q, None, to.q.reshape(-1)) if w.q_down is None else (w.q_down, None, below[0])
-        self._project(x, [first, (w.k, None, self._qkv[spec.n_heads])])
+        self._project(x, [first, (w.qkv[1], None, to.heads[spec.n_heads])])
         self._calls += norm_calls(vector, vector, norms[0], stage="attention", barrier=w.q_down is None)
         if w.q_down is not None:
             self._calls += norm_calls(below, below, norms[1], stage="attention")
             to.below.renew()
             self._project(to.below, [(w.q, None, to.q.reshape(-1))])
         keys_of, values_of = w.by_head
-        self._calls += to.products(keys_of, to.q_plain, self._qkv[: spec.n_heads, : latent.rank])
+        self._calls += to.products(keys_of, to.q_plain, to.heads[: spec.n_heads, : latent.rank])
         angles = self._angles[spec.angles][:, : spec.rotated // 2]
         in_pairs = spec.rope_order == "interleaved"
         self._calls += rotate_and_store_calls(
-            self._qkv, angles, self._place, row, spec.n_heads, in_pairs, latent.rank, to.q[:, latent.key_dim :]
+            to.heads, angles, place, row, spec.n_heads, in_pairs, latent.rank, to.q[:, latent.key_dim :]
         )
-        mixed = self._mixed.values.reshape(1, spec.n_heads, spec.head_dim)
+        queries, mixed = to.heads[None, : spec.n_heads], mixed.reshape(1, spec.n_heads, spec.head_dim)
         scoring = Scoring(spec.scale, temperature=spec.temperature)
-        self._calls += attention_calls(self._qkv[None, : spec.n_heads], mixed, self._place, row, self._buffers, scoring)
+        self._calls += attention_calls(queries, mixed, place, row, buffers, scoring)
         self._calls += to.products(values_of, to.mixed, to.values.values.reshape(spec.n_heads, -1))
         to.values.renew()
         self._calls += self._products.calls(w.o, to.values, self._attended, "attention")
         self._add(self._attended, layer, None)
+
+    def _norm_heads(self, q: F32, k: F32, v: F32, spec: AttentionSpec, w: LayerWeights) -> None:
+        """Norm the heads [H, head_dim] of q, k and v in place, as far as the layer does. k, v: may be of no heads."""
+        kind, epsilon = self._config.norm, self._config.norm_eps
+        if spec.v_norm and len(v):  # first, because v may be k as it is now
+            norm, source = RowNorm(kind, epsilon, np.ones(spec.head_dim, np.float32)), k if spec.v_is_k else v
+            self._calls += norm_calls(source, v, norm, stage="attention", barrier=spec.v_is_k)
+        for rows, weight in ((q, w.q_norm), (k, w.k_norm)):
+            if spec.qk_norm and len(rows):
+                heads = rows.reshape(1, -1) if spec.qk_norm == "whole" else rows
+                last = rows is k or not len(k)
+                norm = RowNorm(kind, epsilon, weight)
+                self._calls += norm_calls(heads, heads, norm, stage="attention", barrier=last)
+
+    def inject(self, layer: int, step: Inject) -> None:
+        """Add the token's embedding for the layer, which `_embed` has computed."""
+        w, gate, spec = self._weights.layers[layer], self._injected.values, step.spec
+        assert w.embedding_gate is not None, "the layer has per-layer embeddings"
+        assert w.embedding_projection is not None, "as above"
+        self._calls += self._products.calls(w.embedding_gate, self._read("stream"), gate, "ffn")
+        self._calls += activation_calls(spec.activation, gate, gate, up=self._inputs[layer], threshold=spec.threshold)
+        self._injected.renew()
+        self._calls += self._products.calls(w.embedding_projection, self._injected, self._added, "ffn")
+        self._add(self._added, layer, step.after)
+
+    def scale(self, layer: int, step: Scale) -> None:
+        stream = self._read("stream")
+        self._calls += scale_calls(stream.values, getattr(self._weights.layers[layer], step.weight), "norms")
+        stream.renew()
 
     def recur(self, layer: int, step: Recur) -> None:
         w, to, row = self._weights.layers[layer], self._delta, self._rows[layer]
@@ -254,7 +315,8 @@ class DecodeCalls:
         assert to is not None, "a model with such layers has the buffers"
         assert row is not None, "the layer's state is in the cache"
         qkv, keys = to.qkv[0], step.spec.key_width
-        products = [(w.q, None, qkv[:keys]), (w.k, None, qkv[keys : 2 * keys]), (w.v, None, qkv[2 * keys :])]
+        of_parts = np.split(qkv, [keys, 2 * keys])
+        products = [(one, None, out) for one, out in zip(w.qkv, of_parts, strict=True)]
         products += [(one, None, out[0]) for one, out in zip(w.delta_projections, to[1:], strict=True)]
         self._project(x, products)
         place = StatePlace(self.state[STATE : STATE + 1], self.state[NEW_STATE : NEW_STATE + 1])
@@ -271,8 +333,9 @@ class DecodeCalls:
             self._calls += self._products.calls(matrix, x, to, "attention", bias=bias, barrier=i == last)
 
     def ffn(self, layer: int, step: Ffn) -> None:
-        x = self._read(step.reads)
-        self._calls += self.ffn_plan.of_layer(layer, x, self._stream, self._added, self.counts[layer])
+        x, apart = self._read(step.reads), step.shared_reads
+        of_shared = None if apart is None else self._values[apart]
+        self._calls += self.ffn_plan.of_layer(layer, x, self._stream, self._added, self.counts[layer], of_shared)
         self._add(self._added, layer, step.after)
 
     def _read(self, value: Value) -> Vector:
@@ -301,7 +364,22 @@ class DecodeCalls:
             place: F32 = aligned_empty(config.d_model)
             calls += embedding_calls(weights.positions, self.state, POSITION, place, offset=config.position_offset)
             self._pending.append(place)
-        return calls
+        return calls + self._layer_inputs()
+
+    def _layer_inputs(self) -> list[Call]:
+        """Return the calls for what the token adds to each layer: Transformer.layer_inputs is the specification."""
+        config, weights = self._config, self._weights
+        if weights.layer_embeddings is None:
+            return []
+        assert weights.layer_projection is not None, "they come together"
+        inputs: F32 = self._inputs.reshape(-1)
+        of_token: F32 = aligned_empty(inputs.size)
+        scale = config.layer_embedding_scale
+        calls = embedding_calls(weights.layer_embeddings, self.state, TOKEN, of_token, scale=scale)
+        calls += self._products.calls(weights.layer_projection, Vector(self._x), inputs, "embedding")
+        weight, epsilon = weights.layer_projection_norm_of(config)
+        calls += norm_calls(self._inputs, self._inputs, RowNorm("rms", epsilon, weight), stage="embedding")
+        return calls + norm_calls(inputs, inputs, None, added=(of_token,), stage="embedding")
 
     def _angle_calls(self) -> list[Call]:
         """Return the calls for cosines and sines of the token's position, per table."""
@@ -357,7 +435,7 @@ class LatentVectors:
 
     def __init__(self, spec: LatentSpec, config: ModelConfig, heads: F32, mixed: F32) -> None:
         """heads [H + 1, head_dim]: queries and key; mixed [H x head_dim]: what attention returns."""
-        n = config.n_heads
+        n, self.heads = config.n_heads, heads
         self.below = Vector(aligned_empty(spec.query_rank))
         self.q: F32 = aligned_empty((n, spec.key_dim + config.rotated))
         self.q_plain = ExpertVectors(n, spec.key_dim, self.q[:, : spec.key_dim])

@@ -28,7 +28,16 @@ from native_kernels.backend import F32, PackedMatrix
 from native_kernels.cpu.products.linear import Products
 from native_kernels.cpu.products.linear import why_not as why_no_product
 from native_kernels.cpu.runtime.pool import Pool, Program
-from native_kernels.cpu.runtime.token_state import CACHE, LAYER_BYTES, NEW_STATE, POSITION, STATE, TOKEN
+from native_kernels.cpu.runtime.token_state import (
+    CACHE,
+    LAYER_BYTES,
+    LOCAL_CACHE,
+    LOCAL_LAYER_BYTES,
+    NEW_STATE,
+    POSITION,
+    STATE,
+    TOKEN,
+)
 from native_kernels.kv_blocks import KvLayout
 
 
@@ -41,7 +50,7 @@ def why_not(
     """Return why a token of this model cannot run as a program, one sentence per reason; empty if it can."""
     first, *_ = weights.layers
     of_layers = [getattr(layer, field.name) for layer in weights.layers for field in fields(first)]
-    others = (weights.embedding, weights.head, weights.positions, weights.project_in, weights.project_out)
+    others = [getattr(weights, field.name) for field in fields(weights)]
     matrices = [value for value in (*of_layers, *others) if isinstance(value, PackedMatrix)]
     reasons = [reason for matrix in matrices for reason in why_no_product(matrix)]
     if config.n_experts:
@@ -118,6 +127,7 @@ class DecodeProgram:
         state = calls.state
         state[TOKEN], state[POSITION] = token, cache.length
         state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
+        state[LOCAL_CACHE], state[LOCAL_LAYER_BYTES] = cache.local_blocks.ctypes.data, cache.local_blocks.strides[0]
         state[STATE], state[NEW_STATE] = (states.ctypes.data for states in cache.states())
         calls.set_rotation(cache.length + 1)
         calls.counts.fill(0)

@@ -14,6 +14,7 @@ from engine.config import Mode, ModelConfig
 from engine.model.graph import graph_of
 from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.cpu.attention.norms import RowNorm, norm_calls
 from native_kernels.cpu.ffn import experts
 from native_kernels.cpu.ffn.elementwise import activation_calls
 from native_kernels.cpu.ffn.expert_biases import ExpertBiases, chosen_bias_calls
@@ -93,21 +94,34 @@ class ExpertCalls:
             score = self._shared_score
             row = PackedMatrix(1, len(w.shared_gate), "f32", w.shared_gate[None])
             calls += self._products.calls(row, x, score, "ffn")
+        factor = routing.scale if w.expert_scale is None else np.float32(routing.scale) * w.expert_scale
         return calls + choose_calls(
-            self._scores, self.chosen[layer], routing.weights, routing.normed, score, w.selection_bias, routing.scale,
+            self._scores, self.chosen[layer], routing.weights, routing.normed, score, w.selection_bias, factor,
             Groups(routing.n_groups, routing.n_groups_used, routing.best_of_group > 1),
         )  # fmt: skip
 
-    def of_layer(self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
-        """out [D] = what the chosen experts and the shared one add to the stream; x [D] normed."""
+    def of_layer(
+        self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64, of_shared: Vector | None = None
+    ) -> list[Call]:
+        """out [D] = what the chosen experts and the shared one add to the stream; x [D] normed.
+
+        of_shared [D]: what the shared expert reads instead of x; then a norm follows each of the two sums.
+        """
         w, chosen = self._layers[layer], self.chosen[layer]
         if w.router is None:
             return self._of_all(layer, w.ffns[0], x, out, self._tally(layer, 0), counts)
         calls, shared = self._of_chosen(layer, x, counts), None
         if w.shared is not None:
             shared = self._shared
-            calls += self._of_all(layer, w.shared, x, shared, self._tally(layer, self._config.n_experts), counts)
-        return calls + experts.combine_calls(self._said, chosen, shared, out)
+            tally = self._tally(layer, self._config.n_experts)
+            calls += self._of_all(layer, w.shared, x if of_shared is None else of_shared, shared, tally, counts)
+        if of_shared is None or shared is None:
+            return calls + experts.combine_calls(self._said, chosen, shared, out)
+        calls += experts.combine_calls(self._said, chosen, None, out)
+        norms = [RowNorm("rms", self._config.norm_eps, one) for one in (w.post_experts_norm, w.post_shared_norm)]
+        calls += norm_calls(out, out, norms[0], stage="ffn", barrier=False)
+        calls += norm_calls(shared, shared, norms[1], stage="ffn")
+        return calls + norm_calls(out, out, None, added=(shared,), stage="ffn")
 
     def of_missing(
         self, layer: int, x: Vector, published: I32, residency: Residency, out: F32, counts: I64

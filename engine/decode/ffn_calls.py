@@ -58,12 +58,16 @@ class FfnCalls:
         self._first: F32 = aligned_empty(config.d_ff)
         self._up: F32 = aligned_empty(config.d_ff)
         self._found: F32 = aligned_empty(config.d_ff)  # for listed neurons, in list order
-        self._hidden = Vector(aligned_empty(config.d_ff))
+        hidden: F32 = aligned_empty(config.d_ff)
+        widths = {self._graph.ffn(layer).spec.width for layer in range(config.n_layers)}
+        self._hidden = {n: Vector(hidden[:n]) for n in widths}  # by the number of neurons
         self._predicted = Listed.empty(config.d_ff)
         self._firing = Listed.empty(config.d_ff)
         self._buffers = Buffers.make(config.d_ff, config.d_model, products.n_workers)
-        self._whole = replace(self._buffers, h=self._hidden.values, ids=np.arange(config.d_ff, dtype=np.int32))
-        self._whole.n[0] = config.d_ff
+        self._whole = {
+            n: replace(self._buffers, h=hidden[:n], ids=np.arange(n, dtype=np.int32), n=np.array([n], np.int64))
+            for n in widths
+        }
         self._predicting: PredictorCalls | None = None
         if mode == "sparse" and predictor is not None:
             self._predicting = PredictorCalls(config, predictor, products, self._buffers)
@@ -72,7 +76,9 @@ class FfnCalls:
         """Return no calls: predictors run in `of_layer`."""
         return []
 
-    def of_layer(self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
+    def of_layer(
+        self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64, of_shared: Vector | None = None
+    ) -> list[Call]:
         """Return the calls that set out [D] to the FFN's result for normed x [D] and the norm's input residual [D]."""
         w = self._layers[layer]
         if self._is_fused(w):
@@ -83,8 +89,9 @@ class FfnCalls:
             calls = (
                 self._some(layer, w, x, counts) if self._mode == "exact" else self._expected(layer, x, residual, counts)
             )
-        self._hidden.renew()
-        return calls + tally_calls(self._hidden.values, self._tally(layer)) + self._down(w, out)
+        hidden = self._hidden[w.up.n_rows]
+        hidden.renew()
+        return calls + tally_calls(hidden.values, self._tally(layer)) + self._down(w, hidden, out)
 
     def totals(self, counts: I64) -> I64:
         """Return each layer's totals from counts [L, workers, COUNT_WORDS], in the order of FfnCounters.layers."""
@@ -96,7 +103,7 @@ class FfnCalls:
         if not self._config.gated:  # here sparse_ffn counts computed neurons as opened
             found[fused, 1] = found[fused, 2]
         if self._mode == "dense":
-            found[:, 0] = self._config.d_ff
+            found[:, 0] = [w.up.n_rows for w in self._layers]
         elif self._mode == "exact":
             found[:, 0] = found[:, 1]
         elif self._predicting is not None:
@@ -134,17 +141,17 @@ class FfnCalls:
 
     def _all(self, i: int, w: FfnWeights, x: Vector, counts: I64) -> list[Call]:
         """Lay out DenseExecutor: every neuron's hidden value."""
-        spec = self._graph.ffn(i).spec
-        first, bias = first_matrix(w)
-        gated = w.gate is not None
-        calls = self._products.calls(first, x, self._first, "ffn", barrier=not gated)
+        spec, n = self._graph.ffn(i).spec, w.up.n_rows
+        matrix, bias = first_matrix(w)
+        gated, first, up = w.gate is not None, self._first[:n], self._up[:n]
+        calls = self._products.calls(matrix, x, first, "ffn", barrier=not gated)
         if gated:
-            calls += self._products.calls(w.up, x, self._up, "ffn")
+            calls += self._products.calls(w.up, x, up, "ffn")
         return calls + activation_calls(
             spec.activation,
-            self._first,
-            self._hidden.values,
-            up=self._up if gated else None,
+            first,
+            self._hidden[n].values,
+            up=up if gated else None,
             biases=(bias, w.up_bias if gated else None),
             relu_on_up=spec.relu_on_up,
             threshold=spec.threshold,
@@ -154,7 +161,7 @@ class FfnCalls:
     def _some(self, i: int, w: FfnWeights, x: Vector, counts: I64) -> list[Call]:
         """Lay out ExactExecutor: the whole first matrix, then up of neurons with an active gate."""
         first, bias = first_matrix(w)
-        return self._products.calls(first, x, self._first, "ffn") + self._opened(i, w, x, bias, counts)
+        return self._products.calls(first, x, self._first[: w.up.n_rows], "ffn") + self._opened(i, w, x, bias, counts)
 
     def _expected(self, i: int, x: Vector, residual: Vector, counts: I64) -> list[Call]:
         """Lay out SparseExecutor: the first matrix of selected neurons, then up of those with an active gate."""
@@ -174,10 +181,10 @@ class FfnCalls:
 
     def _opened(self, i: int, w: FfnWeights, x: Vector, bias: F32 | None, counts: I64) -> list[Call]:
         """Lay out the activation of the first matrix, and up where it is not zero."""
-        hidden, spec = self._hidden.values, self._graph.ffn(i).spec
+        hidden, spec = self._hidden[w.up.n_rows].values, self._graph.ffn(i).spec
         drelu = w.gate is not None and spec.relu_on_up
         calls = activation_calls(
-            spec.activation, self._first, hidden, biases=(bias, None), threshold=spec.threshold,
+            spec.activation, self._first[: w.up.n_rows], hidden, biases=(bias, None), threshold=spec.threshold,
             counts=None if drelu else counts,
         )  # fmt: skip
         if w.gate is None:
@@ -205,12 +212,12 @@ class FfnCalls:
 
     # -------------------------------------------------------------- down
 
-    def _down(self, w: FfnWeights, out: F32) -> list[Call]:
+    def _down(self, w: FfnWeights, hidden: Vector, out: F32) -> list[Call]:
         if w.down_t is not None:
             if w.down_t.codec in SUMS:
-                calls = axpy_calls(w.down_t, self._whole, out, stage="ffn")
+                calls = axpy_calls(w.down_t, self._whole[w.down_t.n_rows], out, stage="ffn")
             else:
-                calls = self._products.transposed_calls(w.down_t, self._hidden.values, out, "ffn")
+                calls = self._products.transposed_calls(w.down_t, hidden.values, out, "ffn")
             return calls + ([] if w.down_bias is None else bias_calls(out, w.down_bias, "ffn"))
         assert w.down is not None, "a layer has down_t or down"
-        return self._products.calls(w.down, self._hidden, out, "ffn", bias=w.down_bias)
+        return self._products.calls(w.down, hidden, out, "ffn", bias=w.down_bias)

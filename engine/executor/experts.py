@@ -61,16 +61,19 @@ class ExpertExecutor:
     def ffn(self, layer: int, x: F32, routing: Routing, block: Block, skips: bool) -> F32:
         """Return the weighted outputs of the experts [T, D] for normed x [T, D].
 
-        block: as above, for the shared expert. skips: count only neurons with a nonzero activation as computed.
+        block: as above, for the shared expert. skips: count only neurons with a nonzero activation as computed. routing
+        may leave out the shared expert, or consist of it.
         """
         config, n_used = self._config, self._config.n_experts_used
+        first_shared, w_shared = config.n_experts * config.d_ff, self._layers[layer].shared
+        if w_shared is not None and routing.experts.shape[1] == 1:
+            return routing.weights * block(w_shared, first_shared, x)
         ids, weights = routing.experts[:, :n_used], routing.weights[:, :n_used]
         step = self._batch.most_tokens(layer, n_used)
         chunks = [slice(start, start + step) for start in range(0, len(x), step)]
         out = np.concatenate([self.chosen(layer, x[rows], ids[rows], weights[rows], skips) for rows in chunks])
-        if config.shared_d_ff:
-            shared = block(self._layers[layer].experts[config.n_experts], config.n_experts * config.d_ff, x)
-            out += routing.weights[:, n_used:] * shared
+        if w_shared is not None and routing.experts.shape[1] > n_used:
+            out += routing.weights[:, n_used:] * block(w_shared, first_shared, x)
         return out
 
     def chosen(self, layer: int, x: F32, ids: I64, weights: F32, skips: bool) -> F32:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.model.activations import activate as activate
 from engine.model.graph import FfnSpec
 from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, I32, Operators, PackedMatrix
@@ -36,23 +37,6 @@ def first_values_of_some(w: FfnWeights, x: F32, ids: I32, operators: Operators) 
     matrix, bias = first_matrix(w)
     values = operators.sparse_gemv(matrix, x, ids)
     return values if bias is None else values + bias[ids]
-
-
-def activate(spec: FfnSpec, values: F32, operators: Operators) -> F32:
-    """Apply the activation elementwise."""
-    match spec.activation:
-        case "relu" | "drelu":
-            return operators.relu(values)
-        case "fatrelu":
-            return operators.relu(values, spec.threshold)
-        case "silu":
-            return operators.silu(values)
-        case "gelu":
-            return operators.gelu(values)
-        case "clamped-silu":
-            return operators.clamped_silu(values, spec.threshold)
-        case _:
-            return operators.gelu_tanh(values)
 
 
 def everything(

@@ -61,6 +61,14 @@ class ModelShape:
     delta_layers: tuple[int, ...] = ()
     latent: LatentSpec | None = None
     attention_temperature: Temperature | None = None
+    windows: tuple[int, ...] = ()
+    local_head_dim: int | None = None
+    local_kv_heads: int | None = None
+    full_v_is_k: bool = False
+    n_shared_kv_layers: int = 0
+    layer_embedding_dim: int = 0
+    d_ff_by_layer: tuple[int, ...] = ()
+    shared_apart: bool = False
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def token_bytes(
         all_of_it = of_each[0] * n_first + of_each[1] * n_second + of_each[2] * n_down + whole
         neurons[0][i], neurons[1][i] = on_gpu, all_of_it - on_gpu
     asks_there = at_home & np.array([layer.ffns[0].down is None for layer in weights.layers])
-    attention = np.array([sum(w.n_bytes for w in (x.q, x.k, x.v, x.o)) for x in weights.layers], np.float64)
+    attention = np.array([sum(w.n_bytes for w in x.attention_matrices) for x in weights.layers], np.float64)
     attention += part.kv_bytes(position)
     attention += np.array([0 if layer.router is None else layer.router.n_bytes for layer in weights.layers])
     before = (

@@ -25,7 +25,7 @@ from engine.errors import UnsupportedModelError
 from native_kernels.backend import Activation, DeltaSpec, LatentSpec, RopeOrder, Temperature
 
 # "stream" is the residual stream; the others are outputs of a norm.
-Value = Literal["stream", "attention_in", "ffn_in"]
+Value = Literal["stream", "attention_in", "ffn_in", "experts_in", "router_in"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,10 @@ class AttentionSpec:
     rotated: int  # rotated values per head; 0: none
     rope_order: RopeOrder
     angles: int  # index into Graph.angles
+    local: bool  # heads of the shape of layers with a window, where that differs: see KVCache
+    kv_from: int | None  # the layer whose keys and values it reads; None: its own
+    v_norm: bool  # RMS norm without weights of each head of v
+    v_is_k: bool  # v is k before its norm and rotation
     qk_norm: Literal["heads", "whole"] | None  # RMS norm of q and k before the rotation: of each head, of all
     gated: bool  # the logistic function of another projection multiplies the attention's output
 
@@ -117,7 +121,7 @@ class FfnSpec:
 class Norm:
     """Set `to` to the model's norm of the stream, with the layer's weight (and bias) of this name."""
 
-    weight: Literal["attention_norm", "ffn_norm"]
+    weight: Literal["attention_norm", "ffn_norm", "experts_norm", "router_norm"]
     to: Value
 
 
@@ -164,21 +168,45 @@ class Recur:
 
 @dataclass(frozen=True)
 class Ffn:
-    """Add the FFN of `reads` to the stream, through the norm `after` if the layer has one."""
+    """Add the FFN of `reads` to the stream, through the norm `after` if the layer has one.
+
+    shared_reads: what the shared expert reads instead. Then its output and the sum of the others go through a norm
+    each (post_shared_norm, post_experts_norm) before they are added.
+    """
 
     reads: Value
     spec: FfnSpec
     after: Literal["post_ffn_norm"] | None = None
+    shared_reads: Value | None = None
 
 
-Step = Norm | Select | Attend | AttendLatent | Recur | Ffn
+@dataclass(frozen=True)
+class Inject:
+    """Add the token's embedding for this layer to the stream: gated by the stream, projected, through the norm `after`.
+
+    spec: of the layer's FFN, whose activation the gate has too.
+    """
+
+    spec: FfnSpec
+    after: Literal["post_embedding_norm"] = "post_embedding_norm"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Multiply the stream by the layer's factor of this name."""
+
+    weight: Literal["layer_scale"] = "layer_scale"
+
+
+Step = Norm | Select | Attend | AttendLatent | Recur | Ffn | Inject | Scale
 
 
 @dataclass(frozen=True)
 class Graph:
     """layers: the steps of each layer. angles: the tables that attention rotates by.
 
-    rows: each layer's index among those that attend, or among those that recur: its place in the conversation's cache.
+    rows: each layer's place in the conversation's cache: its index among the layers that recur, or among those with
+    keys and values of the same shape. A layer that reads another layer's keys and values has the place of that one.
     """
 
     layers: tuple[tuple[Step, ...], ...]
@@ -218,6 +246,10 @@ class Emitter(Protocol):
 
     def ffn(self, layer: int, step: Ffn) -> None: ...
 
+    def inject(self, layer: int, step: Inject) -> None: ...
+
+    def scale(self, layer: int, step: Scale) -> None: ...
+
 
 def emit(layer: int, steps: Sequence[Step], emitter: Emitter) -> None:
     """Pass the layer's steps to the emitter in order."""
@@ -235,12 +267,16 @@ def emit(layer: int, steps: Sequence[Step], emitter: Emitter) -> None:
                 emitter.recur(layer, step)
             case Ffn():
                 emitter.ffn(layer, step)
+            case Inject():
+                emitter.inject(layer, step)
+            case Scale():
+                emitter.scale(layer, step)
             case _:
                 assert_never(step)
 
 
 class WithoutCpuSteps:
-    """Base of the emitters that lack gated delta nets and latent attention: such layers are never placed there."""
+    """Base of the emitters that lack the steps which only the CPU has: layers with them are never placed there."""
 
     def attend_latent(self, layer: int, step: AttendLatent) -> None:
         """Raise UnsupportedModelError."""
@@ -250,13 +286,26 @@ class WithoutCpuSteps:
         """Raise UnsupportedModelError."""
         raise UnsupportedModelError(f"Layer {layer} has a gated delta net, which only the CPU computes.")
 
+    def inject(self, layer: int, step: Inject) -> None:
+        """Raise UnsupportedModelError."""
+        raise UnsupportedModelError(f"Layer {layer} has its own embedding, which only the CPU computes.")
+
+    def scale(self, layer: int, step: Scale) -> None:
+        """Raise UnsupportedModelError."""
+        raise UnsupportedModelError(f"Layer {layer} has a factor on the stream, which only the CPU computes.")
+
 
 @lru_cache(maxsize=16)
 def graph_of(config: ModelConfig) -> Graph:
     """Return the graph of a configuration."""
-    recurs = [i in config.delta_layers for i in range(config.n_layers)]
-    rows = tuple(recurs[:i].count(recurs[i]) for i in range(config.n_layers))
-    return Graph(tuple(_layer(config, i) for i in range(config.n_layers)), _angles(config), rows)
+    return Graph(tuple(_layer(config, i) for i in range(config.n_layers)), _angles(config), _rows(config))
+
+
+def _rows(config: ModelConfig) -> tuple[int, ...]:
+    specs = [_attention(config, i) for i in range(config.n_layers)]
+    kinds = [(i in config.delta_layers, specs[i].local) for i in range(config.n_layers)]
+    own = [kinds[:i].count(kinds[i]) for i in range(config.n_layers)]
+    return tuple(own[i if spec.kv_from is None else spec.kv_from] for i, spec in enumerate(specs))
 
 
 def _angles(config: ModelConfig) -> tuple[Angles, ...]:
@@ -264,26 +313,41 @@ def _angles(config: ModelConfig) -> tuple[Angles, ...]:
     main = Angles(rotated, config.rope_theta, scaled=True)
     if config.rope_theta_local is None or not rotated:
         return (main,)
-    return main, Angles(rotated, config.rope_theta_local, scaled=False)  # of layers with a window
+    local = rotated if config.local_head_dim is None else config.local_head_dim
+    return main, Angles(local, config.rope_theta_local, scaled=False)  # of layers with a window
+
+
+def _kv_from(config: ModelConfig, i: int) -> int | None:
+    """Return the layer whose keys and values layer i reads, None for its own."""
+    own = config.n_layers - config.n_shared_kv_layers
+    windowed = config.window(i) is not None
+    return None if i < own else max(j for j in range(own) if (config.window(j) is not None) == windowed)
 
 
 def _attention(config: ModelConfig, i: int) -> AttentionSpec:
     window = config.window(i)
     rotates = config.positions == "rope" and i not in config.unrotated
+    local = window is not None and config.has_local_heads
+    head_dim = (config.local_head_dim if local else None) or config.head_dim
+    rotated = config.rotated if not local or config.local_head_dim is None else head_dim
     return AttentionSpec(
         n_heads=config.n_heads,
-        n_kv_heads=config.n_kv_heads,
-        head_dim=config.head_dim,
-        scale=config.head_dim**-0.5 if config.attention_scale is None else config.attention_scale,
+        n_kv_heads=(config.local_kv_heads if local else None) or config.n_kv_heads,
+        head_dim=head_dim,
+        scale=head_dim**-0.5 if config.attention_scale is None else config.attention_scale,
         softcap=config.attention_softcap,
         temperature=config.attention_temperature,
         window=window,
         sinks=config.attention_sinks,
-        rotated=config.rotated if rotates else 0,
+        rotated=rotated if rotates else 0,
         rope_order=config.rope_order,
         angles=1 if window is not None and rotates and config.rope_theta_local is not None else 0,
         qk_norm=("whole" if config.qk_norm_whole else "heads") if config.qk_norm else None,
         gated=config.gated_attention,
+        local=local,
+        kv_from=_kv_from(config, i),
+        v_norm=config.v_norm,
+        v_is_k=config.full_v_is_k and window is None,
     )
 
 
@@ -302,7 +366,7 @@ def _ffn(config: ModelConfig, i: int) -> FfnSpec:
             shared_width=config.shared_d_ff,
         )
     return FfnSpec(
-        width=config.dense_d_ff if i < config.n_dense_layers else config.d_ff,
+        width=config.ffn_width(i),
         gated=config.gated,
         activation=config.kernel_activation,
         threshold=config.activation_threshold,
@@ -342,4 +406,14 @@ def _layer(config: ModelConfig, i: int) -> tuple[Step, ...]:
     ffn = Ffn("ffn_in", of_ffn, "post_ffn_norm" if both else None)
     if config.early_router:
         return Select("stream", of_ffn), norm, attend, Norm("ffn_norm", "ffn_in"), ffn
-    return norm, attend, Norm("ffn_norm", "ffn_in"), Select("ffn_in", of_ffn), ffn
+    if config.shared_apart:
+        norms = Norm("ffn_norm", "ffn_in"), Norm("experts_norm", "experts_in"), Norm("router_norm", "router_in")
+        apart = Ffn("experts_in", of_ffn, "post_ffn_norm", shared_reads="ffn_in")
+        return norm, attend, *norms, Select("router_in", of_ffn), apart, *_behind(config, of_ffn)
+    return norm, attend, Norm("ffn_norm", "ffn_in"), Select("ffn_in", of_ffn), ffn, *_behind(config, of_ffn)
+
+
+def _behind(config: ModelConfig, of_ffn: FfnSpec) -> tuple[Step, ...]:
+    """Return a layer's steps after its FFN."""
+    injected = (Inject(of_ffn),) if config.layer_embedding_dim else ()
+    return (*injected, Scale()) if config.layer_scale else injected

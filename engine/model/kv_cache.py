@@ -9,8 +9,10 @@ import numpy as np
 
 from engine.config import KvCodec, ModelConfig
 from engine.errors import HostMemoryError, InvalidRequestError
+from engine.model.graph import AttentionSpec, graph_of
 from native_kernels import kv_blocks
 from native_kernels.backend import F32, I64, U8
+from native_kernels.kv_blocks import KvLayout
 
 log = logging.getLogger(__name__)
 
@@ -29,24 +31,30 @@ class KVCache:
     last tokens; so the cache keeps snapshots, and can be cut only to their lengths. Keys and values alone can be cut
     anywhere.
 
-    Shapes: blocks u8 [A, H_kv, n_blocks, block_bytes] for the A layers with attention. tokens i64 [T_max]: the cached
-    tokens; sequence_length: the sequence length that their positions were rotated for.
+    Shapes: blocks u8 [A, H_kv, n_blocks, block_bytes] for the A layers with keys and values of their own, less those
+    whose heads have another shape because they have a window: these are in local_blocks, of the same dimensions.
+    Graph.rows has each layer's place in them. tokens i64 [T_max]: the cached tokens; sequence_length: the sequence
+    length that their positions were rotated for.
     """
 
     def __init__(self, config: ModelConfig, context: int, codec: KvCodec = "f32", n_layers: int | None = None) -> None:
         """Allocate the cache. n_layers: number of layers with blocks here; None: all with attention."""
         if context < 1:
             raise InvalidRequestError(f"A context of {context} tokens was asked for; at least 1 is needed.")
-        self.layout = config.kv_layout(codec)
+        self.layout, self.local_layout = config.kv_layout(codec), config.kv_layout(codec, local=True)
+        self._graph = graph_of(config)
         self.capacity = context
         self.length = 0
         self.sequence_length = 0
         self.tokens: I64 = np.zeros(context, np.int64)
-        n_here = config.n_attention_layers if n_layers is None else n_layers
+        n_local = sum(spec.local for spec in _stored(config).values()) if n_layers is None else 0
+        n_here = config.n_attention_layers - n_local if n_layers is None else n_layers
         self._snapshots: dict[int, F32] = {}  # states by length, ascending
         self._last_length = 0  # before the last `advance`; the state of then is in `_states[1]`
         try:
             self.blocks: U8 = kv_blocks.allocate(n_here, config.n_kv_heads, context, self.layout)
+            local_heads = config.local_kv_heads or config.n_kv_heads
+            self.local_blocks: U8 = kv_blocks.allocate(n_local, local_heads, context, self.local_layout)
             # The current state, and the one that a run writes: [2, layers that recur, state_size].
             size = 0 if config.delta is None else config.delta.state_size
             self._states: F32 = np.zeros((2, len(config.delta_layers), size), np.float32)
@@ -60,12 +68,12 @@ class KVCache:
     @staticmethod
     def bytes_for(config: ModelConfig, context: int, codec: KvCodec = "f32") -> int:
         """Return the bytes of a cache for `context` tokens, with all snapshots that it may keep."""
-        return _kv_bytes(config, context, codec) + state_bytes(config)
+        return sum(stored_kv_bytes(config, context, codec)) + state_bytes(config)
 
     @staticmethod
     def bytes_read(config: ModelConfig, position: int, codec: KvCodec = "f32") -> int:
         """Return the bytes that a token at this position reads of a cache; a state is also written."""
-        return _kv_bytes(config, position, codec) + 2 * 4 * config.state_size
+        return sum(read_kv_bytes(config, position, codec)) + 2 * 4 * config.state_size
 
     @property
     def codec(self) -> KvCodec:
@@ -75,7 +83,15 @@ class KVCache:
     @property
     def n_bytes(self) -> int:
         """Bytes allocated now."""
-        return int(self.blocks.nbytes + self._states.nbytes + sum(one.nbytes for one in self._snapshots.values()))
+        of_states = self._states.nbytes + sum(one.nbytes for one in self._snapshots.values())
+        return int(self.blocks.nbytes + self.local_blocks.nbytes + of_states)
+
+    def of_layer(self, layer: int) -> tuple[U8, KvLayout]:
+        """Return the blocks [H_kv, n_blocks, block_bytes] that the layer's attention reads, and their layout."""
+        row = self._graph.rows[layer]
+        if self._graph.attention(layer).local:
+            return self.local_blocks[row], self.local_layout
+        return self.blocks[row], self.layout
 
     @property
     def recurs(self) -> bool:
@@ -134,9 +150,32 @@ class KVCache:
         self.length = length
 
 
-def _kv_bytes(config: ModelConfig, positions: int, codec: KvCodec) -> int:
-    layout = config.kv_layout(codec)
-    return config.n_attention_layers * config.n_kv_heads * layout.n_blocks(positions) * layout.block_bytes
+def read_kv_bytes(config: ModelConfig, positions: int, codec: KvCodec) -> list[int]:
+    """Return the bytes of keys and values that each layer's attention reads; 0 for a layer without attention."""
+    return _by_layer(config, _attending(config), positions, codec)
+
+
+def stored_kv_bytes(config: ModelConfig, positions: int, codec: KvCodec) -> list[int]:
+    """Return the same for the keys and values that each layer stores; 0 if it reads those of another."""
+    return _by_layer(config, _stored(config), positions, codec)
+
+
+def _attending(config: ModelConfig) -> dict[int, AttentionSpec]:
+    graph = graph_of(config)
+    return {i: graph.attention(i) for i in range(config.n_layers) if i not in config.delta_layers}
+
+
+def _stored(config: ModelConfig) -> dict[int, AttentionSpec]:
+    return {i: spec for i, spec in _attending(config).items() if spec.kv_from is None}
+
+
+def _by_layer(config: ModelConfig, specs: dict[int, AttentionSpec], positions: int, codec: KvCodec) -> list[int]:
+    """Return the bytes of so many positions in each layer; 0 for those without a spec."""
+    found = [0] * config.n_layers
+    for layer, spec in specs.items():
+        layout = config.kv_layout(codec, spec.local)
+        found[layer] = spec.n_kv_heads * layout.n_blocks(positions) * layout.block_bytes
+    return found
 
 
 def state_bytes(config: ModelConfig) -> int:

@@ -75,6 +75,9 @@ def _factors(config: ModelConfig) -> F32 | None:
         return None
     if scaling.kind == "linear":
         return np.full(config.rotated // 2, scaling.factor, np.float32)
+    if scaling.kind == "proportional":
+        turns = np.arange(config.rotated // 2) < int(scaling.share * config.rotated // 2)
+        return np.where(turns, np.float32(scaling.factor), np.float32(np.inf))
     share = _llama3_share(config, scaling) if scaling.kind == "llama3" else _yarn_share(config, scaling)
     factors: F32 = (1.0 / (share + (1.0 - share) / scaling.factor)).astype(np.float32)
     return factors

@@ -17,6 +17,10 @@ class Routing:
     experts: I64  # [T, K]
     weights: F32  # [T, K]
 
+    def of_columns(self, some: slice) -> Routing:
+        """Return the routing to some of the K experts alone."""
+        return Routing(self.experts[:, some], self.weights[:, some])
+
 
 def route(
     spec: RoutingSpec,
@@ -26,11 +30,13 @@ def route(
     bias: F32 | None = None,
     shared_gate: F32 | None = None,
     selection_bias: F32 | None = None,
+    expert_scale: F32 | None = None,
 ) -> Routing:
     """Route x [T, D] with the router [E, D]: the K highest scores of the groups used, lower index first on ties.
 
     bias [E]: added to the scores. selection_bias [E]: added to the weights for the selection alone. shared_gate [D]:
-    weight of the shared expert, number E, which every position uses; without one its weight is 1.
+    weight of the shared expert, number E, which every position uses; without one its weight is 1. expert_scale [E]:
+    factor on each expert's weight.
     """
     scores = operators.matmul(x, router)  # [T, E]
     if bias is not None:
@@ -48,6 +54,8 @@ def route(
     if spec.normed:
         weights = weights / weights.sum(axis=1, keepdims=True)
     weights = weights * np.float32(spec.scale)
+    if expert_scale is not None:
+        weights = weights * expert_scale[experts]
     if spec.shared_width:
         experts = np.pad(experts, ((0, 0), (0, 1)), constant_values=spec.n_experts)
         shared = np.ones(len(x), np.float32) if shared_gate is None else _logistic(x @ shared_gate)

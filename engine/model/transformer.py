@@ -9,8 +9,22 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, TokenizerMismatchError
+from engine.model.activations import activate
 from engine.model.counters import FfnCounters
-from engine.model.graph import Attend, AttendLatent, Ffn, Norm, Recur, Select, Value, emit, graph_of
+from engine.model.graph import (
+    Attend,
+    AttendLatent,
+    AttentionSpec,
+    Ffn,
+    Inject,
+    Norm,
+    Recur,
+    Scale,
+    Select,
+    Value,
+    emit,
+    graph_of,
+)
 from engine.model.kv_cache import KVCache
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.router import Routing, route
@@ -24,7 +38,7 @@ if TYPE_CHECKING:
 Logits = F32  # [V]
 Angles = tuple[F32, F32]  # cosines and sines, each [T, R / 2]
 # (layer, q [T, H, head_dim], k and v [T, H_kv, head_dim]) -> attention output [T, H, head_dim]. The function knows the
-# earlier positions and stores k and v.
+# earlier positions and stores k and v; these are empty [0, H_kv, head_dim] if the layer reads those of another layer.
 AttendCached = Callable[[int, F32, F32, F32], F32]
 # (layer, projections of T positions) -> output of the layer's gated delta net [T, V]. The function knows the state
 # before them and keeps the one after.
@@ -138,7 +152,7 @@ class Transformer:
         angles = self.angles(positions, length)
 
         def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
-            return self.attend(layer, q, k, v, cache.blocks[self.graph.rows[layer]], cache.layout, cache.length)
+            return self.attend(layer, q, k, v, *cache.of_layer(layer), cache.length)
 
         before, after = cache.states()
 
@@ -147,21 +161,28 @@ class Transformer:
             return self.recur(layer, inputs, before[row], after[row])
 
         x = self.embed(tokens, positions)  # [T, D], the residual stream
+        inputs = self.layer_inputs(tokens, x)
         for i in range(self.config.n_layers):
             if i:
                 look(i / self.config.n_layers)
-            x = self.layer(i, x, angles, attend, recur)
+            x = self.layer(i, x, angles, attend, recur, inputs)
         cache.advance(len(tokens))
         return self.last_norm(x)
 
     def layer(
-        self, i: int, x: F32, angles: Sequence[Angles], attend: AttendCached, recur: RecurCached | None = None
+        self,
+        i: int,
+        x: F32,
+        angles: Sequence[Angles],
+        attend: AttendCached,
+        recur: RecurCached | None = None,
+        inputs: F32 | None = None,
     ) -> F32:
         """Return the residual stream after layer i, for x [T, D] before it.
 
-        angles: from `angles`. recur: needed by layers with a gated delta net.
+        angles: from `angles`. recur: needed by layers with a gated delta net. inputs: from `layer_inputs`.
         """
-        run = EagerLayer(self, x, angles, attend, recur)
+        run = EagerLayer(self, x, angles, attend, recur, None if inputs is None else inputs[:, i])
         emit(i, self.graph.layers[i], run)
         return run.stream
 
@@ -203,6 +224,21 @@ class Transformer:
         if weights.positions is not None:
             x = x + ops.rows(weights.positions, positions + config.position_offset)
         return x
+
+    def layer_inputs(self, tokens: I64, x: F32) -> F32 | None:
+        """Return what the tokens add to each layer beside the stream, [T, L, P]; None without per-layer embeddings.
+
+        It is the token's embedding for the layer, plus a normed projection of its embedding x [T, D].
+        """
+        config, ops, weights = self.config, self.operators, self.weights
+        if weights.layer_embeddings is None:
+            return None
+        assert weights.layer_projection is not None, "they come together"
+        shape = (len(tokens), config.n_layers, config.layer_embedding_dim)
+        of_token = ops.rows(weights.layer_embeddings, tokens).reshape(shape)
+        projected = ops.matmul(x, weights.layer_projection).reshape(shape)
+        normed = ops.rms_norm(projected, *weights.layer_projection_norm_of(config))
+        return normed + of_token * np.float32(config.layer_embedding_scale)
 
     def angles(self, positions: I64, length: int) -> tuple[Angles, ...]:
         """Return cosines and sines of each of the graph's angle tables.
@@ -251,9 +287,16 @@ class EagerLayer:
     """Computes a layer's steps at once, over x [T, D]. stream: the current residual stream."""
 
     def __init__(
-        self, model: Transformer, x: F32, angles: Sequence[Angles], attend: AttendCached, recur: RecurCached | None
+        self,
+        model: Transformer,
+        x: F32,
+        angles: Sequence[Angles],
+        attend: AttendCached,
+        recur: RecurCached | None,
+        inputs: F32 | None,
     ) -> None:
         self._model, self._angles, self._attend, self._recur = model, angles, attend, recur
+        self._inputs = inputs  # [T, P], of per-layer embeddings
         self._values: dict[Value, F32] = {"stream": x}
         self._normed_from: dict[Value, F32] = {}  # the norm's input for each value
         self._routing: Routing | None = None
@@ -264,7 +307,7 @@ class EagerLayer:
 
     def norm(self, layer: int, step: Norm) -> None:
         w = self._model.weights.layers[layer]
-        bias = w.attention_norm_bias if step.weight == "attention_norm" else w.ffn_norm_bias
+        bias = getattr(w, f"{step.weight}_bias", None)
         if step.to != "stream":
             self._normed_from[step.to] = self.stream
         self._values[step.to] = self._model.norm(self.stream, getattr(w, step.weight), bias)
@@ -276,23 +319,26 @@ class EagerLayer:
             assert w.router is not None, "a layer with experts has a router"
             x = self._values[step.reads]
             self._routing = route(
-                step.spec.routing, w.router, x, model.operators, w.router_bias, w.shared_gate, w.selection_bias
-            )
+                step.spec.routing, w.router, x, model.operators, w.router_bias, w.shared_gate, w.selection_bias,
+                w.expert_scale,
+            )  # fmt: skip
 
     def attend(self, layer: int, step: Attend) -> None:
         model, ops, spec = self._model, self._model.operators, step.spec
         w, x = model.weights.layers[layer], self._values[step.reads]
-        q, k = model.linear(x, w.q, w.q_bias), model.linear(x, w.k, w.k_bias)
-        if spec.qk_norm == "whole":
-            q, k = model.norm(q, w.q_norm), model.norm(k, w.k_norm)
-        q = q.reshape(len(x), spec.n_heads, spec.head_dim)
-        k = k.reshape(len(x), spec.n_kv_heads, spec.head_dim)
-        v = model.linear(x, w.v, w.v_bias).reshape(len(x), spec.n_kv_heads, spec.head_dim)
-        if spec.qk_norm == "heads":
-            q, k = model.norm(q, w.q_norm), model.norm(k, w.k_norm)
+        q = self._heads(x, w.q, w.q_bias, w.q_norm, spec)
+        k = v = np.zeros((0, spec.n_kv_heads, spec.head_dim), np.float32)
+        if spec.kv_from is None:
+            assert w.k is not None, "the layer has keys of its own"
+            k = self._heads(x, w.k, w.k_bias, w.k_norm, spec)
+            of_v, bias = (w.k, w.k_bias) if w.v is None else (w.v, w.v_bias)
+            v = model.linear(x, of_v, bias).reshape(k.shape)
+        if spec.v_norm:
+            v = model.norm(v, np.ones(spec.head_dim, np.float32))
         if spec.rotated:
             cos, sin = self._angles[spec.angles]
-            q, k = ops.rope(q, cos, sin, spec.rope_order), ops.rope(k, cos, sin, spec.rope_order)
+            q = ops.rope(q, cos, sin, spec.rope_order)
+            k = ops.rope(k, cos, sin, spec.rope_order) if len(k) else k
         mixed = self._attend(layer, q, k, v).reshape(len(x), spec.q_width)
         if spec.gated:
             assert w.attention_gate is not None, "gated attention has a gate"
@@ -308,7 +354,7 @@ class EagerLayer:
             assert w.q_norm is not None, "there is a norm between the two matrices of q"
             below = ops.rms_norm(ops.matmul(x, w.q_down), w.q_norm, latent.epsilon)
         q = ops.matmul(below, w.q).reshape(len(x), spec.n_heads, -1)  # [T, H, key_dim + R]
-        k = ops.matmul(x, w.k)  # [T, rank + R]
+        k = ops.matmul(x, w.qkv[1])  # [T, rank + R]
         assert w.k_norm is not None, "the latent vector is normed"
         vector = ops.rms_norm(k[:, : latent.rank], w.k_norm, latent.epsilon)
         q_rotated, k_rotated = q[..., latent.key_dim :], k[:, None, latent.rank :]
@@ -325,18 +371,47 @@ class EagerLayer:
         heads = [ops.matmul(mixed[:, h, : latent.rank], one) for h, one in enumerate(values_of)]
         self._add(ops.matmul(np.concatenate(heads, axis=-1), w.o), w, None)
 
+    def _heads(self, x: F32, w: PackedMatrix, bias: F32 | None, weight: F32 | None, spec: AttentionSpec) -> F32:
+        """Return the heads of a projection of x, [T, H, head_dim], normed as queries and keys are by the weight."""
+        found = self._model.linear(x, w, bias)
+        if spec.qk_norm == "whole":
+            found = self._model.norm(found, weight)
+        found = found.reshape(len(x), -1, spec.head_dim)
+        return self._model.norm(found, weight) if spec.qk_norm == "heads" else found
+
     def recur(self, layer: int, step: Recur) -> None:
         ops, w, x = self._model.operators, self._model.weights.layers[layer], self._values[step.reads]
         assert self._recur is not None, "the caller keeps the state"
-        qkv = np.concatenate([ops.matmul(x, one) for one in (w.q, w.k, w.v)], axis=-1)
+        qkv = np.concatenate([ops.matmul(x, one) for one in w.qkv], axis=-1)
         inputs = DeltaInput(qkv, *(ops.matmul(x, one) for one in w.delta_projections))
         self._add(ops.matmul(self._recur(layer, inputs), w.o), w, None)
 
     def ffn(self, layer: int, step: Ffn) -> None:
         x = self._values[step.reads]
-        residual = self._normed_from.get(step.reads, self.stream)
-        added = self._model.executor.ffn(layer, x, residual, self._routing)
-        self._add(added, self._model.weights.layers[layer], step.after)
+        residual, w = self._normed_from.get(step.reads, self.stream), self._model.weights.layers[layer]
+        model, routing = self._model, self._routing
+        if step.shared_reads is None:
+            self._add(model.executor.ffn(layer, x, residual, routing), w, step.after)
+            return
+        assert routing is not None, "the layer has experts"
+        routed = model.executor.ffn(layer, x, residual, routing.of_columns(slice(0, -1)))
+        of_all = model.executor.ffn(
+            layer, self._values[step.shared_reads], residual, routing.of_columns(slice(-1, None))
+        )
+        added = model.norm(routed, w.post_experts_norm) + model.norm(of_all, w.post_shared_norm)
+        self._add(added, w, step.after)
+
+    def inject(self, layer: int, step: Inject) -> None:
+        ops, w = self._model.operators, self._model.weights.layers[layer]
+        assert self._inputs is not None, "the caller gives the tokens' inputs to the layer"
+        assert w.embedding_gate is not None, "the layer has per-layer embeddings"
+        assert w.embedding_projection is not None, "as above"
+        gate = activate(step.spec, ops.matmul(self.stream, w.embedding_gate), ops)
+        self._add(ops.matmul(gate * self._inputs, w.embedding_projection), w, step.after)
+
+    def scale(self, layer: int, step: Scale) -> None:
+        factor = getattr(self._model.weights.layers[layer], step.weight)
+        self._values["stream"] = self.stream * factor
 
     def _add(self, result: F32, w: LayerWeights, after: str | None) -> None:
         self._values["stream"] = self.stream + self._model.norm(result, getattr(w, after) if after else None)

@@ -72,9 +72,9 @@ class LayerWeights:
 
     attention_norm: F32 | None  # [D]
     q: PackedMatrix  # [H_q, D]
-    k: PackedMatrix  # [H_kv, D]
-    v: PackedMatrix  # [H_kv, D]
     o: PackedMatrix  # [D, H_q]
+    k: PackedMatrix | None = None  # [H_kv, D]; None: it reads another layer's keys and values
+    v: PackedMatrix | None = None  # [H_kv, D]; None also if v is k
     q_down: PackedMatrix | None = None  # [query_rank, D], of latent attention, as k_up
     k_up: PackedMatrix | None = None  # [H x rank, key_dim]
     attention_gate: PackedMatrix | None = None  # [H_q, D], of a gated delta net [V, D]
@@ -93,11 +93,20 @@ class LayerWeights:
     router_bias: F32 | None = None  # [E]
     selection_bias: F32 | None = None  # [E]
     shared_gate: F32 | None = None  # [D]
+    expert_scale: F32 | None = None  # [E]
+    router_norm: F32 | None = None  # [D], where a shared expert is apart, like the next three
+    experts_norm: F32 | None = None  # [D]
+    post_experts_norm: F32 | None = None  # [D]
+    post_shared_norm: F32 | None = None  # [D]
     experts: tuple[FfnWeights, ...] = ()  # [E], then the shared expert; without a router the layer's only FFN
     attention_norm_bias: F32 | None = None  # [D]
     ffn_norm_bias: F32 | None = None  # [D]
     post_attention_norm: F32 | None = None  # [D]
     post_ffn_norm: F32 | None = None  # [D]
+    embedding_gate: PackedMatrix | None = None  # [P, D], of per-layer embeddings, like the next two
+    embedding_projection: PackedMatrix | None = None  # [D, P]
+    post_embedding_norm: F32 | None = None  # [D]
+    layer_scale: F32 | None = None  # [1]
     q_norm: F32 | None = None  # [head_dim], or [H_q] over all heads
     k_norm: F32 | None = None  # [head_dim] or [H_kv]
     sinks: F32 | None = None  # [H]: an extra attention score per head
@@ -112,15 +121,23 @@ class LayerWeights:
     @property
     def attention_matrices(self) -> list[PackedMatrix]:
         """All matrices of attention, or of a gated delta net."""
-        others = (self.q_down, self.k_up, self.attention_gate, self.alpha, self.beta)
-        return [self.q, self.k, self.v, self.o, *(one for one in others if one is not None)]
+        others = (self.k, self.v, self.q_down, self.k_up, self.attention_gate, self.alpha, self.beta)
+        return [self.q, self.o, *(one for one in others if one is not None)]
+
+    @property
+    def qkv(self) -> tuple[PackedMatrix, PackedMatrix, PackedMatrix]:
+        """The projections to q, k and v of a layer that has all three."""
+        assert self.k is not None
+        assert self.v is not None
+        return self.q, self.k, self.v
 
     @cached_property
     def by_head(self) -> tuple[tuple[PackedMatrix, ...], tuple[PackedMatrix, ...]]:
         """Each head's part of k_up [rank, key_dim], and of v [value_dim, rank], of latent attention."""
         assert self.k_up is not None, "latent attention has key matrices"
-        n_heads = self.k_up.n_rows // self.v.n_cols
-        return self.k_up.split(n_heads), self.v.split(n_heads)
+        values = self.qkv[2]
+        n_heads = self.k_up.n_rows // values.n_cols
+        return self.k_up.split(n_heads), values.split(n_heads)
 
     @property
     def delta_projections(self) -> tuple[PackedMatrix, PackedMatrix, PackedMatrix]:
@@ -180,6 +197,17 @@ class ModelWeights:
     rope_factors: F32 | None = None  # [rotated / 2]
     rope_factors_long: F32 | None = None  # [rotated / 2], of LongRoPE; its short ones likewise
     rope_factors_short: F32 | None = None
+    layer_embeddings: PackedMatrix | None = None  # [V, L P]: each token's embeddings for all layers
+    layer_projection: PackedMatrix | None = None  # [L P, D]
+    layer_projection_norm: F32 | None = None  # [P]
+
+    def layer_projection_norm_of(self, config: ModelConfig) -> tuple[F32, float]:
+        """Return weight and epsilon of the norm that follows layer_projection.
+
+        Before it, the projection is divided by the root of D, and after it by that of 2: both are folded in.
+        """
+        assert self.layer_projection_norm is not None
+        return self.layer_projection_norm * np.float32(0.5**0.5), config.norm_eps * config.d_model
 
     @property
     def down_is_row_wise(self) -> bool:
@@ -382,6 +410,9 @@ def _assemble(config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, 
         "positions": matrices.get("positions"),
         "project_in": matrices.get("project_in"),
         "project_out": matrices.get("project_out"),
+        "layer_embeddings": matrices.get("layer_embeddings"),
+        "layer_projection": matrices.get("layer_projection"),
+        "layer_projection_norm": vectors.get("layer_projection_norm"),
         **{name: vectors.get(name) for name in ("rope_factors", "rope_factors_long", "rope_factors_short")},
     }
 

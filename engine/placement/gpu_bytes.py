@@ -109,6 +109,10 @@ def why_not_on_gpu(config: ModelConfig) -> str:
         return "There are no GPU kernels yet for attention that grows sharper with the length of the text"
     if config.n_groups > 1:
         return "There are no GPU kernels yet for a router that chooses among groups of experts"
+    if config.has_local_heads or config.v_norm or config.n_shared_kv_layers:
+        return "There are no GPU kernels yet for this model's attention, whose layers differ or share keys and values"
+    if config.layer_embedding_dim or config.layer_scale or config.d_ff_by_layer or config.shared_apart:
+        return "There are no GPU kernels yet for what this model's layers add to the stream besides attention and FFN"
     return ""
 
 

@@ -147,7 +147,11 @@ def scratch_bytes(model: ModelBytes, context: int) -> int:
     config = model.config
     positions = min(PREFILL_POSITIONS, context)
     heads = (config.n_heads + 2 * config.n_kv_heads) * config.head_dim
+    if config.has_local_heads:
+        local_heads = config.n_heads + 2 * (config.local_kv_heads or config.n_kv_heads)
+        heads = max(heads, local_heads * (config.local_head_dim or config.head_dim))
     of_position = 4 * config.d_model + max(heads, _of_delta(config), _of_latent(config)) + 2 * config.d_ff
+    of_position += 3 * config.n_layers * config.layer_embedding_dim
     layer = int((model.attention + model.neurons * model.neuron).max())
     return 4 * positions * of_position + 4 * config.vocab_size + min(LANDING_BYTES, 2 * layer)
 

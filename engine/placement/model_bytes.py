@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from engine.config import KvCodec, ModelConfig
 from engine.model.families import PlannedTensor, split_expert_name
-from engine.model.kv_cache import state_bytes
+from engine.model.kv_cache import read_kv_bytes, state_bytes, stored_kv_bytes
 from engine.model.mapped_weights import turned_bytes
 from engine.model.model_files import OpenedModel
 from engine.model.weights import Hold, ModelWeights
@@ -148,17 +148,17 @@ class ModelBytes:
 
         Keys and values of attention; of a gated delta net the state and its snapshots.
         """
-        return self._of_layers(context, codec, sequences * state_bytes(self.config))
+        return self._with_states(stored_kv_bytes(self.config, context, codec), sequences * state_bytes(self.config))
 
     def kv_read(self, position: int, codec: KvCodec) -> I64:
         """Return the bytes of each layer's cache, [L], that a token at this position reads, and writes of a state."""
-        return self._of_layers(position, codec, 2 * 4 * self.config.state_size)
+        return self._with_states(read_kv_bytes(self.config, position, codec), 2 * 4 * self.config.state_size)
 
-    def _of_layers(self, positions: int, codec: KvCodec, states: int) -> I64:
-        config, layout = self.config, self.config.kv_layout(codec)
-        found = np.full(self.n_layers, config.n_kv_heads * layout.n_blocks(positions) * layout.block_bytes, np.int64)
-        if config.delta_layers:
-            found[list(config.delta_layers)] = states // len(config.delta_layers)
+    def _with_states(self, of_layers: list[int], states: int) -> I64:
+        """Return the bytes of keys and values [L], with the share of all states in the layers that have one."""
+        found, layers = np.array(of_layers, np.int64), self.config.delta_layers
+        if layers:
+            found[list(layers)] = states // len(layers)
         return found
 
     @classmethod

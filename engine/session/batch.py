@@ -86,9 +86,7 @@ class BatchTransformer:
 
         def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
             one_by_one = [
-                model.attend(
-                    layer, q[b : b + 1], k[b : b + 1], v[b : b + 1], one.blocks[row[layer]], one.layout, one.length
-                )
+                model.attend(layer, q[b : b + 1], k[b : b + 1], v[b : b + 1], *one.of_layer(layer), one.length)
                 for b, one in enumerate(caches)
             ]
             return np.concatenate(one_by_one)
@@ -101,8 +99,9 @@ class BatchTransformer:
             return np.concatenate(one_by_one)
 
         x = model.embed(tokens, positions)
+        inputs = model.layer_inputs(tokens, x)
         for i in range(model.config.n_layers):
-            x = model.layer(i, x, angles, attend, recur)
+            x = model.layer(i, x, angles, attend, recur, inputs)
         for token, cache in zip(tokens, caches, strict=True):
             count(cache, int(token))
         return model.logits(model.last_norm(x))

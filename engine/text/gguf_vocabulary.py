@@ -1,4 +1,4 @@
-"""Read the vocabulary in a GGUF file: SentencePiece's pieces with scores, or GPT-2's with merges.
+"""Read the vocabulary in a GGUF file: SentencePiece's pieces with scores or merges, or GPT-2's with merges.
 
 tokenizer.py encodes and decodes. The input is the file's metadata, or the equivalent from
 engine/text/older_vocabularies.py. The tokenizers library is loaded when a vocabulary is built.
@@ -22,7 +22,7 @@ from engine.text.vocabulary import Pieces, Vocabulary, ends_of, guarded, is_mark
 ORIGIN = "The GGUF file's vocabulary"
 # tokenizer.ggml.token_type
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-_KINDS = ("llama", "gpt2", "t5")
+_KINDS = ("llama", "gpt2", "t5", "gemma4")
 _SPACE = "\u2581"
 _MAX_CHARSMAP_BYTES = 2 << 20  # the one in use, nmt_nfkc, has a quarter of a megabyte
 _LONG_TEXT = re.compile(rb"[^\0]{129}")  # the longest in use has 33 bytes
@@ -95,11 +95,11 @@ def _read_byte_level(metadata: Mapping[str, Any], origin: str, swallowing: froze
 def _read_pieces(metadata: Mapping[str, Any], origin: str, swallowing: frozenset[int]) -> Vocabulary:
     """Read SentencePiece's kinds.
 
-    Byte-pair: of all neighbours, the pair whose join has the highest score is joined. Unigram (`t5`): of all ways to
-    cut a text, the one with the highest sum of scores.
+    Byte-pair: of all neighbours, the pair whose join has the highest score is joined (`llama`), or the pair that comes
+    first in the list of merges (`gemma4`). Unigram (`t5`): of all ways to cut a text, the one with the highest sum of
+    scores.
     """
     facts = _facts(metadata, spaced=True)
-    scores = _scores(metadata, len(facts.tokens))
     charsmap = _charsmap(metadata)
     tokens = facts.tokens
     unknown = _gguf_id(metadata, "tokenizer.ggml.unknown_token_id", len(tokens))
@@ -108,17 +108,23 @@ def _read_pieces(metadata: Mapping[str, Any], origin: str, swallowing: frozenset
     has_bytes = all(f"<0x{byte:02X}>" in facts.by_text for byte in range(256))
     prefixed = _flag(metadata, "tokenizer.ggml.add_space_prefix", True)
     collapses = _flag(metadata, "tokenizer.ggml.remove_extra_whitespaces", False)
-    by_scores = metadata["tokenizer.ggml.model"] == "llama"
+    kind = metadata["tokenizer.ggml.model"]
+    by_pairs = kind != "t5"
     mergeable = [
         i for i, kind in enumerate(facts.types) if kind == NORMAL and i not in facts.special and i not in facts.repeated
     ]
-    merges = merges_from_scores(tokens, scores, mergeable) if by_scores else []
-    entries = [] if by_scores else _unigram_entries(facts, scores, mergeable)
+    merges, entries = [], []
+    if kind == "gemma4":
+        merges = _merges(_strings(metadata, "tokenizer.ggml.merges"))
+    elif by_pairs:
+        merges = merges_from_scores(tokens, _scores(metadata, len(tokens)), mergeable)
+    else:
+        entries = _unigram_entries(facts, _scores(metadata, len(tokens)), mergeable)
 
     def build() -> Any:
         from tokenizers import Regex, Tokenizer, decoders, models, normalizers
 
-        if by_scores:
+        if by_pairs:
             unknown_text = None if unknown is None else tokens[unknown]
             model: Any = models.BPE(
                 vocab=facts.by_text, merges=merges, unk_token=unknown_text, fuse_unk=True, byte_fallback=has_bytes
@@ -136,7 +142,7 @@ def _read_pieces(metadata: Mapping[str, Any], origin: str, swallowing: frozenset
         backend.add_tokens(_added(facts, swallowing))
         return backend
 
-    vocabulary = _vocabulary(metadata, facts, guarded(build, origin), origin, "spaced", adds_bos=by_scores)
+    vocabulary = _vocabulary(metadata, facts, guarded(build, origin), origin, "spaced", adds_bos=by_pairs)
     return replace(vocabulary, strips_first_space=prefixed, unknown_token_id=unknown)
 
 

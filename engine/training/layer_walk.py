@@ -17,18 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import KvCodec, ModelConfig
-from engine.errors import Cancelled, HostMemoryError, InvalidRequestError
+from engine.errors import Cancelled, HostMemoryError, InvalidRequestError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
 from engine.executor.feed_forward import behind_first, down_of_all, first_values
 from engine.job import Job
 from engine.model.counters import FfnCounters
-from engine.model.graph import graph_of
+from engine.model.graph import Attend, AttendLatent, graph_of
 from engine.model.router import Routing
 from engine.model.transformer import Angles, FfnExecutor, Transformer, check_sequence, joined_angles
 from engine.model.weights import FfnWeights, ModelWeights
 from engine.training.residual_stream import ResidualStream
 from native_kernels import kv_blocks
 from native_kernels.backend import F32, I64, U8, DeltaInput, Operators
+from native_kernels.kv_blocks import KvLayout
 
 if TYPE_CHECKING:
     from engine.session.loaded_model import LoadedModel
@@ -158,9 +159,16 @@ def walk_layers(
     a quarter of the free RAM). Units: progress reports positions times layers, done and in total. Cost: N D floats of
     stream, keys and values of the longest sequence in one layer, and some arrays [T, F] for T = BATCH_POSITIONS. Mapped
     weights are read once. Raises: InvalidRequestError without a token, TokenizerMismatchError and ContextOverflowError
-    as `forward` does, HostMemoryError, DiskSpaceError, and Cancelled between two batches.
+    as `forward` does, HostMemoryError, DiskSpaceError, UnsupportedModelError if layers need more than the stream, and
+    Cancelled between two batches.
     """
     parts = model if isinstance(model, ModelParts) else ModelParts.of(model)
+    if parts.config.n_shared_kv_layers or parts.config.layer_embedding_dim or parts.config.shared_apart:
+        raise UnsupportedModelError(
+            "This model cannot be run layer by layer: its layers share keys and values, or have their own embeddings "
+            "or two inputs of the FFN.",
+            "It can be used without predictors and activation counts.",
+        )
     texts = [np.asarray(sequence, np.int64) for sequence in sequences]
     n_positions = sum(len(text) for text in texts)
     if not n_positions:
@@ -237,10 +245,14 @@ class _Walk:
         self._executor = executor
         self.counters = FfnCounters(config.n_layers, config.n_neurons, config.n_blocks_used)
         self._graph = Transformer(config, parts.weights, self, parts.operators)
-        self._layout = config.kv_layout(parts.kv_codec)
-        longest = max(len(text) for text in texts)
+        graph, longest = self._graph.graph, max(len(text) for text in texts)
+        steps = [one for layer in graph.layers for one in layer]
+        specs = {one.spec.local: one.spec for one in steps if isinstance(one, Attend | AttendLatent)}
         try:
-            self._kv: U8 = kv_blocks.allocate(1, config.n_kv_heads, longest, self._layout)[0]
+            self._kv: dict[bool, tuple[U8, KvLayout]] = {}  # of one layer of each shape of heads
+            for local, spec in specs.items():
+                layout = config.kv_layout(parts.kv_codec, local)
+                self._kv[local] = kv_blocks.allocate(1, spec.n_kv_heads, longest, layout)[0], layout
             size = 0 if config.delta is None else config.delta.state_size
             self._states: F32 = np.zeros((2, size), np.float32)  # of one layer and sequence: read, written
         except MemoryError as error:
@@ -273,7 +285,8 @@ class _Walk:
         out = np.empty_like(q)
         for one in self._rows.segments:
             part = one.rows
-            out[part] = self._graph.attend(layer, q[part], k[part], v[part], self._kv, self._layout, one.start)
+            kept = self._kv[self._graph.graph.attention(layer).local]
+            out[part] = self._graph.attend(layer, q[part], k[part], v[part], *kept, one.start)
         return out
 
     def _recur(self, layer: int, inputs: DeltaInput) -> F32:

@@ -136,8 +136,7 @@ class _Writer:
         def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
             out = np.empty_like(q)
             for text, start, rows in zip(texts, starts, places, strict=True):
-                blocks, layout = text.cache.blocks[row[layer]], text.cache.layout
-                out[rows] = graph.attend(layer, q[rows], k[rows], v[rows], blocks, layout, start)
+                out[rows] = graph.attend(layer, q[rows], k[rows], v[rows], *text.cache.of_layer(layer), start)
             return out
 
         def recur(layer: int, inputs: DeltaInput) -> F32:
@@ -146,9 +145,11 @@ class _Writer:
                 out[rows] = graph.recur(layer, inputs.rows(rows), before[row[layer]], after[row[layer]])
             return out
 
-        x = graph.embed(np.concatenate(pieces).astype(np.int64), positions)
+        tokens = np.concatenate(pieces).astype(np.int64)
+        x = graph.embed(tokens, positions)
+        inputs = graph.layer_inputs(tokens, x)
         for layer in range(graph.config.n_layers):
-            x = graph.layer(layer, x, angles, attend, recur)
+            x = graph.layer(layer, x, angles, attend, recur, inputs)
         for text, piece in zip(texts, pieces, strict=True):
             text.cache.advance(len(piece))
         return graph.logits(graph.last_norm(x[ends - 1]))

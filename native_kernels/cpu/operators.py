@@ -216,11 +216,11 @@ class CpuOperators:
         if not out.size:
             return out
         place = CachePlace.of_layer(blocks, layout, position)
-        shape = (len(q), q.shape[1], layout)
+        shape = (len(q), q.shape[1], place.n_kv_heads, layout)
         if self._attention[0] != shape:  # the same in every layer of a chunk
             buffers = attention_buffers(q.shape[1], place.n_kv_heads, layout, len(q), self.pool.n_threads)
             self._attention = (shape, buffers)
-        calls = store_calls(k, v, place, 0)
+        calls = store_calls(k, v, place, 0) if len(k) else []
         self._run(calls + attention_calls(q, out, place, 0, self._attention[1], scoring))
         return out
 

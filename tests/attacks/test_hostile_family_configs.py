@@ -22,7 +22,7 @@ JUNK: tuple[Any, ...] = (
     {"type": "longrope", "factor": 4.0, "short_factor": [float("nan")] * 4, "long_factor": [1] * 4},
     {"full_attention": 1}, {"full_attention": {"rope_theta": "x"}}, {"partial_rotary_factor": 1e9},
     {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}, ["full_attention"] * 3,
-    ["sliding_attention", 7, None],
+    ["sliding_attention", 7, None], [80, 0, 160], {"2": {"head_dim": 10**400}}, {"2": {"head_dim": -4}}, {"x": 1},
 )  # fmt: skip
 HF: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 96, "bos_token_id": 1,
@@ -47,7 +47,9 @@ HF_KEYS = (
     "full_attention_interval", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
     "linear_value_head_dim", "linear_conv_kernel_dim", "attn_output_gate", "kv_lora_rank", "q_lora_rank",
     "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_group", "topk_group", "topk_method", "scoring_func",
-    "moe_layer_freq", "mlp_layer_types", "rope_interleave",
+    "moe_layer_freq", "mlp_layer_types", "rope_interleave", "global_head_dim", "per_layer_config",
+    "num_global_key_value_heads", "attention_k_eq_v", "num_kv_shared_layers", "hidden_size_per_layer_input",
+    "vocab_size_per_layer_input", "use_double_wide_mlp", "use_bidirectional_attention",
 )  # fmt: skip
 GGUF: dict[str, Any] = {
     "block_count": 3, "context_length": 64, "embedding_length": 32, "feed_forward_length": 80, "vocab_size": 96,
@@ -66,6 +68,8 @@ HF_EXPERTS = {
     "smallthinker": {"moe_num_primary_experts": 4, "moe_num_active_primary_experts": 2, "moe_ffn_hidden_size": 16,
                      "hidden_act": "relu"},
 }  # fmt: skip
+HF_VARIED = {"gemma4_text": {"layer_types": ["sliding_attention", "full_attention", "full_attention"],
+                             "vocab_size_per_layer_input": 96, "num_kv_shared_layers": 1}}  # fmt: skip
 HF_DELTA: dict[str, dict[str, Any]] = {"qwen3_5": {"full_attention_interval": 2}}
 HF_LATENT = {"deepseek2": {**HF_EXPERTS["glm4_moe"], "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
                            "v_head_dim": 8, "routed_scaling_factor": 1.0}}  # fmt: skip
@@ -83,6 +87,8 @@ GGUF_KEYS = (
     "ssm.group_count", "ssm.time_step_rank", "ssm.inner_size", "full_attention_interval", "rope.dimension_sections",
     "attention.kv_lora_rank", "attention.q_lora_rank", "attention.key_length_mla", "attention.value_length_mla",
     "expert_group_count", "expert_group_used_count", "rope.scaling.yarn_log_multiplier",
+    "attention.key_length_swa", "attention.value_length_swa", "attention.shared_kv_layers", "rope.dimension_count_swa",
+    "embedding_length_per_layer_input",
 )  # fmt: skip
 GGUF_LATENT = {
     "attention.kv_lora_rank": 16, "attention.key_length_mla": 16, "attention.value_length_mla": 8,
@@ -99,6 +105,7 @@ def bases(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for model_type in family.model_types if kind == "hf" else ():
             act = {"hidden_act": "relu"} if family.name == "bamboo" or model_type == "turbosparsemixtral" else {}
             act = (HF_EXPERTS | HF_DELTA | HF_LATENT).get(family.name, {}) | act
+            act |= HF_VARIED.get(model_type, {})
             window = {} if family.name not in ("qwen2", "qwen3") else {"use_sliding_window": True}
             yield model_type, {**HF, **act, **window, "model_type": model_type}
         for arch in family.architectures if kind == "gguf" else ():

@@ -272,7 +272,7 @@ def bytes_of_token(model: LoadedModel, missed: np.ndarray[Any, np.dtype[np.float
     kv = KVCache.bytes_for(config, position, model.kv_codec) / config.n_layers
     before, experts = np.zeros(config.n_layers), np.zeros(config.n_layers)
     for i, layer in enumerate(weights.layers):
-        matrices = (layer.q, layer.k, layer.v, layer.o, layer.router)
+        matrices = (*layer.qkv, layer.o, layer.router)
         before[i] = kv + sum(one.n_bytes for one in matrices if one is not None)
         block = layer.experts[0]
         experts[i] = sum(one.n_bytes for one in (block.gate, block.up, block.down, block.down_t) if one is not None)

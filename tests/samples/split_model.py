@@ -200,7 +200,7 @@ def hot_part(
             kv_codec, *(arrays.space(4 * kv_numbers) for _ in range(4)), config.n_kv_heads, config.head_dim, capacity
         )
         n_hot = int((slots >= 0).sum()) if block else 0
-        matrices = [arrays.matrix(one) for one in (w.q, w.k, w.v, w.o)]
+        matrices = [arrays.matrix(one) for one in (*w.qkv, w.o)]
         biases = [put(one) for one in (w.q_bias, w.k_bias, w.v_bias, w.o_bias)]
         norms = [norm(w.attention_norm, w.attention_norm_bias), norm(w.post_attention_norm),
                  norm(w.ffn_norm, w.ffn_norm_bias), norm(w.post_ffn_norm), norm(w.q_norm), norm(w.k_norm)]  # fmt: skip

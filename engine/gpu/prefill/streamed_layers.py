@@ -32,7 +32,7 @@ def can_stream(w: LayerWeights) -> bool:
 
 def matrices_of(w: LayerWeights) -> list[PackedMatrix]:
     """Return the matrices of a layer's attention and FFN."""
-    return [w.q, w.k, w.v, w.o, *(one for ffn in w.ffns for one in ffn.matrices)]
+    return [*w.qkv, w.o, *(one for ffn in w.ffns for one in ffn.matrices)]
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class StreamedLayers:
             rows = blocks[:, : self._layout.n_blocks(start)].view(np.float32)
             heads = (PackedMatrix(len(head), head.shape[1], "f32", head) for head in rows)
             yield (i, "kv"), Matrices(tuple((str(number), head) for number, head in enumerate(heads)))
-        yield (i, "qkv"), Matrices((("q", w.q), ("k", w.k), ("v", w.v)))
+        yield (i, "qkv"), Matrices(tuple(zip("qkv", w.qkv, strict=True)))
         yield (i, "o"), Matrices((("o", w.o),))
         yield (i, "ffn"), Neurons(w.ffns[0], np.arange(w.ffns[0].up.n_rows, dtype=np.int32))
 

@@ -182,8 +182,9 @@ class GpuLayout:
         """Lay out attention and norms. ffn: the other fields of GpuLayer."""
         before, put = self._weights.n_bytes, self._weights
         fields = {"block": None, "hot_bits": 0, "whole": None, **ffn}
+        q, k, v = (put.matrix(one) for one in w.qkv)
         layer = GpuLayer(
-            q=put.matrix(w.q), k=put.matrix(w.k), v=put.matrix(w.v), o=put.matrix(w.o),
+            q=q, k=k, v=v, o=put.matrix(w.o),
             q_bias=put.vector(w.q_bias), k_bias=put.vector(w.k_bias), v_bias=put.vector(w.v_bias),
             o_bias=put.vector(w.o_bias),
             attention_norm=self._norm(w.attention_norm, w.attention_norm_bias),

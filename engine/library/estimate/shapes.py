@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from engine.config import Activation, ModelConfig
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.library.records import ModelFormat, ModelShape
 from engine.model.families import FAMILIES, Kind, PlannedTensor, planned_tensors, split_expert_name
+from engine.model.kv_cache import stored_kv_bytes
 from engine.model.mapped_weights import TURNED_BYTES
 from engine.placement.gpu_bytes import ALIGNMENT, WIDTH_MULTIPLE, GpuBytes, aligned, matrix_bytes, why_not_on_gpu
 from engine.placement.model_bytes import I64, ModelBytes, largest_codecs, part_of
@@ -33,6 +34,8 @@ _OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out")
 _OF_NEURONS = ("gate", "up", "down", "down_t", "gate_bias", "up_bias")
 _SLOT_BYTES = 8  # as in engine/placement/gpu_bytes.py
 _LLAMA_70B_LAYERS = 80
+# Fields that a shape and a configuration have in common.
+_SAME = tuple(field.name for field in fields(ModelShape) if field.name != "activation")
 
 
 @dataclass(frozen=True)
@@ -67,28 +70,16 @@ def config_of(shape: ModelShape) -> ModelConfig:
     except ValueError as error:
         raise ModelFormatError(f"The activation {shape.activation[:60]!r} has no sensible threshold.") from error
     return ModelConfig(
-        family=shape.family, n_layers=shape.n_layers, d_model=shape.d_model, d_ff=shape.d_ff, n_heads=shape.n_heads,
-        n_kv_heads=shape.n_kv_heads, head_dim=shape.head_dim, vocab_size=shape.vocab_size, rope_theta=1e4,
-        norm_eps=1e-5, activation=activation, activation_threshold=fatrelu, max_context=shape.max_context,
-        tied_embeddings=shape.tied_embeddings, bos_token_id=None, eos_token_ids=(),
-        n_experts=shape.n_experts, n_experts_used=shape.n_experts_used, shared_d_ff=shape.shared_d_ff,
-        n_dense_layers=shape.n_dense_layers, dense_d_ff=shape.dense_d_ff, delta=shape.delta,
-        delta_layers=shape.delta_layers, latent=shape.latent,
+        **{name: getattr(shape, name) for name in _SAME}, rope_theta=1e4, norm_eps=1e-5, activation=activation,
+        activation_threshold=fatrelu, bos_token_id=None, eos_token_ids=(),
         rotary_dim=None if shape.latent is None else shape.head_dim - shape.latent.rank,
-        attention_temperature=shape.attention_temperature, **own,
+        rope_theta_local=1e4 if shape.local_head_dim else None, **own,
     )  # fmt: skip
 
 
 def shape_of(config: ModelConfig) -> ModelShape:
     """Return the fields of a configuration that determine bytes and speed."""
-    return ModelShape(
-        family=config.family, activation=config.activation_text, n_layers=config.n_layers, d_model=config.d_model,
-        d_ff=config.d_ff, n_heads=config.n_heads, n_kv_heads=config.n_kv_heads, head_dim=config.head_dim,
-        vocab_size=config.vocab_size, max_context=config.max_context, tied_embeddings=config.tied_embeddings,
-        n_experts=config.n_experts, n_experts_used=config.n_experts_used, shared_d_ff=config.shared_d_ff,
-        n_dense_layers=config.n_dense_layers, dense_d_ff=config.dense_d_ff, delta=config.delta,
-        delta_layers=config.delta_layers, latent=config.latent, attention_temperature=config.attention_temperature,
-    )  # fmt: skip
+    return ModelShape(activation=config.activation_text, **{name: getattr(config, name) for name in _SAME})
 
 
 def main_codec(name: str) -> str:
@@ -194,13 +185,19 @@ def one_layer_of_each(sizes: ShapeBytes) -> ModelBytes:
     config, gpu = model.config, model.gpu_bytes
     n_dense = int((first < config.n_dense_layers).sum())
     recurring = tuple(i for i, layer in enumerate(first.tolist()) if layer in config.delta_layers)
+    by_layer: dict[str, Any] = {
+        name: tuple(getattr(config, name)[i] for i in first.tolist()) if getattr(config, name) else ()
+        for name in ("windows", "d_ff_by_layer")
+    }
+    n_shared = int((first >= config.n_layers - config.n_shared_kv_layers).sum())
     few = GpuBytes(
         gpu.attention[first], gpu.neuron[first], gpu.block[first], gpu.head, gpu.possible[first],
         gpu.head_possible,
     )  # fmt: skip
     return replace(
         model,
-        config=replace(config, n_layers=len(first), n_dense_layers=n_dense, delta_layers=recurring),
+        config=replace(config, n_layers=len(first), n_dense_layers=n_dense, delta_layers=recurring,
+                       n_shared_kv_layers=n_shared, **by_layer),
         attention=model.attention[first], first=model.first[first], second=model.second[first],
         down=model.down[first],
         attention_codecs=tuple(model.attention_codecs[i] for i in first),
@@ -330,7 +327,8 @@ def _kinds_of(model: ModelBytes) -> tuple[I64, I64]:
     found: dict[tuple[object, ...], int] = {}
     kinds = np.zeros(model.n_layers, np.int64)
     first: list[int] = []
-    numbers = np.stack([model.attention, model.first, model.second, model.down, gpu.attention, gpu.neuron])
+    of_block = np.array(stored_kv_bytes(model.config, 1, "f16"), np.int64)
+    numbers = np.stack([model.attention, model.first, model.second, model.down, gpu.attention, gpu.neuron, of_block])
     for layer in range(model.n_layers):
         key = (*numbers[:, layer].tolist(), model.attention_codecs[layer], model.first_codecs[layer],
                model.down_codecs[layer], bool(gpu.possible[layer]), layer in model.config.delta_layers)  # fmt: skip

@@ -1,7 +1,7 @@
 """Translate foreign configurations to ModelConfig and foreign tensor names to ours.
 
-A family is one small file in dense/, moe/ or recurrent/; docs/adding-a-family.md explains how to add one. Features that
-Hearth does not implement are refused by name, never ignored. Nothing here reads tensors.
+A family is one small file in dense/, moe/, recurrent/ or varied/; docs/adding-a-family.md explains how to add one.
+Features that Hearth does not implement are refused by name, never ignored. Nothing here reads tensors.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.model.families.dense import DENSE
 from engine.model.families.moe import MOE
 from engine.model.families.recurrent import RECURRENT
+from engine.model.families.varied import VARIED
 from engine.model.family.family import ACTIVATION_KEY as ACTIVATION_KEY
 from engine.model.family.family import THRESHOLD_KEY as THRESHOLD_KEY
 from engine.model.family.family import Family, fields_from_gguf, fields_from_hf
@@ -26,7 +27,7 @@ from engine.model.family.reading import Reader
 from engine.model.family.sampling import sampling_from_gguf as sampling_from_gguf
 from engine.model.family.sampling import sampling_from_hf as sampling_from_hf
 
-FAMILIES: tuple[Family, ...] = (*DENSE, *MOE, *RECURRENT)
+FAMILIES: tuple[Family, ...] = (*DENSE, *MOE, *RECURRENT, *VARIED)
 SUPPORTED_FAMILIES = tuple(family.name for family in FAMILIES)
 
 ActivationOrigin = Literal["config", "metadata", "family", "override"]
@@ -34,9 +35,14 @@ ActivationOrigin = Literal["config", "metadata", "family", "override"]
 _SURPLUS = re.compile(
     r".*rotary_emb\.inv_freq|.*attn\.masked_bias|blk\.[0-9]+\.fc[12]\.weight|lm_head_profiler\.weight"
 )
-# Of files that hold more than the text model: layers that draft tokens (MTP), and a vision tower.
-_DRAFTS, _TOWER = "mtp.", "model.visual."
-_LAYER = re.compile(r"(?:model\.layers|blk)\.([0-9]{1,4})\.")
+# Of files that hold more than the text model: layers that draft tokens (MTP), towers for pictures and sound.
+_DRAFTS = "mtp."
+_TOWERS = ("model.visual.", "model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio.")
+_KEYS_AND_VALUES = tuple(
+    f".{name}.weight"
+    for name in ("self_attn.k_proj", "self_attn.v_proj", "self_attn.k_norm", "attn_k", "attn_v", "attn_k_norm")
+)
+_LAYER = re.compile(r"(?:model\.(?:language_model\.)?layers|blk)\.([0-9]{1,4})\.")
 
 # Other models with experts. Naming them gives a better error than "unknown".
 _WITH_EXPERTS = ("phimoe", "granitemoe", "olmoe", "dbrx")
@@ -114,8 +120,8 @@ def planned_tensors(config: ModelConfig, kind: Kind, present: Collection[str] = 
 def is_surplus(config: ModelConfig, foreign_name: str) -> bool:
     """Return whether a tensor outside the plan may be ignored.
 
-    These are a copy of a tied head, rotary tables (computed here), layers that draft tokens, a vision tower, and
-    PowerInfer's predictors.
+    These are a copy of a tied head, rotary tables (computed here), layers that draft tokens, towers for pictures and
+    sound, keys and values of layers that read those of another, and PowerInfer's predictors.
     """
     family = _family(config)
     if is_draft(config, foreign_name) or is_of_tower(config, foreign_name):
@@ -123,7 +129,17 @@ def is_surplus(config: ModelConfig, foreign_name: str) -> bool:
     heads = [layout.names["head"] for layout in (family.hf, family.gguf) if layout is not None]
     if config.tied_embeddings and foreign_name in heads:
         return True
+    if _is_of_shared_kv(config, foreign_name):
+        return True
     return bool(_SURPLUS.fullmatch(foreign_name))
+
+
+def _is_of_shared_kv(config: ModelConfig, foreign_name: str) -> bool:
+    """Return whether a tensor makes keys or values in a layer that reads another layer's; files have them unused."""
+    layer = _LAYER.match(foreign_name)
+    if layer is None or not config.n_layers - config.n_shared_kv_layers <= int(layer[1]) < config.n_layers:
+        return False
+    return foreign_name.endswith(_KEYS_AND_VALUES)
 
 
 def is_draft(config: ModelConfig, foreign_name: str) -> bool:
@@ -134,8 +150,8 @@ def is_draft(config: ModelConfig, foreign_name: str) -> bool:
 
 
 def is_of_tower(config: ModelConfig, foreign_name: str) -> bool:
-    """Return whether a tensor belongs to a vision tower beside the text model."""
-    return bool(_family(config).model_types_with_pictures) and foreign_name.startswith(_TOWER)
+    """Return whether a tensor belongs to a tower for pictures or sound beside the text model."""
+    return bool(_family(config).model_types_with_pictures) and foreign_name.startswith(_TOWERS)
 
 
 def _family(config: ModelConfig) -> Family:

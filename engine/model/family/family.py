@@ -12,7 +12,7 @@ from typing import Any
 from engine.config import ACTIVATIONS, Activation, check_size
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.model.family.plan import Layout
-from engine.model.family.reading import Reader, decimal, share_width, token_ids
+from engine.model.family.reading import Reader, decimal, numbers_by_layer, share_width, token_ids
 from engine.model.family.rope import rope_from_gguf, rope_from_hf
 
 ACTIVATION_KEY = "hearth.activation"  # GGUF has no key for it: "llama" means SiLU without this one
@@ -69,6 +69,7 @@ class Family:
     hf_keys: Mapping[str, str] = field(default_factory=dict)  # common key -> the family's own key
     hf_handles: frozenset[str] = frozenset()  # keys that change the graph and that the family implements
     gguf_handles: frozenset[str] = frozenset()  # further keys of the architecture that it reads
+    by_layer: frozenset[str] = frozenset()  # keys that may be a list with a number for each layer, in either format
     gated: bool = True
     experts: bool = False  # whether its models have experts; from_hf and from_gguf then return their number
     latent: bool = False  # whether its models have latent attention; from_hf and from_gguf then return head sizes
@@ -99,7 +100,7 @@ def fields_from_hf(family: Family, read: Reader, generation: Reader) -> dict[str
         "family": family.name,
         "n_layers": read.required(key("num_hidden_layers"), int),
         "d_model": d_model,
-        "d_ff": read.optional(key("intermediate_size"), int, None),
+        "d_ff": _largest(family, read, key("intermediate_size"), None),
         "n_heads": n_heads,
         "n_kv_heads": read.optional(key("num_key_value_heads"), int, n_heads),
         "head_dim": _head_dim(family, head_dim, d_model, n_heads),
@@ -144,9 +145,9 @@ def fields_from_gguf(family: Family, read: Reader, arch: str, tensor_names: set[
         "family": family.name,
         "n_layers": read.required(f"{arch}.block_count", int),
         "d_model": d_model,
-        "d_ff": read.optional(f"{arch}.feed_forward_length", int, None),
+        "d_ff": _largest(family, read, f"{arch}.feed_forward_length", None),
         "n_heads": n_heads,
-        "n_kv_heads": read.optional(f"{arch}.attention.head_count_kv", int, n_heads),
+        "n_kv_heads": _largest(family, read, f"{arch}.attention.head_count_kv", n_heads),
         "head_dim": head_dim,
         "rotary_dim": None if rotated == head_dim else rotated,
         "rope_order": "interleaved" if family.gguf is not None and family.gguf.rope_pairs else "halves",
@@ -165,6 +166,15 @@ def fields_from_gguf(family: Family, read: Reader, arch: str, tensor_names: set[
     if fields["d_ff"] is None:
         read.required(f"{arch}.feed_forward_length", int)
     return fields
+
+
+def _largest(family: Family, read: Reader, key: str, default: int | None) -> int | None:
+    """Return the number under the key, or the largest of a list with one for each layer, if the family has such."""
+    values, short = read.values.get(key), key.partition(".")[2] or key
+    if isinstance(values, list) and short in family.by_layer:
+        return max(numbers_by_layer(read, key, len(values)), default=None)
+    found: int | None = read.optional(key, int, default)
+    return found
 
 
 def _max_context(family: Family, read: Reader) -> int:

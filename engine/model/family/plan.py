@@ -12,12 +12,14 @@ import numpy as np
 
 from engine.config import EXACT_MATRICES, ModelConfig
 from engine.errors import UnsupportedModelError
+from engine.model.graph import AttentionSpec, graph_of
 from native_kernels.backend import F32, DeltaSpec, LatentSpec
 
 # How a foreign tensor is converted. "plus one": a norm stored as its weight minus one. "flat": any shape, to a vector.
-# "minus exp": stored as the logarithm of the negative. "transposed by head": the rows of each group of the part become
-# columns. Rows of q and k keep the file's order: ModelConfig.rope_order.
-Treatment = Literal["as is", "transposed", "plus one", "flat", "minus exp", "transposed by head"]
+# "minus exp": stored as the logarithm of the negative. "over root": a norm to divide by the root of its size.
+# "transposed by head": the rows of each group of the part become columns. Rows of q and k keep the file's order:
+# ModelConfig.rope_order.
+Treatment = Literal["as is", "transposed", "plus one", "flat", "minus exp", "over root", "transposed by head"]
 Kind = Literal["safetensors", "gguf", "bundle"]
 
 
@@ -74,6 +76,8 @@ class PlannedTensor:
                 return values + np.float32(1)
             case "minus exp":
                 return -np.exp(values)
+            case "over root":
+                return values * np.float32(values.size**-0.5)
             case _:
                 return values
 
@@ -123,7 +127,9 @@ _OWN_NAMES = ("embedding", "positions", "project_in", "rope_factors", "rope_fact
               "attention_norm", "shared_norm", "q", "k", "v", "q_down", "k_up", "q_norm", "k_norm", "sinks",
               "attention_gate", "alpha", "beta", "alpha_bias", "decay", "conv", "head_norm", "o", "post_attention_norm",
               "ffn_norm", "router", "selection_bias", "shared_gate", "gate", "up", "down_t", "post_ffn_norm",
-              "final_norm", "project_out", "head")  # fmt: skip
+              "final_norm", "project_out", "head", "layer_embeddings", "layer_projection", "layer_projection_norm",
+              "embedding_gate", "embedding_projection", "post_embedding_norm", "layer_scale", "expert_scale",
+              "router_norm", "experts_norm", "post_experts_norm", "post_shared_norm")  # fmt: skip
 _OWN_EXPERTS = {f"{kind}.{part}": f"{{}}.{part}" for kind in ("expert", "shared") for part in ("gate", "up", "down_t")}
 OWN_LAYOUT = Layout({name: f"{name}.weight" for name in _OWN_NAMES} | _OWN_EXPERTS)
 
@@ -159,6 +165,10 @@ def plan_tensors(config: ModelConfig, layout: Layout, present: Collection[str]) 
         plan.add("positions", (config.max_context + config.position_offset, d))
     if e != d:
         plan.add("project_in", (d, e))
+    if extra := config.layer_embedding_dim:
+        plan.add("layer_embeddings", (config.vocab_size, config.n_layers * extra))
+        plan.add("layer_projection", (config.n_layers * extra, d))
+        plan.add_norm("layer_projection_norm", extra)
     if config.rope_factors:
         plan.add("rope_factors", (config.rotated // 2,))
     scaling = config.rope_scaling
@@ -244,17 +254,24 @@ class _Plan:
             self._add_ffn(layer)
         if behind:
             self.add_norm("post_ffn_norm", layer=layer)
+        if extra := config.layer_embedding_dim:
+            self.add("embedding_gate", (extra, config.d_model), layer=layer)
+            self.add("embedding_projection", (config.d_model, extra), layer=layer)
+            self.add_norm("post_embedding_norm", layer=layer)
+        if config.layer_scale:
+            self.add("layer_scale", (1,), layer=layer)
 
     def _add_attention(self, layer: int) -> None:
-        config, q_rows = self.config, self.config.n_heads * self.config.head_dim
-        self._add_qkv(layer)
+        config, spec = self.config, graph_of(self.config).attention(layer)
+        self._add_qkv(layer, spec)
         if config.qk_norm:
             whole = config.qk_norm_whole
-            self.add_norm("q_norm", q_rows if whole else config.head_dim, layer=layer)
-            self.add_norm("k_norm", config.head_dim * (config.n_kv_heads if whole else 1), layer=layer)
+            self.add_norm("q_norm", spec.q_width if whole else spec.head_dim, layer=layer)
+            if spec.kv_from is None:
+                self.add_norm("k_norm", spec.kv_width if whole else spec.head_dim, layer=layer)
         if config.attention_sinks:
             self.add("sinks", (config.n_heads,), layer=layer)
-        self._add_matrix("o", (config.d_model, q_rows), layer)
+        self._add_matrix("o", (config.d_model, spec.q_width), layer)
 
     def _add_latent(self, layer: int, spec: LatentSpec) -> None:
         config, names, d = self.config, self.layout.names, self.config.d_model
@@ -330,6 +347,11 @@ class _Plan:
         if config.selection_bias:
             foreign = names["selection_bias"].format(layer)
             self.tensors.append(PlannedTensor(f"{layer}.selection_bias", foreign, (e,)))
+        if config.shared_apart:
+            self.add("expert_scale", (e,), layer=layer)
+            self.add("router_norm", (d,), layer=layer, treatment="over root")
+            for norm in ("experts_norm", "post_experts_norm", "post_shared_norm"):
+                self.add_norm(norm, layer=layer)
         if "experts.gate_up columns" in names:
             self._add_column_experts(layer)
             return
@@ -337,7 +359,8 @@ class _Plan:
         for part in ("gate", "up", "down_t") if config.gated else ("up", "down_t"):
             treatment: Treatment = "transposed" if part == "down_t" else "as is"
             shape = (d, f) if part == "down_t" else (f, d)
-            if both in self._present and part != "down_t":
+            fused = both in self._present or not {f"experts.{part}", f"expert.{part}"} & names.keys()
+            if both and fused and part != "down_t":
                 start = f if part == "up" else 0
                 self._add_stack(layer, part, both, (2 * f, d), rows=RowPart(1, start, start + f))
                 continue
@@ -402,7 +425,7 @@ class _Plan:
                 self.add(name, (f, d), layer=layer, key=f"{prefix}{part}")
 
     def _add_ffn(self, layer: int) -> None:
-        config, d, f = self.config, self.config.d_model, self.config.d_ff
+        config, d, f = self.config, self.config.d_model, self.config.ffn_width(layer)
         if config.gated and "gate_up" in self.layout.names:
             for number, name in enumerate(("gate", "up")):
                 part = RowPart(1, number * f, (number + 1) * f)
@@ -422,9 +445,11 @@ class _Plan:
         if name in self.config.biases:
             self.add(f"{name}_bias", shape[:1], layer=layer)
 
-    def _add_qkv(self, layer: int) -> None:
-        config, layout, d, size = self.config, self.layout, self.config.d_model, self.config.head_dim
-        rows = {"q": config.n_heads * size, "k": config.n_kv_heads * size, "v": config.n_kv_heads * size}
+    def _add_qkv(self, layer: int, spec: AttentionSpec) -> None:
+        config, layout, d = self.config, self.layout, self.config.d_model
+        rows = {"q": spec.q_width}
+        if spec.kv_from is None:
+            rows |= {"k": spec.kv_width} if spec.v_is_k else {"k": spec.kv_width, "v": spec.kv_width}
         if "qkv" in layout.names:
             self._add_fused(layer, "qkv", rows, config.n_kv_heads if layout.qkv_by_kv_head else 1)
             return

@@ -42,6 +42,16 @@ _KINDS: dict[type, str] = {int: "a whole number", float: "a number", bool: "true
                            list: "a list", dict: "an object"}  # fmt: skip
 
 
+def numbers_by_layer(read: Reader, key: str, n_layers: int) -> list[int]:
+    """Return a whole number for each layer: those of a list, or the same one for all."""
+    values = read.values.get(key)
+    if not isinstance(values, list):
+        return [read.required(key, int)] * n_layers
+    if len(values) != n_layers or not all(type(value) is int and 0 < value < 1 << 32 for value in values):
+        raise ModelFormatError(f"{key} in {read.where} is no list of {n_layers} whole numbers above zero.")
+    return values
+
+
 def decimal(value: float) -> float:
     """Return the decimal number that a float32 in a file stands for: 0.3 instead of 0.30000001192."""
     return float(f"{value:.7g}")

@@ -66,6 +66,9 @@ def _scaling(rope: Reader, key: str, read: Reader, max_context: int) -> RopeScal
         return None
     if kind == "linear":
         return RopeScaling("linear", rope.required("factor", float))
+    if kind == "proportional":
+        share = rope.optional("partial_rotary_factor", float, 1.0)
+        return RopeScaling("proportional", rope.optional("factor", float, 1.0), share=share)
     if kind == "llama3":
         return RopeScaling(
             "llama3",

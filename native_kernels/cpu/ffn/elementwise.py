@@ -118,6 +118,14 @@ def _gate(args: int, lo: int, hi: int, worker: int) -> None:
 
 
 @kernel
+def _scale(args: int, lo: int, hi: int, worker: int) -> None:
+    """x *= factor. args: x, address of the factor."""
+    x, factor = get_int(args), spread(get_float(get_int(args + 8)))
+    for i in range(lo, hi, LANES):
+        put_some_floats(x + 4 * i, hi - i, mul(some_floats(x + 4 * i, hi - i), factor))
+
+
+@kernel
 def _add_bias(args: int, lo: int, hi: int, worker: int) -> None:
     """x += bias. args: x, bias."""
     x, bias = get_int(args), get_int(args + 8)
@@ -154,6 +162,11 @@ def softcap_calls(x: F32, out: F32, cap: float, stage: str = "head") -> list[Cal
 def gate_calls(x: F32, gate: F32, out: F32, stage: str) -> list[Call]:
     """Compute out = x logistic(gate), elementwise; out may be x."""
     return [Call(_gate, arguments(x, gate, out), x.size, GRAIN, stage, (x, gate, out))]
+
+
+def scale_calls(x: F32, factor: F32, stage: str) -> list[Call]:
+    """Multiply x by factor [1], elementwise, in place."""
+    return [Call(_scale, arguments(x, factor), x.size, GRAIN, stage, (x, factor))]
 
 
 def bias_calls(x: F32, bias: F32, stage: str, barrier: bool = True) -> list[Call]:

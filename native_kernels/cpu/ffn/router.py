@@ -19,6 +19,7 @@ from native_kernels.cpu.runtime.simd import (
     get_byte,
     get_float,
     get_int,
+    get_int32,
     put_byte,
     put_float,
     put_int,
@@ -95,7 +96,7 @@ def _choose(args: int, lo: int, hi: int, worker: int) -> None:
 
     args: scores [E], E, K, shares [E], marks u8 [E], ids, weights, whether the weights are a logistic function of the
     scores (else softmax over all), whether they add up to 1, the shared expert's score (0: none), counts, what is added
-    to the shares for the choice (0: the scores choose), the factor on the weights (address), groups of experts, how
+    to the shares for the choice (0: the scores choose), factors [E] on the weights, groups of experts, how
     many of them are used, whether a group's score is the sum of its two best instead of its best, scores of groups [G].
     """
     scores, n_experts, n_used = get_int(args), get_int(args + 8), get_int(args + 16)
@@ -103,7 +104,7 @@ def _choose(args: int, lo: int, hi: int, worker: int) -> None:
     by_logistic, adds_up, shared, counts = (
         get_int(args + 56), get_int(args + 64), get_int(args + 72), get_int(args + 80)
     )  # fmt: skip
-    bias, factor = get_int(args + 88), get_float(get_int(args + 96))
+    bias, factors = get_int(args + 88), get_int(args + 96)
     n_groups, groups_used = get_int(args + 104), get_int(args + 112)
     most = np.float32(-np.inf)
     for e in range(n_experts):
@@ -142,26 +143,26 @@ def _choose(args: int, lo: int, hi: int, worker: int) -> None:
         share = get_float(weights + 4 * k)
         if adds_up != 0:
             share /= used
-        put_float(weights + 4 * k, share * factor)
+        put_float(weights + 4 * k, share * get_float(factors + 4 * get_int32(ids + 4 * k)))
     if shared != 0:
         put_some_floats(weights + 4 * n_used, 1, logistic(some_floats(shared, 1)))
 
 
 def choose_calls(
     scores: F32, chosen: Chosen, router: Literal["softmax", "sigmoid"], adds_up: bool, shared_score: F32 | None,
-    bias: F32 | None = None, factor: float = 1.0, groups: Groups = ONE_GROUP,
+    bias: F32 | None = None, factor: float | F32 = 1.0, groups: Groups = ONE_GROUP,
 ) -> list[Call]:  # fmt: skip
     """scores [E] -> chosen. adds_up: the weights of the chosen add up to 1. shared_score: [1], weighs one more.
 
-    bias [E]: added to the weights for the choice alone. factor: on the weights of the chosen. groups: those that the
-    experts are chosen from.
+    bias [E]: added to the weights for the choice alone. factor: on the weights of the chosen, one for all or [E].
+    groups: those that the experts are chosen from.
     """
-    scale: F32 = np.full(1, factor, np.float32)
+    factors: F32 = np.full(len(scores), factor, np.float32)
     shares, marks = aligned_empty(len(scores)), aligned_empty(len(scores), np.uint8)
     of_groups: F32 = aligned_empty(groups.n)
     words = arguments(
         scores, len(scores), len(chosen.ids), shares, marks, chosen.ids, chosen.weights, int(router == "sigmoid"),
-        int(adds_up), 0 if shared_score is None else shared_score, chosen.counts, 0 if bias is None else bias, scale,
+        int(adds_up), 0 if shared_score is None else shared_score, chosen.counts, 0 if bias is None else bias, factors,
         groups.n, groups.used, int(groups.by_two), of_groups,
     )  # fmt: skip
-    return [Call(_choose, words, 1, 1, "ffn", (scores, shares, marks, chosen, shared_score, bias, scale, of_groups))]
+    return [Call(_choose, words, 1, 1, "ffn", (scores, shares, marks, chosen, shared_score, bias, factors, of_groups))]

@@ -10,13 +10,15 @@ import numpy as np
 from native_kernels.backend import I64
 from native_kernels.cpu.runtime.call import aligned_empty
 
-TOKEN, POSITION, CACHE, LAYER_BYTES, STATE, NEW_STATE = range(6)
+TOKEN, POSITION, CACHE, LAYER_BYTES, STATE, NEW_STATE, LOCAL_CACHE, LOCAL_LAYER_BYTES = range(8)
 WORDS = 8
 
 
 def token_state() -> I64:
     """Return a block of zeros. CACHE: address of the KV cache's blocks. LAYER_BYTES: stride of a layer in them.
 
+    LOCAL_CACHE, LOCAL_LAYER_BYTES: the same of the blocks for layers with a window, where their heads have another
+    shape.
     STATE, NEW_STATE: addresses of the recurrent states that a token reads and writes.
     POSITION: position of this token, which is also the number of positions already in the cache.
     """

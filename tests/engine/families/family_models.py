@@ -136,6 +136,11 @@ _DELTA = {**SHAPE, "num_hidden_layers": 4, "head_dim": 16, "linear_num_key_heads
           "linear_key_head_dim": 8, "linear_value_head_dim": 16, "layer_types": None,
           "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5,
                               "mrope_section": [2, 1, 1]}}  # fmt: skip
+_FULL = "full_attention"
+_LOCAL_AND_FULL, _LOCALS = ["sliding_attention", _FULL], ["sliding_attention"] * 2
+_GEMMA4 = {**SHAPE, "head_dim": 8, "global_head_dim": 16, "sliding_window": 9, "final_logit_softcapping": 30.0,
+           "layer_types": [*_LOCAL_AND_FULL, _FULL], "hidden_size_per_layer_input": 8,
+           "vocab_size_per_layer_input": VOCAB}  # fmt: skip
 _DELTA_EXPERTS = {**_DELTA, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64,
                   "shared_expert_intermediate_size": 96}  # fmt: skip
 
@@ -295,6 +300,14 @@ CASES: dict[str, Case] = {
         "rope_parameters": {**_DEEPSEEK_YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}, "silu-glu", gguf="deepseek2"),
     "glm4-moe-lite": Case("Glm4MoeLite", {
         **_LATENT, "q_lora_rank": 20, "num_nextn_predict_layers": 1}, "silu-glu", gguf="deepseek2"),
+    "gemma4": Case("Gemma4Text", {**_GEMMA4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
+                                  "num_global_key_value_heads": 1}, "gelu-tanh-glu", gguf="gemma4"),
+    "gemma4-e": Case("Gemma4Text", {**_GEMMA4, "num_hidden_layers": 5, "num_kv_shared_layers": 2,
+                                    "use_double_wide_mlp": True, "layer_types": [*_LOCAL_AND_FULL, *_LOCALS, _FULL]},
+                     "gelu-tanh-glu", gguf="gemma4"),
+    "gemma4-moe": Case("Gemma4Text", {**_GEMMA4, "hidden_size_per_layer_input": 0, "enable_moe_block": True,
+                                      "num_experts": 8, "top_k_experts": 3, "moe_intermediate_size": 64},
+                       "gelu-tanh-glu", gguf="gemma4"),
 }  # fmt: skip
 
 
@@ -302,7 +315,8 @@ CASES: dict[str, Case] = {
 ON_CPU_ALONE = tuple(
     name
     for name, case in CASES.items()
-    if {"linear_num_key_heads", "kv_lora_rank"} & case.arguments.keys() or name == "ministral3"
+    if {"linear_num_key_heads", "kv_lora_rank", "vocab_size_per_layer_input"} & case.arguments.keys()
+    or name == "ministral3"
 )
 
 
@@ -405,7 +419,7 @@ def _randomise(model: Any) -> None:
     # A tied head would see the token itself again and repeat it for ever, were the embedding not small; the last norm
     # makes up for it.
     embedding, last = (0.05, 20.0) if model.config.tie_word_embeddings else (1.0, 1.0)
-    stored_less_one = model.config.model_type.startswith(("gemma", "qwen3_5", "qwen3_next"))
+    stored_less_one = model.config.model_type.startswith(("gemma2", "gemma3_", "qwen3_5", "qwen3_next"))
     generator = torch.Generator().manual_seed(0)
     for name, values in model.named_parameters():
         with torch.no_grad():
@@ -421,8 +435,13 @@ def _randomise(model: Any) -> None:
                 values.uniform_(middle - spread, middle + spread, generator=generator)
                 if name.endswith(("model.norm.weight", "ln_f.weight", "decoder.final_layer_norm.weight")):
                     values.mul_(last)
+                if name.endswith("q_norm.weight") and model.config.model_type.startswith("gemma4"):
+                    values.mul_(len(values) ** -0.5)  # the scores are not divided by it
                 if stored_less_one and not name.endswith("linear_attn.norm.weight"):
                     values.sub_(1.0)
+            elif name.endswith(("router.scale", "per_expert_scale")):  # the first is divided by the root of its size
+                factor = 3 * len(values) ** 0.5 if name.endswith("router.scale") else 1.0
+                values.uniform_(0.5 * factor, 1.5 * factor, generator=generator)
             elif name.endswith("A_log"):  # some heads forget at once, others keep a prompt
                 values.uniform_(-4.0, 1.0, generator=generator)
             else:
@@ -430,3 +449,5 @@ def _randomise(model: Any) -> None:
     for name, values in model.named_buffers():
         if name.endswith("e_score_correction_bias"):
             values.normal_(0, 0.2, generator=generator)
+        if name.endswith("layer_scalar"):
+            values.uniform_(0.5, 1.5, generator=generator)

@@ -47,16 +47,17 @@ def write_gguf(
         case.gguf != "opt"
     ) else None  # fmt: skip
     tensors = load_file(folder / "model.safetensors")
-    for name, values in _experts(tensors, apart, turned).items():
+    experts = _fused_experts(tensors) if case.gguf == "gemma4" else _experts(tensors, apart, turned)
+    for name, values in experts.items():
         writer.add_tensor(name, values)
     for name, values in _unfused(tensors if apart else _by_head(tensors, config), config).items():
-        if ".experts." in name:
+        if ".experts." in name or name.endswith(("per_expert_scale", "router.scale")):
             continue
         known_as = name.replace("e_score_correction_bias", "e_score_correction.bias")
         known_as = known_as.replace(".dt_bias", ".dt_proj.bias")
         foreign = _opt_name(name) if table is None else table.get_name(known_as, try_suffixes=(".weight", ".bias"))
         assert foreign is not None, name
-        foreign += ".weight" if name.endswith(".sinks") else ""
+        foreign += ".weight" if name.endswith((".sinks", "layer_scalar")) else ""
         values = _convert(name, values.astype(np.float32), config, case.gguf)
         if powerinfer and ".ffn_down." in foreign:
             foreign = foreign.replace("ffn_down", "ffn_down_t")
@@ -72,6 +73,10 @@ def write_gguf(
     if rope.get("rope_type") == "longrope":
         for length in ("long", "short"):
             writer.add_tensor(f"rope_factors_{length}.weight", np.array(rope[f"{length}_factor"], np.float32))
+    if case.gguf == "gemma4":
+        waves, share = next(iter(config["per_layer_config"].values()))["head_dim"] // 2, 0.25
+        turns = np.arange(waves) < int(share * waves)
+        writer.add_tensor("rope_freqs.weight", np.where(turns, np.float32(1), np.float32(1e30)))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -136,6 +141,14 @@ def _experts(tensors: dict[str, Array], apart: bool, turned: bool) -> dict[str, 
     return {f"blk.{layer}.ffn_{part}_exps.weight": values for (layer, part), values in together.items()}
 
 
+def _fused_experts(tensors: dict[str, Array]) -> dict[str, Array]:
+    """Gemma 4's, with one tensor for gate and up, and what it scales the router and the experts by."""
+    kinds = {"experts.gate_up_proj": "ffn_gate_up_exps.weight", "experts.down_proj": "ffn_down_exps.weight",
+             "router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale"}  # fmt: skip
+    found = ((re.fullmatch(r"model\.layers\.(\d+)\.(.*)", name), values) for name, values in tensors.items())
+    return {f"blk.{at[1]}.{kinds[at[2]]}": values for at, values in found if at is not None and at[2] in kinds}
+
+
 def _column_experts(tensors: dict[str, Array]) -> dict[str, Array]:
     """gpt-oss's, whose neurons are columns, gate and up in turn."""
     found: dict[str, Array] = {}
@@ -156,12 +169,14 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     kv_heads = config.get("num_key_value_heads") or config.get("num_kv_heads") or heads
     if case.gguf == "falcon" and not config["new_decoder_architecture"]:
         kv_heads = 1
+    neurons = config.get("intermediate_size") or config.get("ffn_dim") or config.get("moe_ffn_hidden_size")
+    if case.gguf == "gemma4":
+        kv_heads, neurons, head_dim = _by_layer(config)
     writer.add_vocab_size(config["vocab_size"])
     writer.add_context_length(config["max_position_embeddings"] + (2 if case.gguf == "opt" else 0))
     writer.add_embedding_length(width)
     drafts = 0 if config["model_type"] == "deepseek_v3" else config.get("num_nextn_predict_layers", 0)
     writer.add_block_count(config["num_hidden_layers"] + drafts)
-    neurons = config.get("intermediate_size") or config.get("ffn_dim") or config.get("moe_ffn_hidden_size")
     if case.gguf != "qwen35moe":  # whose config.json knows no dense layer
         writer.add_feed_forward_length(neurons or 4 * width)
     if "linear_num_key_heads" in config:
@@ -199,6 +214,8 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     if config.get("sliding_window") and case.gguf in ("olmo2", "exaone4"):
         writer.add_sliding_window(config["sliding_window"])
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
+    if case.gguf == "gemma4":
+        _write_gemma4(writer, config)
     if case.gguf == "gemma2":
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
         writer.add_final_logit_softcapping(config["final_logit_softcapping"])
@@ -212,6 +229,32 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     if not powerinfer and case.activation in ("relu", "relu-glu", "drelu-glu", "fatrelu-glu"):
         writer.add_string("hearth.activation", case.activation)
         writer.add_float32("hearth.activation_threshold", config.get("hidden_act_param", 0.0))
+
+
+def _by_layer(config: dict[str, Any]) -> tuple[list[int], list[int], int]:
+    """Gemma 4's key-value heads and neurons of each layer, and the size of heads with full attention."""
+    n_layers, shared, heads = (config[f"num_{key}"] for key in ("hidden_layers", "kv_shared_layers", "key_value_heads"))
+    full = next(iter(config["per_layer_config"].values()))
+    wide = 1 + config["use_double_wide_mlp"]
+    neurons = [config["intermediate_size"] * (wide if i >= n_layers - shared else 1) for i in range(n_layers)]
+    number = full.get("num_key_value_heads", heads)
+    kv_heads = [heads if kind == "sliding_attention" else number for kind in config["layer_types"]]
+    return kv_heads, neurons, full["head_dim"]
+
+
+def _write_gemma4(writer: Any, config: dict[str, Any]) -> None:
+    shared, small = config["num_kv_shared_layers"], config["head_dim"]
+    local = [kind == "sliding_attention" for kind in config["layer_types"]]
+    writer.add_key_length_swa(small)
+    writer.add_value_length_swa(small)
+    writer.add_rope_dimension_count(_by_layer(config)[2])
+    writer.add_rope_dimension_count_swa(small)
+    writer.add_rope_freq_base_swa(config["rope_parameters"]["sliding_attention"]["rope_theta"])
+    writer.add_sliding_window(config["sliding_window"])
+    writer.add_sliding_window_pattern(local)
+    writer.add_shared_kv_layers(shared)
+    writer.add_embedding_length_per_layer_input(config["hidden_size_per_layer_input"])
+    writer.add_final_logit_softcapping(config["final_logit_softcapping"])
 
 
 def _write_rope_scaling(writer: Any, rope: dict[str, Any], config: dict[str, Any]) -> None:
@@ -241,7 +284,8 @@ def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
     if not experts:
         return
     writer.add_expert_count(experts)
-    writer.add_expert_used_count(config.get("num_experts_per_tok") or config["moe_num_active_primary_experts"])
+    keys = ("num_experts_per_tok", "moe_num_active_primary_experts", "top_k_experts")
+    writer.add_expert_used_count(next(config[key] for key in keys if config.get(key)))
     if case.gguf != "llama":
         writer.add_expert_feed_forward_length(_width_of_experts(config))
     if "shared_expert_intermediate_size" in config:
@@ -288,7 +332,7 @@ def _convert(name: str, values: Array, config: dict[str, Any], architecture: str
         return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
     if "linear_attn" in name:
         return _convert_delta(name, values, config, architecture)
-    if architecture.startswith(("gemma", "qwen35", "qwen3next")) and name.endswith("norm.weight"):
+    if architecture.startswith(("gemma2", "gemma3", "qwen35", "qwen3next")) and name.endswith("norm.weight"):
         return values + np.float32(1)
     if "shared_expert_gate" in name:
         return values[0]

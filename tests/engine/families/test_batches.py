@@ -59,13 +59,15 @@ def test_every_family_decodes_several_sequences(
 ) -> None:
     opened = open_model(references(name).folder)
     config, weights = opened.config, load_weights(opened, hold="f32")
-    predictor = predictor_of(config, weights, "low_rank", "gate_copy", *(("true_gate",) if config.has_zeros else ()))
     rng = np.random.default_rng(1)
-    for mode in ("dense", "exact", "sparse"):
+    for mode in ("dense", "exact") if config.d_ff_by_layer else ("dense", "exact", "sparse"):
         if mode == "exact" and not config.has_zeros:
             continue
         executor: FfnExecutor
+        predictor = None
         if mode == "sparse":
+            kinds = ("low_rank", "gate_copy", *(("true_gate",) if config.has_zeros else ()))
+            predictor = predictor_of(config, weights, *kinds)
             executor = SparseExecutor(config, weights, predictor, operators)
         else:
             executor = (ExactExecutor if mode == "exact" else DenseExecutor)(config, weights, operators)
@@ -84,9 +86,7 @@ def test_every_family_decodes_several_sequences(
             counters, unions = FfnCounters(config.n_layers, config.d_ff), None
             ours: FfnExecutor = DenseExecutor(config, weights, operators)
             if mode != "dense":
-                ours = UnionExecutor(
-                    config, weights, counters, operators, operators.pool, batch, predictor if mode == "sparse" else None
-                )
+                ours = UnionExecutor(config, weights, counters, operators, operators.pool, batch, predictor)
                 unions = ours.unions
             model = BatchTransformer(Transformer(config, weights, ours, operators), batch, unions)
             model.counters.record_per_neuron()

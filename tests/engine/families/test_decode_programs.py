@@ -13,7 +13,13 @@ from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig, Mode, ModelConfig, SamplingConfig
 from engine.decode.decode_program import DecodeProgram, why_not
-from engine.errors import Cancelled, ContextOverflowError, KernelUnavailableError, TokenizerMismatchError
+from engine.errors import (
+    Cancelled,
+    ContextOverflowError,
+    InvalidRequestError,
+    KernelUnavailableError,
+    TokenizerMismatchError,
+)
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.sparse import SparseExecutor
@@ -87,6 +93,10 @@ def test_logits_and_counts_are_those_of_the_reference(reference: Reference, hold
     assert why_not(config, weights, "dense") == []
     for mode in modes:
         if mode == "exact" and not config.has_zeros:
+            continue
+        if mode == "sparse" and config.d_ff_by_layer:
+            with pytest.raises(InvalidRequestError, match="layers of the same width"):
+                SparseExecutor(config, weights, random_predictor(config, ""), OPS)
             continue
         if mode == "sparse" and config.n_experts:
             assert len(why_not(config, weights, mode)) == 1

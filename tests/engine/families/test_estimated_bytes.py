@@ -10,13 +10,15 @@ import pytest
 from family_models import CASES, Reference
 from gguf_models import write_gguf
 
-from engine.library.estimate.shapes import bytes_of, shape_of
+from engine.library.estimate.shapes import bytes_of, one_layer_of_each, shape_of
 from engine.model.model_files import open_model
 from engine.placement.model_bytes import ModelBytes
 
+NAMES = ("glm4-moe", "glm4-moe-air", "gpt-oss", "minimax-m2", "qwen3.5", "qwen3.5-moe", "deepseek-v3",
+         "deepseek-v2-lite", "gemma4", "gemma4-e", "gemma4-moe")  # fmt: skip
 
-@pytest.mark.parametrize("name", ["glm4-moe", "glm4-moe-air", "gpt-oss", "minimax-m2", "qwen3.5", "qwen3.5-moe",
-                                  "deepseek-v3", "deepseek-v2-lite"])  # fmt: skip
+
+@pytest.mark.parametrize("name", NAMES)
 def test_dense_layers_and_shared_experts_have_the_bytes_of_their_files(
     tmp_path: Path, name: str, references: Callable[[str], Reference]
 ) -> None:
@@ -28,3 +30,7 @@ def test_dense_layers_and_shared_experts_have_the_bytes_of_their_files(
         np.testing.assert_array_equal(getattr(estimated.gpu_bytes, part), getattr(real.gpu_bytes, part))
     assert estimated.attention_codecs == real.attention_codecs
     assert estimated.config.n_dense_layers == real.config.n_dense_layers
+    np.testing.assert_array_equal(estimated.kv_of_layer(99, "f16"), real.kv_of_layer(99, "f16"))
+    np.testing.assert_array_equal(estimated.kv_read(99, "f16"), real.kv_read(99, "f16"))
+    sizes = bytes_of(shape_of(opened.config), "f32", "gguf")
+    assert one_layer_of_each(sizes).config.n_layers == len(sizes.first)

@@ -75,7 +75,8 @@ def test_every_feature_matters(reference: Reference, model: Transformer) -> None
     config = model.config
     names = ["windows", "rope_scaling", "rope_theta_local", "rotary_dim", "attention_softcap", "logit_softcap",
              "embedding_scale", "qk_norm", "parallel", "attention_temperature", "position_offset", "norm_eps",
-             "gated_attention"]  # fmt: skip
+             "gated_attention", "layer_scale"]  # fmt: skip
+    names += ["v_norm"] if not config.full_v_is_k else []
     names += ["norms"] if config.norms == "post" else []  # both: which weights there are says it
     names += ["attention_scale"] if config.attention_scale != config.head_dim**-0.5 else []
     plain = {field.name: field.default for field in fields(ModelConfig)} | {"norm_eps": 0.01}
@@ -85,11 +86,15 @@ def test_every_feature_matters(reference: Reference, model: Transformer) -> None
     for activation in ACTIVATIONS:
         if activation.endswith("-glu") == config.gated and activation != config.activation:
             others.append({"activation": activation, "activation_threshold": 0.4 * (activation == "fatrelu-glu")})
+    if config.has_local_heads:  # layers with a window stay apart from the others
+        others = [other for other in others if not {"windows", "rope_theta_local"} & other.keys()]
+        others += [{"windows": tuple(CONTEXT * (one > 0) for one in config.windows)}, {"rope_theta_local": 200.0}]
     if config.windows and max(config.windows) > CONTEXT:
         others.remove({"windows": ()})  # too wide to be felt here
     if config.n_experts:
-        others += [{"n_experts_used": config.n_experts_used - 1}, {"early_router": not config.early_router}]
-        others += [{"normed_routing": False}] if config.normed_routing else [{"normed_routing": True}]
+        others += [{"n_experts_used": config.n_experts_used - 1}]
+        if not config.shared_apart:  # a norm behind the experts hides what multiplies them all
+            others += [{"normed_routing": not config.normed_routing}, {"early_router": not config.early_router}]
         if config.router == "sigmoid" or not config.normed_routing:
             others.append({"router": "softmax" if config.router == "sigmoid" else "sigmoid"})
         others += [{"routing_scale": 1.0}] if config.routing_scale != 1.0 else []
@@ -210,8 +215,8 @@ def test_the_cpu_kernels_answer_alike(reference: Reference, kernels: Backend, fo
 
 def test_other_ways_in_which_gguf_files_hold_experts(reference: Reference, model: Transformer, tmp_path: Path) -> None:
     """One tensor for each, as in 2023; down neuron-major under its usual name, as PowerInfer's SmallThinker."""
-    if not reference.case.gguf or not model.config.n_experts or reference.case.gguf == "gpt-oss":
-        return  # gpt-oss is younger than those ways
+    if not reference.case.gguf or not model.config.n_experts or reference.case.gguf in ("gpt-oss", "gemma4"):
+        return  # they are younger than those ways
     for name in ("apart", "turned"):
         opened = open_model(write_gguf(reference.folder, tmp_path / f"{name}.gguf", reference.case, **{name: True}))
         weights = load_weights(opened, hold="mapped")

@@ -9,14 +9,17 @@ import pytest
 from family_models import CASES, Reference
 from support.walked_sequences import BATCH, CLOSE, OPS, by_sequence, check_batches, sequences_of
 
+from engine.errors import UnsupportedModelError
 from engine.executor.dense import DenseExecutor
 from engine.job import Job
 from engine.model.weights import load_weights, open_model
 from engine.training import layer_walk
 from engine.training.layer_walk import LayerBatch, ModelParts, walk_layers
 
+SHARING = [name for name, case in CASES.items() if {"num_kv_shared_layers", "enable_moe_block"} & case.arguments.keys()]
 
-@pytest.fixture(scope="module", params=CASES)
+
+@pytest.fixture(scope="module", params=[name for name in CASES if name not in SHARING])
 def reference(request: pytest.FixtureRequest, references: Callable[[str], Reference]) -> Reference:
     return references(request.param)
 
@@ -42,3 +45,10 @@ def test_it_sees_what_the_graph_sees(reference: Reference, monkeypatch: pytest.M
     assert dense.counters.per_neuron is not None
     # A value that is zero to rounding may fall on either side.
     assert np.abs(counts - dense.counters.per_neuron).sum() <= 2
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_layers_that_need_more_than_the_stream_are_refused(name: str, references: Callable[[str], Reference]) -> None:
+    opened = open_model(references(name).folder)
+    with pytest.raises(UnsupportedModelError, match="cannot be run layer by layer"):
+        walk_layers(ModelParts(opened.config, load_weights(opened), OPS), [[1, 2]])

@@ -92,7 +92,7 @@ def test_the_predicted_neurons_alone_are_computed(model: LoadedModel) -> None:
 
     x = weights.embedding.data[TOKENS[0]].astype(np.float64)
     for w, part in zip(weights.layers, predictor.layers, strict=True):
-        v = w.v.data @ norm(x, w.attention_norm)
+        v = w.qkv[2].data @ norm(x, w.attention_norm)
         heads = np.repeat(v.reshape(config.n_kv_heads, -1), config.n_heads // config.n_kv_heads, axis=0)
         x = x + w.o.data @ heads.ravel()
         fc1, fc2 = part.low_rank.a.data.astype(np.float64), part.low_rank.b.data.astype(np.float64)

@@ -28,7 +28,7 @@ def test_bench_of_a_model_wholly_on_the_gpu(machine: FakeGpuMachine, tmp_path: P
     result = bench.run(model, prompt_tokens=4, gen_tokens=4, repeat=1)
     assert result.device == "cuda"
     assert result.gpu_neuron_load == 1
-    weights = sum(w.n_bytes for layer in model.weights.layers for w in (layer.q, layer.k, layer.v, layer.o))
+    weights = sum(w.n_bytes for layer in model.weights.layers for w in (*layer.qkv, layer.o))
     assert result.bytes_per_token["gpu"] > weights + model.weights.head.n_bytes
     assert result.bytes_per_token["cpu"] == 0
     assert result.vram_bytes > 0

@@ -16,14 +16,28 @@ from engine.gpu.batch.batch_steps import BatchSteps
 from engine.gpu.prefill.prefill import LayerPass
 from engine.gpu.token.token_steps import TokenSteps
 from engine.library.estimate.shapes import config_of, shape_of
-from engine.model.graph import Attend, AttendLatent, Ffn, Norm, Recur, Select, Step, emit, graph_of
+from engine.model.graph import (
+    Attend,
+    AttendLatent,
+    Ffn,
+    Inject,
+    Norm,
+    Recur,
+    Scale,
+    Select,
+    Step,
+    emit,
+    graph_of,
+)
 from engine.model.transformer import EagerLayer
 from engine.placement.gpu_bytes import why_not_on_gpu
 from native_kernels.backend import DeltaSpec, LatentSpec, Temperature
 
 EMITTERS = (EagerLayer, DecodeCalls, TokenSteps, BatchSteps, LayerPass)
 # Steps that an emitter refuses; engine/placement/gpu_bytes.py keeps models with them away from it.
-REFUSED = {(emitter, step) for emitter in (TokenSteps, BatchSteps, LayerPass) for step in (Recur, AttendLatent)}
+REFUSED = {
+    (emitter, step) for emitter in (TokenSteps, BatchSteps, LayerPass) for step in (Recur, AttendLatent, Inject, Scale)
+}
 DELTA = DeltaSpec(key_heads=2, value_heads=4, key_dim=8, value_dim=8, conv_width=4)
 LATENT = LatentSpec(rank=12, key_dim=8, value_dim=6)
 
@@ -61,7 +75,7 @@ def test_each_step_is_asked_for_under_its_own_name() -> None:
     asked = Recorder()
     steps = [
         Norm("ffn_norm", "ffn_in"), Select("ffn_in", of_ffn), Attend(spec, "stream"),
-        AttendLatent(spec, LATENT, "stream"), Recur(DELTA, "stream"), Ffn("ffn_in", of_ffn),
+        AttendLatent(spec, LATENT, "stream"), Recur(DELTA, "stream"), Ffn("ffn_in", of_ffn), Inject(of_ffn), Scale(),
     ]  # fmt: skip
     assert {type(step) for step in steps} == set(get_args(Step))
     emit(2, steps, asked)
@@ -72,6 +86,8 @@ def test_each_step_is_asked_for_under_its_own_name() -> None:
         ("attend_latent AttendLatent", 2),
         ("recur Recur", 2),
         ("ffn Ffn", 2),
+        ("inject Inject", 2),
+        ("scale Scale", 2),
     ]
 
 

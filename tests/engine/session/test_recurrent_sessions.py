@@ -112,5 +112,5 @@ def test_the_tower_and_the_draft_layer_are_left_out_with_a_note(
 ) -> None:
     with caplog.at_level("INFO"):
         LoadedModel.load(make_recurrent_model(tmp_path / "m"), EngineConfig(device="cpu", threads=1))
-    assert "The 1 tensors of the model's vision tower are left out" in caplog.text
+    assert "The 1 tensors of the model's towers for pictures and sound are left out" in caplog.text
     assert "The 2 tensors of the model's layers that draft tokens (MTP) are left out." in caplog.text

@@ -9,6 +9,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sentencepiece
 from hypothesis import given, settings
@@ -334,3 +335,19 @@ def test_an_odd_value_anywhere_ends_in_a_clear_error_or_a_tokenizer(kind: str) -
             except (ModelFormatError, UnsupportedModelError):
                 refused += 1
     assert 50 < refused < len(good) * len(ODD)
+
+
+def test_merges_in_the_place_of_scores() -> None:
+    """Gemma 4's files list the pairs that the scores of older ones imply."""
+    of_scores = facts("like Gemma")
+    tokens, types = of_scores["tokenizer.ggml.tokens"], of_scores["tokenizer.ggml.token_type"]
+    ordinary = [i for i, kind in enumerate(types) if kind == 1]
+    pairs = merges_from_scores(tokens, np.array(of_scores["tokenizer.ggml.scores"]), ordinary)
+    of_merges = {**of_scores, "tokenizer.ggml.model": "gemma4", "tokenizer.ggml.merges": list(map(" ".join, pairs))}
+    del of_merges["tokenizer.ggml.scores"]
+    ours = Tokenizer.from_gguf(of_merges)
+    for text in (*SENTENCES, *NASTY):
+        assert ours.encode(text) == gguf("like Gemma").encode(text)
+    del of_merges["tokenizer.ggml.merges"]
+    with pytest.raises(ModelFormatError, match="merges is missing"):
+        Tokenizer.from_gguf(of_merges)

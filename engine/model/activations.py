@@ -1,0 +1,23 @@
+"""Apply an FFN's activation with any operators."""
+
+from __future__ import annotations
+
+from engine.model.graph import FfnSpec
+from native_kernels.backend import F32, Operators
+
+
+def activate(spec: FfnSpec, values: F32, operators: Operators) -> F32:
+    """Apply the activation elementwise."""
+    match spec.activation:
+        case "relu" | "drelu":
+            return operators.relu(values)
+        case "fatrelu":
+            return operators.relu(values, spec.threshold)
+        case "silu":
+            return operators.silu(values)
+        case "gelu":
+            return operators.gelu(values)
+        case "clamped-silu":
+            return operators.clamped_silu(values, spec.threshold)
+        case _:
+            return operators.gelu_tanh(values)

@@ -1,0 +1,108 @@
+"""Files of models whose layers differ, as they are published: towers beside, unused tensors, older keys; refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from family_models import CONTEXT, Reference
+
+from engine.errors import EngineError, ModelFormatError
+from engine.executor.dense import DenseExecutor
+from engine.model.families import config_from_hf
+from engine.model.kv_cache import KVCache
+from engine.model.transformer import Transformer
+from engine.model.weights import load_weights, open_model
+from engine.placement.gpu_bytes import why_not_on_gpu
+from native_kernels.reference import ReferenceOperators
+
+CLOSE = 2e-4
+OPS = ReferenceOperators()
+
+
+@pytest.fixture(scope="module")
+def reference(references: Callable[[str], Reference]) -> Reference:
+    return references("gemma4-e")
+
+
+@pytest.fixture(scope="module")
+def text(reference: Reference) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((reference.folder / "config.json").read_text())
+    return config
+
+
+def test_the_text_part_of_a_model_with_towers(reference: Reference, text: dict[str, Any], tmp_path: Path) -> None:
+    """Published files also have keys and values of the layers that share those of others."""
+    from safetensors.numpy import load_file, save_file
+
+    tensors = load_file(reference.folder / "model.safetensors")
+    for part in ("k_proj", "v_proj", "k_norm"):
+        tensors[f"model.layers.4.self_attn.{part}.weight"] = tensors[f"model.layers.1.self_attn.{part}.weight"]
+    tensors = {name.replace("model.", "model.language_model.", 1): values for name, values in tensors.items()}
+    for name in ("vision_tower.patch_embedder.input_proj", "audio_tower.output_proj", "embed_vision.embedding"):
+        tensors[f"model.{name}.weight"] = np.ones((2, 2), np.float32)
+    save_file(tensors, tmp_path / "model.safetensors")
+    outer = {"model_type": "gemma4", "text_config": text, "vision_config": {}, "tie_word_embeddings": True}
+    (tmp_path / "config.json").write_text(json.dumps(outer))
+    opened = open_model(tmp_path)
+    model = Transformer(opened.config, weights := load_weights(opened), DenseExecutor(opened.config, weights, OPS), OPS)
+    found = model.logits(model.forward(reference.tokens, KVCache(model.config, CONTEXT)))
+    assert np.abs(found - reference.logits).max() < CLOSE
+
+
+def test_older_keys_say_the_same(references: Callable[[str], Reference]) -> None:
+    """The heads of full attention were named on their own before there was an entry for each layer."""
+    text = json.loads((references("gemma4").folder / "config.json").read_text())
+    older = {**text, "global_head_dim": 16, "num_global_key_value_heads": 1}
+    del older["per_layer_config"]
+    assert config_from_hf(older, {}) == config_from_hf(text, {})
+    shared = config_from_hf({**older, "attention_k_eq_v": False}, {})
+    assert (shared.n_kv_heads, shared.full_v_is_k) == (2, False)
+
+
+def test_where_keys_and_values_come_from(reference: Reference) -> None:
+    model = open_model(reference.folder)
+    cache = KVCache(model.config, 64)
+    assert (len(cache.blocks), len(cache.local_blocks)) == (1, 2)
+    addresses = [cache.of_layer(layer)[0].ctypes.data for layer in range(5)]
+    assert addresses[3] == addresses[2] != addresses[0]
+    assert addresses[4] == addresses[1]
+    assert cache.n_bytes == KVCache.bytes_for(model.config, 64)
+    assert KVCache.bytes_read(model.config, 64) > cache.n_bytes  # shared ones are read twice
+
+
+def test_these_models_stay_on_the_cpu(references: Callable[[str], Reference]) -> None:
+    for name in ("gemma4", "gemma4-e", "gemma4-moe"):
+        assert "no GPU kernels yet for this model's attention" in why_not_on_gpu(
+            open_model(references(name).folder).config
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"use_bidirectional_attention": "all"}, "both directions"),
+        ({"attention_bias": True}, "attention_bias is True"),
+        ({"vocab_size_per_layer_input": 90}, "per-layer embeddings of 90 tokens"),
+        ({"per_layer_config": {"1": {"head_dim": 16}}}, "per_layer_config"),
+        ({"per_layer_config": {"1": {"num_experts": 4}, "4": {"num_experts": 4}}}, "per_layer_config"),
+        ({"num_kv_shared_layers": 4}, "a kind that no other layer has"),
+        ({"num_kv_shared_layers": 5}, "cannot share keys and values"),
+        (
+            {"rope_parameters": {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 2.0}}},
+            "proportional",
+        ),
+    ],
+)
+def test_what_is_refused(text: dict[str, Any], changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(EngineError, match=words):
+        config_from_hf({**text, **changes}, {})
+
+
+def test_experts_need_their_sizes(text: dict[str, Any]) -> None:
+    with pytest.raises(ModelFormatError, match="lacks 'top_k_experts'"):
+        config_from_hf({**text, "enable_moe_block": True, "num_experts": 4}, {})
