@@ -29,6 +29,8 @@ isa.chosen()  # before numba is imported: may limit numba's target
 import numba  # noqa: E402
 from numba import types  # noqa: E402
 
+from native_kernels.cpu.runtime.inlining import InlinedCompiler  # noqa: E402
+
 CACHE_VARIABLE = "HEARTH_KERNELS_CACHE"  # overrides the cache folder; used by tests
 _KEPT_VERSIONS = 6  # of the machine code, so that tests and two installed versions can alternate
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
@@ -40,7 +42,7 @@ AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 def inline(function: AnyFunction) -> AnyFunction:
     """Declare a function that is compiled into every kernel that calls it. Arguments: numbers and vectors of simd."""
-    compiled: AnyFunction = numba.njit(forceinline=True, **_OPTIONS)(function)
+    compiled: AnyFunction = numba.njit(forceinline=True, pipeline_class=InlinedCompiler, **_OPTIONS)(function)
     return compiled
 
 
