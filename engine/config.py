@@ -138,6 +138,7 @@ class ModelConfig:
     biases: tuple[str, ...] = ()  # which of q, k, v, o, gate, up, down, norm, router have one
     qk_norm: bool = False  # RMS norm over each head of q and k
     qk_norm_whole: bool = False  # with qk_norm: over all heads together
+    qk_norm_after: bool = False  # with qk_norm: after the rotation
     parallel: bool = False  # the FFN reads the layer's input, in parallel with attention
     shared_norm: bool = False  # parallel: one norm for both
     positions: Literal["rope", "learned"] = "rope"

@@ -234,8 +234,11 @@ class DecodeCalls:
             assert w.attention_gate is not None, "gated attention has a gate"
             products.append((w.attention_gate, None, self._gate))
         self._project(x, products)
-        self._norm_heads(q, k, v, spec, w)
         angles, in_pairs = self._angles[spec.angles][:, : spec.rotated // 2], spec.rope_order == "interleaved"
+        if spec.qk_norm == "rotated heads" and spec.rotated:
+            self._calls += rope_calls(qkv[None, : spec.n_heads + len(k)], angles[:1], angles[1:], in_pairs)
+            angles = angles[:, :0]
+        self._norm_heads(q, k, v, spec, w)
         place, buffers = self._places[spec.local]
         if spec.kv_from is None:
             self._calls += rotate_and_store_calls(qkv, angles, place, row, spec.n_heads, in_pairs)

@@ -62,7 +62,8 @@ class AttentionSpec:
     kv_from: int | None  # the layer whose keys and values it reads; None: its own
     v_norm: bool  # RMS norm without weights of each head of v
     v_is_k: bool  # v is k before its norm and rotation
-    qk_norm: Literal["heads", "whole"] | None  # RMS norm of q and k before the rotation: of each head, of all
+    # RMS norm of q and k before the rotation, of each head or of all; or after it, of each head.
+    qk_norm: Literal["heads", "whole", "rotated heads"] | None
     gated: bool  # the logistic function of another projection multiplies the attention's output
 
     @property
@@ -342,13 +343,19 @@ def _attention(config: ModelConfig, i: int) -> AttentionSpec:
         rotated=rotated if rotates else 0,
         rope_order=config.rope_order,
         angles=1 if window is not None and rotates and config.rope_theta_local is not None else 0,
-        qk_norm=("whole" if config.qk_norm_whole else "heads") if config.qk_norm else None,
+        qk_norm=_qk_norm(config),
         gated=config.gated_attention,
         local=local,
         kv_from=_kv_from(config, i),
         v_norm=config.v_norm,
         v_is_k=config.full_v_is_k and window is None,
     )
+
+
+def _qk_norm(config: ModelConfig) -> Literal["heads", "whole", "rotated heads"] | None:
+    if not config.qk_norm:
+        return None
+    return "rotated heads" if config.qk_norm_after else "whole" if config.qk_norm_whole else "heads"
 
 
 def _ffn(config: ModelConfig, i: int) -> FfnSpec:

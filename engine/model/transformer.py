@@ -339,6 +339,8 @@ class EagerLayer:
             cos, sin = self._angles[spec.angles]
             q = ops.rope(q, cos, sin, spec.rope_order)
             k = ops.rope(k, cos, sin, spec.rope_order) if len(k) else k
+        if spec.qk_norm == "rotated heads":
+            q, k = model.norm(q, w.q_norm), model.norm(k, w.k_norm)
         mixed = self._attend(layer, q, k, v).reshape(len(x), spec.q_width)
         if spec.gated:
             assert w.attention_gate is not None, "gated attention has a gate"

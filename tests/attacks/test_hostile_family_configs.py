@@ -20,6 +20,8 @@ JUNK: tuple[Any, ...] = (
     {"type": "yarn", "factor": 4.0, "beta_fast": -0.0, "mscale": 1e308, "mscale_all_dim": 1e-9},
     {"type": "dynamic", "factor": float("inf")}, {"type": "longrope", "short_factor": [10**400] * 4, "long_factor": []},
     {"type": "longrope", "factor": 4.0, "short_factor": [float("nan")] * 4, "long_factor": [1] * 4},
+    {"type": "dynamic", "factor": 1.0, "alpha": 1e300}, {"type": "dynamic", "factor": 1.0, "alpha": float("nan")},
+    {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 0, "llama_4_scaling_beta": 0.1},
     {"full_attention": 1}, {"full_attention": {"rope_theta": "x"}}, {"partial_rotary_factor": 1e9},
     {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}, ["full_attention"] * 3,
     ["sliding_attention", 7, None], [80, 0, 160], {"2": {"head_dim": 10**400}}, {"2": {"head_dim": -4}}, {"x": 1},
@@ -49,7 +51,8 @@ HF_KEYS = (
     "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_group", "topk_group", "topk_method", "scoring_func",
     "moe_layer_freq", "mlp_layer_types", "rope_interleave", "global_head_dim", "per_layer_config",
     "num_global_key_value_heads", "attention_k_eq_v", "num_kv_shared_layers", "hidden_size_per_layer_input",
-    "vocab_size_per_layer_input", "use_double_wide_mlp", "use_bidirectional_attention",
+    "vocab_size_per_layer_input", "use_double_wide_mlp", "use_bidirectional_attention", "moe_topk",
+    "num_shared_expert", "use_cla",
 )  # fmt: skip
 GGUF: dict[str, Any] = {
     "block_count": 3, "context_length": 64, "embedding_length": 32, "feed_forward_length": 80, "vocab_size": 96,
@@ -73,6 +76,7 @@ HF_VARIED = {"gemma4_text": {"layer_types": ["sliding_attention", "full_attentio
 HF_DELTA: dict[str, dict[str, Any]] = {"qwen3_5": {"full_attention_interval": 2}}
 HF_LATENT = {"deepseek2": {**HF_EXPERTS["glm4_moe"], "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
                            "v_head_dim": 8, "routed_scaling_factor": 1.0}}  # fmt: skip
+HF_HUNYUAN = {"hunyuan_moe": {"num_experts": 4, "moe_topk": 2}}
 HF_DELTA["qwen3_next"] = HF_DELTA["qwen3_5_moe"] = {**HF_EXPERTS["qwen2_moe"], **HF_DELTA["qwen3_5"]}
 GGUF_EXPERTS = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 16, "expert_gating_func": 1}
 GGUF_KEYS = (
@@ -104,14 +108,14 @@ def bases(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for family in FAMILIES:
         for model_type in family.model_types if kind == "hf" else ():
             act = {"hidden_act": "relu"} if family.name == "bamboo" or model_type == "turbosparsemixtral" else {}
-            act = (HF_EXPERTS | HF_DELTA | HF_LATENT).get(family.name, {}) | act
+            act = (HF_EXPERTS | HF_DELTA | HF_LATENT | HF_HUNYUAN).get(family.name, {}) | act
             act |= HF_VARIED.get(model_type, {})
             window = {} if family.name not in ("qwen2", "qwen3") else {"use_sliding_window": True}
             yield model_type, {**HF, **act, **window, "model_type": model_type}
         for arch in family.architectures if kind == "gguf" else ():
             known = {key for key in GGUF if key != "attention.sliding_window" or key in family.gguf_handles}
             values = GGUF | (GGUF_EXPERTS if family.experts else {})
-            values |= {"expert_shared_feed_forward_length": 24} if arch == "qwen2moe" else {}
+            values |= {"expert_shared_feed_forward_length": 24} if arch in ("qwen2moe", "hunyuan-moe") else {}
             delta = GGUF_DELTA if "ssm.state_size" in family.gguf_handles else {}
             values |= {key: value for key, value in delta.items() if key in family.gguf_handles}
             values |= GGUF_LATENT if family.latent else {}

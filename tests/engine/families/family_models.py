@@ -243,6 +243,11 @@ CASES: dict[str, Case] = {
         "rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "original_max_position_embeddings": 32,
         "beta_fast": 8.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4}},
         "silu-glu", gguf="mistral3"),
+    "hunyuan": Case("HunYuanDenseV1", {"head_dim": 16, "rope_parameters": {
+        "rope_type": "dynamic", "rope_theta": 100.0, "alpha": 50.0, "factor": 1.0}}, "silu-glu", gguf="hunyuan-dense"),
+    "hunyuan-moe": Case("HunYuanMoEV1", {"head_dim": 16, "num_experts": 6, "moe_topk": 3, "intermediate_size": 64,
+                                         "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0}},
+                        "silu-glu", gguf="hunyuan-moe"),
     "mixtral": Case("Mixtral", {"num_local_experts": 4}, "silu-glu", gguf="llama"),
     "mixtral-window": Case("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": 12,
                                        "hidden_act": "relu"}, "relu-glu", gguf="llama"),
@@ -316,7 +321,7 @@ ON_CPU_ALONE = tuple(
     name
     for name, case in CASES.items()
     if {"linear_num_key_heads", "kv_lora_rank", "vocab_size_per_layer_input"} & case.arguments.keys()
-    or name == "ministral3"
+    or name.startswith(("ministral3", "hunyuan"))
 )
 
 

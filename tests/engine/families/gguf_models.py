@@ -164,6 +164,8 @@ def _column_experts(tensors: dict[str, Array]) -> dict[str, Array]:
 
 
 def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer: bool) -> None:
+    import gguf
+
     heads, width = config["num_attention_heads"], config["hidden_size"]
     head_dim = config.get("head_dim") or width // heads
     kv_heads = config.get("num_key_value_heads") or config.get("num_kv_heads") or heads
@@ -206,6 +208,10 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
         writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1)))
     rope = rope.get("full_attention") or rope
     theta = rope.get("rope_theta")
+    if alpha := rope.get("alpha"):  # of Hunyuan
+        theta = theta * alpha ** (head_dim / (head_dim - 2))
+        writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+        writer.add_rope_scaling_factor(1)
     if theta:
         writer.add_rope_freq_base(theta)
     _write_rope_scaling(writer, rope, config)
@@ -284,8 +290,8 @@ def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
     if not experts:
         return
     writer.add_expert_count(experts)
-    keys = ("num_experts_per_tok", "moe_num_active_primary_experts", "top_k_experts")
-    writer.add_expert_used_count(next(config[key] for key in keys if config.get(key)))
+    keys = ("num_experts_per_tok", "moe_topk", "moe_num_active_primary_experts", "top_k_experts")
+    writer.add_expert_used_count(_first(config, *keys))
     if case.gguf != "llama":
         writer.add_expert_feed_forward_length(_width_of_experts(config))
     if "shared_expert_intermediate_size" in config:
@@ -305,6 +311,9 @@ def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
         if config.get("n_group"):
             writer.add_expert_group_count(config["n_group"])
             writer.add_expert_group_used_count(config["topk_group"])
+    if case.gguf == "hunyuan-moe":
+        writer.add_expert_shared_count(1)
+        writer.add_expert_shared_feed_forward_length(config["intermediate_size"])
     if case.gguf == "minimax-m2":
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if case.gguf == "smallthinker":
@@ -317,7 +326,10 @@ def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
 
 
 def _width_of_experts(config: dict[str, Any]) -> int:
-    keys = ("moe_intermediate_size", "moe_ffn_hidden_size", "intermediate_size")
+    return _first(config, "moe_intermediate_size", "moe_ffn_hidden_size", "intermediate_size")
+
+
+def _first(config: dict[str, Any], *keys: str) -> int:
     found: int = next(config[key] for key in keys if config.get(key))
     return found
 

@@ -74,8 +74,8 @@ def test_every_feature_matters(reference: Reference, model: Transformer) -> None
     """What the family asks for beyond LLaMA changes these logits, so that leaving it out would be seen above."""
     config = model.config
     names = ["windows", "rope_scaling", "rope_theta_local", "rotary_dim", "attention_softcap", "logit_softcap",
-             "embedding_scale", "qk_norm", "parallel", "attention_temperature", "position_offset", "norm_eps",
-             "gated_attention", "layer_scale"]  # fmt: skip
+             "embedding_scale", "qk_norm", "qk_norm_after", "parallel", "attention_temperature", "position_offset",
+             "norm_eps", "gated_attention", "layer_scale"]  # fmt: skip
     names += ["v_norm"] if not config.full_v_is_k else []
     names += ["norms"] if config.norms == "post" else []  # both: which weights there are says it
     names += ["attention_scale"] if config.attention_scale != config.head_dim**-0.5 else []
@@ -341,3 +341,19 @@ def test_no_plan_for_what_is_no_family() -> None:
         planned_tensors(replace(config, family="x"), "gguf")
     with pytest.raises(ModelFormatError, match="a bias of 'x'"):
         replace(config, biases=("q", "x"))
+
+
+def test_hunyuan_says_some_numbers_layer_by_layer() -> None:
+    base = {**SHAPE, "model_type": "hunyuan_v1_moe", "hidden_act": "silu", "num_experts": 4, "moe_topk": [2, 2, 2],
+            "moe_intermediate_size": [80, 80, 80], "num_shared_expert": [1, 1, 1]}  # fmt: skip
+    config = config_from_hf(base, {})
+    assert (config.n_experts, config.n_experts_used, config.d_ff, config.shared_d_ff) == (4, 2, 80, 80)
+    for changes in ({"moe_topk": [2, 1, 2]}, {"moe_intermediate_size": 64}, {"num_shared_expert": [2, 2, 2]},
+                    {"use_cla": True}):  # fmt: skip
+        with pytest.raises(UnsupportedModelError, match=r"not one whole number|does not run"):
+            config_from_hf(base | changes, {})
+    for changes in ({"num_experts": ["4"]}, {"moe_topk": None}):
+        with pytest.raises(ModelFormatError, match=r"expected is a whole number|lacks"):
+            config_from_hf(base | changes, {})
+    with pytest.raises(ModelFormatError, match=r"alpha is 0\.5"):
+        config_from_hf(base | {"rope_scaling": {"type": "dynamic", "factor": 1.0, "alpha": 0.5}}, {})

@@ -11,6 +11,7 @@ from engine.model.families.dense.gemma2 import GEMMA2
 from engine.model.families.dense.gemma3 import GEMMA3
 from engine.model.families.dense.glm4 import GLM4
 from engine.model.families.dense.granite import GRANITE
+from engine.model.families.dense.hunyuan import HUNYUAN
 from engine.model.families.dense.llama import LLAMA
 from engine.model.families.dense.mistral import MINISTRAL3, MISTRAL
 from engine.model.families.dense.olmo2 import OLMO2
@@ -24,5 +25,5 @@ from engine.model.family.family import Family
 
 DENSE: tuple[Family, ...] = (
     LLAMA, MISTRAL, BAMBOO, OPT, FALCON, QWEN2, QWEN3, GEMMA2, GEMMA3, PHI3, GLM4, SMOLLM3,
-    SEED_OSS, ERNIE4_5, GRANITE, COHERE, COHERE2, OLMO2, EXAONE4, MINISTRAL3,
+    SEED_OSS, ERNIE4_5, GRANITE, COHERE, COHERE2, OLMO2, EXAONE4, MINISTRAL3, HUNYUAN,
 )  # fmt: skip
