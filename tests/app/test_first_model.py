@@ -79,7 +79,7 @@ PREPARED_MS = 400_000  # a thousand steps of training: 45 s on two cores that se
 def test_from_the_first_launch_to_a_prepared_model(
     arrive: Arrive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    data = make_tiny_gguf(tmp_path / "tiny.gguf", n_layers=1, d_model=1024, d_ff=2560, max_context=512).read_bytes()
+    data = make_tiny_gguf(tmp_path / "tiny.gguf", n_layers=1, d_model=1792, d_ff=256, max_context=512).read_bytes()
     with FakeHub(bytes_per_s=len(data) // 3) as hub:
         hub.connect(monkeypatch, tmp_path)
         settings = AppSettings(theme="light", temperature=0.0, max_tokens=8)

@@ -45,7 +45,7 @@ for codec in TRANSPOSED:
     multiplying.append(gemm_transposed.transposed_kernel(codec))
     kernels.append(unpack.rows_kernel(codec))
 for codec in KEPT:
-    multiplying.append(attention._kernel(codec))
+    multiplying.append(attention._kernel(codec, False))
     kernels += [kv_store._store_kernel(codec), kv_store._rotate_kernel(codec)]
 for one in (*kernels, *multiplying):
     assembly = compiled(one.llvm_ir())
@@ -62,12 +62,20 @@ print("clock")
 """
 
 
+SOME = "FLOATS, TRANSPOSED, KEPT = ['f16'], [], []"
 EVERY_KIND = "FLOATS, TRANSPOSED, KEPT = ['f16'], ['q4_0'], ['q8_0']"
 MORE_CODECS = "FLOATS, TRANSPOSED, KEPT = ['q4_0', 'bf16'], ['f16', 'q6_k'], ['f16', 'f32']"
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("codecs", [EVERY_KIND, pytest.param(MORE_CODECS, id="more", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "codecs",
+    [
+        pytest.param(SOME, id="some"),
+        pytest.param(EVERY_KIND, id="every kind", marks=pytest.mark.slow),
+        pytest.param(MORE_CODECS, id="more codecs", marks=pytest.mark.slow),
+    ],
+)
 def test_kernels_of_prompts_and_attention_compile_for_aarch64(tmp_path: Path, codecs: str) -> None:
     from llvmlite import binding
 
