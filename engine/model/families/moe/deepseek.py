@@ -81,7 +81,8 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
 def _leading_dense_layers(read: Reader, n_layers: int) -> int:
     kinds = read.optional("mlp_layer_types", list, None)
     if kinds is None:
-        return int(read.optional("first_k_dense_replace", int, 1))
+        of_glm = read.required("model_type", str) == "glm4_moe_lite"  # in which one is usual
+        return read.optional("first_k_dense_replace", int, 1) if of_glm else read.required("first_k_dense_replace", int)
     dense = next((i for i, kind in enumerate(kinds) if kind != "dense"), len(kinds))
     if len(kinds) != n_layers or any(kind != "sparse" for kind in kinds[dense:]):
         raise UnsupportedModelError(f"mlp_layer_types in {read.where} is not dense layers, then sparse ones.")

@@ -120,6 +120,13 @@ def test_products_with_the_rows_of_the_chosen(name: str) -> None:
     rows, calls = each.as_read_by(name)
     call.run(calls + experts.product_calls(matrices, chosen, rows, out), WORKERS)
     check(out, np.einsum("knd,kd->kn", values[chosen.ids], each.values), name)
+    wide, target = (aligned_empty((N_USED, size + 3)) for size in (n_cols, n_rows))  # rows that lie apart
+    wide[:, :n_cols], target[:] = each.values, 7.0
+    apart = ExpertVectors(N_USED, n_cols, wide[:, :n_cols])
+    rows, calls = apart.as_read_by(name)
+    call.run(calls + experts.product_calls(matrices, chosen, rows, target[:, :n_rows]), WORKERS)
+    np.testing.assert_array_equal(target[:, :n_rows], out)
+    assert (target[:, n_rows:] == 7.0).all()
 
 
 @pytest.mark.parametrize("name", list(SUMS))
