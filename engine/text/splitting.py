@@ -110,6 +110,10 @@ DEEPSEEK_LLM = Splitting((
 ))  # fmt: skip
 DEEPSEEK_CODER = Splitting((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", f"[{_EAST_ASIAN}]+", r"\p{N}"))
 DEEPSEEK_V3 = Splitting((r"\p{N}{1,3}", f"[{_HAN_AND_KANA}]+", _MARKS_AND_WORDS))
+# Kimi and Moonlight: as GPT-4o's, but Han characters are words of their own.
+KIMI = Splitting((
+    r"\p{Han}+|" + GPT4O.patterns[0].replace(r"\p{M}]", r"\p{M}&&[^\p{Han}]]").replace(r"[\r\n/]*", r"[\r\n]*"),
+))  # fmt: skip
 BLOOM = Splitting((_BLOOM_WORDS,))
 VIKING = Splitting((_BLOOM_WORDS, r"\p{N}"))
 # The rule of llama.cpp for files that name none.
@@ -132,6 +136,7 @@ _BY_RULE = (
     (DEEPSEEK_LLM, "deepseek-llm"),
     (DEEPSEEK_CODER, "deepseek-coder"),
     (DEEPSEEK_V3, "deepseek-v3 hunyuan-dense joyai-llm"),
+    (KIMI, "kimi-k2"),
     (BLOOM, "bloom poro-chat gpt3-finnish"),
     (VIKING, "viking"),
 )

@@ -289,6 +289,18 @@ def test_deepseeks_first_models_cut_as_their_patterns_say() -> None:
     assert words == ["Ab", " ", "12", ",", " ёж", "\n", "\n", "日本", " x", "  "]
 
 
+def test_han_characters_are_words_of_their_own_in_kimis() -> None:
+    gguf = Tokenizer.from_gguf({**metadata("gpt-2"), "tokenizer.ggml.pre": "kimi-k2"})
+    cut = gguf._backend.pre_tokenizer.pre_tokenize_str
+    for text, words in (
+        ("中文English混合", ["中文", "English", "混合"]), ("汉字abc", ["汉字", "abc"]),
+        ("北京市 Pascal", ["北京市", " Pascal"]),
+        ("I'll 1234, okÉt/", ["I'll", " ", "123", "4", ",", " ok", "Ét", "/"]),
+        ("ひらがなと漢字\n/x", ["ひらがなと", "漢字", "\n", "/x"]),
+    ):  # fmt: skip
+        assert [text[a:b] for _, (a, b) in cut(text)] == words
+
+
 def test_a_guess_is_told_to_the_person() -> None:
     facts = metadata("unnamed")
     assert len(Tokenizer.from_gguf(facts).notes) == 1
