@@ -37,7 +37,8 @@ _SURPLUS = re.compile(
 )
 # Of files that hold more than the text model: layers that draft tokens (MTP), towers for pictures and sound.
 _DRAFTS = "mtp."
-_TOWERS = ("model.visual.", "model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio.")
+_TOWERS = ("model.visual.", "model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio.",
+           "vision_tower.", "multi_modal_projector.", "model.multi_modal_projector.")  # fmt: skip
 _KEYS_AND_VALUES = tuple(
     f".{name}.weight"
     for name in ("self_attn.k_proj", "self_attn.v_proj", "self_attn.k_norm", "attn_k", "attn_v", "attn_k_norm")
@@ -49,7 +50,7 @@ _WITH_EXPERTS = ("phimoe", "granitemoe", "olmoe", "dbrx")
 
 
 # These names mean multimodal models in Hugging Face's format.
-_WITH_PICTURES = ("gemma3", "llava", "mllama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "phi3_v", "mistral3")
+_WITH_PICTURES = ("gemma3", "llava", "mllama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "phi3_v")
 
 
 def config_from_hf(config: Mapping[str, Any], generation: Mapping[str, Any]) -> ModelConfig:

@@ -195,6 +195,8 @@ def _bias_of(foreign: str) -> str:
 def _as_stored(names: Mapping[str, str], present: Collection[str]) -> Mapping[str, str]:
     """Return the names with the outer modules that the file has: some omit one, those with pictures have one more."""
     embedding = names["embedding"]
+    if f"language_model.{embedding}" in present:
+        return {key: f"language_model.{name}" for key, name in names.items()}
     outer = embedding.partition(".")[0] + "."
     for other in ("", f"{outer}language_model."):
         if present and embedding not in present and other + embedding.removeprefix(outer) in present:

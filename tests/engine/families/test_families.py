@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields, replace
@@ -341,6 +342,28 @@ def test_no_plan_for_what_is_no_family() -> None:
         planned_tensors(replace(config, family="x"), "gguf")
     with pytest.raises(ModelFormatError, match="a bias of 'x'"):
         replace(config, biases=("q", "x"))
+
+
+@pytest.mark.parametrize("name", ["ministral3", "mistral-whole"])
+def test_the_text_part_of_mistrals_with_pictures(
+    name: str, references: Callable[[str], Reference], tmp_path: Path
+) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    reference = references(name)
+    text = json.loads((reference.folder / "config.json").read_text())
+    outer = {"model_type": "mistral3", "text_config": text, "vision_config": {"hidden_size": 4}}
+    (tmp_path / "config.json").write_text(json.dumps(outer))
+    tensors = load_file(reference.folder / "model.safetensors")
+    tensors = {f"language_model.{name}": values for name, values in tensors.items()}
+    towers = ("vision_tower.patch_conv.weight", "multi_modal_projector.linear_1.weight")
+    tensors |= {name: np.ones((2, 2), np.float32) for name in towers}
+    save_file(tensors, tmp_path / "model.safetensors")
+    opened = open_model(tmp_path)
+    weights = load_weights(opened)
+    model = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, OPS), OPS)
+    logits = run(model, reference.tokens, KVCache(opened.config, CONTEXT))
+    assert np.abs(logits - reference.logits).max() < CLOSE
 
 
 def test_hunyuan_says_some_numbers_layer_by_layer() -> None:

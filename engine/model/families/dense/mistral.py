@@ -1,7 +1,7 @@
 """Mistral 7B and models of its shape: LLaMA with a sliding window, which later versions lack. Ministral 3.
 
 GGUF files of the former use LLaMA's name. The latter, and Devstral 2, have YaRN and an attention whose temperature
-depends on the position; their files from Hugging Face hold a vision tower too, which is refused there.
+depends on the position. Files from Hugging Face of 2025 and later hold a vision tower too, which is left out.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> 
 MISTRAL = Family(
     name="mistral",
     model_types=("mistral",),
+    model_types_with_pictures=("mistral3",),  # Mistral Small 3.1 and later
     hf=Layout(HF_NAMES),
     hf_handles=frozenset({"sliding_window"}),
     max_context=32768,
@@ -41,6 +42,7 @@ MISTRAL = Family(
 MINISTRAL3 = Family(
     name="ministral3",
     model_types=("ministral3",),
+    model_types_with_pictures=("mistral3",),
     architectures=("mistral3",),
     hf=Layout(HF_NAMES),
     gguf=Layout(GGUF_NAMES, rope_pairs=True),
