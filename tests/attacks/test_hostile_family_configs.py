@@ -76,6 +76,7 @@ HF_VARIED = {"gemma4_text": {"layer_types": ["sliding_attention", "full_attentio
 HF_DELTA: dict[str, dict[str, Any]] = {"qwen3_5": {"full_attention_interval": 2}}
 HF_LATENT = {"deepseek2": {**HF_EXPERTS["glm4_moe"], "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
                            "v_head_dim": 8, "routed_scaling_factor": 1.0, "first_k_dense_replace": 1}}  # fmt: skip
+HF_LATENT["mistral4"] = HF_LATENT["deepseek2"]
 HF_HUNYUAN = {"hunyuan_moe": {"num_experts": 4, "moe_topk": 2}}
 HF_DELTA["qwen3_next"] = HF_DELTA["qwen3_5_moe"] = {**HF_EXPERTS["qwen2_moe"], **HF_DELTA["qwen3_5"]}
 GGUF_EXPERTS = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 16, "expert_gating_func": 1}

@@ -188,6 +188,16 @@ def rope_from_gguf(
     return fields | {"max_context": max_context}
 
 
+def temperature_from_gguf(read: Reader, arch: str) -> dict[str, Any]:
+    """Return the temperature of attention from GGUF keys; nothing without one."""
+    strength = decimal(read.optional(f"{arch}.attention.temperature_scale", float, 0.0))
+    if not strength:
+        return {}
+    key = f"{arch}.attention.temperature_length"
+    key = key if key in read.values else f"{arch}.rope.scaling.original_context_length"
+    return {"attention_temperature": Temperature(strength, read.required(key, int))}
+
+
 def _yarn_from_gguf(read: Reader, key: str, factor: float, original: int, attention: float) -> RopeScaling:
     usual = yarn_attention(factor)
     if (

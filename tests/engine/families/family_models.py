@@ -303,6 +303,10 @@ CASES: dict[str, Case] = {
     "deepseek-v3": Case("DeepseekV3", {
         **_LATENT, "q_lora_rank": 20, "n_group": 4, "topk_group": 2, "n_shared_experts": 2,
         "rope_parameters": {**_DEEPSEEK_YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}, "silu-glu", gguf="deepseek2"),
+    "mistral4": Case("Mistral4", {
+        **_LATENT, "q_lora_rank": 20, "first_k_dense_replace": 0, "routed_scaling_factor": 1.0,
+        "rope_parameters": {**_DEEPSEEK_YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4}},
+        "silu-glu", gguf="mistral4"),
     "glm4-moe-lite": Case("Glm4MoeLite", {
         **_LATENT, "q_lora_rank": 20, "num_nextn_predict_layers": 1}, "silu-glu", gguf="deepseek2"),
     "gemma4": Case("Gemma4Text", {**_GEMMA4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,

@@ -190,21 +190,21 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
         writer.add_full_attention_interval(4)
     _write_experts(writer, config, case)
     writer.add_head_count(heads)
-    if case.gguf != "deepseek2":
+    if case.gguf not in ("deepseek2", "mistral4"):
         writer.add_head_count_kv(kv_heads)
     writer.add_bos_token_id(config["bos_token_id"])
     if case.gguf in ("opt", "falcon", "command-r", "cohere2"):
         writer.add_layer_norm_eps(1e-5)
     else:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-        if case.gguf != "deepseek2":
+        if case.gguf not in ("deepseek2", "mistral4"):
             writer.add_key_length(head_dim)
             writer.add_value_length(head_dim)
     rope = config.get("rope_parameters") or {}
     if case.gguf in ("qwen35", "qwen35moe"):
         writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
     if case.gguf in ("llama", "bamboo", "phi3", "glm4", "glm4moe", "minimax-m2", "qwen35", "qwen35moe", "qwen3next",
-                     "deepseek2"):  # fmt: skip
+                     "deepseek2", "mistral4"):  # fmt: skip
         writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1)))
     rope = rope.get("full_attention") or rope
     theta = rope.get("rope_theta")
@@ -274,8 +274,9 @@ def _write_rope_scaling(writer: Any, rope: dict[str, Any], config: dict[str, Any
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
         writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
     if strength := rope.get("llama_4_scaling_beta"):
-        writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
         writer.add_attn_temperature_scale(strength)
+        if "kv_lora_rank" not in config:
+            writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
     if kind == "longrope":  # of whose kind the converter says nothing
         original = config["original_max_position_embeddings"]
         stretch = config["max_position_embeddings"] / original
@@ -296,7 +297,7 @@ def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
         writer.add_expert_feed_forward_length(_width_of_experts(config))
     if "shared_expert_intermediate_size" in config:
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
-    if case.gguf in ("glm4moe", "deepseek2"):
+    if case.gguf in ("glm4moe", "deepseek2", "mistral4"):
         writer.add_expert_shared_count(config["n_shared_experts"])
         writer.add_expert_weights_scale(config["routed_scaling_factor"])
         writer.add_leading_dense_block_count(config["first_k_dense_replace"])
@@ -305,7 +306,7 @@ def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
     if case.gguf == "glm4moe":
         writer.add_expert_weights_norm(config["norm_topk_prob"])
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
-    if case.gguf == "deepseek2":  # whose converter names the function where config.json does
+    if case.gguf in ("deepseek2", "mistral4"):  # whose converter names the function where config.json does
         if config["norm_topk_prob"]:
             writer.add_expert_weights_norm(True)
         if config.get("n_group"):

@@ -32,7 +32,7 @@ TOLERANCE = 2e-3  # of a logit, where it is a matter of which token is the great
 CLOSE = 2e-4  # what these small models keep to; a wrong kind of GELU would stay within the tolerance above
 OPS = ReferenceOperators()
 INTERLEAVED = ("llama", "bamboo", "glm4", "smollm3", "ernie4_5", "granite", "command-r", "cohere2",
-               "deepseek2", "mistral3")  # in GGUF  # fmt: skip
+               "deepseek2", "mistral3", "mistral4")  # in GGUF  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=CASES)

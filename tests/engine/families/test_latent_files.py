@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gguf_models
 import numpy as np
 import pytest
 from family_models import CASES, CONTEXT, Reference, make_reference
@@ -39,6 +40,7 @@ HF: dict[str, Any] = {"model_type": "deepseek_v3", "vocab_size": 96, "hidden_siz
     ({"v_head_dim": 1 << 20}, "value_dim is"), ({"n_group": 3, "topk_group": 1}, "groups of 8 experts"),
     ({"n_group": 4, "topk_group": 1}, "too few"), ({"q_lora_rank": -1}, "query_rank is -1"),
     ({"model_type": "deepseek_v32"}, "not supported"),
+    ({"model_type": "mistral4", "n_group": 2, "topk_group": 1, "topk_method": "greedy"}, "one group of experts, not 2"),
 ])  # fmt: skip
 def test_what_a_config_cannot_say(changes: dict[str, Any], words: str) -> None:
     with pytest.raises((UnsupportedModelError, ModelFormatError), match=words):
@@ -70,10 +72,32 @@ def test_what_gguf_metadata_cannot_say(references: Callable[[str], Reference], t
     for key, value, words in (
         ("attention.kv_lora_rank", None, "lacks"), ("attention.key_length_mla", 8, "senseless"),
         ("rope.dimension_count", None, "lacks"), ("expert_gating_func", 2, "expert_gating_func is 2"),
-        ("expert_weights_norm", True, "read differently"), ("attention.temperature_scale", 0.1, "does not know"),
+        ("expert_weights_norm", True, "read differently"), ("attention.indexer.top_k", 64, "does not know"),
+            ("attention.temperature_scale", 0.1, "lacks"),
     ):  # fmt: skip
         with pytest.raises((UnsupportedModelError, ModelFormatError), match=words):
             config_from_gguf({**source.metadata, f"deepseek2.{key}": value}, set(source.tensors))
+
+
+def test_gate_and_up_of_all_experts_in_one_tensor(
+    references: Callable[[str], Reference], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference, apart = references("mistral4"), gguf_models._experts
+
+    def fused(*arguments: Any) -> dict[str, np.ndarray]:
+        found = apart(*arguments)
+        gates = [name for name in found if "ffn_gate_exps" in name]
+        both = {name.replace("gate", "gate_up"): np.concatenate(
+            [found.pop(name), found.pop(name.replace("gate", "up"))], axis=1) for name in gates}  # fmt: skip
+        return found | both
+
+    monkeypatch.setattr(gguf_models, "_experts", fused)
+    opened = open_model(write_gguf(reference.folder, tmp_path / "m.gguf", reference.case))
+    assert "blk.0.ffn_gate_up_exps.weight" in opened.source.tensors
+    weights = load_weights(opened, hold="mapped")
+    model = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, OPS), OPS)
+    found = model.logits(model.forward(reference.tokens, KVCache(model.config, CONTEXT)))
+    assert np.abs(found - reference.logits).max() < 2e-4
 
 
 def test_quantised_matrices_of_old_files_are_turned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

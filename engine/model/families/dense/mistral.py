@@ -12,8 +12,8 @@ from typing import Any
 from engine.model.family.family import Family, windows
 from engine.model.family.names import GGUF_NAMES, HF_NAMES
 from engine.model.family.plan import Layout
-from engine.model.family.reading import Reader, decimal
-from native_kernels.backend import Temperature
+from engine.model.family.reading import Reader
+from engine.model.family.rope import temperature_from_gguf
 
 
 def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
@@ -22,11 +22,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-    strength = decimal(read.optional("mistral3.attention.temperature_scale", float, 0.0))
-    if not strength:
-        return {}
-    length = read.required("mistral3.rope.scaling.original_context_length", int)
-    return {"attention_temperature": Temperature(strength, length)}
+    return temperature_from_gguf(read, "mistral3")
 
 
 MISTRAL = Family(

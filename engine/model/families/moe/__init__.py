@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.model.families.moe.deepseek import DEEPSEEK2
+from engine.model.families.moe.deepseek import DEEPSEEK2, MISTRAL4
 from engine.model.families.moe.glm4_moe import GLM4_MOE
 from engine.model.families.moe.gpt_oss import GPT_OSS
 from engine.model.families.moe.hunyuan_moe import HUNYUAN_MOE
@@ -14,5 +14,5 @@ from engine.model.families.moe.smallthinker import SMALLTHINKER
 from engine.model.family.family import Family
 
 MOE: tuple[Family, ...] = (
-    MIXTRAL, QWEN2_MOE, QWEN3_MOE, GLM4_MOE, MINIMAX_M2, SMALLTHINKER, GPT_OSS, DEEPSEEK2, HUNYUAN_MOE,
+    MIXTRAL, QWEN2_MOE, QWEN3_MOE, GLM4_MOE, MINIMAX_M2, SMALLTHINKER, GPT_OSS, DEEPSEEK2, MISTRAL4, HUNYUAN_MOE,
 )  # fmt: skip
