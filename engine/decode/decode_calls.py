@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from engine.config import ModelConfig
 from engine.decode.ffn_calls import COUNT_WORDS
+from engine.decode.latent_vectors import LatentVectors
 from engine.model.graph import (
     Attend,
     AttendLatent,
@@ -30,15 +31,13 @@ from engine.model.graph import (
 )
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.weights import LayerWeights, ModelWeights
-from native_kernels.backend import F32, I64, DeltaInput, LatentSpec, PackedMatrix, Scoring
+from native_kernels.backend import F32, I64, DeltaInput, PackedMatrix, Scoring
 from native_kernels.cpu.attention.attention import AttentionBuffers, attention_buffers, attention_calls
 from native_kernels.cpu.attention.delta_net import StatePlace, delta_calls
 from native_kernels.cpu.attention.kv_store import CachePlace, rotate_and_store_calls
 from native_kernels.cpu.attention.norms import RowNorm, norm_calls
 from native_kernels.cpu.attention.rope import angle_calls, rope_calls
 from native_kernels.cpu.ffn.elementwise import activation_calls, gate_calls, scale_calls, softcap_calls
-from native_kernels.cpu.ffn.experts import ExpertMatrices, ExpertVectors, product_calls
-from native_kernels.cpu.ffn.router import Chosen
 from native_kernels.cpu.products.embedding import embedding_calls
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.runtime.call import Call, aligned_empty
@@ -428,29 +427,6 @@ class DecodeCalls:
             self._stream.renew()
             calls += norm_calls(self._x, self._x, None, added=taken)
         return calls
-
-
-class LatentVectors:
-    """One token's values in latent attention, beside the heads that attend and what they return.
-
-    Shapes: below [query_rank], q [H, key_dim + R], q_plain [H, key_dim], mixed [H, rank], values [H x value_dim].
-    """
-
-    def __init__(self, spec: LatentSpec, config: ModelConfig, heads: F32, mixed: F32) -> None:
-        """heads [H + 1, head_dim]: queries and key; mixed [H x head_dim]: what attention returns."""
-        n, self.heads = config.n_heads, heads
-        self.below = Vector(aligned_empty(spec.query_rank))
-        self.q: F32 = aligned_empty((n, spec.key_dim + config.rotated))
-        self.q_plain = ExpertVectors(n, spec.key_dim, self.q[:, : spec.key_dim])
-        self.mixed = ExpertVectors(n, spec.rank, mixed.reshape(n, -1)[:, : spec.rank])
-        self.values = Vector(aligned_empty(n * spec.value_dim))
-        self._all = Chosen.make(n, n)
-        self._all.ids[:] = np.arange(n)
-
-    def products(self, matrices: Sequence[PackedMatrix], x: ExpertVectors, out: F32) -> list[Call]:
-        """Return the calls that multiply each head's matrix by its row of x."""
-        rows, calls = x.as_read_by(matrices[0].codec)
-        return calls + product_calls(ExpertMatrices.of(matrices), self._all, rows, out, stage="attention")
 
 
 def frequencies(rotation: Rotation, rotated: int) -> NDArray[np.float64]:
