@@ -18,36 +18,37 @@ MOST_FILES = 20  # in a folder
 NESTED = {("app", "app/startup"), ("engine", "engine/commands")}  # __main__ runs the two front doors
 
 
+@functools.cache
 def modules() -> dict[str, Path]:
     files = [file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))]
     return {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
 
 
 @functools.cache
-def parsed(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
+def statements(file: Path) -> list[ast.AST]:
+    """The imports and functions of a file, without those under `if TYPE_CHECKING`. Expressions hold none."""
+    found: list[ast.AST] = []
+    waiting: list[ast.AST] = [ast.parse(file.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef):
+            found.append(node)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            waiting.extend(node.orelse)
+        elif not isinstance(node, ast.expr):
+            waiting.extend(ast.iter_child_nodes(node))
+    return found
 
 
-def for_types_alone(tree: ast.AST) -> set[int]:
-    """The nodes under `if TYPE_CHECKING`."""
-    blocks = (node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
-    return {id(node) for block in blocks for one in block.body for node in ast.walk(one)}
-
-
-def imported(file: Path, known: dict[str, Path]) -> Iterator[str]:
+def imported(file: Path) -> Iterator[str]:
     """Yield our modules that a file imports when it runs."""
-    tree = parsed(file)
-    left_out = for_types_alone(tree)
-    for node in ast.walk(tree):
-        if id(node) in left_out:
-            continue
-        names: list[str] = []
+    known = modules()
+    for node in statements(file):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names = [f"{node.module}.{alias.name}" for alias in node.names] + [node.module]
-            names = [name for name in names if name in known][: len(node.names)]
+            yield from [name for name in names if name in known][: len(node.names)]
         elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names if alias.name in known]
-        yield from names
+            yield from (alias.name for alias in node.names if alias.name in known)
 
 
 def folder(file: Path) -> PurePosixPath:
@@ -57,7 +58,7 @@ def folder(file: Path) -> PurePosixPath:
 def mutual_pairs() -> set[tuple[str, str]]:
     """Pairs of folders that import each other."""
     known = modules()
-    arrows = {(folder(file), folder(known[name])) for file in known.values() for name in imported(file, known)}
+    arrows = {(folder(file), folder(known[name])) for file in known.values() for name in imported(file)}
     assert len(arrows) > 100
     return {(str(one), str(other)) for one, other in arrows if str(one) < str(other) and (other, one) in arrows}
 
@@ -68,7 +69,7 @@ def test_no_two_folders_import_each_other() -> None:
 
 def test_no_module_imports_more_of_ours_than_now() -> None:
     known = modules()
-    found = {str(file.relative_to(ROOT)): len(set(imported(file, known))) for file in known.values()}
+    found = {str(file.relative_to(ROOT)): len(set(imported(file))) for file in known.values()}
     assert {name: n for name, n in found.items() if n > MOST_IMPORTS} == {}
 
 
@@ -80,7 +81,7 @@ def parameters(function: ast.FunctionDef) -> int:
 
 def test_no_more_functions_take_many_parameters_than_now() -> None:
     files = modules().values()
-    functions = [node for file in files for node in ast.walk(parsed(file)) if isinstance(node, ast.FunctionDef)]
+    functions = [node for file in files for node in statements(file) if isinstance(node, ast.FunctionDef)]
     assert len([one for one in functions if parameters(one) > 8]) <= MOST_WIDE_FUNCTIONS
 
 

@@ -30,6 +30,9 @@ class _InlinedCode(JITCodeLibrary):  # type: ignore[misc]
     def codegen(self) -> type[_NoEnvironment]:
         return _NoEnvironment
 
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
+
     def _optimize_final_module(self) -> None:
         pass
 
