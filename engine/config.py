@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, cast, get_args
 
 from engine.errors import InvalidRequestError, ModelFormatError
-from engine.layer_checks import check_delta, check_groups, check_latent, check_layers
+from engine.layer_checks import check_delta, check_groups, check_latent, check_layers, check_streams
 from native_kernels.backend import Activation as KernelActivation
 from native_kernels.backend import DeltaSpec, LatentSpec, Temperature
 from native_kernels.kv_blocks import KvLayout
@@ -35,7 +35,7 @@ ACTIVATIONS: tuple[Activation, ...] = tuple(name for name in get_args(Activation
 
 
 # Endings of the names of matrices that are never rounded.
-EXACT_MATRICES = (".router", ".alpha", ".beta")
+EXACT_MATRICES = (".router", ".alpha", ".beta", ".stream_router", ".stream_prediction", ".stream_correction")
 _BIASES = {"q", "k", "v", "o", "gate", "up", "down", "norm", "router"}
 _SIZE_CAPS = {"n_layers": 1024, "d_model": 1 << 17, "d_ff": 1 << 20, "n_heads": 1024, "n_kv_heads": 1024,
               "head_dim": 1024, "vocab_size": 1 << 21, "max_context": 1 << 24}  # fmt: skip
@@ -184,6 +184,12 @@ class ModelConfig:
     full_v_is_k: bool = False  # layers without a window: v is k before norm and rotation
     n_shared_kv_layers: int = 0  # last layers, which read keys and values of the last layer of their kind before them
     layer_embedding_dim: int = 0  # numbers that a token adds to each layer (per-layer embeddings); 0: none
+    layer_vocab_size: int | None = None  # tokens that have layer embeddings, if not all; others have those of token 0
+    n_streams: int = 1  # residual streams (AltUp); layers compute the first and predict and correct the others
+    laurel_rank: int = 0  # rank of the residual beside attention (LAuReL); 0: none
+    gate_cutoffs: tuple[
+        float, ...
+    ] = ()  # per layer: standard deviations above the mean below which gates are 0; 0: none
     layer_scale: bool = False  # a factor on the stream after each layer
     d_ff_by_layer: tuple[int, ...] = ()  # neurons of each layer if they differ; d_ff is the largest. Empty: all d_ff
 
@@ -205,6 +211,7 @@ class ModelConfig:
         check_delta(self)
         check_latent(self)
         check_layers(self)
+        check_streams(self)
         for token in (*self.eos_token_ids, *([] if self.bos_token_id is None else [self.bos_token_id])):
             if not 0 <= token < self.vocab_size:
                 raise ModelFormatError(f"Special token {token} lies outside the vocabulary of {self.vocab_size}.")

@@ -94,6 +94,21 @@ def check_layers(config: ModelConfig) -> None:
         raise ModelFormatError(f"The widths {str(widths)[:60]} of the FFNs are no numbers of neurons.")
 
 
+def check_streams(config: ModelConfig) -> None:
+    """Raise ModelFormatError for impossible residual streams, residuals beside attention, or cut-offs of gates."""
+    streams, rank, cutoffs, few = config.n_streams, config.laurel_rank, config.gate_cutoffs, config.layer_vocab_size
+    plain = config.norm == "rms" and config.norms == "both" and not config.n_experts and config.embedding_dim is None
+    if not _is_whole(streams) or not 1 <= streams <= 8 or (streams > 1 and not (plain and config.layer_embedding_dim)):
+        raise ModelFormatError(f"{streams!r} residual streams are senseless in this model.")
+    if not _is_whole(rank) or not 0 <= rank <= 1 << 16 or (rank and not plain):
+        raise ModelFormatError(f"A residual of the rank {rank!r} beside attention is senseless in this model.")
+    if few is not None and not (_is_whole(few) and 1 <= few <= config.vocab_size):
+        raise ModelFormatError(f"{few!r} of {config.vocab_size} tokens cannot have layer embeddings.")
+    sound = all(isinstance(one, float) and (one == 0 or 0.01 < one < 10) for one in cutoffs)
+    if cutoffs and (len(cutoffs) != config.n_layers or not sound or config.has_zeros or not config.gated):
+        raise ModelFormatError(f"Gates cut off {str(cutoffs)[:60]} deviations above their mean are senseless.")
+
+
 def _is_whole(value: object) -> bool:
     """Return whether an external value is a whole number; booleans are not."""
     return isinstance(value, int) and not isinstance(value, bool)

@@ -6,6 +6,7 @@ Finished work survives any interruption and is resumed; docs/bundle.md, section 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
 import time
@@ -341,7 +342,10 @@ def _finish(
 
     workshop, opened = work.workshop, work.opened
     try:
-        write_json(workshop.folder / METADATA, {key: _plain(value) for key, value in opened.metadata.items()})
+        metadata = {key: _plain(value) for key, value in opened.metadata.items()}
+        # JSON has no infinity. Gemma 3n's activation_sparsity_scale has it, and the configuration says the same.
+        finite = {key: value for key, value in metadata.items() if not (isinstance(value, list) and -math.inf in value)}
+        write_json(workshop.folder / METADATA, finite)
     except ValueError as error:
         raise ModelFormatError(f"The model's metadata hold a value that is no number: {error}.") from error
     names = [METADATA]

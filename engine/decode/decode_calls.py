@@ -15,13 +15,17 @@ from numpy.typing import NDArray
 from engine.config import ModelConfig
 from engine.decode.ffn_calls import COUNT_WORDS
 from engine.decode.latent_vectors import LatentVectors
+from engine.decode.stream_calls import StreamCalls
 from engine.model.graph import (
     Attend,
     AttendLatent,
     AttentionSpec,
+    Correct,
     Ffn,
     Inject,
+    Laurel,
     Norm,
+    Predict,
     Recur,
     Scale,
     Select,
@@ -45,6 +49,7 @@ from native_kernels.cpu.runtime.tallies import TallyBlock
 from native_kernels.cpu.runtime.token_state import (
     CACHE,
     LAYER_BYTES,
+    LAYER_TOKEN,
     LOCAL_CACHE,
     LOCAL_LAYER_BYTES,
     NEW_STATE,
@@ -109,7 +114,8 @@ class DecodeCalls:
         self._weights = weights
         self._products = products
         specs = [one.spec for layer in self._graph.layers for one in layer if isinstance(one, Attend | AttendLatent)]
-        self._stream = Vector(aligned_empty(config.d_model) if stream is None else stream)  # the residual stream
+        self._streams = StreamCalls(config, weights, products)
+        self._stream = Vector(self._streams.streams[0] if stream is None else stream)  # the first residual stream
         self._rows = self._graph.rows if rows is None else rows
         self._x: F32 = self._stream.values
         self._values: dict[Value, Vector] = {
@@ -131,6 +137,7 @@ class DecodeCalls:
         if config.latent is not None:
             heads = self._qkv[: (config.n_heads + 1) * config.head_dim].reshape(-1, config.head_dim)
             self._latent = LatentVectors(config.latent, config, heads, mixed)
+        self._low_rank = Vector(aligned_empty(config.laurel_rank))
         extra = config.layer_embedding_dim
         self._inputs: F32 = aligned_empty((config.n_layers, extra))  # the token's for each layer
         self._injected = Vector(aligned_empty(extra))
@@ -187,8 +194,22 @@ class DecodeCalls:
     def last_norm(self) -> tuple[list[Call], Vector]:
         """Return the calls of the final norm and its output: the head's input [D]."""
         weights, normed = self._weights, self._values["attention_in"]
+        if weights.streams_out:
+            return self._last_norm_of_streams(), normed
         calls = self._norm_stream(normed, weights.final_norm, weights.final_norm_bias)
         return calls, self._stream if weights.final_norm is None else normed
+
+    def _last_norm_of_streams(self) -> list[Call]:
+        """Return the calls of the final norm of the mean of all streams, each as large as the first."""
+        weights, n = self._weights, self._config.n_streams
+        calls = self._flush()
+        back, others = self._streams.back()
+        self._pending += others
+        calls += back + self._flush()
+        # Of the sum instead of the mean: its epsilon counts n^2 times.
+        norm = RowNorm("rms", self._config.norm_eps * n * n, weights.final_norm)
+        self._values["attention_in"].renew()
+        return calls + norm_calls(self._x, self._values["attention_in"].values, norm)
 
     def head(self) -> list[Call]:
         """Return the calls from the stream to the logits."""
@@ -298,13 +319,42 @@ class DecodeCalls:
     def inject(self, layer: int, step: Inject) -> None:
         """Add the token's embedding for the layer, which `_embed` has computed."""
         w, gate, spec = self._weights.layers[layer], self._injected.values, step.spec
+        source = self._streams.scaled if step.beside else self._read("stream")
         assert w.embedding_gate is not None, "the layer has per-layer embeddings"
         assert w.embedding_projection is not None, "as above"
-        self._calls += self._products.calls(w.embedding_gate, self._read("stream"), gate, "ffn")
+        self._calls += self._products.calls(w.embedding_gate, source, gate, "ffn")
         self._calls += activation_calls(spec.activation, gate, gate, up=self._inputs[layer], threshold=spec.threshold)
         self._injected.renew()
         self._calls += self._products.calls(w.embedding_projection, self._injected, self._added, "ffn")
-        self._add(self._added, layer, step.after)
+        if not step.beside:
+            self._add(self._added, layer, step.after)
+            return
+        norm = RowNorm(self._config.norm, self._config.norm_eps, getattr(w, step.after))
+        self._calls += self._streams.add_beside(self._added, norm)
+
+    def predict(self, layer: int, step: Predict) -> None:
+        w = self._weights.layers[layer]
+        self._calls += self._norm_stream(self._streams.normed, w.stream_router_norm, None) + self._streams.predict(w)
+        self._stream.renew()
+
+    def correct(self, layer: int, step: Correct) -> None:
+        w = self._weights.layers[layer]
+        self._calls += self._norm_stream(self._streams.normed, w.stream_router_norm, None) + self._streams.correct(w)
+        self._stream.renew()
+
+    def laurel(self, layer: int, step: Laurel) -> None:
+        w, x = self._weights.layers[layer], self._read(step.reads)
+        assert w.laurel_left is not None, "the layer has a low-rank residual"
+        assert w.laurel_right is not None, "as above"
+        self._calls += self._products.calls(w.laurel_left, x, self._low_rank.values, "attention")
+        self._low_rank.renew()
+        self._calls += self._products.calls(w.laurel_right, self._low_rank, self._added, "attention")
+        norm = RowNorm(self._config.norm, self._config.norm_eps, w.laurel_norm)
+        self._calls += norm_calls(self._added, self._added, norm, stage="attention")
+        self._pending += [self._added, x.values]
+        stream = self._read("stream")
+        self._calls += scale_calls(stream.values, np.full(1, 0.5**0.5, np.float32), "norms")
+        stream.renew()
 
     def scale(self, layer: int, step: Scale) -> None:
         stream = self._read("stream")
@@ -366,7 +416,7 @@ class DecodeCalls:
             place: F32 = aligned_empty(config.d_model)
             calls += embedding_calls(weights.positions, self.state, POSITION, place, offset=config.position_offset)
             self._pending.append(place)
-        return calls + self._layer_inputs()
+        return calls + self._streams.start() + self._layer_inputs()
 
     def _layer_inputs(self) -> list[Call]:
         """Return the calls for what the token adds to each layer: Transformer.layer_inputs is the specification."""
@@ -377,7 +427,8 @@ class DecodeCalls:
         inputs: F32 = self._inputs.reshape(-1)
         of_token: F32 = aligned_empty(inputs.size)
         scale = config.layer_embedding_scale
-        calls = embedding_calls(weights.layer_embeddings, self.state, TOKEN, of_token, scale=scale)
+        word = TOKEN if config.layer_vocab_size is None else LAYER_TOKEN
+        calls = embedding_calls(weights.layer_embeddings, self.state, word, of_token, scale=scale)
         calls += self._products.calls(weights.layer_projection, Vector(self._x), inputs, "embedding")
         weight, epsilon = weights.layer_projection_norm_of(config)
         calls += norm_calls(self._inputs, self._inputs, RowNorm("rms", epsilon, weight), stage="embedding")

@@ -19,6 +19,7 @@ from native_kernels.backend import F32, I64, PackedMatrix
 from native_kernels.cpu.ffn.active_rows import clear_calls, list_calls, scatter_calls
 from native_kernels.cpu.ffn.elementwise import activation_calls, bias_calls
 from native_kernels.cpu.ffn.sparse_ffn import Buffers, axpy_calls, ffn_calls
+from native_kernels.cpu.ffn.streams import cut_off_calls
 from native_kernels.cpu.products.gemv import vector_format
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.products.row_sums import SUMS
@@ -144,7 +145,9 @@ class FfnCalls:
         spec, n = self._graph.ffn(i).spec, w.up.n_rows
         matrix, bias = first_matrix(w)
         gated, first, up = w.gate is not None, self._first[:n], self._up[:n]
-        calls = self._products.calls(matrix, x, first, "ffn", barrier=not gated)
+        calls = self._products.calls(matrix, x, first, "ffn", barrier=not gated or spec.cutoff > 0)
+        if spec.cutoff:
+            calls += cut_off_calls(first, spec.cutoff)
         if gated:
             calls += self._products.calls(w.up, x, up, "ffn")
         return calls + activation_calls(

@@ -41,8 +41,9 @@ class SparseExecutor:
     def __init__(self, config: ModelConfig, weights: ModelWeights, predictor: Predictor, operators: Operators) -> None:
         if config.n_experts:
             raise InvalidRequestError("Predictors of the neurons of experts are not known.", "Use the exact mode.")
-        if config.d_ff_by_layer:
-            raise InvalidRequestError("Predictors need layers of the same width.", "Use the dense mode.")
+        if config.d_ff_by_layer or config.gate_cutoffs:
+            reason = "layers of the same width, and gates that are not compared with each other"
+            raise InvalidRequestError(f"Predictors need {reason}.", "Use the dense mode.")
         predictor.check_against(config.n_layers, config.d_model, config.d_ff)
         self.counters = FfnCounters(config.n_layers, config.d_ff)
         self._graph = graph_of(config)

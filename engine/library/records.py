@@ -69,6 +69,9 @@ class ModelShape:
     layer_embedding_dim: int = 0
     d_ff_by_layer: tuple[int, ...] = ()
     shared_apart: bool = False
+    layer_vocab_size: int | None = None
+    n_streams: int = 1
+    laurel_rank: int = 0
 
 
 @dataclass(frozen=True)

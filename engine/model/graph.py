@@ -16,7 +16,7 @@ To add a step, add a dataclass here, a case in `emit`, and a method in each emit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, Protocol, assert_never
 
@@ -104,6 +104,7 @@ class FfnSpec:
     activation: Activation
     threshold: float
     has_zeros: bool  # the activation makes exact zeros
+    cutoff: float  # gates below their mean plus so many standard deviations are 0, others are reduced by it; 0: none
     routing: RoutingSpec | None  # None: one block
 
     @property
@@ -185,10 +186,12 @@ class Ffn:
 class Inject:
     """Add the token's embedding for this layer to the stream: gated by the stream, projected, through the norm `after`.
 
-    spec: of the layer's FFN, whose activation the gate has too.
+    spec: of the layer's FFN, whose activation the gate has too. beside: it is added to all other streams instead, and
+    the gate reads the stream times the weights `stream_scale`.
     """
 
     spec: FfnSpec
+    beside: bool = False
     after: Literal["post_embedding_norm"] = "post_embedding_norm"
 
 
@@ -199,7 +202,30 @@ class Scale:
     weight: Literal["layer_scale"] = "layer_scale"
 
 
-Step = Norm | Select | Attend | AttendLatent | Recur | Ffn | Inject | Scale
+@dataclass(frozen=True)
+class Predict:
+    """Add to every stream a mixture of all streams, whose coefficients the first one decides (AltUp).
+
+    The layer then computes the first stream, and `Correct` compares. Source: Baykal et al., arXiv 2301.13310.
+    """
+
+
+@dataclass(frozen=True)
+class Correct:
+    """Add to every predicted stream its share of what the layer changed in the first one (AltUp)."""
+
+
+@dataclass(frozen=True)
+class Laurel:
+    """Add `reads` and the norm of a low-rank product of it to the stream, and divide by the root of 2 (LAuReL).
+
+    Source: Menghani et al., arXiv 2411.07501.
+    """
+
+    reads: Value
+
+
+Step = Norm | Select | Attend | AttendLatent | Recur | Ffn | Inject | Scale | Predict | Correct | Laurel
 
 
 @dataclass(frozen=True)
@@ -251,6 +277,12 @@ class Emitter(Protocol):
 
     def scale(self, layer: int, step: Scale) -> None: ...
 
+    def predict(self, layer: int, step: Predict) -> None: ...
+
+    def correct(self, layer: int, step: Correct) -> None: ...
+
+    def laurel(self, layer: int, step: Laurel) -> None: ...
+
 
 def emit(layer: int, steps: Sequence[Step], emitter: Emitter) -> None:
     """Pass the layer's steps to the emitter in order."""
@@ -272,6 +304,12 @@ def emit(layer: int, steps: Sequence[Step], emitter: Emitter) -> None:
                 emitter.inject(layer, step)
             case Scale():
                 emitter.scale(layer, step)
+            case Predict():
+                emitter.predict(layer, step)
+            case Correct():
+                emitter.correct(layer, step)
+            case Laurel():
+                emitter.laurel(layer, step)
             case _:
                 assert_never(step)
 
@@ -294,6 +332,18 @@ class WithoutCpuSteps:
     def scale(self, layer: int, step: Scale) -> None:
         """Raise UnsupportedModelError."""
         raise UnsupportedModelError(f"Layer {layer} has a factor on the stream, which only the CPU computes.")
+
+    def predict(self, layer: int, step: Predict) -> None:
+        """Raise UnsupportedModelError."""
+        raise UnsupportedModelError(f"Layer {layer} has several streams, which only the CPU computes.")
+
+    def correct(self, layer: int, step: Correct) -> None:
+        """Raise UnsupportedModelError."""
+        raise UnsupportedModelError(f"Layer {layer} has several streams, which only the CPU computes.")
+
+    def laurel(self, layer: int, step: Laurel) -> None:
+        """Raise UnsupportedModelError."""
+        raise UnsupportedModelError(f"Layer {layer} has a low-rank residual, which only the CPU computes.")
 
 
 @lru_cache(maxsize=16)
@@ -377,7 +427,8 @@ def _ffn(config: ModelConfig, i: int) -> FfnSpec:
         gated=config.gated,
         activation=config.kernel_activation,
         threshold=config.activation_threshold,
-        has_zeros=config.has_zeros,
+        has_zeros=config.has_zeros or (bool(config.gate_cutoffs) and config.gate_cutoffs[i] > 0),
+        cutoff=config.gate_cutoffs[i] if config.gate_cutoffs else 0.0,
         routing=routing,
     )
 
@@ -417,10 +468,15 @@ def _layer(config: ModelConfig, i: int) -> tuple[Step, ...]:
         norms = Norm("ffn_norm", "ffn_in"), Norm("experts_norm", "experts_in"), Norm("router_norm", "router_in")
         apart = Ffn("experts_in", of_ffn, "post_ffn_norm", shared_reads="ffn_in")
         return norm, attend, *norms, Select("router_in", of_ffn), apart, *_behind(config, of_ffn)
-    return norm, attend, Norm("ffn_norm", "ffn_in"), Select("ffn_in", of_ffn), ffn, *_behind(config, of_ffn)
+    before = (Predict(),) if config.n_streams > 1 else ()
+    beside = (Laurel("attention_in"),) if config.laurel_rank else ()
+    own = (*before, norm, attend, *beside, Norm("ffn_norm", "ffn_in"), Select("ffn_in", of_ffn), ffn)
+    return own + _behind(config, of_ffn)
 
 
 def _behind(config: ModelConfig, of_ffn: FfnSpec) -> tuple[Step, ...]:
     """Return a layer's steps after its FFN."""
-    injected = (Inject(of_ffn),) if config.layer_embedding_dim else ()
+    if config.n_streams > 1:
+        return Correct(), Inject(replace(of_ffn, cutoff=0.0), beside=True)
+    injected = (Inject(replace(of_ffn, cutoff=0.0)),) if config.layer_embedding_dim else ()
     return (*injected, Scale()) if config.layer_scale else injected

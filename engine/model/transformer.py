@@ -15,9 +15,12 @@ from engine.model.graph import (
     Attend,
     AttendLatent,
     AttentionSpec,
+    Correct,
     Ffn,
     Inject,
+    Laurel,
     Norm,
+    Predict,
     Recur,
     Scale,
     Select,
@@ -44,6 +47,7 @@ AttendCached = Callable[[int, F32, F32, F32], F32]
 # before them and keeps the one after.
 RecurCached = Callable[[int, DeltaInput], F32]
 RECOMPUTE_CHUNK_TOKENS = 256  # per chunk when the cache is recomputed
+LEAST_SQUARE = 1e-5  # mean square that a stream counts as at least when it is scaled
 
 
 class FfnExecutor(Protocol):
@@ -184,7 +188,7 @@ class Transformer:
         """
         run = EagerLayer(self, x, angles, attend, recur, None if inputs is None else inputs[:, i])
         emit(i, self.graph.layers[i], run)
-        return run.stream
+        return run.streams
 
     def attend(self, layer: int, q: F32, k: F32, v: F32, blocks: U8, layout: KvLayout, position: int) -> F32:
         """Return the layer's attention for a sequence's next positions. Shapes as in `cached_attention`.
@@ -203,6 +207,10 @@ class Transformer:
 
     def last_norm(self, x: F32) -> F32:
         """Return the head's input [T, D] from the residual stream after the last layer [T, D]."""
+        if self.weights.streams_out:
+            x, *others = np.split(x, self.config.n_streams, axis=-1)
+            back = (self.operators.matmul(one, w) for one, w in zip(others, self.weights.streams_out, strict=True))
+            x = (x + sum(_as_large_as(x, one) for one in back)) / np.float32(self.config.n_streams)
         return self.norm(x, self.weights.final_norm, self.weights.final_norm_bias)
 
     def logits(self, hidden: F32) -> F32:
@@ -214,7 +222,10 @@ class Transformer:
         return logits if cap is None else self.operators.softcap(logits, cap)
 
     def embed(self, tokens: I64, positions: I64) -> F32:
-        """Return the residual stream before the first layer, [T, D], for tokens [T] at positions [T]."""
+        """Return the residual stream before the first layer, [T, D], for tokens [T] at positions [T].
+
+        With N streams, all of them: [T, N D], here and wherever this class speaks of a stream between layers.
+        """
         config, ops, weights = self.config, self.operators, self.weights
         x = ops.rows(weights.embedding, tokens)
         if config.embedding_scale != 1.0:
@@ -223,7 +234,7 @@ class Transformer:
             x = ops.matmul(x, weights.project_in)
         if weights.positions is not None:
             x = x + ops.rows(weights.positions, positions + config.position_offset)
-        return x
+        return np.concatenate([x, *(_as_large_as(x, ops.matmul(x, one)) for one in weights.streams_in)], axis=-1)
 
     def layer_inputs(self, tokens: I64, x: F32) -> F32 | None:
         """Return what the tokens add to each layer beside the stream, [T, L, P]; None without per-layer embeddings.
@@ -235,8 +246,9 @@ class Transformer:
             return None
         assert weights.layer_projection is not None, "they come together"
         shape = (len(tokens), config.n_layers, config.layer_embedding_dim)
-        of_token = ops.rows(weights.layer_embeddings, tokens).reshape(shape)
-        projected = ops.matmul(x, weights.layer_projection).reshape(shape)
+        known = tokens if config.layer_vocab_size is None else np.where(tokens < config.layer_vocab_size, tokens, 0)
+        of_token = ops.rows(weights.layer_embeddings, known).reshape(shape)
+        projected = ops.matmul(x[:, : config.d_model], weights.layer_projection).reshape(shape)
         normed = ops.rms_norm(projected, *weights.layer_projection_norm_of(config))
         return normed + of_token * np.float32(config.layer_embedding_scale)
 
@@ -275,6 +287,14 @@ class Transformer:
         )
 
 
+def _as_large_as(x: F32, other: F32) -> F32:
+    """Return `other` scaled row by row to the root mean square of x; both [T, D]."""
+    target = np.sqrt(np.mean(np.square(x), axis=-1, keepdims=True))
+    size = np.sqrt(np.maximum(np.mean(np.square(other), axis=-1, keepdims=True), np.float32(LEAST_SQUARE)))
+    scaled: F32 = other * (target / size)
+    return scaled
+
+
 def joined_angles(each: Sequence[Sequence[Angles]]) -> tuple[Angles, ...]:
     """Concatenate the angles of several runs of positions."""
     return tuple(
@@ -297,13 +317,20 @@ class EagerLayer:
     ) -> None:
         self._model, self._angles, self._attend, self._recur = model, angles, attend, recur
         self._inputs = inputs  # [T, P], of per-layer embeddings
-        self._values: dict[Value, F32] = {"stream": x}
+        streams = x.reshape(len(x), model.config.n_streams, -1)
+        self._streams = streams  # [T, N, D]; the first one as of before the layer
+        self._values: dict[Value, F32] = {"stream": np.ascontiguousarray(streams[:, 0])}
         self._normed_from: dict[Value, F32] = {}  # the norm's input for each value
         self._routing: Routing | None = None
 
     @property
     def stream(self) -> F32:
         return self._values["stream"]
+
+    @property
+    def streams(self) -> F32:
+        """All streams, [T, N D]."""
+        return np.concatenate([self.stream, self._streams[:, 1:].reshape(len(self.stream), -1)], axis=-1)
 
     def norm(self, layer: int, step: Norm) -> None:
         w = self._model.weights.layers[layer]
@@ -408,12 +435,49 @@ class EagerLayer:
         assert self._inputs is not None, "the caller gives the tokens' inputs to the layer"
         assert w.embedding_gate is not None, "the layer has per-layer embeddings"
         assert w.embedding_projection is not None, "as above"
-        gate = activate(step.spec, ops.matmul(self.stream, w.embedding_gate), ops)
-        self._add(ops.matmul(gate * self._inputs, w.embedding_projection), w, step.after)
+        source = self.stream
+        if step.beside:
+            assert w.stream_scale is not None, "the layer has several streams"
+            source = source * w.stream_scale
+        gate = activate(step.spec, ops.matmul(source, w.embedding_gate), ops)
+        added = ops.matmul(gate * self._inputs, w.embedding_projection)
+        if step.beside:
+            self._streams[:, 1:] += self._model.norm(added, getattr(w, step.after))[:, None]
+        else:
+            self._add(added, w, step.after)
 
     def scale(self, layer: int, step: Scale) -> None:
         factor = getattr(self._model.weights.layers[layer], step.weight)
         self._values["stream"] = self.stream * factor
+
+    def predict(self, layer: int, step: Predict) -> None:
+        w, n = self._model.weights.layers[layer], self._model.config.n_streams
+        assert w.stream_prediction is not None, "the layer has several streams"
+        mixture = self._model.operators.matmul(self._modalities(w), w.stream_prediction).reshape(-1, n, n)
+        self._streams = self._streams + mixture @ self._streams
+        self._values["stream"] = np.ascontiguousarray(self._streams[:, 0])
+
+    def correct(self, layer: int, step: Correct) -> None:
+        w = self._model.weights.layers[layer]
+        assert w.stream_correction is not None, "the layer has several streams"
+        shares = self._model.operators.matmul(self._modalities(w), w.stream_correction) + np.float32(1)
+        change = self.stream - self._streams[:, 0]
+        self._streams = self._streams + shares[..., None] * change[:, None]
+        self._values["stream"] = np.ascontiguousarray(self._streams[:, 0])
+
+    def _modalities(self, w: LayerWeights) -> F32:
+        """Return N numbers between -1 and 1 for each position, by which the streams are mixed."""
+        assert w.stream_router is not None, "the layer has several streams"
+        ops = self._model.operators
+        return ops.softcap(ops.matmul(self._model.norm(self.stream, w.stream_router_norm), w.stream_router), 1.0)
+
+    def laurel(self, layer: int, step: Laurel) -> None:
+        ops, w, x = self._model.operators, self._model.weights.layers[layer], self._values[step.reads]
+        assert w.laurel_left is not None, "the layer has a low-rank residual"
+        assert w.laurel_right is not None, "as above"
+        product = ops.matmul(ops.matmul(x, w.laurel_left), w.laurel_right)
+        added = x + self._model.norm(product, w.laurel_norm)
+        self._values["stream"] = (self.stream + added) * np.float32(0.5**0.5)
 
     def _add(self, result: F32, w: LayerWeights, after: str | None) -> None:
         self._values["stream"] = self.stream + self._model.norm(result, getattr(w, after) if after else None)

@@ -107,6 +107,14 @@ class LayerWeights:
     embedding_projection: PackedMatrix | None = None  # [D, P]
     post_embedding_norm: F32 | None = None  # [D]
     layer_scale: F32 | None = None  # [1]
+    stream_router_norm: F32 | None = None  # [D], of several streams, like the next four; N streams
+    stream_router: PackedMatrix | None = None  # [N, D]
+    stream_prediction: PackedMatrix | None = None  # [N N, N]
+    stream_correction: PackedMatrix | None = None  # [N, N]
+    stream_scale: F32 | None = None  # [D]
+    laurel_left: PackedMatrix | None = None  # [R, D], of a residual of rank R
+    laurel_right: PackedMatrix | None = None  # [D, R]
+    laurel_norm: F32 | None = None  # [D]
     q_norm: F32 | None = None  # [head_dim], or [H_q] over all heads
     k_norm: F32 | None = None  # [head_dim] or [H_kv]
     sinks: F32 | None = None  # [H]: an extra attention score per head
@@ -200,6 +208,8 @@ class ModelWeights:
     layer_embeddings: PackedMatrix | None = None  # [V, L P]: each token's embeddings for all layers
     layer_projection: PackedMatrix | None = None  # [L P, D]
     layer_projection_norm: F32 | None = None  # [P]
+    streams_in: tuple[PackedMatrix, ...] = ()  # [D, D] each: from the first of several streams to the others
+    streams_out: tuple[PackedMatrix, ...] = ()  # [D, D] each: back from the others
 
     def layer_projection_norm_of(self, config: ModelConfig) -> tuple[F32, float]:
         """Return weight and epsilon of the norm that follows layer_projection.
@@ -413,6 +423,10 @@ def _assemble(config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, 
         "layer_embeddings": matrices.get("layer_embeddings"),
         "layer_projection": matrices.get("layer_projection"),
         "layer_projection_norm": vectors.get("layer_projection_norm"),
+        **{
+            f"streams_{way}": tuple(matrices[f"stream_{way}_{i}"] for i in range(1, config.n_streams))
+            for way in ("in", "out")
+        },
         **{name: vectors.get(name) for name in ("rope_factors", "rope_factors_long", "rope_factors_short")},
     }
 

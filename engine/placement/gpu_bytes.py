@@ -113,7 +113,13 @@ def why_not_on_gpu(config: ModelConfig) -> str:
         return "There are no GPU kernels yet for a router that chooses among groups of experts"
     if config.has_local_heads or config.v_norm or config.n_shared_kv_layers:
         return "There are no GPU kernels yet for this model's attention, whose layers differ or share keys and values"
-    if config.layer_embedding_dim or config.layer_scale or config.d_ff_by_layer or config.shared_apart:
+    if (
+        config.layer_embedding_dim
+        or config.layer_scale
+        or config.d_ff_by_layer
+        or config.shared_apart
+        or (config.n_streams > 1 or config.laurel_rank or config.gate_cutoffs)
+    ):
         return "There are no GPU kernels yet for what this model's layers add to the stream besides attention and FFN"
     return ""
 

@@ -24,7 +24,8 @@ JUNK: tuple[Any, ...] = (
     {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 0, "llama_4_scaling_beta": 0.1},
     {"full_attention": 1}, {"full_attention": {"rope_theta": "x"}}, {"partial_rotary_factor": 1e9},
     {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}, ["full_attention"] * 3,
-    ["sliding_attention", 7, None], [80, 0, 160], {"2": {"head_dim": 10**400}}, {"2": {"head_dim": -4}}, {"x": 1},
+    ["sliding_attention", 7, None], [80, 0, 160], [0.9, 0.4, 0.0], [1.5, float("nan"), -1.0],
+    {"2": {"head_dim": 10**400}}, {"2": {"head_dim": -4}}, {"x": 1},
 )  # fmt: skip
 HF: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 96, "bos_token_id": 1,
@@ -52,7 +53,8 @@ HF_KEYS = (
     "moe_layer_freq", "mlp_layer_types", "rope_interleave", "global_head_dim", "per_layer_config",
     "num_global_key_value_heads", "attention_k_eq_v", "num_kv_shared_layers", "hidden_size_per_layer_input",
     "vocab_size_per_layer_input", "use_double_wide_mlp", "use_bidirectional_attention", "moe_topk",
-    "num_shared_expert", "use_cla",
+    "num_shared_expert", "use_cla", "altup_num_inputs", "altup_active_idx", "altup_correct_scale", "laurel_rank",
+    "activation_sparsity_pattern",
 )  # fmt: skip
 GGUF: dict[str, Any] = {
     "block_count": 3, "context_length": 64, "embedding_length": 32, "feed_forward_length": 80, "vocab_size": 96,
@@ -71,8 +73,16 @@ HF_EXPERTS = {
     "smallthinker": {"moe_num_primary_experts": 4, "moe_num_active_primary_experts": 2, "moe_ffn_hidden_size": 16,
                      "hidden_act": "relu"},
 }  # fmt: skip
-HF_VARIED = {"gemma4_text": {"layer_types": ["sliding_attention", "full_attention", "full_attention"],
-                             "vocab_size_per_layer_input": 96, "num_kv_shared_layers": 1}}  # fmt: skip
+_VARIED = {"layer_types": ["sliding_attention", "full_attention", "full_attention"], "num_kv_shared_layers": 1,
+           "vocab_size_per_layer_input": 96}  # fmt: skip
+HF_VARIED = {"gemma4_text": _VARIED, "gemma3n_text": {**_VARIED, "activation_sparsity_pattern": [0.9, 0.0, 0.8]}}
+GGUF_VARIED = {
+    "gemma3n": {"attention.sliding_window_pattern": [True, False, False], "attention.shared_kv_layers": 1,
+                "embedding_length_per_layer_input": 8, "altup.num_inputs": 4,
+                "activation_sparsity_scale": [1.25, float("-inf"), 1.0]},
+    "gemma4": {"attention.sliding_window_pattern": [True, False, False], "attention.shared_kv_layers": 1,
+               "embedding_length_per_layer_input": 8},
+}  # fmt: skip
 HF_DELTA: dict[str, dict[str, Any]] = {"qwen3_5": {"full_attention_interval": 2}}
 HF_LATENT = {"deepseek2": {**HF_EXPERTS["glm4_moe"], "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
                            "v_head_dim": 8, "routed_scaling_factor": 1.0, "first_k_dense_replace": 1}}  # fmt: skip
@@ -93,7 +103,7 @@ GGUF_KEYS = (
     "attention.kv_lora_rank", "attention.q_lora_rank", "attention.key_length_mla", "attention.value_length_mla",
     "expert_group_count", "expert_group_used_count", "rope.scaling.yarn_log_multiplier",
     "attention.key_length_swa", "attention.value_length_swa", "attention.shared_kv_layers", "rope.dimension_count_swa",
-    "embedding_length_per_layer_input",
+    "embedding_length_per_layer_input", "altup.active_idx", "altup.num_inputs", "activation_sparsity_scale",
 )  # fmt: skip
 GGUF_LATENT = {
     "attention.kv_lora_rank": 16, "attention.key_length_mla": 16, "attention.value_length_mla": 8,
@@ -125,6 +135,7 @@ def bases(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
             named = {
                 f"{arch}.{key}": value for key, value in values.items() if key in known or key.startswith("expert_")
             }
+            named |= {f"{arch}.{key}": value for key, value in GGUF_VARIED.get(arch, {}).items()}
             named |= {f"{arch}.logit_scale": 0.25} if "logit_scale" in family.gguf_handles else {}
             yield arch, {**named, "general.architecture": arch}
 

@@ -16,10 +16,12 @@ from engine.model.graph import AttentionSpec, graph_of
 from native_kernels.backend import F32, DeltaSpec, LatentSpec
 
 # How a foreign tensor is converted. "plus one": a norm stored as its weight minus one. "flat": any shape, to a vector.
-# "minus exp": stored as the logarithm of the negative. "over root": a norm to divide by the root of its size.
+# "minus exp": stored as the logarithm of the negative. "over root", "over size": a norm to divide by
+# the root of its size, or by its size.
 # "transposed by head": the rows of each group of the part become columns. Rows of q and k keep the file's order:
 # ModelConfig.rope_order.
-Treatment = Literal["as is", "transposed", "plus one", "flat", "minus exp", "over root", "transposed by head"]
+Treatment = Literal["as is", "transposed", "plus one", "flat", "minus exp", "over root", "over size",
+                    "transposed by head"]  # fmt: skip
 Kind = Literal["safetensors", "gguf", "bundle"]
 
 
@@ -78,6 +80,8 @@ class PlannedTensor:
                 return -np.exp(values)
             case "over root":
                 return values * np.float32(values.size**-0.5)
+            case "over size":
+                return values * np.float32(1 / values.size)
             case _:
                 return values
 
@@ -129,7 +133,9 @@ _OWN_NAMES = ("embedding", "positions", "project_in", "rope_factors", "rope_fact
               "ffn_norm", "router", "selection_bias", "shared_gate", "gate", "up", "down_t", "post_ffn_norm",
               "final_norm", "project_out", "head", "layer_embeddings", "layer_projection", "layer_projection_norm",
               "embedding_gate", "embedding_projection", "post_embedding_norm", "layer_scale", "expert_scale",
-              "router_norm", "experts_norm", "post_experts_norm", "post_shared_norm")  # fmt: skip
+              "router_norm", "experts_norm", "post_experts_norm", "post_shared_norm",
+              "stream_in", "stream_out", "stream_router_norm", "stream_router", "stream_prediction",
+              "stream_correction", "stream_scale", "laurel_left", "laurel_right", "laurel_norm")  # fmt: skip
 _OWN_EXPERTS = {f"{kind}.{part}": f"{{}}.{part}" for kind in ("expert", "shared") for part in ("gate", "up", "down_t")}
 OWN_LAYOUT = Layout({name: f"{name}.weight" for name in _OWN_NAMES} | _OWN_EXPERTS)
 
@@ -166,7 +172,7 @@ def plan_tensors(config: ModelConfig, layout: Layout, present: Collection[str]) 
     if e != d:
         plan.add("project_in", (d, e))
     if extra := config.layer_embedding_dim:
-        plan.add("layer_embeddings", (config.vocab_size, config.n_layers * extra))
+        plan.add("layer_embeddings", (config.layer_vocab_size or config.vocab_size, config.n_layers * extra))
         plan.add("layer_projection", (config.n_layers * extra, d))
         plan.add_norm("layer_projection_norm", extra)
     if config.rope_factors:
@@ -175,6 +181,7 @@ def plan_tensors(config: ModelConfig, layout: Layout, present: Collection[str]) 
     if scaling is not None and scaling.kind == "longrope" and not scaling.long_factors:
         plan.add("rope_factors_long", (config.rotated // 2,))
         plan.add("rope_factors_short", (config.rotated // 2,))
+    plan.add_streams()
     for layer in range(config.n_layers):
         plan.add_layer(layer)
     if config.final_norm:
@@ -233,6 +240,30 @@ class _Plan:
         if "norm" in self.config.biases:
             self.add(f"{name}_bias", shape, layer=layer, key=key)
 
+    def add_streams(self) -> None:
+        """Add the matrices between the first stream and the others, which a format may have in one tensor."""
+        n, d = self.config.n_streams, self.config.d_model
+        for way in ("stream_in", "stream_out"):
+            for i in range(1, n):
+                if (stack := self.layout.names.get(f"{way} stack")) is not None:
+                    self.tensors.append(PlannedTensor(f"{way}_{i}", stack, (n - 1, d, d), expert=i - 1))
+                elif way in self.layout.names:
+                    self.tensors.append(PlannedTensor(f"{way}_{i}", self.layout.names[way].format(i - 1), (d, d)))
+                else:
+                    raise UnsupportedModelError("Several residual streams are not known in this file format.")
+
+    def _add_stream_parts(self, layer: int) -> None:
+        n, d, rank = self.config.n_streams, self.config.d_model, self.config.laurel_rank
+        if n > 1:
+            self.add("stream_router_norm", (d,), layer=layer, treatment="over size")
+            for name, shape in (("router", (n, d)), ("prediction", (n * n, n)), ("correction", (n, n))):
+                self.add(f"stream_{name}", shape, layer=layer)
+            self.add("stream_scale", (d,), layer=layer)
+        if rank:
+            self.add("laurel_left", (rank, d), layer=layer)
+            self.add("laurel_right", (d, rank), layer=layer)
+            self.add_norm("laurel_norm", layer=layer)
+
     def add_layer(self, layer: int) -> None:
         config, behind = self.config, self.config.norms in ("both", "output")
         before = config.norms != "output"
@@ -256,6 +287,7 @@ class _Plan:
             self._add_ffn(layer)
         if behind:
             self.add_norm("post_ffn_norm", layer=layer)
+        self._add_stream_parts(layer)
         if extra := config.layer_embedding_dim:
             self.add("embedding_gate", (extra, config.d_model), layer=layer)
             self.add("embedding_projection", (config.d_model, extra), layer=layer)

@@ -10,8 +10,8 @@ import numpy as np
 from native_kernels.backend import I64
 from native_kernels.cpu.runtime.call import aligned_empty
 
-TOKEN, POSITION, CACHE, LAYER_BYTES, STATE, NEW_STATE, LOCAL_CACHE, LOCAL_LAYER_BYTES = range(8)
-WORDS = 8
+TOKEN, POSITION, CACHE, LAYER_BYTES, STATE, NEW_STATE, LOCAL_CACHE, LOCAL_LAYER_BYTES, LAYER_TOKEN = range(9)
+WORDS = 16
 
 
 def token_state() -> I64:
@@ -19,6 +19,7 @@ def token_state() -> I64:
 
     LOCAL_CACHE, LOCAL_LAYER_BYTES: the same of the blocks for layers with a window, where their heads have another
     shape.
+    LAYER_TOKEN: the token whose embeddings for the layers are added.
     STATE, NEW_STATE: addresses of the recurrent states that a token reads and writes.
     POSITION: position of this token, which is also the number of positions already in the cache.
     """

@@ -311,6 +311,10 @@ CASES: dict[str, Case] = {
         **_LATENT, "q_lora_rank": 20, "num_nextn_predict_layers": 1}, "silu-glu", gguf="deepseek2"),
     "gemma4": Case("Gemma4Text", {**_GEMMA4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
                                   "num_global_key_value_heads": 1}, "gelu-tanh-glu", gguf="gemma4"),
+    "gemma3n": Case("Gemma3nText", {
+        **SHAPE, "head_dim": 8, "sliding_window": 9, "num_hidden_layers": 4, "num_kv_shared_layers": 2,
+        "layer_types": _LOCAL_AND_FULL * 2, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 60,
+        "activation_sparsity_pattern": [0.9, 0.0, 0.6, 0.0]}, "gelu-tanh-glu", gguf="gemma3n"),
     "gemma4-e": Case("Gemma4Text", {**_GEMMA4, "num_hidden_layers": 5, "num_kv_shared_layers": 2,
                                     "use_double_wide_mlp": True, "layer_types": [*_LOCAL_AND_FULL, *_LOCALS, _FULL]},
                      "gelu-tanh-glu", gguf="gemma4"),
@@ -444,13 +448,15 @@ def _randomise(model: Any) -> None:
                 values.uniform_(middle - spread, middle + spread, generator=generator)
                 if name.endswith(("model.norm.weight", "ln_f.weight", "decoder.final_layer_norm.weight")):
                     values.mul_(last)
-                if name.endswith("q_norm.weight") and model.config.model_type.startswith("gemma4"):
+                if name.endswith("q_norm.weight") and model.config.model_type.startswith(("gemma3n", "gemma4")):
                     values.mul_(len(values) ** -0.5)  # the scores are not divided by it
                 if stored_less_one and not name.endswith("linear_attn.norm.weight"):
                     values.sub_(1.0)
             elif name.endswith(("router.scale", "per_expert_scale")):  # the first is divided by the root of its size
                 factor = 3 * len(values) ** 0.5 if name.endswith("router.scale") else 1.0
                 values.uniform_(0.5 * factor, 1.5 * factor, generator=generator)
+            elif name.endswith("correct_output_scale"):
+                values.uniform_(0.5, 1.5, generator=generator)
             elif name.endswith("A_log"):  # some heads forget at once, others keep a prompt
                 values.uniform_(-4.0, 1.0, generator=generator)
             else:

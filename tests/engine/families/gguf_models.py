@@ -9,6 +9,7 @@ import json
 import math
 import re
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,7 @@ def write_gguf(
     experts = _fused_experts(tensors) if case.gguf == "gemma4" else _experts(tensors, apart, turned)
     for name, values in experts.items():
         writer.add_tensor(name, values)
+    tensors = _stacked(tensors, config) if case.gguf == "gemma3n" else tensors
     for name, values in _unfused(tensors if apart else _by_head(tensors, config), config).items():
         if ".experts." in name or name.endswith(("per_expert_scale", "router.scale")):
             continue
@@ -57,7 +59,7 @@ def write_gguf(
         known_as = known_as.replace(".dt_bias", ".dt_proj.bias")
         foreign = _opt_name(name) if table is None else table.get_name(known_as, try_suffixes=(".weight", ".bias"))
         assert foreign is not None, name
-        foreign += ".weight" if name.endswith((".sinks", "layer_scalar")) else ""
+        foreign += ".weight" if name.endswith((".sinks", "layer_scalar", "correct_output_scale")) else ""
         values = _convert(name, values.astype(np.float32), config, case.gguf)
         if powerinfer and ".ffn_down." in foreign:
             foreign = foreign.replace("ffn_down", "ffn_down_t")
@@ -220,6 +222,8 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     if config.get("sliding_window") and case.gguf in ("olmo2", "exaone4"):
         writer.add_sliding_window(config["sliding_window"])
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
+    if case.gguf == "gemma3n":
+        _write_gemma3n(writer, config)
     if case.gguf == "gemma4":
         _write_gemma4(writer, config)
     if case.gguf == "gemma2":
@@ -246,6 +250,34 @@ def _by_layer(config: dict[str, Any]) -> tuple[list[int], list[int], int]:
     number = full.get("num_key_value_heads", heads)
     kv_heads = [heads if kind == "sliding_attention" else number for kind in config["layer_types"]]
     return kv_heads, neurons, full["head_dim"]
+
+
+def _write_gemma3n(writer: Any, config: dict[str, Any]) -> None:
+    normal = NormalDist()
+    pattern = config["activation_sparsity_pattern"]
+    writer.add_activation_sparsity_scale([normal.inv_cdf(one) if one else -math.inf for one in pattern])
+    writer.add_altup_active_idx(config["altup_active_idx"])
+    writer.add_altup_num_inputs(config["altup_num_inputs"])
+    writer.add_embedding_length_per_layer_input(config["hidden_size_per_layer_input"])
+    writer.add_shared_kv_layers(config["num_kv_shared_layers"])
+    writer.add_sliding_window(config["sliding_window"])
+    writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
+    writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+
+
+def _stacked(tensors: dict[str, Array], config: dict[str, Any]) -> dict[str, Array]:
+    """Gemma 3n's matrices between streams in one tensor each, and its table of all tokens."""
+    found = {name: values for name, values in tensors.items() if ".altup_" not in name}
+    for part in ("altup_projections", "altup_unembed_projections"):
+        of_part = [values for name, values in sorted(tensors.items()) if f"model.{part}." in name]
+        if of_part:
+            found[f"model.{part}.weight"] = np.stack(of_part)
+    table = "model.embed_tokens_per_layer.weight"
+    if table in found:
+        missing = config["vocab_size"] - len(found[table])
+        # Published files have zeros for tokens of pictures; transformers takes token 0's row for them, and so do we.
+        found[table] = np.concatenate([found[table], np.repeat(found[table][:1], missing, axis=0)])
+    return found
 
 
 def _write_gemma4(writer: Any, config: dict[str, Any]) -> None:
@@ -345,7 +377,7 @@ def _convert(name: str, values: Array, config: dict[str, Any], architecture: str
         return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
     if "linear_attn" in name:
         return _convert_delta(name, values, config, architecture)
-    if architecture.startswith(("gemma2", "gemma3", "qwen35", "qwen3next")) and name.endswith("norm.weight"):
+    if architecture in ("gemma2", "gemma3", "qwen35", "qwen35moe", "qwen3next") and name.endswith("norm.weight"):
         return values + np.float32(1)
     if "shared_expert_gate" in name:
         return values[0]

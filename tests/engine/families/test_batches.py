@@ -60,7 +60,7 @@ def test_every_family_decodes_several_sequences(
     opened = open_model(references(name).folder)
     config, weights = opened.config, load_weights(opened, hold="f32")
     rng = np.random.default_rng(1)
-    for mode in ("dense", "exact") if config.d_ff_by_layer else ("dense", "exact", "sparse"):
+    for mode in ("dense", "exact") if config.d_ff_by_layer or config.gate_cutoffs else ("dense", "exact", "sparse"):
         if mode == "exact" and not config.has_zeros:
             continue
         executor: FfnExecutor

@@ -94,7 +94,7 @@ def test_logits_and_counts_are_those_of_the_reference(reference: Reference, hold
     for mode in modes:
         if mode == "exact" and not config.has_zeros:
             continue
-        if mode == "sparse" and config.d_ff_by_layer:
+        if mode == "sparse" and (config.d_ff_by_layer or config.gate_cutoffs):
             with pytest.raises(InvalidRequestError, match="layers of the same width"):
                 SparseExecutor(config, weights, random_predictor(config, ""), OPS)
             continue

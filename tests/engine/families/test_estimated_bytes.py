@@ -15,7 +15,8 @@ from engine.model.model_files import open_model
 from engine.placement.model_bytes import ModelBytes
 
 NAMES = ("glm4-moe", "glm4-moe-air", "gpt-oss", "minimax-m2", "qwen3.5", "qwen3.5-moe", "deepseek-v3",
-         "deepseek-v2-lite", "gemma4", "gemma4-e", "gemma4-moe")  # fmt: skip
+         "deepseek-v2-lite", "gemma3n", "gemma4", "gemma4-e",
+         "gemma4-moe")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -78,6 +78,7 @@ def test_every_feature_matters(reference: Reference, model: Transformer) -> None
              "embedding_scale", "qk_norm", "qk_norm_after", "parallel", "attention_temperature", "position_offset",
              "norm_eps", "gated_attention", "layer_scale"]  # fmt: skip
     names += ["v_norm"] if not config.full_v_is_k else []
+    names += ["gate_cutoffs"]
     names += ["norms"] if config.norms == "post" else []  # both: which weights there are says it
     names += ["attention_scale"] if config.attention_scale != config.head_dim**-0.5 else []
     plain = {field.name: field.default for field in fields(ModelConfig)} | {"norm_eps": 0.01}
@@ -85,6 +86,8 @@ def test_every_feature_matters(reference: Reference, model: Transformer) -> None
     if config.rope_scaling is not None and config.rope_scaling.long_factors:  # as many as there are waves
         others = [other for other in others if "rotary_dim" not in other]
     for activation in ACTIVATIONS:
+        if config.gate_cutoffs and not activation.startswith(("silu", "gelu")):
+            continue  # makes zeros, which are not cut off
         if activation.endswith("-glu") == config.gated and activation != config.activation:
             others.append({"activation": activation, "activation_threshold": 0.4 * (activation == "fatrelu-glu")})
     if config.has_local_heads:  # layers with a window stay apart from the others
@@ -187,6 +190,8 @@ def test_the_gguf_file_of_the_same_model(reference: Reference, model: Transforme
     assert opened.config.rope_order == ("interleaved" if reference.case.gguf in INTERLEAVED else "halves")
     divisors = [weights.rope_factors, weights.rope_factors_long, weights.rope_factors_short]
     more = sum(len(values) for values in divisors if values is not None)
+    if (few := model.config.layer_vocab_size) is not None:  # GGUF has rows for all tokens
+        more += (model.config.vocab_size - few) * model.config.n_layers * model.config.layer_embedding_dim
     assert opened.parameters == open_model(reference.folder).parameters + more
     logits = run(packed, reference.tokens, KVCache(packed.config, CONTEXT), (41, 1))
     assert np.abs(logits - reference.logits).max() < CLOSE
@@ -241,6 +246,9 @@ def test_the_plan_in_our_own_terms_is_what_is_loaded(model: Transformer) -> None
                 tensors[prefix + name] = (value.n_rows, value.n_cols)
             elif isinstance(value, np.ndarray):
                 tensors[prefix + name] = value.shape
+            elif name in ("streams_in", "streams_out"):
+                one = name.replace("streams", "stream")
+                tensors |= {f"{one}_{i}": (matrix.n_rows, matrix.n_cols) for i, matrix in enumerate(value, 1)}
     for i, layer in enumerate(model.weights.layers):
         for name in ("gate", "up", "down_t") if layer.experts else ():
             rows, width = model.config.n_neurons, model.config.d_model

@@ -11,6 +11,7 @@ from family_models import CASES, CONTEXT, Reference
 from gguf_models import write_gguf
 
 from engine.bundle.bundle import BundleSource
+from engine.config import EXACT_MATRICES
 from engine.conversion.convert import convert
 from engine.executor.dense import DenseExecutor
 from engine.model.kv_cache import KVCache
@@ -53,7 +54,7 @@ def test_a_bundle_of_every_family_holds_its_source(
         found = arrays(weights)
         assert found.keys() == expected.keys()
         for key, value in expected.items():
-            whole = value.ndim == 1 or key.endswith((".router", ".alpha", ".beta"))
+            whole = value.ndim == 1 or key.endswith(EXACT_MATRICES)
             wanted = value if whole else value.astype(np.float16).astype(np.float32)
             np.testing.assert_array_equal(found[key], wanted, err_msg=key)
         difference = np.abs(logits(bundle, weights, reference.tokens) - reference.logits)

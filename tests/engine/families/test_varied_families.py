@@ -14,6 +14,7 @@ from family_models import CONTEXT, Reference
 from engine.errors import EngineError, ModelFormatError
 from engine.executor.dense import DenseExecutor
 from engine.model.families import config_from_hf
+from engine.model.graph import graph_of
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
@@ -76,7 +77,7 @@ def test_where_keys_and_values_come_from(reference: Reference) -> None:
 
 
 def test_these_models_stay_on_the_cpu(references: Callable[[str], Reference]) -> None:
-    for name in ("gemma4", "gemma4-e", "gemma4-moe"):
+    for name in ("gemma3n", "gemma4", "gemma4-e", "gemma4-moe"):
         assert "no GPU kernels yet for this model's attention" in why_not_on_gpu(
             open_model(references(name).folder).config
         )
@@ -106,3 +107,34 @@ def test_what_is_refused(text: dict[str, Any], changes: dict[str, Any], words: s
 def test_experts_need_their_sizes(text: dict[str, Any]) -> None:
     with pytest.raises(ModelFormatError, match="lacks 'top_k_experts'"):
         config_from_hf({**text, "enable_moe_block": True, "num_experts": 4}, {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"altup_active_idx": 1}, "another active stream"),
+        ({"altup_correct_scale": False}, "none of its scales"),
+        ({"altup_num_inputs": 9}, "9 residual streams"),
+        ({"activation_sparsity_pattern": [0.9, 0.0, 0.3, 0.0]}, "activation_sparsity_pattern"),
+        ({"hidden_activation": "relu"}, "deviations above their mean"),
+        ({"intermediate_size": [80, 80, 80]}, "intermediate_size"),
+        ({"hidden_size_per_layer_input": 0}, "4 residual streams are senseless"),
+        ({"num_kv_shared_layers": 3}, "a kind that no other layer has"),
+    ],
+)
+def test_what_is_refused_of_several_streams(
+    references: Callable[[str], Reference], changes: dict[str, Any], words: str
+) -> None:
+    text = json.loads((references("gemma3n").folder / "config.json").read_text())
+    with pytest.raises(EngineError, match=words):
+        config_from_hf({**text, **changes}, {})
+
+
+def test_what_config_json_is_silent_about(references: Callable[[str], Reference]) -> None:
+    text = json.loads((references("gemma3n").folder / "config.json").read_text())
+    changes = {"num_hidden_layers": 20, "intermediate_size": 80, "layer_types": None, "num_kv_shared_layers": 10}
+    config = config_from_hf({**text, **changes, "activation_sparsity_pattern": None}, {})
+    assert config.gate_cutoffs[9] == pytest.approx(1.6448536)
+    assert config.gate_cutoffs[10:] == (0.0,) * 10
+    assert [layer for layer, size in enumerate(config.windows) if not size] == [4, 9, 14, 19]
+    assert graph_of(config).attention(19).kv_from == 9

@@ -19,9 +19,12 @@ from engine.library.estimate.shapes import config_of, shape_of
 from engine.model.graph import (
     Attend,
     AttendLatent,
+    Correct,
     Ffn,
     Inject,
+    Laurel,
     Norm,
+    Predict,
     Recur,
     Scale,
     Select,
@@ -36,7 +39,9 @@ from native_kernels.backend import DeltaSpec, LatentSpec, Temperature
 EMITTERS = (EagerLayer, DecodeCalls, TokenSteps, BatchSteps, LayerPass)
 # Steps that an emitter refuses; engine/placement/gpu_bytes.py keeps models with them away from it.
 REFUSED = {
-    (emitter, step) for emitter in (TokenSteps, BatchSteps, LayerPass) for step in (Recur, AttendLatent, Inject, Scale)
+    (emitter, step)
+    for emitter in (TokenSteps, BatchSteps, LayerPass)
+    for step in (Recur, AttendLatent, Inject, Scale, Predict, Correct, Laurel)
 }
 DELTA = DeltaSpec(key_heads=2, value_heads=4, key_dim=8, value_dim=8, conv_width=4)
 LATENT = LatentSpec(rank=12, key_dim=8, value_dim=6)
@@ -76,6 +81,7 @@ def test_each_step_is_asked_for_under_its_own_name() -> None:
     steps = [
         Norm("ffn_norm", "ffn_in"), Select("ffn_in", of_ffn), Attend(spec, "stream"),
         AttendLatent(spec, LATENT, "stream"), Recur(DELTA, "stream"), Ffn("ffn_in", of_ffn), Inject(of_ffn), Scale(),
+        Predict(), Correct(), Laurel("attention_in"),
     ]  # fmt: skip
     assert {type(step) for step in steps} == set(get_args(Step))
     emit(2, steps, asked)
@@ -88,6 +94,9 @@ def test_each_step_is_asked_for_under_its_own_name() -> None:
         ("ffn Ffn", 2),
         ("inject Inject", 2),
         ("scale Scale", 2),
+        ("predict Predict", 2),
+        ("correct Correct", 2),
+        ("laurel Laurel", 2),
     ]
 
 

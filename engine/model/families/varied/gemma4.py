@@ -57,7 +57,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
     neurons = read.required("intermediate_size", int)
     return {
         **_heads_from_hf(read, of_layers),
-        **_widths([neurons * (1 + (wide and layer >= n_layers - n_shared)) for layer in range(n_layers)]),
+        **widths([neurons * (1 + (wide and layer >= n_layers - n_shared)) for layer in range(n_layers)]),
         "windows": of_layers,
         "rope_theta_local": fields["rope_theta_local"] or _LOCAL_THETA,
         "rope_scaling": fields.get("rope_scaling") if read.values.get("rope_parameters") else _PROPORTIONAL,
@@ -114,7 +114,7 @@ def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> 
     softcap = read.optional("gemma4.final_logit_softcapping", float, 0.0)
     return {
         **_heads_from_gguf(numbers_by_layer(read, "gemma4.attention.head_count_kv", n_layers), of_layers),
-        **_widths(numbers_by_layer(read, "gemma4.feed_forward_length", n_layers)),
+        **widths(numbers_by_layer(read, "gemma4.feed_forward_length", n_layers)),
         "windows": of_layers,
         "local_head_dim": small,
         "rope_theta_local": decimal(read.optional("gemma4.rope.freq_base_swa", float, _LOCAL_THETA)),
@@ -143,7 +143,7 @@ def _heads_from_gguf(n_kv_heads: list[int], of_layers: tuple[int, ...]) -> dict[
     return {"n_kv_heads": full[0], "local_kv_heads": local[0]}
 
 
-def _widths(neurons: list[int]) -> dict[str, Any]:
+def widths(neurons: list[int]) -> dict[str, Any]:
     """Return the fields for the neurons of each layer."""
     return {"d_ff": max(neurons), "d_ff_by_layer": tuple(neurons) if len(set(neurons)) > 1 else ()}
 
