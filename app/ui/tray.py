@@ -31,11 +31,6 @@ class Tray(QObject):
         self._status = EngineStatus()
         self.is_wanted = False
 
-    @property
-    def is_there(self) -> bool:
-        """Whether the icon is visible because it is wanted, not only for a notification."""
-        return self.is_wanted and self._icon is not None and self._icon.isVisible()
-
     @staticmethod
     def can_be() -> bool:
         """Return whether this desktop has a tray."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.config import SamplingConfig
-from engine.errors import InvalidRequestError
 from engine.job import Job
 from engine.training.kept_arrays import keep, kept_file, read_kept
 from engine.training.layer_walk import ModelParts
@@ -29,35 +28,6 @@ DEFAULT_TOKENS = 32768
 # Slightly less random than the model's own distribution; the least likely twentieth of it is mostly noise.
 SAMPLING = SamplingConfig(temperature=0.8, top_k=0, top_p=0.95)
 Texts = dict[str, list[list[int]]]  # kind -> token ids of each text
-
-
-def calibration_texts(
-    model: LoadedModel,
-    tokens: int = DEFAULT_TOKENS,
-    *,
-    seed: int = 0,
-    parts: ModelParts | None = None,
-    job: Job = Job(),
-) -> list[list[int]]:
-    """Return texts of all kinds, `tokens` positions in all, each a sequence from its BOS or template on.
-
-    parts: computes the model on another device (device_products.py). The result is the same for the same model, seed
-    and machine; whole portions do not depend on their number. Units: progress reports tokens written, done and in all.
-    Raises: InvalidRequestError for no tokens, errors of engine.training.writing, and Cancelled.
-    """
-    if tokens < 1:
-        raise InvalidRequestError(f"{tokens} tokens of calibration text were asked for; at least 1 is needed.")
-    found: list[list[int]] = []
-    for number in range(-(-tokens // PORTION_TOKENS)):
-        before = number * PORTION_TOKENS
-        size = min(PORTION_TOKENS, tokens - before)
-
-        def report(done: int, total: int, before: int = before) -> None:
-            job.progress(before + done, tokens)
-
-        portion = write_portion(model, number, seed, size, parts=parts, job=job.reporting(report))
-        found += [text for texts in portion.values() for text in texts]
-    return found
 
 
 def write_portion(

@@ -11,11 +11,11 @@ from samples.tiny_model import make_tiny_model
 
 from engine import assets
 from engine.config import EngineConfig
-from engine.errors import Cancelled, InvalidRequestError, ModelNotFoundError
+from engine.errors import Cancelled, ModelNotFoundError
 from engine.job import Job
 from engine.session.loaded_model import LoadedModel
 from engine.training import calibration, prompts
-from engine.training.calibration import calibration_texts, write_portion
+from engine.training.calibration import write_portion
 from engine.training.prompts import KINDS, encode_prompt, read_prompts, recipe_fingerprint, usable_kinds
 
 SIZE = 660
@@ -74,16 +74,15 @@ def test_what_is_kept_is_not_trusted(model: LoadedModel, kept: Callable[[], list
     assert write_portion(model, 0, size=SIZE) == first
 
 
-def test_portions_follow_one_another(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "PORTION_TOKENS", SIZE)
+def test_portions_differ_and_have_their_size(model: LoadedModel) -> None:
     steps: list[tuple[int, int]] = []
-    texts = calibration_texts(model, 2 * SIZE + 70, job=Job(progress=lambda *step: steps.append(step)))
-    assert sum(map(len, texts)) == 2 * SIZE + 70
-    assert steps[-1] == (2 * SIZE + 70, 2 * SIZE + 70)
-    portions = [text for i in (0, 1) for of_kind in write_portion(model, i, size=SIZE).values() for text in of_kind]
-    assert texts[: len(portions)] == portions
-    with pytest.raises(InvalidRequestError, match="0 tokens"):
-        calibration_texts(model, 0)
+    first, second = (
+        write_portion(model, number, size=SIZE, job=Job(progress=lambda *step: steps.append(step))) for number in (0, 1)
+    )
+    for portion in (first, second):
+        assert sum(len(text) for texts in portion.values() for text in texts) == SIZE
+    assert first != second
+    assert steps[-1] == (SIZE, SIZE)
 
 
 def test_it_stops_and_nothing_is_kept(model: LoadedModel, own_folders: Path) -> None:

@@ -29,7 +29,7 @@ from engine.model.model_artefacts import read_stats
 from engine.session.loaded_model import LoadedModel
 from engine.sparsity.stats import NeuronStats
 from engine.training import calibration, profiler
-from engine.training.calibration import calibration_texts
+from engine.training.calibration import write_portion
 from engine.training.given_text import text_sequences
 from engine.training.profiler import LEAST_TOKENS, profile, published_stats
 
@@ -95,7 +95,9 @@ def test_without_a_text_the_model_writes_one(model: LoadedModel) -> None:
     steps: list[tuple[int, int]] = []
     found = profile(model, tokens=500, job=Job(progress=lambda *step: steps.append(step)))
     assert (found.stats.tokens, found.stats.text) == (500, "self-written")
-    assert np.abs(found.stats.counts - counted(model, calibration_texts(model, 500))).sum() <= 2
+    portions = (write_portion(model, number, size=size) for number, size in enumerate((200, 200, 100)))
+    texts = [text for portion in portions for of_kind in portion.values() for text in of_kind]
+    assert np.abs(found.stats.counts - counted(model, texts)).sum() <= 2
     assert steps[-1] == (1000, 1000)
     assert steps == sorted(steps)
 
