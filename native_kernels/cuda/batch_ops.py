@@ -13,7 +13,8 @@ from native_kernels.cuda.expert_batch import GpuExpertBatchOps
 from native_kernels.cuda.gpu import GpuKv, GpuMatrix, GpuScoring, GpuSequences
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.operands import Operand, Product
-from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, Tile
+from native_kernels.cuda.prefill_ops import GpuPrefillOps
+from native_kernels.cuda.prompt_rows import RoundedRows, Rows, Tile
 from native_kernels.cuda.runtime.driver import Event, Stream
 from native_kernels.cuda.runtime.modules import load
 

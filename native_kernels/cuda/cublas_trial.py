@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from native_kernels.cuda.cublas_products import LibraryProducts
 from native_kernels.cuda.gpu import GpuMatrix
-from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, Tile
+from native_kernels.cuda.prefill_ops import GpuPrefillOps
+from native_kernels.cuda.prompt_rows import RoundedRows, Rows, Tile
 from native_kernels.cuda.runtime.cublas import LEAST_POSITIONS, Cublas, LibraryError, LibraryUnavailableError
 from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError, Event
 from native_kernels.cuda.runtime.memory import DeviceMemory

@@ -16,15 +16,15 @@ import ctypes
 import logging
 from collections.abc import Iterator, Sequence
 from ctypes import c_float, c_int, c_uint64
-from dataclasses import dataclass
 from typing import Literal
 
-from native_kernels.backend import Activation, RopeOrder
+from native_kernels.backend import Activation
 from native_kernels.cuda.cublas_products import LibraryProducts
 from native_kernels.cuda.experts import choice_job
 from native_kernels.cuda.gpu import GpuChoice, GpuKv, GpuMatrix, GpuNorm, GpuScoring, KvCodec
 from native_kernels.cuda.layouts import PLANE_FIELDS, plane_row_bytes
 from native_kernels.cuda.operands import Operand, Product, Result
+from native_kernels.cuda.prompt_rows import Groups, HostRows, RoundedRows, RowAngles, Rows, StoredMatrix, Tile, Weights
 from native_kernels.cuda.runtime.cublas import LEAST_POSITIONS, Cublas, LibraryError
 from native_kernels.cuda.runtime.driver import Device, Function, Launch, Launches, Module, Stream
 from native_kernels.cuda.runtime.modules import load
@@ -72,65 +72,6 @@ _GATHERING_SHARE, _MOST_GATHERING, _GATHERING_THREADS = 8, 8, 512
 MOST_GATHERED = 3  # matrices at once
 
 
-@dataclass(frozen=True)
-class Rows:
-    """T rows of f32 numbers, `step` numbers apart."""
-
-    address: int
-    step: int
-
-
-@dataclass(frozen=True)
-class RoundedRows:
-    """T rows of halves, `step` halves apart (a multiple of 8), and the power of two of each, f32 [T]."""
-
-    address: int
-    step: int
-    factors: int
-
-    def operand(self, n_tokens: int, n_cols: int, column: int = 0) -> Operand:
-        """Return columns from `column` on as the operand of a product."""
-        return Operand(self.address + 2 * column, n_tokens, n_cols, self.step)
-
-
-@dataclass(frozen=True)
-class RowAngles:
-    """Rotary angles of T positions: cosines and sines f32 [T, n]. n 0: nothing is rotated."""
-
-    cosines: int
-    sines: int
-    n: int
-    order: RopeOrder
-
-
-@dataclass(frozen=True)
-class StoredMatrix:
-    """Rows on the GPU as a file or a bundle stores them (lanes too), `step` bytes apart, a multiple of 16."""
-
-    n_rows: int
-    n_cols: int
-    codec: str
-    address: int
-    step: int
-
-
-Weights = GpuMatrix | StoredMatrix
-
-
-@dataclass(frozen=True)
-class HostRows:
-    """Rows to copy from host memory: `stride` bytes apart, at a GPU address for zero-copy reads.
-
-    They go to `to` on the GPU, `step` bytes apart; both are multiples of 16.
-    """
-
-    address: int
-    stride: int
-    row_bytes: int
-    to: int
-    step: int
-
-
 class _Source(ctypes.Structure):
     """As in gather.cu."""
 
@@ -143,36 +84,6 @@ class _Layout(ctypes.Structure):
     _fields_ = tuple(
         (name, c_int) for name in ("dim", "padded", "groups", "key_scales", "values", "value_scales", "block_bytes")
     )
-
-
-@dataclass(frozen=True)
-class Groups:
-    """Groups of rows: group i has the rows from starts[i] to starts[i + 1]. starts: address of i32 [n + 1].
-
-    positions i32: the position of every row; 0: its own number. most: rows that a group can have.
-    """
-
-    n: int
-    starts: int
-    positions: int
-    most: int
-
-    def part(self, first: int, n: int) -> Groups:
-        """Return n groups from the number `first` on."""
-        return Groups(n, self.starts + 4 * first, self.positions, self.most)
-
-
-@dataclass(frozen=True)
-class Tile:
-    """GPU memory in which weights are converted to halves."""
-
-    address: int
-    n_bytes: int
-
-    def halved(self) -> tuple[Tile, Tile]:
-        """Return both halves as separate tiles."""
-        size = self.n_bytes // 512 * 256
-        return Tile(self.address, size), Tile(self.address + size, size)
 
 
 class GpuPrefillOps:

@@ -45,7 +45,8 @@ from native_kernels.cuda.cublas_trial import use_library  # noqa: E402
 from native_kernels.cuda.gpu import GpuMatrix, GpuNorm  # noqa: E402
 from native_kernels.cuda.layouts import PLANE_FIELDS, plane_row_bytes  # noqa: E402
 from native_kernels.cuda.operands import Product  # noqa: E402
-from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, StoredMatrix, Tile  # noqa: E402
+from native_kernels.cuda.prefill_ops import GpuPrefillOps, Tile  # noqa: E402
+from native_kernels.cuda.prompt_rows import RoundedRows, Rows, StoredMatrix  # noqa: E402
 from native_kernels.cuda.runtime import cublas  # noqa: E402
 from native_kernels.cuda.runtime.cublas import LibraryFile, LibraryUnavailableError  # noqa: E402
 from native_kernels.cuda.runtime.driver import Device, Event, Function, Launch, Stream  # noqa: E402

@@ -34,7 +34,8 @@ from native_kernels.cpu.runtime.gather import Gathering, copy_bytes  # noqa: E40
 from native_kernels.cpu.runtime.jit import kernel  # noqa: E402
 from native_kernels.cpu.runtime.pool import Pool  # noqa: E402
 from native_kernels.cpu.runtime.simd import get_int, get_int32  # noqa: E402
-from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, Tile  # noqa: E402
+from native_kernels.cuda.prefill_ops import GpuPrefillOps, Tile  # noqa: E402
+from native_kernels.cuda.prompt_rows import RoundedRows, Rows  # noqa: E402
 from native_kernels.cuda.runtime.driver import Device, Stream  # noqa: E402
 from native_kernels.cuda.runtime.memory import DeviceMemory  # noqa: E402
 from native_kernels.cuda.runtime.upload_ring import UploadRing  # noqa: E402

@@ -14,7 +14,7 @@ from fakes.prefill import REFERENCE, NumpyPrefillOps, at, rows_at, scoring_of
 from native_kernels.cuda.expert_batch import ExpertPairs
 from native_kernels.cuda.gpu import GpuExperts, GpuKv, GpuMatrix, GpuScoring, GpuSequences, GpuVector
 from native_kernels.cuda.layouts import plane_row_bytes
-from native_kernels.cuda.prefill_ops import RowAngles, Rows
+from native_kernels.cuda.prompt_rows import RowAngles, Rows
 
 _IN_ORDER = (
     "multiply", "multiply_two", "multiply_columns", "multiply_turned", "round", "activate", "score", "choose"

@@ -18,7 +18,8 @@ from native_kernels.backend import Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import GpuKv, GpuNorm, GpuScoring
 from native_kernels.cuda.layouts import plane_row_bytes
-from native_kernels.cuda.prefill_ops import GpuPrefillOps, Groups, RoundedRows, RowAngles, Rows, StoredMatrix, Weights
+from native_kernels.cuda.prefill_ops import GpuPrefillOps
+from native_kernels.cuda.prompt_rows import Groups, RoundedRows, RowAngles, Rows, StoredMatrix, Weights
 from native_kernels.cuda.runtime.driver import CudaError, Device, Driver, Stream
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators

@@ -20,7 +20,7 @@ from native_kernels.backend import F32, I32, I64
 from native_kernels.cuda.batch_ops import GpuBatchOps
 from native_kernels.cuda.expert_batch import MOST_PAIRS, ExpertPairs
 from native_kernels.cuda.gpu import Gpu, GpuChoice, GpuCopy, GpuExperts, GpuVector
-from native_kernels.cuda.prefill_ops import Rows
+from native_kernels.cuda.prompt_rows import Rows
 
 _ALIGNMENT = 256
 

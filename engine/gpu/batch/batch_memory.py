@@ -14,7 +14,7 @@ from engine.gpu.weights.layers import GpuModel
 from engine.placement import memory_plan
 from native_kernels.backend import F32, I64
 from native_kernels.cuda.gpu import Gpu, GpuMatrix
-from native_kernels.cuda.prefill_ops import RoundedRows, Rows, Tile
+from native_kernels.cuda.prompt_rows import RoundedRows, Rows, Tile
 
 _ALIGNMENT = 256
 # Tile of weights converted to FP16: large enough that its product occupies a GPU, small enough for the cache of a large

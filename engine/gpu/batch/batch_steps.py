@@ -12,7 +12,7 @@ from engine.gpu.weights.layers import GpuLayer
 from engine.model.graph import Attend, Ffn, Norm, Select, Value, WithoutCpuSteps, emit, graph_of
 from native_kernels.cuda.batch_ops import GpuBatchOps
 from native_kernels.cuda.gpu import NOTHING, Gpu, GpuBlock, GpuCopy, GpuMatrix, GpuNorm, GpuScoring, GpuSequences
-from native_kernels.cuda.prefill_ops import RoundedRows, RowAngles, Rows
+from native_kernels.cuda.prompt_rows import RoundedRows, RowAngles, Rows
 
 
 class BatchSteps(WithoutCpuSteps):

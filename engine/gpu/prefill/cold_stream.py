@@ -26,7 +26,7 @@ from native_kernels.codecs import ROW_CODECS
 from native_kernels.cpu.runtime.call import address
 from native_kernels.cpu.runtime.gather import Gathering
 from native_kernels.cpu.runtime.pool import Pool, Program
-from native_kernels.cuda.prefill_ops import HostRows, StoredMatrix
+from native_kernels.cuda.prompt_rows import HostRows, StoredMatrix
 from native_kernels.cuda.runtime.upload_ring import Buffer, UploadRing
 
 _ALIGNMENT = 256

@@ -16,7 +16,8 @@ from engine.gpu.prefill.prefill_memory import PrefillMemory, expert_matrix_bytes
 from engine.gpu.weights.layers import GpuExpertFfn
 from engine.model.graph import graph_of
 from native_kernels.cuda.gpu import GpuExperts
-from native_kernels.cuda.prefill_ops import GpuPrefillOps, Groups, RoundedRows, Rows, Weights
+from native_kernels.cuda.prefill_ops import GpuPrefillOps
+from native_kernels.cuda.prompt_rows import Groups, RoundedRows, Rows, Weights
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ from engine.model.transformer import Angles, Transformer
 from native_kernels.backend import F32, I32, I64, U8
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.gpu import GpuBlock, GpuExperts, GpuNorm, GpuScoring
-from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, RowAngles, Rows, Weights
+from native_kernels.cuda.prefill_ops import GpuPrefillOps
+from native_kernels.cuda.prompt_rows import RoundedRows, RowAngles, Rows, Weights
 from native_kernels.kv_blocks import KvLayout
 
 Look = Callable[[float], None]

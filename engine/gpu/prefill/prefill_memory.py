@@ -15,7 +15,8 @@ from engine.model.weights import FfnWeights
 from engine.placement.memory_plan import WIDE_EXPERT_TILE_BYTES, WIDE_NEURONS, WIDE_TILE_BYTES
 from native_kernels.backend import F32, I32
 from native_kernels.cuda.gpu import GpuBlock, GpuChoice
-from native_kernels.cuda.prefill_ops import GpuPrefillOps, Groups, RoundedRows, Tile
+from native_kernels.cuda.prefill_ops import GpuPrefillOps
+from native_kernels.cuda.prompt_rows import Groups, RoundedRows, Tile
 from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.runtime.upload_ring import UploadRing
 

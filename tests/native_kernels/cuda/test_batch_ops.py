@@ -14,7 +14,8 @@ from native_kernels.cuda.batch_ops import MOST_STAGED_SLOTS, GpuBatchOps
 from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.gpu import GpuMatrix, GpuNorm
 from native_kernels.cuda.layouts import UNIT_COLUMNS
-from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, Tile
+from native_kernels.cuda.prefill_ops import GpuPrefillOps
+from native_kernels.cuda.prompt_rows import RoundedRows, Rows, Tile
 from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError, Device, driver
 
 N, SLOTS = 1003, 300

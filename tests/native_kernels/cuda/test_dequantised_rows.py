@@ -13,7 +13,7 @@ from samples.random_blocks import HALVES, set_halves, weights
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS, ROW_CODECS
 from native_kernels.cuda.layouts import PLANE_FIELDS
-from native_kernels.cuda.prefill_ops import StoredMatrix
+from native_kernels.cuda.prompt_rows import StoredMatrix
 
 pytestmark = pytest.mark.gpu
 

@@ -19,16 +19,8 @@ from native_kernels.backend import PackedMatrix, Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import GpuKv, GpuNorm, GpuScoring
 from native_kernels.cuda.layouts import UNIT_COLUMNS
-from native_kernels.cuda.prefill_ops import (
-    GpuPrefillOps,
-    Groups,
-    HostRows,
-    RoundedRows,
-    RowAngles,
-    Rows,
-    StoredMatrix,
-    Tile,
-)
+from native_kernels.cuda.prefill_ops import GpuPrefillOps
+from native_kernels.cuda.prompt_rows import Groups, HostRows, RoundedRows, RowAngles, Rows, StoredMatrix, Tile
 from native_kernels.cuda.runtime.driver import Device, Stream
 from native_kernels.cuda.runtime.memory import PinnedMemory
 from native_kernels.cuda.runtime.registered import RegisteredMemory

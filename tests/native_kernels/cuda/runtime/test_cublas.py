@@ -18,7 +18,8 @@ from support.arrays_on_gpu import GpuArrays, entered_device
 from native_kernels.cuda import cublas_trial
 from native_kernels.cuda.cublas_trial import use_library
 from native_kernels.cuda.gpu import GpuMatrix
-from native_kernels.cuda.prefill_ops import GpuPrefillOps, HostRows, RoundedRows, Rows, Tile
+from native_kernels.cuda.prefill_ops import GpuPrefillOps
+from native_kernels.cuda.prompt_rows import HostRows, RoundedRows, Rows, Tile
 from native_kernels.cuda.runtime import cublas
 from native_kernels.cuda.runtime.cublas import Cublas, LibraryUnavailableError, Shape, alignment, find, torch_has_begun
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, Stream
