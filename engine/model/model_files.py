@@ -241,8 +241,7 @@ def check_tensors(config: ModelConfig, source: TensorSource, kind: Kind) -> None
     if drafts := sum(is_draft(config, name) for name in source.tensors):
         log.info("The %d tensors of the model's layers that draft tokens (MTP) are left out.", drafts)
     if pictures := sum(is_of_tower(config, name) for name in source.tensors):
-        note = "The %d tensors of the model's towers for pictures and sound are left out: Hearth runs its text part."
-        log.info(note, pictures)
+        log.info("The %d tensors of the model's towers for pictures and sound are left out.", pictures)
     planned = {tensor.foreign_name for tensor in plan}
     for name in source.tensors:
         if name not in planned and not is_surplus(config, name) and not is_predictor_tensor(name):
