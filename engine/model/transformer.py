@@ -317,7 +317,7 @@ class EagerLayer:
     ) -> None:
         self._model, self._angles, self._attend, self._recur = model, angles, attend, recur
         self._inputs = inputs  # [T, P], of per-layer embeddings
-        streams = x.reshape(len(x), model.config.n_streams, -1)
+        streams = x.reshape(len(x), model.config.n_streams, model.config.d_model)
         self._streams = streams  # [T, N, D]; the first one as of before the layer
         self._values: dict[Value, F32] = {"stream": np.ascontiguousarray(streams[:, 0])}
         self._normed_from: dict[Value, F32] = {}  # the norm's input for each value
