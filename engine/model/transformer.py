@@ -330,7 +330,8 @@ class EagerLayer:
     @property
     def streams(self) -> F32:
         """All streams, [T, N D]."""
-        return np.concatenate([self.stream, self._streams[:, 1:].reshape(len(self.stream), -1)], axis=-1)
+        first, others = self.stream, self._streams[:, 1:]
+        return np.concatenate([first, others.reshape(len(first), others.shape[1] * others.shape[2])], axis=-1)
 
     def norm(self, layer: int, step: Norm) -> None:
         w = self._model.weights.layers[layer]
@@ -382,7 +383,7 @@ class EagerLayer:
         if w.q_down is not None:
             assert w.q_norm is not None, "there is a norm between the two matrices of q"
             below = ops.rms_norm(ops.matmul(x, w.q_down), w.q_norm, latent.epsilon)
-        q = ops.matmul(below, w.q).reshape(len(x), spec.n_heads, -1)  # [T, H, key_dim + R]
+        q = ops.matmul(below, w.q).reshape(len(x), spec.n_heads, w.q.n_rows // spec.n_heads)  # [T, H, key_dim + R]
         k = ops.matmul(x, w.qkv[1])  # [T, rank + R]
         assert w.k_norm is not None, "the latent vector is normed"
         vector = ops.rms_norm(k[:, : latent.rank], w.k_norm, latent.epsilon)
@@ -405,7 +406,7 @@ class EagerLayer:
         found = self._model.linear(x, w, bias)
         if spec.qk_norm == "whole":
             found = self._model.norm(found, weight)
-        found = found.reshape(len(x), -1, spec.head_dim)
+        found = found.reshape(len(x), w.n_rows // spec.head_dim, spec.head_dim)
         return self._model.norm(found, weight) if spec.qk_norm == "heads" else found
 
     def recur(self, layer: int, step: Recur) -> None:
