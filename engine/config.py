@@ -311,6 +311,11 @@ class ModelConfig:
         return self.activation in ("relu", "relu-glu", "drelu-glu", "fatrelu-glu")
 
     @property
+    def has_some_zeros(self) -> bool:
+        """Whether that holds for some layers at least, so that the exact mode skips neurons."""
+        return self.has_zeros or bool(self.gate_cutoffs)
+
+    @property
     def gated(self) -> bool:
         """Whether the FFN has a gate matrix beside up."""
         return self.activation.endswith("-glu")

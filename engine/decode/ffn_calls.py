@@ -16,7 +16,7 @@ from engine.model.graph import graph_of
 from engine.model.weights import FfnWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I64, PackedMatrix
-from native_kernels.cpu.ffn.active_rows import clear_calls, list_calls, scatter_calls
+from native_kernels.cpu.ffn.active_rows import clear_calls, list_calls, scatter_calls, take_calls
 from native_kernels.cpu.ffn.elementwise import activation_calls, bias_calls
 from native_kernels.cpu.ffn.sparse_ffn import Buffers, axpy_calls, ffn_calls
 from native_kernels.cpu.ffn.streams import cut_off_calls
@@ -82,9 +82,9 @@ class FfnCalls:
     ) -> list[Call]:
         """Return the calls that set out [D] to the FFN's result for normed x [D] and the norm's input residual [D]."""
         w = self._layers[layer]
-        if self._is_fused(w):
+        if self._is_fused(layer, w):
             return self._fused(layer, x, residual, out, counts.reshape(-1))
-        if self._mode == "dense":
+        if self._mode == "dense" or not self._skips(layer):
             calls = self._all(layer, w, x, counts)
         else:
             calls = (
@@ -92,12 +92,16 @@ class FfnCalls:
             )
         hidden = self._hidden[w.up.n_rows]
         hidden.renew()
-        return calls + tally_calls(hidden.values, self._tally(layer)) + self._down(w, hidden, out)
+        return (
+            calls
+            + tally_calls(hidden.values, self._tally(layer))
+            + self._down(w, hidden, out, skips=self._mode == "exact" and self._skips(layer))
+        )
 
     def totals(self, counts: I64) -> I64:
         """Return each layer's totals from counts [L, workers, COUNT_WORDS], in the order of FfnCounters.layers."""
         found = np.zeros((len(self._layers), 4), np.int64)
-        fused = np.array([self._is_fused(w) for w in self._layers])
+        fused = np.array([self._is_fused(layer, w) for layer, w in enumerate(self._layers)])
         for place, word in enumerate((_LISTED, _OPENED, _FIRED)):
             found[fused, place] = counts[fused, 0, place]
             found[~fused, place] = counts[~fused, :, word].sum(axis=1)
@@ -113,9 +117,17 @@ class FfnCalls:
             found[:, 3] = self._predicting.copied(counts[:, 0, COPIED])
         return found
 
-    def _is_fused(self, w: FfnWeights) -> bool:
-        """Return whether the layer runs as sparse_ffn's two calls: neurons are skipped and down is neuron-major."""
-        return self._mode != "dense" and w.down_t is not None and w.down_t.codec in SUMS
+    def _skips(self, layer: int) -> bool:
+        """Return whether neurons of the layer are skipped: a predictor selects them, or its gates are zero."""
+        return self._mode == "sparse" or self._graph.ffn(layer).spec.has_zeros
+
+    def _is_fused(self, layer: int, w: FfnWeights) -> bool:
+        """Return whether the layer runs as sparse_ffn's two calls: neurons are skipped and down is neuron-major.
+
+        A cut-off needs all gates before any is activated.
+        """
+        fits = self._skips(layer) and not self._graph.ffn(layer).spec.cutoff
+        return self._mode != "dense" and fits and w.down_t is not None and w.down_t.codec in SUMS
 
     def _fused(self, i: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
         """Lay out ExactExecutor or SparseExecutor. counts: [at least 3]."""
@@ -164,7 +176,9 @@ class FfnCalls:
     def _some(self, i: int, w: FfnWeights, x: Vector, counts: I64) -> list[Call]:
         """Lay out ExactExecutor: the whole first matrix, then up of neurons with an active gate."""
         first, bias = first_matrix(w)
-        return self._products.calls(first, x, self._first[: w.up.n_rows], "ffn") + self._opened(i, w, x, bias, counts)
+        values, cutoff = self._first[: w.up.n_rows], self._graph.ffn(i).spec.cutoff
+        calls = self._products.calls(first, x, values, "ffn")
+        return calls + (cut_off_calls(values, cutoff) if cutoff else []) + self._opened(i, w, x, bias, counts)
 
     def _expected(self, i: int, x: Vector, residual: Vector, counts: I64) -> list[Call]:
         """Lay out SparseExecutor: the first matrix of selected neurons, then up of those with an active gate."""
@@ -215,9 +229,14 @@ class FfnCalls:
 
     # -------------------------------------------------------------- down
 
-    def _down(self, w: FfnWeights, hidden: Vector, out: F32) -> list[Call]:
+    def _down(self, w: FfnWeights, hidden: Vector, out: F32, skips: bool) -> list[Call]:
+        """skips: only the neurons listed as firing have hidden values, and no others' rows of down_t are read."""
         if w.down_t is not None:
-            if w.down_t.codec in SUMS:
+            if w.down_t.codec in SUMS and skips:
+                some = replace(self._buffers, h=self._found, ids=self._firing.ids, n=self._firing.n)
+                calls = take_calls(hidden.values, self._firing, self._found)
+                calls += axpy_calls(w.down_t, some, out, stage="ffn")
+            elif w.down_t.codec in SUMS:
                 calls = axpy_calls(w.down_t, self._whole[w.down_t.n_rows], out, stage="ffn")
             else:
                 calls = self._products.transposed_calls(w.down_t, hidden.values, out, "ffn")

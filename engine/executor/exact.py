@@ -11,7 +11,7 @@ import numpy as np
 from engine.config import ModelConfig
 from engine.errors import InvalidRequestError
 from engine.executor.experts import ExpertExecutor, through_blocks
-from engine.executor.feed_forward import down_of_all, down_of_some, everything, first_values, times_up
+from engine.executor.feed_forward import activate, down_of_all, down_of_some, everything, first_values, times_up
 from engine.model.counters import FfnCounters
 from engine.model.graph import graph_of
 from engine.model.router import Routing
@@ -28,13 +28,14 @@ PER_TOKEN_LIMIT = 6
 class ExactExecutor:
     """Computes the gate, then up of neurons with an active gate, then down of active neurons.
 
-    Without a gate: up, then down of active neurons. Requires an activation that makes exact zeros.
+    Without a gate: up, then down of active neurons. Requires an activation that makes exact zeros, or gates that are
+    cut off; layers without either are computed whole.
     """
 
     name = "exact"
 
     def __init__(self, config: ModelConfig, weights: ModelWeights, operators: Operators) -> None:
-        if not config.has_zeros:
+        if not config.has_some_zeros:
             raise InvalidRequestError(
                 f"This model's activation ({config.activation}) makes no zeros, so no neuron can be skipped exactly.",
                 "Use the dense mode.",
@@ -48,8 +49,10 @@ class ExactExecutor:
     def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
         """Return what the FFN adds to the residual, [T, D], for normed x [T, D]."""
 
+        skips = self._graph.ffn(layer).spec.has_zeros
+
         def block(w: FfnWeights, first_neuron: int, x: F32) -> F32:
-            if 1 <= x.shape[0] <= PER_TOKEN_LIMIT:
+            if skips and 1 <= x.shape[0] <= PER_TOKEN_LIMIT:
                 return np.stack([self._one_token(layer, w, first_neuron, token) for token in x])
             return self._batch(layer, w, first_neuron, x)
 
@@ -60,6 +63,8 @@ class ExactExecutor:
     def _one_token(self, layer: int, w: FfnWeights, first_neuron: int, x: F32) -> F32:
         ops, spec = self._operators, self._graph.ffn(layer).spec
         gates = first_values(w, x[None], ops)[0]  # [F], of up without a gate
+        if spec.cutoff:
+            gates = activate(spec, gates[None], ops)[0]
         gate_active: I32 = np.flatnonzero(gates > np.float32(spec.threshold)).astype(np.int32)
         fired, h = times_up(spec, w, x, gate_active, gates[gate_active], ops)
         self.counters.add_token(layer, len(gate_active), len(gate_active), fired, first_neuron)

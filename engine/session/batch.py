@@ -199,7 +199,7 @@ def open_batch(model: LoadedModel, batch: int, mode: str | None = None) -> Batch
 def _on_cpu(model: LoadedModel, batch: int, mode: Mode) -> BatchTransformer:
     config, weights, operators = model.opened.config, model.weights, model.backend.operators
     kernels, executor = model.backend.kernels, model.modes.executor(mode, operators)
-    if mode == "dense" or kernels is None:
+    if mode == "dense" or kernels is None or config.gate_cutoffs:
         return BatchTransformer(Transformer(config, weights, executor, operators), batch, None)
     from engine.executor.union import UnionExecutor
     from native_kernels.cpu.batch_operators import BatchOperators

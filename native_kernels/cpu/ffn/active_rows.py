@@ -122,6 +122,19 @@ def _scatter(args: int, lo: int, hi: int, worker: int) -> None:
         put_int(mine, get_int(mine) + fired)
 
 
+@kernel
+def _take(args: int, lo: int, hi: int, worker: int) -> None:
+    """out[i] = values[ids[i]]. args: values, ids, out."""
+    values, ids, out = get_int(args), get_int(args + 8), get_int(args + 16)
+    for i in range(lo, hi):
+        put_float(out + 4 * i, get_float(values + 4 * get_int32(ids + 4 * i)))
+
+
+def take_calls(values: F32, listed: Listed, out: F32, stage: str = "ffn") -> list[Call]:
+    """Set out[i] = values[ids[i]] for the listed ids. Items: the ids."""
+    return [Call(_take, arguments(values, listed.ids, out), listed.n, 64, stage, (values, listed, out))]
+
+
 def list_calls(
     values: F32,
     listed: Listed,

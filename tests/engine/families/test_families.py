@@ -44,7 +44,7 @@ def reference(request: pytest.FixtureRequest, references: Callable[[str], Refere
 def model(reference: Reference) -> Transformer:
     opened = open_model(reference.folder)
     weights = load_weights(opened)
-    kind = ExactExecutor if opened.config.has_zeros else DenseExecutor
+    kind = ExactExecutor if opened.config.has_some_zeros else DenseExecutor
     return Transformer(opened.config, weights, kind(opened.config, weights, OPS), OPS)
 
 
@@ -157,7 +157,7 @@ def test_a_cache_cut_at_odd_places(reference: Reference, model: Transformer) -> 
 
 
 def test_exact_equals_dense(reference: Reference, model: Transformer) -> None:
-    if not model.config.has_zeros:
+    if not model.config.has_some_zeros:
         with pytest.raises(InvalidRequestError, match="makes no zeros"):
             ExactExecutor(model.config, model.weights, OPS)
         return
@@ -205,7 +205,7 @@ def test_the_cpu_kernels_answer_alike(reference: Reference, kernels: Backend, fo
     path = reference.folder if form != "gguf" else write_gguf(reference.folder, tmp_path / "m.gguf", reference.case)
     opened = open_model(path)
     config, weights = opened.config, load_weights(opened, hold="mapped")
-    modes: tuple[Mode, ...] = ("exact", "dense") if config.has_zeros else ("dense",)
+    modes: tuple[Mode, ...] = ("exact", "dense") if config.has_some_zeros else ("dense",)
     for mode in modes:
         executor = (ExactExecutor if mode == "exact" else DenseExecutor)(config, weights, kernels.operators)
         decoder = kernels.decoder(config, weights, mode, executor.counters, None)

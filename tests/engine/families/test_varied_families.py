@@ -11,14 +11,20 @@ import numpy as np
 import pytest
 from family_models import CONTEXT, Reference
 
+from engine.bundle.bundle_manifest import BundleCodec
+from engine.conversion.convert import convert
 from engine.errors import EngineError, ModelFormatError
 from engine.executor.dense import DenseExecutor
+from engine.executor.exact import ExactExecutor
+from engine.loading.backends import choose_backend
+from engine.loading.modes import choose_mode
 from engine.model.families import config_from_hf
 from engine.model.graph import graph_of
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
 from engine.placement.gpu_bytes import why_not_on_gpu
+from engine.session.generate import decode_one_token
 from native_kernels.reference import ReferenceOperators
 
 CLOSE = 2e-4
@@ -138,3 +144,26 @@ def test_what_config_json_is_silent_about(references: Callable[[str], Reference]
     assert config.gate_cutoffs[10:] == (0.0,) * 10
     assert [layer for layer, size in enumerate(config.windows) if not size] == [4, 9, 14, 19]
     assert graph_of(config).attention(19).kv_from == 9
+
+
+@pytest.mark.parametrize("codec", ["f16", pytest.param("q8_0", marks=pytest.mark.slow)])
+def test_neurons_that_are_cut_off_are_skipped(
+    references: Callable[[str], Reference], tmp_path: Path, codec: BundleCodec
+) -> None:
+    """Of a bundle up and down: the first and third layer in tokens of their own, the others whole."""
+    opened = open_model(convert(references("gemma3n").folder, tmp_path / "bundle", codec).bundle)
+    config, weights = opened.config, load_weights(opened, hold="mapped")
+    assert choose_mode(opened, "auto")[0] == "exact"
+    tokens = references("gemma3n").tokens[:24]
+    logits, counted = [], []
+    for mode in ("dense", "exact"):
+        kernels = choose_backend("kernels", 2)
+        executor = (ExactExecutor if mode == "exact" else DenseExecutor)(config, weights, kernels.operators)
+        decoder = kernels.decoder(config, weights, mode, executor.counters, None)
+        model, cache = Transformer(config, weights, executor, kernels.operators, decoder), KVCache(config, CONTEXT)
+        logits.append(np.stack([decode_one_token(model, int(token), cache) for token in tokens]))
+        counted.append(executor.counters.layers[:, 0] / (len(tokens) * config.d_ff))
+    np.testing.assert_allclose(logits[1], logits[0], atol=CLOSE)
+    assert counted[0].tolist() == [1.0] * 4
+    assert (counted[1][[0, 2]] < 0.6).all()
+    assert (counted[1][[1, 3]] > 0.99).all()
