@@ -234,7 +234,8 @@ class Transformer:
             x = ops.matmul(x, weights.project_in)
         if weights.positions is not None:
             x = x + ops.rows(weights.positions, positions + config.position_offset)
-        return np.concatenate([x, *(_as_large_as(x, ops.matmul(x, one)) for one in weights.streams_in)], axis=-1)
+        others = [_as_large_as(x, ops.matmul(x, one)) for one in weights.streams_in]
+        return np.concatenate([x, *others], axis=-1) if others else x
 
     def layer_inputs(self, tokens: I64, x: F32) -> F32 | None:
         """Return what the tokens add to each layer beside the stream, [T, L, P]; None without per-layer embeddings.
@@ -330,8 +331,9 @@ class EagerLayer:
     @property
     def streams(self) -> F32:
         """All streams, [T, N D]."""
-        first, others = self.stream, self._streams[:, 1:]
-        return np.concatenate([first, others.reshape(len(first), others.shape[1] * others.shape[2])], axis=-1)
+        n_tokens, n, d = self._streams.shape
+        others = self._streams[:, 1:].reshape(n_tokens, (n - 1) * d)
+        return np.concatenate([self.stream, others], axis=-1) if n > 1 else self.stream
 
     def norm(self, layer: int, step: Norm) -> None:
         w = self._model.weights.layers[layer]
