@@ -187,9 +187,8 @@ class ModelConfig:
     layer_vocab_size: int | None = None  # tokens that have layer embeddings, if not all; others have those of token 0
     n_streams: int = 1  # residual streams (AltUp); layers compute the first and predict and correct the others
     laurel_rank: int = 0  # rank of the residual beside attention (LAuReL); 0: none
-    gate_cutoffs: tuple[
-        float, ...
-    ] = ()  # per layer: standard deviations above the mean below which gates are 0; 0: none
+    # Per layer: gates less than so many standard deviations above their mean are 0. 0: none are cut off.
+    gate_cutoffs: tuple[float, ...] = ()
     layer_scale: bool = False  # a factor on the stream after each layer
     d_ff_by_layer: tuple[int, ...] = ()  # neurons of each layer if they differ; d_ff is the largest. Empty: all d_ff
 
@@ -227,7 +226,9 @@ class ModelConfig:
             raise ModelFormatError(f"{self.activation} with the threshold {self.activation_threshold!r} is senseless.")
         growth = self.attention_temperature
         if growth is not None and not (0 < growth.strength < 1e3 and 1 <= growth.length <= _SIZE_CAPS["max_context"]):
-            raise ModelFormatError(f"The model's attention has a senseless {growth}.")
+            raise ModelFormatError(
+                f"The model's attention temperature of {growth.strength} from position {growth.length} on is senseless."
+            )
         if self.embedding_dim is not None and not 1 <= self.embedding_dim <= 1 << 17:
             raise ModelFormatError(f"The model's embedding_dim is {self.embedding_dim!r}.")
         if self.logit_scale != 1.0 and not self.final_norm:

@@ -427,10 +427,9 @@ class EagerLayer:
             return
         assert routing is not None, "the layer has experts"
         routed = model.executor.ffn(layer, x, residual, routing.of_columns(slice(0, -1)))
-        of_all = model.executor.ffn(
-            layer, self._values[step.shared_reads], residual, routing.of_columns(slice(-1, None))
-        )
-        added = model.norm(routed, w.post_experts_norm) + model.norm(of_all, w.post_shared_norm)
+        of_shared = self._values[step.shared_reads]
+        shared = model.executor.ffn(layer, of_shared, residual, routing.of_columns(slice(-1, None)))
+        added = model.norm(routed, w.post_experts_norm) + model.norm(shared, w.post_shared_norm)
         self._add(added, w, step.after)
 
     def inject(self, layer: int, step: Inject) -> None:

@@ -1,7 +1,7 @@
 """Functions that kernels inline, compiled by numba to LLVM code and no further.
 
 By itself, numba optimises each function and translates it to machine code with all that it calls, though a kernel that
-inlines it is optimised and translated as a whole again. That took a third of the time to compile kernels.
+inlines it is optimised and translated as a whole again. That was a fifth to a third of the time to compile a kernel.
 """
 
 from __future__ import annotations

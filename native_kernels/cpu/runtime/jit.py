@@ -59,7 +59,7 @@ class Kernel:
     def address(self) -> int:
         """Address of the machine code.
 
-        Cost: some ms from the cache on disk, else 0.3 to 2 s of compiling; nothing after the first time.
+        Cost: some ms from the cache on disk, else 0.3 to 9 s of compiling; nothing after the first time.
         """
         if not self._address:
             with _LOCK:
