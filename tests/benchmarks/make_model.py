@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from model_contents import BLOCK_ROWS, DISTINCT_LAYERS, EMBEDDING_SCALE, Neurons, Routing  # noqa: E402 - found above
-from model_shapes import EXPERT_SHAPES, N_SPECIAL, SHAPES, Shape, Tensor, Variant, tensors  # noqa: E402
+from model_shapes import EXPERT_SHAPES, N_SPECIAL, SHAPES, Shape, Tensor, Variant, delta_sizes, tensors  # noqa: E402
 from samples.raw_gguf import array, entry, gguf_file, tensor, text, value  # noqa: E402
 
 from native_kernels.codecs import CODECS  # noqa: E402
@@ -52,7 +52,7 @@ _POOL_WEIGHTS = 1 << 24
 _AS_TOKENS = 1 << 20  # probabilities are kept as counts over so many
 _DRAWN = ("first", "fc1", "fc2", "text", "next token", "router")  # contents that do not repeat within a tensor
 _WHOLE = ("fc1", "router")  # drawn as one, not in blocks of rows
-_CONSTANTS = {"ones": 1.0, "root half": 0.5**0.5, "zeros": 0.0}
+_CONSTANTS = {"ones": 1.0, "minus one": -1.0, "root half": 0.5**0.5, "zeros": 0.0}
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _metadata(recipe: Recipe) -> Iterator[bytes]:
     yield value("general.architecture", arch)
     yield value("general.name", f"synthetic {recipe.shape} {recipe.codec}")
     yield _count("general.file_type", _FILE_TYPES[recipe.codec])
-    if not shape.n_experts:
+    if not shape.n_experts and not shape.value_heads:
         yield value(ACTIVATION_KEY, "relu-glu" if shape.gated else "relu")
     table = shape.context + (2 if arch == "opt" else 0)  # OPT's files give the length of the table of positions
     counts = {
@@ -188,8 +188,8 @@ def _metadata(recipe: Recipe) -> Iterator[bytes]:
     }
     for key, count in counts.items():
         yield _count(f"{arch}.{key}", count)
-    if arch == "llama" or shape.n_experts:
-        yield _count(f"{arch}.rope.dimension_count", shape.head_dim)
+    if arch == "llama" or shape.n_experts or shape.value_heads:
+        yield _count(f"{arch}.rope.dimension_count", shape.head_dim // (4 if shape.value_heads else 1))
         yield value(f"{arch}.attention.layer_norm_rms_epsilon", 1e-5)
     else:
         yield value(f"{arch}.attention.layer_norm_epsilon", 1e-5)
@@ -197,6 +197,15 @@ def _metadata(recipe: Recipe) -> Iterator[bytes]:
         yield _count(f"{arch}.expert_feed_forward_length", shape.d_ff)
         yield _count(f"{arch}.expert_count", shape.n_experts)
         yield _count(f"{arch}.expert_used_count", shape.n_experts_used)
+    if shape.shared:
+        yield _count(f"{arch}.expert_shared_feed_forward_length", shape.shared)
+    if shape.value_heads:
+        for key, size in delta_sizes(shape).items():
+            yield _count(f"{arch}.{key}", size)
+        quarter = shape.head_dim // 4
+        sections = np.array([quarter // 2 - quarter // 4, quarter // 8, quarter // 4 - quarter // 8, 0], "<i4")
+        yield entry(f"{arch}.rope.dimension_sections", 9, array(5, 4, sections.tobytes()))
+    if shape.n_experts or shape.value_heads:
         yield _count(f"{arch}.attention.key_length", shape.head_dim)
         yield _count(f"{arch}.attention.value_length", shape.head_dim)
         yield value(f"{arch}.rope.freq_base", 1e6)

@@ -7,20 +7,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Family = Literal["llama", "opt", "falcon", "qwen3moe", "gpt-oss"]
+Family = Literal["llama", "opt", "falcon", "qwen3moe", "gpt-oss", "qwen35", "qwen35moe"]
 Variant = Literal["dense", "powerinfer"]
 # What a tensor is filled with: see model_contents.py. "first" is the matrix that decides which neurons fire.
 Content = Literal[
-    "weights", "embedding", "positions", "first", "fc1", "fc2", "ones", "root half", "zeros",
+    "weights", "embedding", "positions", "first", "fc1", "fc2", "ones", "minus one", "root half", "zeros",
     "text", "next token", "router",
 ]  # fmt: skip
 
+_DELTA_PERIOD = 4  # every fourth layer of a model with gated delta nets has attention
+_DELTA_KEY_HEADS, _DELTA_DIM, _DELTA_CONV = 16, 128, 4
 N_SPECIAL = 259  # <unk>, <s>, </s> and a token for each byte
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a decoder. norms: of a layer; Falcon has one or two, side by side. d_ff: of one expert, if any."""
+    """The sizes of a decoder. norms: of a layer; Falcon has one or two, side by side. d_ff: of one expert, if any.
+
+    value_heads: of gated delta nets. shared: neurons of the shared expert.
+    """
 
     family: Family
     n_layers: int
@@ -34,6 +39,8 @@ class Shape:
     n_experts: int = 0
     n_experts_used: int = 0
     head_size: int | None = None  # None: heads share d_model
+    value_heads: int = 0
+    shared: int = 0
 
     @property
     def head_dim(self) -> int:
@@ -42,7 +49,7 @@ class Shape:
     @property
     def gated(self) -> bool:
         """Whether there is a gate beside up."""
-        return self.family == "llama" or self.n_experts > 0
+        return self.family in ("llama", "qwen35") or self.n_experts > 0
 
     @property
     def ffn_parameters(self) -> int:
@@ -68,6 +75,9 @@ SHAPES: dict[str, Shape] = {
     "falcon-tiny": Shape("falcon", 4, 512, 2048, 8, 1, vocab_size=1024, context=512, norms=1),
     "falcon-7b": Shape("falcon", 32, 4544, 18176, 71, 1, vocab_size=65024, norms=1),
     "falcon-40b": Shape("falcon", 60, 8192, 32768, 128, 8, vocab_size=65024),
+    "qwen3.5-tiny": Shape("qwen35", 4, 512, 1536, 4, 2, 1024, 512, head_size=256, value_heads=16),
+    "qwen3.5-9b": Shape("qwen35", 32, 4096, 12288, 16, 4, context=8192, head_size=256, value_heads=32),
+    "qwen3.6-27b": Shape("qwen35", 64, 5120, 17408, 24, 4, context=8192, head_size=256, value_heads=48),
 }
 # Models with experts, with a smaller vocabulary than the trained ones have.
 EXPERT_SHAPES: dict[str, Shape] = {
@@ -76,6 +86,20 @@ EXPERT_SHAPES: dict[str, Shape] = {
     "qwen3moe-1b": Shape("qwen3moe", 16, 1024, 1792, 16, 4, context=4096, n_experts=8, n_experts_used=2, head_size=64),
     "qwen3-30b-a3b": Shape(
         "qwen3moe", 48, 2048, 768, 32, 4, context=8192, n_experts=128, n_experts_used=8, head_size=128
+    ),
+    "qwen3.6-35b-a3b": Shape(
+        "qwen35moe",
+        40,
+        2048,
+        512,
+        16,
+        2,
+        context=8192,
+        n_experts=256,
+        n_experts_used=8,
+        head_size=256,
+        value_heads=32,
+        shared=512,
     ),
     "gpt-oss-20b": Shape("gpt-oss", 24, 2880, 2880, 64, 8, context=8192, n_experts=32, n_experts_used=4, head_size=64),
     "gpt-oss-120b": Shape(
@@ -99,6 +123,18 @@ class Tensor:
         return math.prod(self.shape)
 
 
+def delta_sizes(shape: Shape) -> dict[str, int]:
+    """The sizes of gated delta nets, by GGUF's keys."""
+    return {
+        "ssm.conv_kernel": _DELTA_CONV,
+        "ssm.state_size": _DELTA_DIM,
+        "ssm.group_count": _DELTA_KEY_HEADS,
+        "ssm.time_step_rank": shape.value_heads,
+        "ssm.inner_size": _DELTA_DIM * shape.value_heads,
+        "full_attention_interval": _DELTA_PERIOD,
+    }
+
+
 def tensors(shape: Shape, codec: str, variant: Variant, rank: int) -> Iterator[Tensor]:
     """Every tensor of the file, in its order. rank: of the predictors, which the powerinfer variant alone has."""
     d, vocab = shape.d_model, shape.vocab_size
@@ -112,17 +148,50 @@ def tensors(shape: Shape, codec: str, variant: Variant, rank: int) -> Iterator[T
     if shape.family != "opt":
         yield Tensor("output.weight", (vocab, d), codec, "weights")
     for layer in range(shape.n_layers):
-        for name, sizes, content in _layer(shape):
+        for name, sizes, content in _mixing(shape, layer) if shape.value_heads else _layer(shape):
             if name == "ffn_down" and variant == "powerinfer":
                 name, sizes = "ffn_down_t", sizes[::-1]
             if len(sizes) == 1:
+                if shape.value_heads:
+                    yield Tensor(f"blk.{layer}.{name}", sizes, "f32", content)
+                    continue
                 vectors = _norm(name, shape) if content == "ones" else _bias(name, sizes[0])
                 yield from (replace(vector, name=f"blk.{layer}.{vector.name}") for vector in vectors)
                 continue
-            yield Tensor(f"blk.{layer}.{name}.weight", sizes, codec, content, layer)
+            stored = "f32" if name == "ssm_conv1d" else codec
+            yield Tensor(f"blk.{layer}.{name}.weight", sizes, stored, content, layer)
         if variant == "powerinfer":
             yield Tensor(f"blk.{layer}.fc1.weight", (rank, d), codec, "fc1", layer)
             yield Tensor(f"blk.{layer}.fc2.weight", (shape.d_ff, rank), codec, "fc2", layer)
+
+
+def _mixing(shape: Shape, layer: int) -> Iterator[tuple[str, tuple[int, ...], Content]]:
+    """As `_layer`, for a model with gated delta nets; names of vectors are whole."""
+    d, dim, heads, n = shape.d_model, shape.head_dim, shape.n_heads, shape.value_heads
+    yield "attn_norm.weight", (d,), "ones"
+    yield "post_attention_norm.weight", (d,), "ones"
+    if (layer + 1) % _DELTA_PERIOD:
+        keys, values = _DELTA_KEY_HEADS * _DELTA_DIM, n * _DELTA_DIM
+        yield "attn_qkv", (2 * keys + values, d), "weights"
+        yield "attn_gate", (values, d), "weights"
+        yield "ssm_alpha", (n, d), "weights"
+        yield "ssm_beta", (n, d), "weights"
+        yield "ssm_conv1d", (2 * keys + values, _DELTA_CONV), "weights"
+        yield "ssm_dt.bias", (n,), "zeros"
+        yield "ssm_a", (n,), "minus one"
+        yield "ssm_norm.weight", (_DELTA_DIM,), "ones"
+        yield "ssm_out", (d, values), "weights"
+    else:
+        yield "attn_q", (2 * heads * dim, d), "weights"  # of each head a query and a gate
+        yield "attn_k", (shape.n_kv_heads * dim, d), "weights"
+        yield "attn_v", (shape.n_kv_heads * dim, d), "weights"
+        yield "attn_output", (d, heads * dim), "weights"
+        yield "attn_q_norm.weight", (dim,), "ones"
+        yield "attn_k_norm.weight", (dim,), "ones"
+    if not shape.n_experts:
+        yield "ffn_gate", (shape.d_ff, d), "weights"
+        yield "ffn_up", (shape.d_ff, d), "weights"
+        yield "ffn_down", (d, shape.d_ff), "weights"
 
 
 def _with_experts(shape: Shape, codec: str) -> Iterator[Tensor]:
@@ -136,16 +205,28 @@ def _with_experts(shape: Shape, codec: str) -> Iterator[Tensor]:
     yield Tensor("output.weight", (vocab, d), embedding, "next token")
     for layer in range(shape.n_layers):
         own = f"blk.{layer}."
-        matrices = (
-            ("attn_q", (heads, d), attention), ("attn_k", (kv, d), attention), ("attn_v", (kv, d), attention),
-            ("attn_output", (d, heads), attention), ("ffn_gate_exps", (n, f, d), codec),
-            ("ffn_up_exps", (n, f, d), codec), ("ffn_down_exps", (n, d, f), codec),
-        )  # fmt: skip
+        matrices: list[tuple[str, tuple[int, ...], str]] = [
+            ("ffn_gate_exps", (n, f, d), codec), ("ffn_up_exps", (n, f, d), codec), ("ffn_down_exps", (n, d, f), codec),
+        ]  # fmt: skip
+        if shape.value_heads:
+            for name, sizes, content in _mixing(shape, layer):
+                is_vector, exact = len(sizes) == 1, len(sizes) == 1 or name == "ssm_conv1d"
+                full = f"{own}{name}" if is_vector else f"{own}{name}.weight"
+                yield Tensor(full, sizes, "f32" if exact else attention, content, layer)
+            s = shape.shared
+            matrices += [("ffn_gate_shexp", (s, d), attention), ("ffn_up_shexp", (s, d), attention)]
+            matrices.append(("ffn_down_shexp", (d, s), attention))
+            yield Tensor(f"{own}ffn_gate_inp_shexp.weight", (d,), "f32", "zeros", layer)
+        else:
+            matrices += [("attn_q", (heads, d), attention), ("attn_k", (kv, d), attention)]
+            matrices += [("attn_v", (kv, d), attention), ("attn_output", (d, heads), attention)]
         for name, sizes, stored in matrices:
             yield Tensor(f"{own}{name}.weight", sizes, stored, "weights", layer)
             if shape.family == "gpt-oss":
                 yield Tensor(f"{own}{name}.bias", sizes[:-1], "f32", "weights", layer)
         yield Tensor(f"{own}ffn_gate_inp.weight", (n, d), "f32", "router", layer)
+        if shape.value_heads:
+            continue
         norms = {"attn_norm": d}
         if shape.family == "gpt-oss":
             norms["post_attention_norm"] = d
@@ -187,7 +268,7 @@ def _layer(shape: Shape) -> Iterator[tuple[str, tuple[int, ...], Content]]:
 
 def _norm(name: str, shape: Shape) -> Iterator[Tensor]:
     """LayerNorm takes the mean away that model_contents.py counts on: its bias puts it back."""
-    if shape.family == "llama":
+    if shape.family in ("llama", "qwen35"):
         yield Tensor(f"{name}.weight", (shape.d_model,), "f32", "ones")
         return
     yield Tensor(f"{name}.weight", (shape.d_model,), "f32", "root half")
