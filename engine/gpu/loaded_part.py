@@ -40,8 +40,7 @@ class LoadedPart:
         self.blocks: HotBlocks | None = None
         self._made: dict[Mode, tuple[GpuTransformer, GpuDecodeProgram]] = {}
         self._batch: tuple[tuple[Mode, int], GpuBatch] | None = None
-        layers = [None if layer is None else layer.kv for layer in loaded.model.layers]
-        self._region = KvRegion(opened.gpu, layers, base.kv_codec)
+        self._region = KvRegion(opened.gpu, loaded.model.layers, base.opened.config, base.kv_codec)
         side = loaded.hot_side
         if side is not None:
             try:

@@ -315,7 +315,7 @@ def emit(layer: int, steps: Sequence[Step], emitter: Emitter) -> None:
 
 
 class WithoutCpuSteps:
-    """Base of the emitters that lack the steps which only the CPU has: layers with them are never placed there."""
+    """Base of the emitters that lack some of the steps that the CPU has: layers with them are never placed there."""
 
     def attend_latent(self, layer: int, step: AttendLatent) -> None:
         """Raise UnsupportedModelError."""
@@ -323,7 +323,7 @@ class WithoutCpuSteps:
 
     def recur(self, layer: int, step: Recur) -> None:
         """Raise UnsupportedModelError."""
-        raise UnsupportedModelError(f"Layer {layer} has a gated delta net, which only the CPU computes.")
+        raise UnsupportedModelError(f"Layer {layer} has a gated delta net, which is computed for one sequence.")
 
     def inject(self, layer: int, step: Inject) -> None:
         """Raise UnsupportedModelError."""

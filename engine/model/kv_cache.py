@@ -50,12 +50,13 @@ class KVCache:
         n_local = sum(spec.local for spec in _stored(config).values()) if n_layers is None else 0
         n_here = config.n_attention_layers - n_local if n_layers is None else n_layers
         self._snapshots: dict[int, F32] = {}  # states by length, ascending
-        self._last_length = 0  # before the last `advance`; the state of then is in `_states[1]`
+        self._last_length = 0  # before the last `advance`; the state of then is the other half
+        self._half = 0  # of `_states`, with the current state
         try:
             self.blocks: U8 = kv_blocks.allocate(n_here, config.n_kv_heads, context, self.layout)
             local_heads = config.local_kv_heads or config.n_kv_heads
             self.local_blocks: U8 = kv_blocks.allocate(n_local, local_heads, context, self.local_layout)
-            # The current state, and the one that a run writes: [2, layers that recur, state_size].
+            # The current state and the one that a run writes, by turns: [2, layers that recur, state_size].
             size = 0 if config.delta is None else config.delta.state_size
             self._states: F32 = np.zeros((2, len(config.delta_layers), size), np.float32)
         except MemoryError as error:
@@ -101,14 +102,22 @@ class KVCache:
     def states(self) -> tuple[F32, F32]:
         """Return the states [layers that recur, state_size] that a run reads, and that it writes."""
         self._last_length = self.length  # what the run before had read is written over from now on
-        return self._states[0], self._states[1]
+        return self._states[self._half], self._states[1 - self._half]
+
+    def state(self) -> F32:
+        """Return the current state [layers that recur, state_size], valid until the next run."""
+        current: F32 = self._states[self._half]
+        return current
+
+    def set_state(self, state: F32 | None) -> None:
+        """Replace the current state; None: by zeros, the one before any token."""
+        self._states[self._half] = 0 if state is None else state
 
     def advance(self, n_tokens: int) -> None:
         """Count n_tokens as filled after every layer has written them. Until then, dropping a run changes nothing."""
         self._last_length = self.length
         self.length += n_tokens
-        if self.recurs:
-            self._states = self._states[::-1]
+        self._half = 1 - self._half
 
     def remember(self) -> None:
         """Keep the state, so that the cache can be cut to its current length. The least useful snapshot is dropped.
@@ -119,7 +128,7 @@ class KVCache:
         if not self.recurs or not self.length or self.length in self._snapshots:
             return
         try:
-            self._snapshots[self.length] = self._states[0].copy()
+            self._snapshots[self.length] = self.state().copy()
         except MemoryError:
             log.info("No snapshot of the state after %d tokens: the memory is short.", self.length)
             return
@@ -139,12 +148,10 @@ class KVCache:
         if not 0 <= length <= self.length or self.reusable(length) != length:
             raise ValueError(f"a cache of {self.length} tokens cannot be cut to {length}")
         if self.recurs and length != self.length:
-            if length == 0:
-                self._states[0] = 0
-            elif length in self._snapshots:
-                self._states[0] = self._snapshots[length]
+            if length and length not in self._snapshots:
+                self._half = 1 - self._half  # what the last run read
             else:
-                self._states = self._states[::-1]  # what the last run read
+                self.set_state(self._snapshots[length] if length else None)
             self._snapshots = {kept: state for kept, state in self._snapshots.items() if kept <= length}
             self._last_length = length
         self.length = length

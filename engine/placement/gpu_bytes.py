@@ -17,6 +17,7 @@ from engine.config import KvCodec, ModelConfig
 from engine.model.families import split_expert_name
 from engine.model.model_files import OpenedModel
 from engine.model.tensor_tiles import TiledTensor
+from native_kernels.cuda.delta_net import why_not as why_no_delta
 from native_kernels.cuda.layouts import GPU_CODECS, gpu_codec, n_gpu_bytes, plane_row_bytes
 
 I64 = NDArray[np.int64]
@@ -101,8 +102,8 @@ def why_not_on_gpu(config: ModelConfig) -> str:
 
     A model of which only FFNs were on the GPU would wait for the CPU twice a layer.
     """
-    if config.delta is not None or config.gated_attention:
-        return "There are no GPU kernels for this model's layers yet, which keep a state instead of keys and values"
+    if config.delta is not None and (reason := why_no_delta(config.delta)):
+        return reason
     if config.latent is not None:
         return "There are no GPU kernels for this model's attention yet, which keeps one short vector per token"
     if config.attention_temperature is not None:
@@ -151,6 +152,27 @@ def kv_layer_bytes(config: ModelConfig, context: int, codec: KvCodec) -> int:
     numbers = aligned(rows * config.head_dim * {"f32": 4, "f16": 2, "q8_0": 1}[codec])
     scales = aligned(rows * -(-config.head_dim // SCALE_GROUP) * 2) if codec == "q8_0" else 0
     return 2 * (numbers + scales)
+
+
+def gpu_cache_bytes(config: ModelConfig, context: int, codec: KvCodec) -> I64:
+    """Return the bytes of each layer's cache on the GPU, [L]: keys and values, or the two states of a delta net."""
+    found = np.full(config.n_layers, kv_layer_bytes(config, context, codec), np.int64)
+    if config.delta is not None:
+        found[list(config.delta_layers)] = 2 * aligned(4 * config.delta.state_size)
+    return found
+
+
+def input_width(config: ModelConfig) -> int:
+    """Return the numbers of a position that attention or a delta net computes with, before its heads are mixed."""
+    heads = config.n_heads * (2 if config.gated_attention else 1)
+    of_attention = (heads + 2 * config.n_kv_heads) * config.head_dim
+    delta = config.delta
+    return max(of_attention, 0 if delta is None else delta.channels + delta.value_width + 2 * delta.value_heads)
+
+
+def mixed_width(config: ModelConfig) -> int:
+    """Return the numbers of a position that attention or a delta net returns, before they are projected."""
+    return max(config.n_heads * config.head_dim, 0 if config.delta is None else config.delta.value_width)
 
 
 def _bytes(codec: str, n_rows: int, n_cols: int) -> int:

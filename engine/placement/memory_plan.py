@@ -16,7 +16,7 @@ from engine.errors import DeviceMemoryError
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
-from engine.placement.gpu_bytes import kv_layer_bytes
+from engine.placement.gpu_bytes import gpu_cache_bytes, input_width, kv_layer_bytes, mixed_width
 from engine.placement.model_bytes import I64, ModelBytes, PredictorBytes
 from engine.placement.placement_problem import BOOL, Choice, Problem
 
@@ -210,7 +210,7 @@ def prefill_bytes(model: ModelBytes, context: int, vram_budget: int) -> int:
     config = model.config
     weights = int((model.gpu_bytes.attention + model.neurons * model.gpu_bytes.neuron).sum())
     wide = _all_prefill_bytes(model, context, True)
-    besides = USUAL_CONTEXT_BYTES + weights + config.n_layers * kv_layer_bytes(config, context, "f16")
+    besides = USUAL_CONTEXT_BYTES + weights + int(gpu_cache_bytes(config, context, "f16").sum())
     if besides + 2 * wide + _SPARE_BYTES <= vram_budget:
         return wide
     full = _all_prefill_bytes(model, context, False)
@@ -225,8 +225,7 @@ def _all_prefill_bytes(model: ModelBytes, context: int, wide: bool) -> int:
     config = model.config
     positions = min(PREFILL_POSITIONS, context)
     neurons = min(WIDE_NEURONS if wide else _PREFILL_NEURONS, config.d_ff)
-    heads = config.n_heads * config.head_dim
-    qkv = heads + 2 * config.n_kv_heads * config.head_dim
+    heads, qkv = mixed_width(config), input_width(config) + (0 if config.delta is None else config.delta.channels)
     of_position = 12 * config.d_model + 4 * qkv + 6 * heads + 10 * neurons + 16 * config.rotated + 8 * config.n_layers
     widest = max(config.d_model, heads, min(neurons, _PREFILL_NEURONS))
     tile = min(2 * GPU_LANDING_BYTES, 2 * widest * widest + 256 * widest)
@@ -285,7 +284,7 @@ def check_vram_budget(budgets: Budgets, fixed_bytes: int, smallest_part: int) ->
 
 
 def vram_parts(
-    problem: Problem, choice: Choice, model: ModelBytes, kv_bytes: int, context_b: int, scratch_b: int
+    problem: Problem, choice: Choice, model: ModelBytes, kv_bytes: I64, context_b: int, scratch_b: int
 ) -> dict[str, int]:
     """Return bytes on the GPU by part. Their sum equals the solver's count."""
     ways = list(choice.ways)
@@ -294,7 +293,7 @@ def vram_parts(
     parts = {
         "attention": int(model.gpu_bytes.attention[on_gpu].sum()),
         "predictors": int(problem.predictor_vram[np.arange(len(ways)), ways].sum()),
-        "kv_cache": kv_bytes * int(on_gpu.sum()),
+        "kv_cache": int(kv_bytes[on_gpu].sum()),
         "scratch": scratch_b if used else 0,
         "context": context_b if used else 0,
         "head": problem.head_vram[choice.head_on_gpu],
@@ -327,7 +326,7 @@ def _asked_by_cpu(problem: Problem, choice: Choice, model: ModelBytes) -> BOOL:
     return np.asarray(~problem.attention_on_gpu[ways] | computes, np.bool_)
 
 
-def smallest_part(model: ModelBytes, kv_bytes: int) -> int:
+def smallest_part(model: ModelBytes, kv_bytes: I64) -> int:
     """Return the bytes of the smallest part that a GPU can hold: one layer with its KV cache, or the head."""
     gpu = model.gpu_bytes
     layers = (gpu.attention + kv_bytes)[gpu.possible].tolist()

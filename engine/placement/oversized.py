@@ -18,7 +18,7 @@ from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
 from engine.model.weights import MARGIN_BYTES
 from engine.placement import memory_plan
-from engine.placement.gpu_bytes import kv_layer_bytes
+from engine.placement.gpu_bytes import gpu_cache_bytes
 from engine.placement.memory_plan import Budgets
 from engine.placement.model_bytes import I64, ModelBytes
 from native_kernels.codecs import CODECS
@@ -221,7 +221,7 @@ class Case:
         """
         model, gpu, tokens = self.model, self.model.gpu_bytes, self.sequences * context
         kv_ram = model.kv_of_layer(tokens, self.kv_codec, self.sequences)
-        kv_gpu = kv_layer_bytes(model.config, tokens, self.kv_codec)
+        kv_gpu = gpu_cache_bytes(model.config, tokens, self.kv_codec)
         freed = model.attention + model.neurons * model.neuron + kv_ram
         taken = gpu.attention + model.neurons * gpu.neuron + gpu.block + kv_gpu
         return np.where(gpu.possible, freed, 0), np.where(gpu.possible, taken, 0)

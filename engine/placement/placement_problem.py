@@ -27,7 +27,7 @@ from engine.placement.cost_model import (
     ffn_speeds,
     gpu_layer_s,
 )
-from engine.placement.gpu_bytes import kv_layer_bytes
+from engine.placement.gpu_bytes import gpu_cache_bytes
 from engine.placement.model_bytes import ModelBytes, PredictorBytes
 from native_kernels.codecs import COPY_CODECS
 
@@ -260,7 +260,7 @@ def build_problem(
         of_parts = parts.predictor_on_gpu * (not model.ffn_is_whole)
         seconds.append(np.where((on_gpu.possible & (of_parts >= 0))[:, None], layer_s, np.inf))
         of_predictor.append(np.maximum(of_parts, 0)[:, None] * np.ones(len(taken), np.int64))
-        held = on_gpu.attention + kv_layer_bytes(model.config, at.context, at.kv_codec)
+        held = on_gpu.attention + gpu_cache_bytes(model.config, at.context, at.kv_codec)
         vram.append(
             held[:, None]
             + of_predictor[1]

@@ -15,7 +15,7 @@ from engine.model.model_artefacts import no_predictors, read_predictor, read_sta
 from engine.placement import fingerprints, memory_plan
 from engine.placement.activity import F32
 from engine.placement.concurrent_reads import known_read_rates
-from engine.placement.gpu_bytes import kv_layer_bytes
+from engine.placement.gpu_bytes import gpu_cache_bytes
 from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.memory_plan import Budgets
 from engine.placement.model_bytes import I64, ModelBytes, PredictorBytes
@@ -97,9 +97,9 @@ class Setting:
         return self.model.kv_of_layer(self.context, self.kv_codec, self.sequences)
 
     @property
-    def kv_on_gpu(self) -> int:
-        """KV cache bytes of one layer on the GPU."""
-        return kv_layer_bytes(self.model.config, self.context, self.kv_codec)
+    def kv_on_gpu(self) -> I64:
+        """Bytes of each layer's cache on the GPU, [L]."""
+        return gpu_cache_bytes(self.model.config, self.context, self.kv_codec)
 
     @property
     def all_in_ram(self) -> int:

@@ -1,6 +1,6 @@
 """An NVIDIA GPU that implements native_kernels/cuda/gpu.py: memory, one stream, captured work, operators.
 
-The operators are in products.py, neurons.py, experts.py and token_ops.py; this combines them.
+The operators are in products.py, neurons.py, experts.py, token_ops.py and delta_net.py; this combines them.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from native_kernels.cuda.delta_net import GpuDeltaOps
 from native_kernels.cuda.experts import GpuExpertOps
 from native_kernels.cuda.gpu import Work
 from native_kernels.cuda.neurons import GpuNeurons
@@ -43,6 +44,8 @@ class CudaGpu:
             held.callback(experts.close)
             token = GpuTokenOps(device, self.stream)
             held.callback(token.close)
+            delta = GpuDeltaOps(device, self.stream)
+            held.callback(delta.close)
             self._held = held.pop_all()
         self.unpack_rows, self.quantise, self.multiply = products.unpack_rows, products.quantise, products.multiply
         self.expect, self.signs = products.expect, products.signs
@@ -54,6 +57,7 @@ class CudaGpu:
         self.angles, self.rotate_and_store = token.angles, token.rotate_and_store
         self.attend, self.attend_each, self.softcap = token.attend, token.attend_each, token.softcap
         self.publish = token.publish
+        self.gated_delta, self.gated = delta.gated_delta, delta.gated
 
     def enter(self) -> None:
         self.device.enter()

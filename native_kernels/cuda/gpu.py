@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from native_kernels.backend import Activation, RopeOrder
+from native_kernels.backend import Activation, DeltaSpec, RopeOrder
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.layouts import n_gpu_bytes
 
@@ -110,6 +110,47 @@ class GpuSequences:
     n: int
     slot: int
     states: int
+
+
+@dataclass(frozen=True)
+class GpuDelta:
+    """Weights of a gated delta net besides its projections: addresses of f32 arrays, shaped as DeltaWeights."""
+
+    spec: DeltaSpec
+    conv: int
+    decay: int
+    alpha_bias: int
+    norm: int
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class GpuDeltaInput:
+    """Projections for a gated delta net: the next n_each positions of n_sequences sequences, one after another.
+
+    Addresses of f32 arrays, shaped as DeltaInput with T = n_sequences x n_each rows.
+    """
+
+    qkv: int
+    gate: int
+    alpha: int
+    beta: int
+    n_each: int = 1
+    n_sequences: int = 1
+
+
+@dataclass(frozen=True)
+class GpuStates:
+    """A layer's states, f32 [state_size] each: read at `first` and written at `second`, which may be the same.
+
+    The state of sequence s is s * step numbers behind. swap i32 [n_sequences]: where it is not 0, the state is read at
+    `second` and written at `first`; 0: nowhere.
+    """
+
+    first: int
+    second: int
+    swap: int = 0
+    step: int = 0
 
 
 @dataclass(frozen=True)
@@ -404,6 +445,17 @@ class Gpu(Protocol):
     def softcap(self, x: int, n: int, cap: float) -> None:
         """Compute x = cap tanh(x / cap), in place."""
 
+    # ------------------------------------------------------------ delta nets (delta_net.py)
+
+    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, mixed: int, to: int) -> None:
+        """Compute to [T, H_v x value_dim]: a gated delta net over x, as Operators.gated_delta, and write the states.
+
+        mixed [T, channels]: overwritten.
+        """
+
+    def gated(self, x: GpuVector, gate: int) -> None:
+        """Compute x times the logistic function of gate [x.n], in place, and the 8-bit form if x has one."""
+
     # ------------------------------------------------------------ the exchange (token_ops.py)
 
     def publish(
@@ -417,6 +469,6 @@ class Gpu(Protocol):
 
 
 __all__ = [
-    "Gpu", "GpuBlock", "GpuChoice", "GpuExperts", "GpuKv", "GpuMatrix", "GpuNorm", "GpuVector", "HostMemory", "KvCodec",
-    "Memory", "Norm", "Work",
+    "Gpu", "GpuBlock", "GpuChoice", "GpuDelta", "GpuDeltaInput", "GpuExperts", "GpuKv", "GpuMatrix", "GpuNorm",
+    "GpuStates", "GpuVector", "HostMemory", "KvCodec", "Memory", "Norm", "Work",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from typing import Literal
 
 from native_kernels.backend import Activation
 from native_kernels.cuda.cublas_products import LibraryProducts
+from native_kernels.cuda.delta_net import GpuDeltaOps
 from native_kernels.cuda.experts import choice_job
 from native_kernels.cuda.gpu import GpuChoice, GpuKv, GpuMatrix, GpuNorm, GpuScoring, KvCodec
 from native_kernels.cuda.layouts import PLANE_FIELDS, plane_row_bytes
@@ -101,7 +102,7 @@ class GpuPrefillOps:
     def __init__(self, device: Device, stream: Stream, copy_stream: Stream) -> None:
         self.device, self.stream, self.copy_stream = device, stream, copy_stream
         self._row_threads: int | None = None  # threads of a block that rounds or activates a row; None: by row length
-        self._modules: list[Module] = []
+        self._modules: list[Module | GpuDeltaOps] = []
         self._functions: dict[str, Function] = {}
         self._launches = Launches()  # of weights to halves and of products, most of which recur in every chunk
         for source, functions in _KERNELS.items():
@@ -118,6 +119,9 @@ class GpuPrefillOps:
             module = load(device, "gemm_wgmma")
             self._modules.append(module)
             self.wgmma = WgmmaProducts(device, module.function)
+        delta = GpuDeltaOps(device, stream)
+        self._modules.append(delta)
+        self.gated_delta, self.gated = delta.gated_delta, delta.gated
         self.gathering = min(_MOST_GATHERING, max(1, device.n_multiprocessors // _GATHERING_SHARE)), _GATHERING_THREADS
 
     def close(self) -> None:

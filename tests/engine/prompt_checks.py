@@ -40,8 +40,15 @@ class Cache(KVCache):
 
     def __init__(self, config: ModelConfig, model: GpuModel, codec: Any) -> None:
         super().__init__(config, CAPACITY, codec)
-        places = iter(range(config.n_layers))
-        self.region = Region(tuple(None if layer else next(places) for layer in model.layers))
+        rows, places = self._graph.rows, iter(range(config.n_layers))
+        self.region = Region(tuple(
+            None if layer else rows[i] if i in config.delta_layers else next(places)
+            for i, layer in enumerate(model.layers)
+        ))  # fmt: skip
+
+    @property
+    def half(self) -> int:
+        return self._half
 
 
 class Setting:

@@ -11,7 +11,7 @@ from fakes.rows import from_planes, to_planes
 from numpy.typing import NDArray
 
 from native_kernels import reference
-from native_kernels.backend import Activation, Scoring
+from native_kernels.backend import Activation, DeltaInput, DeltaWeights, Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.copies import signs
 from native_kernels.cuda.gpu import (
@@ -20,11 +20,14 @@ from native_kernels.cuda.gpu import (
     GpuBlock,
     GpuChoice,
     GpuCopy,
+    GpuDelta,
+    GpuDeltaInput,
     GpuExperts,
     GpuKv,
     GpuMatrix,
     GpuNorm,
     GpuScoring,
+    GpuStates,
     GpuVector,
 )
 from native_kernels.cuda.layouts import plane_row_bytes
@@ -278,6 +281,35 @@ class FakeOperators(ABC):
 
     def softcap(self, x: int, n: int, cap: float) -> None:
         self.do("softcap", lambda: np.copyto(self.array(x, n), _OPS.softcap(self.array(x, n), cap)))
+
+    # ------------------------------------------------------------ delta nets
+
+    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, mixed: int, to: int) -> None:
+        def step() -> None:
+            spec = w.spec
+            of = DeltaWeights(
+                self.array(w.conv, spec.channels * spec.conv_width), self.array(w.decay, spec.value_heads),
+                self.array(w.alpha_bias, spec.value_heads), self.array(w.norm, spec.value_dim), w.epsilon,
+            )  # fmt: skip
+            widths = (spec.channels, spec.value_width, spec.value_heads, spec.value_heads)
+            for s in range(x.n_sequences):
+                inputs = DeltaInput(*(
+                    self.array(at + 4 * s * x.n_each * n, x.n_each * n).reshape(x.n_each, n)
+                    for at, n in zip((x.qkv, x.gate, x.alpha, x.beta), widths, strict=True)
+                ))  # fmt: skip
+                ends = [self.array(at + 4 * s * states.step, spec.state_size) for at in (states.first, states.second)]
+                if states.swap and self.array(states.swap + 4 * s, 1, np.int32)[0]:
+                    ends.reverse()
+                found = _OPS.gated_delta(inputs, of, spec, ends[0].copy(), ends[1])
+                self.array(to + 4 * s * found.size, found.size)[:] = found.reshape(-1)
+
+        self.do("gated_delta", step)
+
+    def gated(self, x: GpuVector, gate: int) -> None:
+        def step() -> None:
+            self._put(x, _OPS.gated(self.array(x.values, x.n), self.array(gate, x.n)))
+
+        self.do("gated", step)
 
     # ------------------------------------------------------------ the exchange
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from fakes.operators import FakeOperators
 from fakes.rows import from_planes
 from numpy.typing import NDArray
 
@@ -103,6 +105,16 @@ def _logistic(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.float32(1) / (np.float32(1) + np.exp(-x))
 
 
+class _OnHost(FakeOperators):
+    """The operators that prefill has from tokens, run at once on host memory."""
+
+    def do(self, name: str, step: Callable[[], None]) -> None:
+        step()
+
+    def bytes_at(self, address: int, n_bytes: int) -> NDArray[np.uint8]:
+        return at(address, np.uint8, n_bytes)
+
+
 class NumpyPrefillOps(GpuPrefillOps):
     """The operators of native_kernels/cuda/prefill_ops.py in NumPy, on the memory of a HostDevice."""
 
@@ -110,6 +122,8 @@ class NumpyPrefillOps(GpuPrefillOps):
         self.device = HostDevice()
         self.stream, self.copy_stream = Stream(self.device), Stream(self.device)
         self.failing = ""  # an operator that fails
+        on_host = _OnHost()
+        self.gated_delta, self.gated = on_host.gated_delta, on_host.gated
 
     def close(self) -> None:
         pass

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from engine.config import ModelConfig
-from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel, GpuRowWiseFfn
+from engine.gpu.weights.layers import GpuDeltaNet, GpuExpertFfn, GpuLayer, GpuModel, GpuRowWiseFfn
 from engine.gpu.weights.layout import slots_of
 from engine.model.weights import FfnWeights, LayerWeights, ModelWeights
-from native_kernels.backend import PackedMatrix
-from native_kernels.cuda.gpu import GpuBlock, GpuExperts, GpuKv, GpuMatrix, GpuNorm
+from native_kernels.backend import DeltaSpec, PackedMatrix
+from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuKv, GpuMatrix, GpuNorm
 
 BASE = ModelConfig(
     family="llama", n_layers=3, d_model=64, d_ff=320, n_heads=4, n_kv_heads=2, head_dim=16, vocab_size=50,
@@ -57,6 +57,10 @@ FAMILIES: dict[str, ModelConfig] = {
         attention_softcap=20.0, embedding_scale=8.0, attention_scale=0.2, unrotated=(1,),
     ),
     "sinks": replace(BASE, attention_sinks=True),
+    "delta": replace(
+        BASE, gated_attention=True, delta_layers=(0, 2), qk_norm=True, rotary_dim=8,
+        delta=DeltaSpec(key_heads=2, value_heads=4, key_dim=12, value_dim=20, conv_width=4),
+    ),
     "olmo": replace(BASE, norms="output", qk_norm=True, qk_norm_whole=True),
 }  # fmt: skip
 
@@ -96,10 +100,24 @@ def random_weights(config: ModelConfig, codec: str = "f32", row_wise: bool = Fal
             sinks=vector(config.n_heads) if config.attention_sinks else None,
         )  # fmt: skip
 
+    def delta_net(spec: DeltaSpec) -> dict[str, Any]:
+        n = spec.value_heads
+        return {
+            "q": matrix(spec.key_width, d), "k": matrix(spec.key_width, d), "v": matrix(spec.value_width, d),
+            "o": matrix(d, spec.value_width), "attention_gate": matrix(spec.value_width, d),
+            "alpha": matrix(n, d, "f32"), "beta": matrix(n, d, "f32"), "alpha_bias": vector(n),
+            "decay": -np.exp(vector(n)), "conv": vector(spec.channels * spec.conv_width),
+            "head_norm": vector(spec.value_dim, 1),
+        }  # fmt: skip
+
     def layer(i: int) -> LayerWeights:
         before = None if config.norms == "output" else vector(d, 1)
         found: dict[str, Any] = {"attention_norm": before, "q": matrix(heads, d), "k": matrix(kv, d),
                                  "v": matrix(kv, d), "o": matrix(d, heads), "up": matrix(f, d)}  # fmt: skip
+        if config.gated_attention:
+            found["attention_gate"] = matrix(heads, d)
+        if i in config.delta_layers and config.delta is not None:
+            found |= delta_net(config.delta)
         if not config.shared_norm and config.norms != "output":
             found["ffn_norm"] = vector(d, 1)
         if config.gated:
@@ -111,7 +129,7 @@ def random_weights(config: ModelConfig, codec: str = "f32", row_wise: bool = Fal
             found |= {name + "_bias": vector(d) for name in ("attention_norm", "ffn_norm") if name in found}
         if config.norms in ("both", "output"):
             found |= {"post_attention_norm": vector(d, 1), "post_ffn_norm": vector(d, 1)}
-        if config.qk_norm:
+        if config.qk_norm and i not in config.delta_layers:
             q, k = (heads, kv) if config.qk_norm_whole else (config.head_dim, config.head_dim)
             found |= {"q_norm": vector(q, 1), "k_norm": vector(k, 1)}
         widths = {"q": heads, "k": kv, "v": kv, "o": d, "gate": f, "up": f, "down": d}
@@ -199,6 +217,15 @@ def hot_part(
         kv = GpuKv(
             kv_codec, *(arrays.space(4 * kv_numbers) for _ in range(4)), config.n_kv_heads, config.head_dim, capacity
         )
+        delta, spec = None, config.delta
+        if w.alpha is not None and spec is not None:
+            of = w.delta(config.norm_eps)
+            delta = GpuDeltaNet(
+                *(arrays.matrix(one) for one in w.delta_projections),
+                GpuDelta(spec, put(of.conv), put(of.decay), put(of.alpha_bias), put(of.norm), of.epsilon),
+                (arrays.space(4 * spec.state_size, 0), arrays.space(4 * spec.state_size, 0)),
+            )
+        gate = None if delta or w.attention_gate is None else arrays.matrix(w.attention_gate)
         n_hot = int((slots >= 0).sum()) if block else 0
         matrices = [arrays.matrix(one) for one in (*w.qkv, w.o)]
         biases = [put(one) for one in (w.q_bias, w.k_bias, w.v_bias, w.o_bias)]
@@ -211,8 +238,9 @@ def hot_part(
                 *matrices, *biases, *norms, kv, None, None, 0, None, 0, True, experts=ffn, sinks=put(w.sinks)
             )
         return GpuLayer(
-            *matrices, *biases, *norms, kv, None, block, 0, rows, put(w.down_bias), has_cold, sinks=put(w.sinks)
-        )
+            *matrices, *biases, *norms, None if delta else kv, None, block, 0, rows, put(w.down_bias), has_cold,
+            sinks=put(w.sinks), attention_gate=gate, delta=delta,
+        )  # fmt: skip
 
     def stack(blocks: Sequence[FfnWeights]) -> GpuExperts | None:
         if not blocks:

@@ -157,6 +157,7 @@ class BatchSteps(WithoutCpuSteps):
         if step.reads == "stream":
             self._round(memory.attention_in, None)
         kv, qkv = one.kv, memory.qkv
+        assert kv is not None, "the layer has keys and values"
         keys = Rows(qkv.address + 4 * spec.q_width, qkv.step)
         values = Rows(keys.address + 4 * spec.kv_width, qkv.step)
         biases = (one.q_bias, one.k_bias, one.v_bias)

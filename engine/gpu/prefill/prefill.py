@@ -25,11 +25,19 @@ from engine.gpu.prefill.streamed_layers import StreamedLayer, StreamedLayers
 from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.gpu.weights.layers import GpuLayer, GpuModel, GpuRowWiseFfn
 from engine.model.counters import FfnCounters
-from engine.model.graph import Attend, Ffn, Norm, Select, Value, WithoutCpuSteps, emit
+from engine.model.graph import Attend, Ffn, Norm, Recur, Select, Value, WithoutCpuSteps, emit
 from engine.model.transformer import Angles, Transformer
-from native_kernels.backend import F32, I32, I64, U8
+from native_kernels.backend import F32, I32, I64, U8, DeltaInput
 from native_kernels.cpu.runtime.pool import Pool
-from native_kernels.cuda.gpu import GpuBlock, GpuExperts, GpuNorm, GpuScoring
+from native_kernels.cuda.gpu import (
+    GpuBlock,
+    GpuDeltaInput,
+    GpuExperts,
+    GpuNorm,
+    GpuScoring,
+    GpuStates,
+    GpuVector,
+)
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.prompt_rows import RoundedRows, RowAngles, Rows, Weights
 from native_kernels.kv_blocks import KvLayout
@@ -55,6 +63,11 @@ class PromptCache(Protocol):
 
     @property
     def region(self) -> Region: ...
+
+    @property
+    def half(self) -> int: ...
+
+    def states(self) -> tuple[F32, F32]: ...
 
 
 @dataclass(frozen=True)
@@ -241,12 +254,16 @@ class GpuPrefill:
         return found
 
     def _on_cpu(self, i: int, x: F32, angles: tuple[Angles, ...], cache: PromptCache, start: int) -> tuple[F32, bool]:
-        blocks = blocks_of(cache, i)
-
         def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
-            return self._cpu.attend(layer, q, k, v, blocks, cache.layout, start)
+            return self._cpu.attend(layer, q, k, v, blocks_of(cache, layer), cache.layout, start)
 
-        return self._cpu.layer(i, x, angles, attend), False
+        def recur(layer: int, inputs: DeltaInput) -> F32:
+            row, (before, after) = cache.region.rows[layer], cache.states()
+            assert row is not None, "a layer at home on the CPU has its state there"
+            earlier = before[row] if start == cache.length else after[row].copy()  # a later chunk goes on with its own
+            return self._cpu.recur(layer, inputs, earlier, after[row])
+
+        return self._cpu.layer(i, x, angles, attend, recur), False
 
     def _cold_neurons(self) -> list[I32]:
         """Return each layer's neurons that are not in GPU memory, ascending. They change between prompts.
@@ -348,6 +365,7 @@ class LayerPass(WithoutCpuSteps):
         if step.reads == "stream":
             self._round(x, None)
         kv, at, width = one.kv, memory.qkv, spec.q_width + 2 * spec.kv_width
+        assert kv is not None, "the layer has keys and values"
         qkv, mixed = Rows(at, width), Rows(memory.mixed, spec.q_width)
         keys = Rows(at + 4 * spec.q_width, width)
         values = Rows(keys.address + 4 * spec.kv_width, width)
@@ -369,6 +387,10 @@ class LayerPass(WithoutCpuSteps):
             self._owner._streamed.save(blocks_of(self._cache, layer), self._start, self._start + n)
         scoring = GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks)
         ops.attend(qkv, n, spec.n_heads, kv, self._start, mixed, scoring)
+        if isinstance(one, GpuLayer) and one.attention_gate is not None:
+            gate = Rows(at + 4 * n * width, spec.q_width)
+            ops.multiply(one.attention_gate, x, n, gate, memory.tile)
+            ops.gated(GpuVector(n * spec.q_width, mixed.address), gate.address)
         ops.round(mixed, n, mixed.step, memory.mixed_in)
 
         def project(out: Rows, adds: bool) -> None:
@@ -378,6 +400,29 @@ class LayerPass(WithoutCpuSteps):
                 self._stream_products((layer, "o"), memory.mixed_in, {"o": out}, adds)
 
         self._add(step.after, project)
+
+    def recur(self, layer: int, step: Recur) -> None:
+        one, memory, ops, spec, n = self._layer, self._memory, self._ops, step.spec, self._n
+        assert isinstance(one, GpuLayer), "no other layer with a delta net is on the GPU"
+        assert one.delta is not None, "the layer has a delta net"
+        x, net, at = memory.attention_in, one.delta, memory.qkv
+        if step.reads == "stream":
+            self._round(x, None)
+        gate = Rows(at + 4 * n * spec.channels, spec.value_width)
+        alpha = Rows(gate.address + 4 * n * spec.value_width, spec.value_heads)
+        beta = Rows(alpha.address + 4 * n * spec.value_heads, spec.value_heads)
+        q, k, v = (Rows(at + 4 * spec.key_width * i, spec.channels) for i in range(3))
+        ops.multiply_two((one.q, one.k), x, n, (q, k), memory.tile)
+        ops.multiply(one.v, x, n, v, memory.tile)
+        ops.multiply(net.gate, x, n, gate, memory.tile)
+        ops.multiply_two((net.alpha, net.beta), x, n, (alpha, beta), memory.tile)
+        before, after = net.states[self._cache.half], net.states[1 - self._cache.half]
+        states = GpuStates(before if self._start == self._cache.length else after, after)
+        inputs = GpuDeltaInput(at, gate.address, alpha.address, beta.address, n)
+        mixed = Rows(memory.mixed, spec.value_width)
+        ops.gated_delta(inputs, net.weights, states, memory.convolved, mixed.address)
+        ops.round(mixed, n, mixed.step, memory.mixed_in)
+        self._add(None, lambda out, adds: ops.multiply(one.o, memory.mixed_in, n, out, memory.tile, adds=adds))
 
     def _stream_products(self, key: Key, x: RoundedRows, outs: dict[str, Rows], adds: bool = False) -> None:
         """Multiply x by each streamed matrix, tile by tile, into the rows of its name in `outs`."""

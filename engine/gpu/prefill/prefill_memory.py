@@ -12,6 +12,7 @@ from engine.config import ModelConfig
 from engine.gpu.prefill.cold_stream import experts_bytes, least_bytes, piece_bytes
 from engine.model.transformer import Angles
 from engine.model.weights import FfnWeights
+from engine.placement.gpu_bytes import input_width, mixed_width
 from engine.placement.memory_plan import WIDE_EXPERT_TILE_BYTES, WIDE_NEURONS, WIDE_TILE_BYTES
 from native_kernels.backend import F32, I32
 from native_kernels.cuda.gpu import GpuBlock, GpuChoice
@@ -66,6 +67,7 @@ class Sizes:
     n_experts: int = 0
     n_used: int = 0  # experts per position
     shared: int = 0  # neurons of the shared expert
+    convolved: int = 0  # channels of a delta net
 
     def parts(self, n: int) -> Iterator[range]:
         """Yield the tiles of n neurons."""
@@ -77,7 +79,7 @@ class Sizes:
         t, wide, even = self.positions, self.d_model, _even
         wanted = {
             "stream": 4 * t * wide, "apart": 4 * t * wide if self.adds_apart else 0,
-            "qkv": 4 * t * self.qkv, "mixed": 4 * t * self.heads,
+            "qkv": 4 * t * self.qkv, "convolved": 4 * t * self.convolved, "mixed": 4 * t * self.heads,
             "first": 4 * t * self.neurons, "up": 4 * t * self.neurons, "angles": 4 * 4 * t * self.angles,
             "attention_in": 2 * t * even(wide), "ffn_in": 2 * t * even(wide), "mixed_in": 2 * t * even(self.heads),
             "hidden_in": 2 * t * even(self.neurons), "factors": 4 * 4 * t, "counts": 8 * t * self.n_layers,
@@ -132,7 +134,7 @@ def sizes_for(
 def _sizes(
     config: ModelConfig, layers: Sequence[FfnWeights], positions: int, buffer_bytes: int, counts_neurons: bool
 ) -> Sizes:
-    heads = config.n_heads * config.head_dim
+    heads, convolved = mixed_width(config), 0 if config.delta is None else config.delta.channels
     neurons = _even(min(MOST_ROWS // (2 if config.gated else 1), config.d_ff), 256)
     widest = max(config.d_model, heads, neurons)
     largest = max((piece_bytes(w, config.d_ff) for w in layers), default=0)
@@ -148,7 +150,7 @@ def _sizes(
         positions=positions, neurons=neurons,
         buffer_bytes=_even(max(least, min(buffer_bytes, largest)), _ALIGNMENT),
         tile_bytes=tile_bytes,
-        d_model=config.d_model, qkv=heads + 2 * config.n_kv_heads * config.head_dim, heads=heads,
+        d_model=config.d_model, qkv=input_width(config), heads=heads, convolved=convolved,
         angles=config.rotated // 2, n_layers=config.n_layers, d_ff=config.d_ff,
         adds_apart=config.norms in ("both", "output"), counts_neurons=counts_neurons, n_experts=config.n_experts,
         n_used=config.n_experts_used, shared=config.shared_d_ff,
@@ -199,6 +201,7 @@ class PrefillMemory:
             raise
         at = {name: self._memory.address + offset for name, offset in offsets.items()}
         self.stream, self.apart, self.qkv, self.mixed = at["stream"], at["apart"], at["qkv"], at["mixed"]
+        self.convolved = at["convolved"]
         self.first, self.up = at["first"], at["up"]
         self.tile = Tile(at["tile"], sizes.tile_bytes)
         widths = {"attention_in": sizes.d_model, "ffn_in": sizes.d_model, "mixed_in": sizes.heads,

@@ -27,6 +27,8 @@ from native_kernels.kv_blocks import BLOCK, KvLayout
 
 def can_stream(w: LayerWeights) -> bool:
     """Return whether prefill on the GPU can compute the layer from streamed weights."""
+    if w.attention_gate is not None:  # also of a delta net, whose state is in RAM
+        return False
     return not w.experts and all(is_streamed(one.codec) for one in matrices_of(w))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel
+from engine.placement.gpu_bytes import input_width, mixed_width
 from native_kernels.cpu.ffn.bit_lists import mask_words
 from native_kernels.cuda.gpu import Gpu, GpuChoice, GpuMatrix, GpuVector, HostMemory
 
@@ -46,7 +47,8 @@ class _Places:
 class TokenPlaces:
     """GPU addresses; f32 unless noted.
 
-    state: i32, [0] is the position; the stream follows its 256 bytes. counts: u32 [L, COUNTS], accumulated over tokens;
+    state: i32, [0] is the position, [1] which of two recurrent states is the current one; the stream follows its 256
+    bytes. counts: u32 [L, COUNTS], accumulated over tokens;
     they follow the logits [V], padded to 256 bytes.
     """
 
@@ -54,8 +56,9 @@ class TokenPlaces:
     stream: GpuVector  # [D], the residual stream
     attention_in: GpuVector  # [D], named as in engine/model/graph.py
     ffn_in: GpuVector  # [D]
-    qkv: int  # [H + 2 H_kv, head_dim]
-    mixed: GpuVector  # [H * head_dim]
+    qkv: int  # [H + 2 H_kv, head_dim], then [H * head_dim] of gated attention; or the input of a delta net
+    convolved: int  # [channels] of a delta net
+    mixed: GpuVector  # [H * head_dim], or [V] of a delta net
     attended: int  # [D]
     added: int  # [D], a block's whole output, if a norm or a row-wise down needs it
     zeros: int  # [D]
@@ -84,6 +87,10 @@ class TokenPlaces:
     def expert_hidden_of(self, n: int) -> GpuVector:
         """Return the experts' hidden values as a vector of length n."""
         return GpuVector(n, self.expert_hidden.values, self.expert_hidden.bytes, self.expert_hidden.scales)
+
+    def mixed_of(self, n: int) -> GpuVector:
+        """Return the heads' results as a vector of length n."""
+        return GpuVector(n, self.mixed.values, self.mixed.bytes, self.mixed.scales)
 
     def inner_of(self, rank: int) -> GpuVector:
         """Return the predictor's low-rank values as a vector of length `rank`."""
@@ -206,8 +213,9 @@ def _lay_out(
         stream=stream,
         attention_in=places.vector(d, rounds),
         ffn_in=places.vector(d, rounds),
-        qkv=places.take(4 * (config.n_heads + 2 * config.n_kv_heads) * config.head_dim),
-        mixed=places.vector(config.n_heads * config.head_dim, rounds_o),
+        qkv=places.take(4 * input_width(config)),
+        convolved=places.take(0 if config.delta is None else 4 * config.delta.channels),
+        mixed=places.vector(mixed_width(config), rounds_o),
         attended=places.take(4 * d),
         added=places.take(4 * d),
         zeros=places.take(4 * d),
@@ -250,6 +258,10 @@ def _expert_parts(gpu: Gpu, ffn: GpuExpertFfn, n_used: int) -> int:
 def _readers(layer: GpuLayer) -> Iterator[GpuMatrix]:
     """Yield the matrices that read a vector of the model's width."""
     yield from (layer.q, layer.k, layer.v)
+    if layer.attention_gate is not None:
+        yield layer.attention_gate
+    if layer.delta is not None:
+        yield from (layer.delta.gate, layer.delta.alpha, layer.delta.beta)
     for block in (*layer.blocks, layer.whole):
         if block is not None:
             yield block.up

@@ -14,8 +14,19 @@ from functools import partial
 from engine.config import Mode, ModelConfig
 from engine.gpu.token.token_memory import COUNTS, STATE_WORDS, SharedMemory, TokenPlaces
 from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel
-from engine.model.graph import Attend, Ffn, Norm, RoutingSpec, Select, Value, WithoutCpuSteps, emit, graph_of
-from native_kernels.cuda.gpu import NOTHING, Gpu, GpuAngles, GpuCopy, GpuMatrix, GpuNorm, GpuScoring, GpuVector
+from engine.model.graph import Attend, Ffn, Norm, Recur, RoutingSpec, Select, Value, WithoutCpuSteps, emit, graph_of
+from native_kernels.cuda.gpu import (
+    NOTHING,
+    Gpu,
+    GpuAngles,
+    GpuCopy,
+    GpuDeltaInput,
+    GpuMatrix,
+    GpuNorm,
+    GpuScoring,
+    GpuStates,
+    GpuVector,
+)
 
 Step = partial[None]  # one operator with its operands
 ZERO_COPY = "zero-copy"  # the stage of neurons that the GPU reads in pinned memory
@@ -134,10 +145,14 @@ class TokenSteps(WithoutCpuSteps):
         one, places, gpu, spec = self._layer(layer), self._places, self._gpu, step.spec
         x = self._read(step.reads)
         self._begin("attention")
+        assert one.kv is not None, "the layer has keys and values"
         n_q, n_k = spec.q_width, spec.kv_width
         outs = (places.qkv, places.qkv + 4 * n_q, places.qkv + 4 * (n_q + n_k))
         biases = (one.q_bias, one.k_bias, one.v_bias)
         self._do(partial(gpu.multiply, (one.q, one.k, one.v), x, outs, biases))
+        gate, mixed = places.qkv + 4 * (n_q + 2 * n_k), places.mixed_of(n_q)
+        if one.attention_gate is not None:
+            self._do(partial(gpu.multiply, (one.attention_gate,), x, (gate,)))
         q_norm, k_norm = one.q_norm, one.k_norm
         if spec.qk_norm == "whole":
             assert q_norm is not None, "the layer has norms of q and k"
@@ -150,14 +165,36 @@ class TokenSteps(WithoutCpuSteps):
             GpuAngles(places.angles[spec.angles], spec.rotated // 2, spec.rope_order), q_norm, k_norm,
         ))  # fmt: skip
         self._do(partial(
-            gpu.attend, places.qkv, spec.n_heads, one.kv, places.state, places.mixed,
+            gpu.attend, places.qkv, spec.n_heads, one.kv, places.state, mixed,
             GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks),
         ))  # fmt: skip
-        self._do(partial(gpu.multiply, (one.o,), places.mixed, (places.attended,), (one.o_bias,)))
+        if spec.gated:
+            self._do(partial(gpu.gated, mixed, gate))
+        self._do(partial(gpu.multiply, (one.o,), mixed, (places.attended,), (one.o_bias,)))
         if step.after is not None:
             attended = GpuVector(self._config.d_model, places.attended)
             self._do(partial(gpu.norm, places.attended, getattr(one, step.after), attended))
         self._pending.others.insert(0, places.attended)  # before the CPU's sum, as in all emitters
+
+    def recur(self, layer: int, step: Recur) -> None:
+        one, places, gpu, spec = self._layer(layer), self._places, self._gpu, step.spec
+        x, net = self._read(step.reads), one.delta
+        assert net is not None, "the layer has a delta net"
+        self._begin("attention")
+        q, key_bytes = places.qkv, 4 * spec.key_width
+        gate = q + 4 * spec.channels
+        alpha = gate + 4 * spec.value_width
+        beta = alpha + 4 * spec.value_heads
+        matrices = (one.q, one.k, one.v, net.gate, net.alpha, net.beta)
+        self._do(partial(gpu.multiply, matrices, x, (q, q + key_bytes, q + 2 * key_bytes, gate, alpha, beta)))
+        mixed = places.mixed_of(spec.value_width)
+        states = GpuStates(*net.states, swap=places.state + 4)
+        inputs = GpuDeltaInput(q, gate, alpha, beta)
+        self._do(partial(gpu.gated_delta, inputs, net.weights, states, places.convolved, mixed.values))
+        if mixed.bytes:
+            self._do(partial(gpu.quantise, mixed))
+        self._do(partial(gpu.multiply, (one.o,), mixed, (places.attended,)))
+        self._pending.others.insert(0, places.attended)
 
     def ffn(self, layer: int, step: Ffn) -> None:
         one, x = self._layer(layer), self._vector(step.reads)  # `select` has advanced the stream

@@ -68,7 +68,8 @@ class GpuTransformer(Transformer):
     def forward(self, tokens: I64, cache: KVCache, ahead: int = 0, look: Look = lambda share: None) -> F32:
         """Run as Transformer.forward, but token by token, so that sparse mode predicts at every position.
 
-        look: called between two tokens. Raises: also DeviceFailedError.
+        look: called between two tokens. If it raises, the cache has the length before, or a shorter one that its
+        recurrent state can be cut to. Raises: also DeviceFailedError.
         """
         return self._append(tokens, cache, ahead, look, self._one_by_one)
 
@@ -110,7 +111,7 @@ class GpuTransformer(Transformer):
                     look(i / len(tokens))
                 hidden[i] = self._program.hidden(int(token), cache, length)
         except BaseException:
-            cache.truncate(before)
+            cache.truncate(cache.reusable(before))
             raise
         return hidden
 
@@ -118,6 +119,7 @@ class GpuTransformer(Transformer):
         assert self._many is not None, "the caller has checked it"
         try:
             cache.claim_region()
+            cache.states()  # the run writes over the one before the last
             hidden = self._many.run(tokens, cache, length, look)
         except CudaError as error:
             raise DeviceFailedError(f"The GPU failed: {error}.") from error

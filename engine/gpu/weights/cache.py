@@ -1,12 +1,13 @@
-"""KV caches of conversations on a GPU: a model has one region there, which conversations use in turn.
+"""Caches of conversations on a GPU: a model has one region there, which conversations use in turn.
 
-When a conversation takes the region, the previous one's positions are saved in host memory, and its own are restored.
-So GPU memory does not grow with the number of conversations. Layers placed on the CPU keep their KV cache in host
-memory.
+When a conversation takes the region, the previous one's positions and states are saved in host memory, and its own are
+restored. So GPU memory does not grow with the number of conversations. Layers placed on the CPU keep their keys, values
+and states in host memory, where the snapshots of all states are too.
 """
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,43 +16,54 @@ import numpy as np
 
 from engine.config import KvCodec, ModelConfig
 from engine.errors import HostMemoryError
+from engine.gpu.weights.layers import GpuLayer
+from engine.model.graph import graph_of
 from engine.model.kv_cache import KVCache
-from native_kernels.backend import U8
-from native_kernels.cuda.gpu import Gpu, GpuKv
+from native_kernels.backend import F32, U8
+from native_kernels.cuda.gpu import Gpu
+from native_kernels.cuda.runtime.driver import CudaError
 from native_kernels.kv_blocks import GROUP
+
+log = logging.getLogger(__name__)
 
 SLOT_STEP = 8  # positions; every slot is then aligned to 16 bytes
 _NUMBER_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
 
 
 class KvRegion:
-    """A model's KV memory on the GPU, and its current owner.
+    """A model's memory of keys, values and states on the GPU, and its current owner.
 
-    rows: the index of each layer's blocks in host memory; None for layers placed on the GPU.
+    rows: the index of each layer's blocks or state in host memory; None for layers placed on the GPU. n_on_host: layers
+    with blocks there. capacity: positions; None: no layer on the GPU limits them.
     """
 
-    def __init__(self, gpu: Gpu, layers: list[GpuKv | None], codec: KvCodec) -> None:
+    def __init__(self, gpu: Gpu, layers: Sequence[GpuLayer | None], config: ModelConfig, codec: KvCodec) -> None:
         """layers: [L], None for layers placed on the CPU. codec: of all layers on either side."""
         self.gpu = gpu
         self.codec: KvCodec = codec
-        self.layers = layers
-        on_gpu = [kv for kv in layers if kv is not None]
-        assert all(kv.codec == codec for kv in on_gpu), "all layers have one KV codec"
-        self.capacity = min((kv.capacity for kv in on_gpu), default=0)
-        places = iter(range(len(layers)))
-        self.rows: tuple[int | None, ...] = tuple(None if kv is not None else next(places) for kv in layers)
+        self._kept = [layer.kv for layer in layers if layer is not None and layer.kv is not None]
+        assert all(kv.codec == codec for kv in self._kept), "all layers have one KV codec"
+        self.capacity = min((kv.capacity for kv in self._kept), default=None)
+        state_rows, blocks = graph_of(config).rows, [i for i in range(len(layers)) if i not in config.delta_layers]
+        on_host = {i: row for row, i in enumerate(i for i in blocks if layers[i] is None)}
+        self.n_on_host = len(on_host)
+        self.rows: tuple[int | None, ...] = tuple(
+            None if layer is not None else on_host.get(i, state_rows[i]) for i, layer in enumerate(layers)
+        )
+        self._state_bytes = 0 if config.delta is None else 4 * config.delta.state_size
+        # The states of layers placed on the GPU, by their row in host memory.
+        self._states = {
+            state_rows[i]: layer.delta.states
+            for i, layer in enumerate(layers)
+            if layer is not None and layer.delta is not None
+        }
         self._owner: weakref.ref[GpuCache] | None = None
         self._slots: list[weakref.ref[GpuCache]] = []  # of a batch that shares the region
 
-    @property
-    def n_on_host(self) -> int:
-        """Layers with their KV cache in host memory."""
-        return sum(row is not None for row in self.rows)
-
     def give_to(self, cache: GpuCache) -> None:
-        """Give the region to the cache, with its positions so far. Call this between tokens.
+        """Give the region to the cache, with its positions and states so far. Call this between tokens.
 
-        Cost: unless the cache owns it already, a download of the owner's positions and an upload of this cache's.
+        Cost: unless the cache owns it already, a download of what the owner has and an upload of what this cache has.
         Raises: CudaError, HostMemoryError.
         """
         owner = None if self._owner is None else self._owner()
@@ -68,6 +80,7 @@ class KvRegion:
         owner = None if self._owner is None else self._owner()
         if owner is not None:
             owner.saved = self._saved(owner.length)
+            owner.leave_region()
         self._owner = None
         slots, self._slots = self._slots, []
         for number, one in enumerate(slots):
@@ -76,7 +89,7 @@ class KvRegion:
 
     def slot_positions(self, batch: int) -> int:
         """Return the number of positions for each sequence of a batch."""
-        return self.capacity // batch // SLOT_STEP * SLOT_STEP
+        return (self.capacity or 0) // batch // SLOT_STEP * SLOT_STEP
 
     def give_to_all(self, caches: Sequence[GpuCache]) -> None:
         """Give each cache a slot of the region, with its positions so far, which must fit into the slot.
@@ -93,6 +106,24 @@ class KvRegion:
                 self._restore(cache.saved, cache.length, number * self.slot_positions(len(caches)))
                 cache.saved = None
         self._slots = [weakref.ref(cache) for cache in caches]
+
+    def save_state(self, half: int, to: F32) -> None:
+        """Download the GPU's states of this half to their rows of `to` [layers that recur, state_size].
+
+        Raises: CudaError.
+        """
+        for row, places in self._states.items():
+            self.gpu.download(to[row].ctypes.data, places[half], self._state_bytes)
+        self.gpu.synchronize()
+
+    def restore_state(self, half: int, source: F32 | None) -> None:
+        """Upload states to this half; None: zeros. Raises: CudaError."""
+        for row, places in self._states.items():
+            if source is None:
+                self.gpu.fill(places[half], 0, self._state_bytes)
+            else:
+                self.gpu.upload(places[half], source[row].ctypes.data, self._state_bytes)
+        self.gpu.synchronize()  # before `source` changes
 
     def _saved(self, length: int, first: int = 0) -> SavedPositions:
         pieces = list(self._pieces(length, first))
@@ -120,9 +151,7 @@ class KvRegion:
 
     def _pieces(self, length: int, first: int = 0) -> Iterator[tuple[int, int]]:
         """Yield address and bytes of `length` positions from `first` on, for every layer, part and head."""
-        for kv in self.layers:
-            if kv is None:
-                continue
+        for kv in self._kept:
             row = kv.head_dim * _NUMBER_BYTES[kv.codec]
             parts = [(kv.keys, row), (kv.values, row)]
             if kv.codec == "q8_0":
@@ -150,10 +179,42 @@ class GpuCache(KVCache):
     def __init__(self, config: ModelConfig, context: int, region: KvRegion) -> None:
         super().__init__(config, context, region.codec, region.n_on_host)
         self.region = region
-        if any(row is None for row in region.rows):
+        if region.capacity is not None:
             self.capacity = min(context, region.capacity)
         self.saved: SavedPositions | None = None  # while another cache owns the region
+        self._state_on_gpu = False  # whether the GPU has the current state, newer than that in host memory
 
     def claim_region(self) -> None:
         """Take the region. Raises: as KvRegion.give_to."""
         self.region.give_to(self)
+        if self.recurs and not self._state_on_gpu:
+            self.region.restore_state(self._half, super().state() if self.length else None)
+            self._state_on_gpu = True
+
+    def leave_region(self) -> None:
+        """Save the state before another cache takes the region; what the last run read is lost. Raises: CudaError."""
+        self.state()
+        self._state_on_gpu, self._last_length = False, self.length
+
+    def state(self) -> F32:
+        """As KVCache.state. Raises: CudaError."""
+        if self._state_on_gpu:
+            self.region.gpu.enter()
+            self.region.save_state(self._half, super().state())
+        return super().state()
+
+    def set_state(self, state: F32 | None) -> None:
+        super().set_state(state)
+        self._state_on_gpu = False
+
+    def remember(self) -> None:
+        """As KVCache.remember. Does nothing either if the GPU failed."""
+        try:
+            super().remember()
+        except CudaError as error:
+            log.info("No snapshot of the state after %d tokens: %s", self.length, error)
+
+    @property
+    def half(self) -> int:
+        """Which of the two states is the current one."""
+        return self._half

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from native_kernels.cuda.gpu import GpuBlock, GpuExperts, GpuKv, GpuMatrix, GpuNorm
+from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuKv, GpuMatrix, GpuNorm
 
 PredictorKind = Literal["low_rank", "gate_copy", "cascade", "sign", "true_gate"]
 
@@ -80,8 +80,24 @@ class GpuExpertFfn:
 
 
 @dataclass(frozen=True)
+class GpuDeltaNet:
+    """A gated delta net besides q, k, v and o: its other projections and its weights.
+
+    states: addresses of two states [state_size], which a run reads and writes by turns.
+    """
+
+    gate: GpuMatrix  # [V, D]
+    alpha: GpuMatrix  # [value_heads, D]
+    beta: GpuMatrix  # [value_heads, D]
+    weights: GpuDelta
+    states: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class GpuLayer:
     """A layer placed on the GPU. Biases are addresses, 0: none. Norms that the family lacks are None.
+
+    kv: None for a layer with a delta net, which has no keys and values. attention_gate: of gated attention.
 
     block: hot neurons in VRAM; None without any. hot_bits: address of u32 [F / 32 rounded up], set for neurons with a
     slot; 0 without slots. whole: instead of a block, if down is row-wise. has_cold: whether the CPU computes neurons or
@@ -103,7 +119,7 @@ class GpuLayer:
     post_ffn_norm: GpuNorm | None
     q_norm: GpuNorm | None
     k_norm: GpuNorm | None
-    kv: GpuKv
+    kv: GpuKv | None
     predictor: GpuPredictor | None
     block: GpuBlock | None
     hot_bits: int
@@ -113,6 +129,8 @@ class GpuLayer:
     zero_copy: GpuBlock | None = None
     experts: GpuExpertFfn | None = None
     sinks: int = 0
+    attention_gate: GpuMatrix | None = None
+    delta: GpuDeltaNet | None = None
 
     @property
     def blocks(self) -> tuple[GpuBlock, ...]:

@@ -17,6 +17,7 @@ from engine.config import KvCodec, ModelConfig
 from engine.gpu.weights.landing import Numbers, Rows, Upload
 from engine.gpu.weights.layers import (
     GpuCopy,
+    GpuDeltaNet,
     GpuExpertFfn,
     GpuLayer,
     GpuLowRank,
@@ -30,7 +31,7 @@ from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.predictor_kinds import LayerPredictor
 from native_kernels.backend import F32, I32, PackedMatrix
-from native_kernels.cuda.gpu import GpuBlock, GpuExperts, GpuKv, GpuMatrix, GpuNorm, Norm
+from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuKv, GpuMatrix, GpuNorm, Norm
 from native_kernels.cuda.layouts import gpu_codec, plane_row_bytes
 
 _KV_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
@@ -183,6 +184,7 @@ class GpuLayout:
         before, put = self._weights.n_bytes, self._weights
         fields = {"block": None, "hot_bits": 0, "whole": None, **ffn}
         q, k, v = (put.matrix(one) for one in w.qkv)
+        recurs = w.alpha is not None
         layer = GpuLayer(
             q=q, k=k, v=v, o=put.matrix(w.o),
             q_bias=put.vector(w.q_bias), k_bias=put.vector(w.k_bias), v_bias=put.vector(w.v_bias),
@@ -192,7 +194,9 @@ class GpuLayout:
             ffn_norm=self._norm(w.ffn_norm, w.ffn_norm_bias),
             post_ffn_norm=self._norm(w.post_ffn_norm),
             q_norm=self._norm(w.q_norm, None, "rms"), k_norm=self._norm(w.k_norm, None, "rms"),
-            kv=self._keys_and_values(), predictor=None, down_bias=put.vector(w.down_bias), sinks=put.vector(w.sinks),
+            kv=None if recurs else self._keys_and_values(), predictor=None, down_bias=put.vector(w.down_bias),
+            sinks=put.vector(w.sinks), attention_gate=None if recurs else put.optional(w.attention_gate),
+            delta=self._delta_net(w) if recurs else None,
             **fields,
         )  # fmt: skip
         self.part_bytes["attention"] += self._weights.n_bytes - before
@@ -241,6 +245,16 @@ class GpuLayout:
 
     def _norm(self, weight: F32 | None, bias: F32 | None = None, kind: Norm | None = None) -> GpuNorm | None:
         return self._weights.norm(weight, bias, kind or self._config.norm, self._config.norm_eps)
+
+    def _delta_net(self, w: LayerWeights) -> GpuDeltaNet:
+        spec, put, before = self._config.delta, self._weights, self._kv.n_bytes
+        assert spec is not None, "the layer has a delta net"
+        gate, alpha, beta = (put.matrix(one) for one in w.delta_projections)
+        of = w.delta(self._config.norm_eps)
+        conv, decay, alpha_bias, norm = (put.vector(one) for one in (of.conv, of.decay, of.alpha_bias, of.norm))
+        states = self._kv.take(4 * spec.state_size), self._kv.take(4 * spec.state_size)
+        self.part_bytes["kv_cache"] += self._kv.n_bytes - before
+        return GpuDeltaNet(gate, alpha, beta, GpuDelta(spec, conv, decay, alpha_bias, norm, of.epsilon), states)
 
     def _keys_and_values(self) -> GpuKv:
         config, codec = self._config, self._kv_codec

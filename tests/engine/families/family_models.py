@@ -328,7 +328,7 @@ CASES: dict[str, Case] = {
 ON_CPU_ALONE = tuple(
     name
     for name, case in CASES.items()
-    if {"linear_num_key_heads", "kv_lora_rank", "vocab_size_per_layer_input"} & case.arguments.keys()
+    if {"kv_lora_rank", "vocab_size_per_layer_input"} & case.arguments.keys()
     or name.startswith(("ministral3", "hunyuan"))
 )
 

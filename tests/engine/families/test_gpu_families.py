@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
-from family_models import CASES, ON_CPU_ALONE, Reference
+from fakes.gpu_machine import FakeGpuMachine
+from family_models import CASES, ON_CPU_ALONE, VOCAB, Reference
 from samples.predictors import predictor_of
+from samples.tiny_model import byte_letters
 from support.gpu_tokens import CONTEXT, by_cpu, logits_of, put_on_gpu, some_experts, some_hot
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel
+from tokenizers.models import BPE
 
-from engine.config import Mode
+from engine.config import EngineConfig, Mode, SamplingConfig
 from engine.executor.dense import DenseExecutor
 from engine.gpu.token.transformer import GpuTransformer
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
+from engine.session.chat_session import ChatSession
+from engine.session.loaded_model import LoadedModel
 from native_kernels.cuda.gpu import Gpu
 from native_kernels.reference import ReferenceOperators
 
@@ -90,3 +98,31 @@ def test_positions_that_turn_by_the_length_of_the_sequence(
         np.testing.assert_allclose(model.logits(found), reference.logits(wanted), atol=CLOSE, rtol=1e-4)
         assert model.cache_serves(cache, stop + 1) == reference.cache_serves(theirs, stop + 1)
     ours.close()
+
+
+@pytest.mark.parametrize("name", ["qwen3.5", "qwen3.5-moe"])
+def test_a_conversation_with_states(
+    name: str, references: Callable[[str], Reference], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loaded model answers twice, the second time behind a part of the first prompt, as it does on the CPU."""
+    machine, folder = FakeGpuMachine(tmp_path, monkeypatch), references(name).folder
+    tokenizer = Tokenizer(BPE({letter: i for i, letter in enumerate(byte_letters()[:VOCAB])}, []))
+    tokenizer.decoder = ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    greedy = SamplingConfig().changed({"temperature": 0, "max_tokens": 12})
+    prompts = [1, 5, 9, 40, 7, 3], [1, 5, 9, 40, 7, 3, 11, 2]
+    answers = []
+    for load in (machine.load, lambda path: LoadedModel.load(path, EngineConfig(device="cpu", threads=1))):
+        model = load(folder)
+        session = ChatSession(model)
+        answers.append([[event.token_id for event in session.generate(prompt, greedy)] for prompt in prompts])
+        if model.gpu is not None:
+            placed, loaded = model.gpu.placement.vram_parts_bytes, model.gpu.part_bytes
+            assert model.gpu.placement.attention == ("gpu",) * model.opened.config.n_layers
+            assert loaded["kv_cache"] == placed["kv_cache"]
+            weights = [sum(parts[part] for part in ("attention", "hot", "head")) for parts in (loaded, placed)]
+            assert weights[0] <= weights[1] <= weights[0] + (64 << 10)
+        model.close()
+    assert answers[0] == answers[1]
+    for gpu in machine.gpus:
+        gpu.close()

@@ -16,6 +16,7 @@ from engine.executor.dense import DenseExecutor
 from engine.model.kv_cache import MOST_SNAPSHOTS, KVCache, state_bytes
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
+from engine.placement.gpu_bytes import gpu_cache_bytes
 from engine.placement.model_bytes import ModelBytes
 from engine.session.generate import TURN_END_TOKENS, decode_one_token, prefill
 from native_kernels.cpu.operators import CpuOperators
@@ -143,5 +144,6 @@ def test_bytes_are_counted_by_layer(model: Transformer, tmp_path: Path) -> None:
         assert (of_layers[:3] == state_bytes(config) // 3).all()
         assert sizes.kv_of_layer(180, codec, 2)[0] == 2 * of_layers[0]
         assert sizes.kv_read(90, codec).sum() == KVCache.bytes_read(config, 90, codec)
-    assert not sizes.gpu_bytes.possible.any()
-    assert not sizes.gpu_bytes.head_possible
+    of_state = -(-4 * config.delta.state_size // 256) * 256
+    assert gpu_cache_bytes(config, 90, "f16")[:3].tolist() == [2 * of_state] * 3  # snapshots are in RAM
+    assert sizes.gpu_bytes.possible.all()

@@ -131,7 +131,24 @@ def test_the_neurons_of_experts_are_counted(make: Make) -> None:
     assert np.allclose(found.layers, wanted.layers, rtol=5e-3)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("on_cpu", [None, 0, 1])
+def test_states_go_from_chunk_to_chunk(make: Make, on_cpu: int | None) -> None:
+    """A run that fails changes no state; the next one, of several chunks, begins with the same."""
+    config = FAMILIES["delta"]
+    sizes = sizes_for(config, [w.ffns[0] for w in random_weights(config).layers], 96)
+    setting = make(config, sizes=replace(sizes, positions=8), at_home=lambda i: i != on_cpu)
+    setting.check(19)
+
+    def cancel(share: float) -> None:
+        if share > 0.6:
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        setting.prefill.run(np.arange(20), setting.cache, 39, cancel)  # type: ignore[arg-type]
+    setting.check(21, 1)
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "delta"])
 def test_layers_of_the_cpu_are_streamed(make: Make, family: str) -> None:
     setting = make(FAMILIES[family], at_home=lambda i: i == 1, streams=1)
     setting.prefill._cpu.layer = None  # type: ignore[assignment, method-assign]  # which would compute them

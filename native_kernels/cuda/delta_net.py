@@ -1,0 +1,96 @@
+"""GPU operators of models with gated delta nets: the net itself, and the gate of attention's output.
+
+Prepares the arguments of delta_net.cu. Never waits, so everything can be captured.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from ctypes import Structure, c_float, c_int, c_uint64
+
+from native_kernels.backend import DeltaSpec
+from native_kernels.cuda.gpu import GpuDelta, GpuDeltaInput, GpuStates, GpuVector
+from native_kernels.cuda.runtime.driver import Device, Function, Stream
+from native_kernels.cuda.runtime.modules import load
+
+MAX_DIM = 128  # numbers of a key or value head; more would not fit into registers
+_PARTS = 4  # threads per column of a head's matrix, as in delta_net.cu
+_THREADS = 256  # per block of the convolution
+_GATED = 512  # numbers per block of the gate
+_KERNELS = ("convolve", "recur", "gate")
+
+
+class _States(Structure):
+    _fields_ = [("first", c_uint64), ("second", c_uint64), ("swap", c_uint64), ("step", c_uint64)]
+
+
+class _Recurrence(Structure):
+    _fields_ = [
+        *((name, c_uint64) for name in ("qkv", "mixed", "gate", "alpha", "beta", "decay", "alpha_bias", "norm", "out")),
+        ("states", _States), ("epsilon", c_float),
+        *((name, c_int) for name in ("n_each", "key_heads", "value_heads", "width", "tiled")),
+    ]  # fmt: skip
+
+
+class GpuDeltaOps:
+    """The group `delta nets` of native_kernels/cuda/gpu.py's `Gpu`; methods are documented there.
+
+    Cost of a call: about 20 us of the caller's time; the first for a shape of heads compiles its kernels.
+    Raises: CudaError, NoMachineCodeError; ValueError for heads that are too large.
+    """
+
+    def __init__(self, device: Device, stream: Stream) -> None:
+        self._device, self._stream = device, stream
+        self._kernels: dict[tuple[int, int], dict[str, Function]] = {}
+        self._held = ExitStack()
+
+    def close(self) -> None:
+        """Unload the kernels. A second call does nothing."""
+        self._held.close()
+
+    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, mixed: int, to: int) -> None:
+        """Run the net: two kernels, a block per value head and sequence in the second."""
+        spec, rows = w.spec, x.n_sequences * x.n_each
+        if not rows:
+            return
+        kernels = self._of(spec.key_dim, spec.value_dim)
+        places = _States(states.first, states.second, states.swap, states.step)
+        kernels["convolve"].launch(
+            self._stream, (-(-spec.channels // _THREADS), rows), (_THREADS,),
+            _at(x.qkv), c_int(x.n_each), c_int(spec.channels), _at(w.conv), c_int(spec.conv_width), places,
+            c_int(spec.matrix_size), _at(mixed),
+        )  # fmt: skip
+        job = _Recurrence(
+            x.qkv, mixed, x.gate, x.alpha, x.beta, w.decay, w.alpha_bias, w.norm, to, places, w.epsilon, x.n_each,
+            spec.key_heads, spec.value_heads, spec.conv_width, spec.order == "tiled",
+        )  # fmt: skip
+        threads = -(-_PARTS * spec.value_dim // 32) * 32
+        kernels["recur"].launch(self._stream, (spec.value_heads, x.n_sequences), (threads,), job)
+
+    def gated(self, x: GpuVector, gate: int) -> None:
+        """Multiply by the gate. One kernel."""
+        kernel = next(iter(self._kernels.values()), None) or self._of(MAX_DIM, MAX_DIM)
+        kernel["gate"].launch(
+            self._stream, (-(-x.n // _GATED),), (_GATED // 4,), _at(x.values), _at(gate), c_int(x.n), _at(x.bytes),
+            _at(x.scales),
+        )  # fmt: skip
+
+    def _of(self, key_dim: int, value_dim: int) -> dict[str, Function]:
+        shape = key_dim, value_dim
+        if shape not in self._kernels:
+            if max(shape) > MAX_DIM:
+                raise ValueError(f"heads of {key_dim} and {value_dim} numbers; there may be {MAX_DIM} at most")
+            module = load(self._device, "delta_net", {"KEY_DIM": key_dim, "VALUE_DIM": value_dim})
+            self._held.callback(module.close)
+            self._kernels[shape] = {name: module.function(name) for name in _KERNELS}
+        return self._kernels[shape]
+
+
+def why_not(spec: DeltaSpec) -> str:
+    """Return in half a sentence why the GPU has no kernels for such a net; "" if it has."""
+    if max(spec.key_dim, spec.value_dim) <= MAX_DIM:
+        return ""
+    return f"The GPU's kernels for layers that keep a state have heads of {MAX_DIM} numbers at most"
+
+
+_at = c_uint64

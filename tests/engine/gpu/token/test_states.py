@@ -1,0 +1,107 @@
+"""Recurrent states of conversations on a GPU, or on a fake of it: turns, cuts, stops, snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from samples.split_model import FAMILIES, random_weights
+from support.gpu_tokens import OnGpu, by_cpu, logits_of, put_on_gpu, some_hot
+
+from engine.errors import Cancelled
+from engine.executor.dense import DenseExecutor
+from engine.gpu.token.transformer import GpuTransformer
+from engine.gpu.weights.cache import GpuCache
+from native_kernels.backend import F32
+from native_kernels.cuda.gpu import Gpu
+from native_kernels.reference import ReferenceOperators
+
+CONFIG, WEIGHTS = FAMILIES["delta"], random_weights(FAMILIES["delta"])
+TOKENS = [3, 14, 15, 9, 26, 5, 35, 8]
+HOMES = {"all on the GPU": "ggg", "states on both sides": "cgg", "attention on the CPU": "gcg"}
+
+
+@pytest.fixture(scope="module")
+def wanted() -> dict[tuple[int, ...], F32]:
+    """The logits of tokens and of their reverse, by the CPU's own program."""
+    orders = tuple(TOKENS), tuple(TOKENS[::-1])
+    return {order: by_cpu(CONFIG, WEIGHTS, "exact", order)[0] for order in orders}
+
+
+def on(gpu: Gpu, homes: str, **how: Any) -> OnGpu:
+    attention = ["gpu" if home == "g" else "cpu" for home in homes]
+    hot = [ids[: len(ids) * (home == "gpu")] for ids, home in zip(some_hot(CONFIG, "random"), attention, strict=True)]
+    return put_on_gpu(gpu, CONFIG, WEIGHTS, "exact", hot, attention=attention, **how)
+
+
+@pytest.fixture(params=HOMES.values(), ids=HOMES)
+def ours(any_gpu: Gpu, request: pytest.FixtureRequest) -> Iterator[OnGpu]:
+    found = on(any_gpu, request.param)
+    yield found
+    found.close()
+
+
+def check(ours: OnGpu, cache: GpuCache, tokens: Sequence[int], wanted: F32) -> None:
+    np.testing.assert_allclose(logits_of(ours.decoder.step, cache, tokens), wanted, atol=2e-4, rtol=1e-4)
+
+
+def test_two_conversations_in_turn(ours: OnGpu, wanted: dict[tuple[int, ...], F32]) -> None:
+    caches = [ours.cache() for _ in wanted]
+    for i in range(len(TOKENS)):
+        for cache, (order, logits) in zip(caches, wanted.items(), strict=True):
+            check(ours, cache, order[i : i + 1], logits[i : i + 1])
+
+
+def test_cuts_to_snapshots_and_to_the_last_run(ours: OnGpu, wanted: dict[tuple[int, ...], F32]) -> None:
+    [logits, *_] = wanted.values()
+    cache, other = ours.cache(), ours.cache()
+    check(ours, cache, TOKENS[:3], logits[:3])
+    cache.remember()
+    check(ours, cache, TOKENS[3:6], logits[3:6])
+    assert [cache.reusable(length) for length in (2, 4, 5, 6)] == [0, 3, 5, 6]
+    cache.truncate(5)
+    check(ours, cache, TOKENS[5:], logits[5:])
+    cache.truncate(3)
+    check(ours, cache, TOKENS[3:5], logits[3:5])
+    check(ours, other, TOKENS[:2], logits[:2])  # takes the GPU, where only the latest state is saved
+    assert [cache.reusable(length) for length in (4, 5)] == [3, 5]
+    cache.truncate(3)
+    check(ours, cache, TOKENS[3:], logits[3:])
+    cache.truncate(0)
+    check(ours, cache, TOKENS, logits)
+
+
+def test_a_stopped_token_leaves_the_state_as_it_was(any_gpu: Gpu, wanted: dict[tuple[int, ...], F32]) -> None:
+    [logits, *_] = wanted.values()
+    ours = on(any_gpu, "ggg", execution="eager")
+    cache = ours.cache()
+    check(ours, cache, TOKENS[:2], logits[:2])
+    for patience in (0, 1, 2):
+        asked: list[int] = []
+        with pytest.raises(Cancelled):
+            ours.decoder.step(TOKENS[2], cache, lambda: asked.append(1) or len(asked) > patience)  # noqa: B023
+        assert cache.reusable(1) == 0  # the stopped token wrote over the state before the last one
+    check(ours, cache, TOKENS[2:], logits[2:])
+    ours.close()
+
+
+def test_a_stopped_prompt_goes_back_as_far_as_it_can(ours: OnGpu, wanted: dict[tuple[int, ...], F32]) -> None:
+    [logits, *_] = wanted.values()
+    ops = ReferenceOperators()
+    model = GpuTransformer(CONFIG, WEIGHTS, DenseExecutor(CONFIG, WEIGHTS, ops), ops, ours.decoder)
+    cache = ours.cache()
+
+    def stop(share: float) -> None:
+        if share >= 0.5:
+            raise Cancelled
+
+    model.forward(np.array(TOKENS[:3]), cache)
+    cache.remember()
+    model.forward(np.array(TOKENS[3:4]), cache)
+    with pytest.raises(Cancelled):
+        model.forward(np.array(TOKENS[4:]), cache, look=stop)
+    assert cache.length == 3
+    found = model.logits(model.forward(np.array(TOKENS[3:]), cache))
+    np.testing.assert_allclose(found, logits[3:], atol=2e-4, rtol=1e-4)

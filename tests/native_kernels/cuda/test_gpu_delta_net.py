@@ -1,0 +1,86 @@
+"""Gated delta nets and gates on a GPU against NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from native_kernels.backend import DeltaInput, DeltaSpec, DeltaWeights
+from native_kernels.cuda.cuda_gpu import CudaGpu
+from native_kernels.cuda.gpu import GpuDelta, GpuDeltaInput, GpuStates
+from native_kernels.cuda.runtime.driver import Device
+from native_kernels.reference import ReferenceOperators
+from tests.native_kernels.cuda.on_gpu import OnGpu
+
+pytestmark = pytest.mark.gpu
+reference = ReferenceOperators()
+SPECS = {
+    "Qwen3.5": DeltaSpec(16, 32, 128, 128, 4, "tiled"),
+    "Qwen3-Next": DeltaSpec(4, 8, 128, 128, 4),
+    "small": DeltaSpec(2, 4, 12, 20, 4),
+    "wide values": DeltaSpec(3, 3, 33, 100, 2, "tiled"),
+    "narrow": DeltaSpec(1, 2, 1, 1, 1),
+}
+
+
+@pytest.fixture(scope="module")
+def gpu(device: Device) -> Iterator[CudaGpu]:
+    found = CudaGpu(device)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def on_gpu(gpu: CudaGpu) -> Iterator[OnGpu]:
+    found = OnGpu(gpu)
+    yield found
+    gpu.synchronize()
+    found.free()
+
+
+@pytest.mark.parametrize("how", ["in turn", "swapped", "in place"])
+@pytest.mark.parametrize(("n_sequences", "n_each"), [(1, 1), (3, 1), (1, 2), (1, 37), (2, 70)])
+@pytest.mark.parametrize("shape", SPECS)
+def test_a_delta_net(on_gpu: OnGpu, shape: str, n_sequences: int, n_each: int, how: str) -> None:
+    spec, rng = SPECS[shape], np.random.default_rng(4)
+
+    def normal(*shape: int) -> Any:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    rows, n, size = n_sequences * n_each, spec.value_heads, spec.state_size
+    x = DeltaInput(normal(rows, spec.channels), normal(rows, spec.value_width), normal(rows, n), normal(rows, n))
+    w = DeltaWeights(
+        normal(spec.channels * spec.conv_width), -np.exp(normal(n)), normal(n), normal(spec.value_dim), 1e-6
+    )
+    before, wanted = normal(n_sequences, size), np.empty((n_sequences, size), np.float32)
+    outs = [
+        reference.gated_delta(x.rows(slice(s * n_each, (s + 1) * n_each)), w, spec, before[s], wanted[s])
+        for s in range(n_sequences)
+    ]
+    gpu, put = on_gpu.gpu, on_gpu.put
+    first = put(before)
+    second = first if how == "in place" else put(np.full_like(before, np.nan))
+    ends = (second, first) if how == "swapped" else (first, second)
+    states = GpuStates(*ends, swap=put(np.ones(n_sequences, np.int32)) if how == "swapped" else 0, step=size)
+    to, mixed = put(np.full(rows * spec.value_width, np.nan, np.float32)), put(np.zeros_like(x.qkv))
+    inputs = GpuDeltaInput(*(put(one) for one in x), n_each, n_sequences)
+    net = GpuDelta(spec, put(w.conv), put(w.decay), put(w.alpha_bias), put(w.norm), w.epsilon)
+    gpu.gated_delta(inputs, net, states, mixed, to)
+    found = on_gpu.get(to, rows * spec.value_width).reshape(rows, -1)
+    np.testing.assert_allclose(found, np.concatenate(outs), rtol=1e-3, atol=2e-4)
+    after = on_gpu.get(second, n_sequences * size).reshape(n_sequences, size)
+    np.testing.assert_allclose(after, wanted, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("n", [1, 31, 64, 1000, 4096])
+def test_a_gate(on_gpu: OnGpu, n: int) -> None:
+    rng = np.random.default_rng(n)
+    values, gate = (rng.standard_normal(n).astype(np.float32) * 3 for _ in range(2))
+    x = on_gpu.vector(n)
+    on_gpu.gpu.copy(on_gpu.put(values), x.values, n)
+    on_gpu.gpu.gated(x, on_gpu.put(gate))
+    np.testing.assert_allclose(on_gpu.get(x.values, n), reference.gated(values, gate), rtol=1e-5, atol=1e-6)
+    on_gpu.check_bytes(x)
