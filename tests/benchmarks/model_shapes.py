@@ -216,7 +216,7 @@ def _with_experts(shape: Shape, codec: str) -> Iterator[Tensor]:
             s = shape.shared
             matrices += [("ffn_gate_shexp", (s, d), attention), ("ffn_up_shexp", (s, d), attention)]
             matrices.append(("ffn_down_shexp", (d, s), attention))
-            yield Tensor(f"{own}ffn_gate_inp_shexp.weight", (d,), "f32", "zeros", layer)
+            yield Tensor(f"{own}ffn_gate_inp_shexp.weight", (d,), "f32", "weights", layer)
         else:
             matrices += [("attn_q", (heads, d), attention), ("attn_k", (kv, d), attention)]
             matrices += [("attn_v", (kv, d), attention), ("attn_output", (d, heads), attention)]
