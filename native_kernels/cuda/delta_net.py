@@ -13,20 +13,23 @@ from native_kernels.cuda.gpu import GpuDelta, GpuDeltaInput, GpuStates, GpuVecto
 from native_kernels.cuda.runtime.driver import Device, Function, Stream
 from native_kernels.cuda.runtime.modules import load
 
-MAX_DIM = 128  # numbers of a key or value head; more would not fit into registers
-_PARTS = 4  # threads per column of a head's matrix, as in delta_net.cu
-_THREADS = 256  # per block of the convolution
-_GATED = 512  # numbers per block of the gate
-_KERNELS = ("convolve", "recur", "gate")
+MAX_DIM = 256  # numbers of a key or value head; more of a key head would not fit into registers
+_COLUMNS = 32  # of a head's matrix, for a block of `recur`
+_HEADS = 4  # of a block of `finish`
+_THREADS = 128  # per block
+_KERNELS = ("recur", "finish", "gate")
 
 
 class _States(Structure):
     _fields_ = [("first", c_uint64), ("second", c_uint64), ("swap", c_uint64), ("step", c_uint64)]
 
 
-class _Recurrence(Structure):
+class _Net(Structure):
     _fields_ = [
-        *((name, c_uint64) for name in ("qkv", "mixed", "gate", "alpha", "beta", "decay", "alpha_bias", "norm", "out")),
+        *(
+            (name, c_uint64)
+            for name in ("qkv", "gate", "alpha", "beta", "conv", "decay", "alpha_bias", "norm", "out")
+        ),
         ("states", _States), ("epsilon", c_float),
         *((name, c_int) for name in ("n_each", "key_heads", "value_heads", "width", "tiled")),
     ]  # fmt: skip
@@ -48,30 +51,26 @@ class GpuDeltaOps:
         """Unload the kernels. A second call does nothing."""
         self._held.close()
 
-    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, mixed: int, to: int) -> None:
-        """Run the net: two kernels, a block per value head and sequence in the second."""
+    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, to: int) -> None:
+        """Run the net. Two kernels; the first goes through the positions with a block per 32 columns of each head."""
         spec, rows = w.spec, x.n_sequences * x.n_each
         if not rows:
             return
         kernels = self._of(spec.key_dim, spec.value_dim)
-        places = _States(states.first, states.second, states.swap, states.step)
-        kernels["convolve"].launch(
-            self._stream, (-(-spec.channels // _THREADS), rows), (_THREADS,),
-            _at(x.qkv), c_int(x.n_each), c_int(spec.channels), _at(w.conv), c_int(spec.conv_width), places,
-            c_int(spec.matrix_size), _at(mixed),
+        job = _Net(
+            x.qkv, x.gate, x.alpha, x.beta, w.conv, w.decay, w.alpha_bias, w.norm, to,
+            _States(states.first, states.second, states.swap, states.step), w.epsilon, x.n_each, spec.key_heads,
+            spec.value_heads, spec.conv_width, spec.order == "tiled",
         )  # fmt: skip
-        job = _Recurrence(
-            x.qkv, mixed, x.gate, x.alpha, x.beta, w.decay, w.alpha_bias, w.norm, to, places, w.epsilon, x.n_each,
-            spec.key_heads, spec.value_heads, spec.conv_width, spec.order == "tiled",
-        )  # fmt: skip
-        threads = -(-_PARTS * spec.value_dim // 32) * 32
-        kernels["recur"].launch(self._stream, (spec.value_heads, x.n_sequences), (threads,), job)
+        columns, heads = -(-spec.value_dim // _COLUMNS), -(-spec.value_heads // _HEADS)
+        kernels["recur"].launch(self._stream, (spec.value_heads, columns, x.n_sequences), (_THREADS,), job)
+        kernels["finish"].launch(self._stream, (heads, rows), (_THREADS,), job)
 
     def gated(self, x: GpuVector, gate: int) -> None:
         """Multiply by the gate. One kernel."""
         kernel = next(iter(self._kernels.values()), None) or self._of(MAX_DIM, MAX_DIM)
         kernel["gate"].launch(
-            self._stream, (-(-x.n // _GATED),), (_GATED // 4,), _at(x.values), _at(gate), c_int(x.n), _at(x.bytes),
+            self._stream, (-(-x.n // (4 * _THREADS)),), (_THREADS,), _at(x.values), _at(gate), c_int(x.n), _at(x.bytes),
             _at(x.scales),
         )  # fmt: skip
 

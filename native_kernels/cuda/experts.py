@@ -56,6 +56,11 @@ class _Sums(Structure):
     ]  # fmt: skip
 
 
+def choice_threads(n_experts: int) -> tuple[int]:
+    """Return the threads of a position's block in `choose`."""
+    return (-(-n_experts // 32) * 32,)
+
+
 def choice_job(
     scores: int, n_experts: int, slot_of: int, choice: GpuChoice, router: Literal["softmax", "sigmoid"], adds_up: bool,
     shared_score: int,
@@ -88,11 +93,11 @@ class GpuExpertOps:
         self, scores: int, n_experts: int, slot_of: int, choice: GpuChoice, router: Literal["softmax", "sigmoid"],
         adds_up: bool, shared_score: int = 0,
     ) -> None:  # fmt: skip
-        """Choose. One warp; at most MAX_EXPERTS."""
+        """Choose. One block; at most MAX_EXPERTS."""
         if not choice.n_used <= n_experts <= MAX_EXPERTS:
             raise ValueError(f"{choice.n_used} of {n_experts} experts; there may be {MAX_EXPERTS}")
         job = choice_job(scores, n_experts, slot_of, choice, router, adds_up, shared_score)
-        self._function("router", "choose").launch(self._stream, (1,), (32,), job)
+        self._function("router", "choose").launch(self._stream, (1,), choice_threads(n_experts), job)
 
     def expert_products(
         self, experts: GpuExperts, x: GpuVector, choice: GpuChoice, first: int, up: int

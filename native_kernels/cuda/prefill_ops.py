@@ -21,7 +21,7 @@ from typing import Literal
 from native_kernels.backend import Activation
 from native_kernels.cuda.cublas_products import LibraryProducts
 from native_kernels.cuda.delta_net import GpuDeltaOps
-from native_kernels.cuda.experts import choice_job
+from native_kernels.cuda.experts import choice_job, choice_threads
 from native_kernels.cuda.gpu import GpuChoice, GpuKv, GpuMatrix, GpuNorm, GpuScoring, KvCodec
 from native_kernels.cuda.layouts import PLANE_FIELDS, plane_row_bytes
 from native_kernels.cuda.operands import Operand, Product, Result
@@ -373,7 +373,7 @@ class GpuPrefillOps:
     ) -> None:  # fmt: skip
         """Write ids [T, K] and weights [T, K + 1] of the choice for scores [T, E], as Gpu.choose does."""
         job = choice_job(scores, n_experts, 0, choice, router, adds_up, shared_scores)
-        self._functions["choose"].launch(self.stream, (n_tokens,), (32,), job)
+        self._functions["choose"].launch(self.stream, (n_tokens,), choice_threads(n_experts), job)
 
     def group(
         self, ids: int, n_tokens: int, n_used: int, rank_of: int, n_experts: int, to: Groups, places: int

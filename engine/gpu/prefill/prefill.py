@@ -420,7 +420,7 @@ class LayerPass(WithoutCpuSteps):
         states = GpuStates(before if self._start == self._cache.length else after, after)
         inputs = GpuDeltaInput(at, gate.address, alpha.address, beta.address, n)
         mixed = Rows(memory.mixed, spec.value_width)
-        ops.gated_delta(inputs, net.weights, states, memory.convolved, mixed.address)
+        ops.gated_delta(inputs, net.weights, states, mixed.address)
         ops.round(mixed, n, mixed.step, memory.mixed_in)
         self._add(None, lambda out, adds: ops.multiply(one.o, memory.mixed_in, n, out, memory.tile, adds=adds))
 

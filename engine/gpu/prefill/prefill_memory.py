@@ -67,7 +67,6 @@ class Sizes:
     n_experts: int = 0
     n_used: int = 0  # experts per position
     shared: int = 0  # neurons of the shared expert
-    convolved: int = 0  # channels of a delta net
 
     def parts(self, n: int) -> Iterator[range]:
         """Yield the tiles of n neurons."""
@@ -79,7 +78,7 @@ class Sizes:
         t, wide, even = self.positions, self.d_model, _even
         wanted = {
             "stream": 4 * t * wide, "apart": 4 * t * wide if self.adds_apart else 0,
-            "qkv": 4 * t * self.qkv, "convolved": 4 * t * self.convolved, "mixed": 4 * t * self.heads,
+            "qkv": 4 * t * self.qkv, "mixed": 4 * t * self.heads,
             "first": 4 * t * self.neurons, "up": 4 * t * self.neurons, "angles": 4 * 4 * t * self.angles,
             "attention_in": 2 * t * even(wide), "ffn_in": 2 * t * even(wide), "mixed_in": 2 * t * even(self.heads),
             "hidden_in": 2 * t * even(self.neurons), "factors": 4 * 4 * t, "counts": 8 * t * self.n_layers,
@@ -134,7 +133,7 @@ def sizes_for(
 def _sizes(
     config: ModelConfig, layers: Sequence[FfnWeights], positions: int, buffer_bytes: int, counts_neurons: bool
 ) -> Sizes:
-    heads, convolved = mixed_width(config), 0 if config.delta is None else config.delta.channels
+    heads = mixed_width(config)
     neurons = _even(min(MOST_ROWS // (2 if config.gated else 1), config.d_ff), 256)
     widest = max(config.d_model, heads, neurons)
     largest = max((piece_bytes(w, config.d_ff) for w in layers), default=0)
@@ -150,7 +149,7 @@ def _sizes(
         positions=positions, neurons=neurons,
         buffer_bytes=_even(max(least, min(buffer_bytes, largest)), _ALIGNMENT),
         tile_bytes=tile_bytes,
-        d_model=config.d_model, qkv=input_width(config), heads=heads, convolved=convolved,
+        d_model=config.d_model, qkv=input_width(config), heads=heads,
         angles=config.rotated // 2, n_layers=config.n_layers, d_ff=config.d_ff,
         adds_apart=config.norms in ("both", "output"), counts_neurons=counts_neurons, n_experts=config.n_experts,
         n_used=config.n_experts_used, shared=config.shared_d_ff,
@@ -201,7 +200,6 @@ class PrefillMemory:
             raise
         at = {name: self._memory.address + offset for name, offset in offsets.items()}
         self.stream, self.apart, self.qkv, self.mixed = at["stream"], at["apart"], at["qkv"], at["mixed"]
-        self.convolved = at["convolved"]
         self.first, self.up = at["first"], at["up"]
         self.tile = Tile(at["tile"], sizes.tile_bytes)
         widths = {"attention_in": sizes.d_model, "ffn_in": sizes.d_model, "mixed_in": sizes.heads,

@@ -10,12 +10,12 @@
 #define VALUE_DIM 128
 #endif
 
-#define PARTS 4                                          // threads per column of a head's matrix
-#define ROWS ((KEY_DIM + 4 * PARTS - 1) / (4 * PARTS))   // times four rows that each of them has in registers
+#define COLUMNS 32                                      // of a head's matrix, for a block
+#define PARTS 4                                         // threads per column
+#define THREADS (PARTS * COLUMNS)
+#define ROWS ((KEY_DIM + 4 * PARTS - 1) / (4 * PARTS))  // times four rows that each thread has in registers
 #define PADDED (4 * PARTS * ROWS)
-#define THREADS ((PARTS * VALUE_DIM + 31) / 32 * 32)
-#define ALONE __launch_bounds__(THREADS, 1)              // one block per multiprocessor may have all registers
-#define AT_ONCE 16                                       // positions whose inputs are in shared memory
+#define AT_ONCE 16                                      // positions whose inputs are in shared memory
 #define UNIT_EPSILON 1e-6f
 
 // The states of all sequences, `step` numbers apart: read from `first`, written to `second`, or the other way round
@@ -28,6 +28,23 @@ struct States {
     u64 step;
 };
 
+struct Net {
+    const float* qkv;         // [S T, channels], inputs of the convolution
+    const float* gate;        // [S T, H_v VALUE_DIM]
+    const float* alpha;       // [S T, H_v]
+    const float* beta;        // [S T, H_v]
+    const float* conv;        // [channels, width], the oldest position first
+    const float* decay;       // [H_v]
+    const float* alpha_bias;  // [H_v]
+    const float* norm;        // [VALUE_DIM]
+    float* out;               // [S T, H_v VALUE_DIM]
+    States states;
+    float epsilon;
+    int n_each, key_heads, value_heads, width, tiled;
+};
+
+DEVICE int channels_of(const Net& of) { return 2 * of.key_heads * KEY_DIM + of.value_heads * VALUE_DIM; }
+
 DEVICE const float* state_before(const States& states, int sequence) {
     const bool swapped = states.swap && states.swap[sequence];
     return (swapped ? states.second : states.first) + states.step * sequence;
@@ -38,60 +55,49 @@ DEVICE float* state_after(const States& states, int sequence) {
     return (swapped ? states.first : states.second) + states.step * sequence;
 }
 
-// mixed [S T, channels] = SiLU of the convolution of qkv [S T, channels] over the last `width` positions. conv
-// [channels, width], the oldest position first. Blocks: channels x rows. matrices: numbers of a state before the inputs.
-KERNEL __launch_bounds__(256) convolve(const float* qkv, int n_each, int channels, const float* conv, int width,
-                                       States states, int matrices, float* mixed) {
-    const int channel = blockIdx.x * 256 + threadIdx.x, row = blockIdx.y;
-    if (channel >= channels) return;
-    const int sequence = row / n_each, t = row % n_each;
-    const float* last = state_before(states, sequence) + matrices;
+// The convolution's input of a channel, `place` positions behind the first new one of its sequence.
+DEVICE float input_of(const Net& of, const float* before, int sequence, int place, int channel) {
+    const int channels = channels_of(of);
+    if (place >= 0) return of.qkv[((u64)sequence * of.n_each + place) * channels + channel];
+    const u64 inputs = (u64)of.value_heads * KEY_DIM * VALUE_DIM;
+    return before[inputs + (u64)(place + of.width - 1) * channels + channel];
+}
+
+// SiLU of the convolution of a channel at position t.
+DEVICE float convolved(const Net& of, const float* before, int sequence, int t, int channel) {
     float sum = 0.f;
-    for (int j = 0; j < width; j++) {
-        const int place = t - width + 1 + j;
-        const float input = place >= 0 ? qkv[(u64)(row - t + place) * channels + channel]
-                                       : last[(u64)(place + width - 1) * channels + channel];
-        sum = fmaf(input, conv[(u64)channel * width + j], sum);
-    }
-    mixed[(u64)row * channels + channel] = silu(sum);
+    for (int j = 0; j < of.width; j++)
+        sum = fmaf(input_of(of, before, sequence, t - of.width + 1 + j, channel), of.conv[channel * of.width + j], sum);
+    return silu(sum);
 }
 
-// A warp writes n numbers, scaled so that their length as a vector is `length`, and zeros up to PADDED.
-DEVICE void scale_to(const float* x, float length, float* to) {
+// A warp writes a key head's numbers from `channel` on, scaled so that their length as a vector is `length`, and zeros
+// up to PADDED.
+DEVICE void unit_head(const Net& of, const float* before, int sequence, int t, int channel, float length, float* to) {
+    const int lane = threadIdx.x % 32;
     float squares = 0.f;
-    for (int i = threadIdx.x % 32; i < KEY_DIM; i += 32) squares = fmaf(x[i], x[i], squares);
+    for (int i = lane; i < PADDED; i += 32) {
+        const float x = i < KEY_DIM ? convolved(of, before, sequence, t, channel + i) : 0.f;
+        to[i] = x;
+        squares = fmaf(x, x, squares);
+    }
     const float factor = length * __frsqrt_rn(warp_sum(squares) + UNIT_EPSILON);
-    for (int i = threadIdx.x % 32; i < PADDED; i += 32) to[i] = i < KEY_DIM ? x[i] * factor : 0.f;
+    for (int i = lane; i < PADDED; i += 32) to[i] *= factor;
 }
 
-struct Recurrence {
-    const float* qkv;         // [S T, channels], inputs of the convolution
-    const float* mixed;       // [S T, channels], its output
-    const float* gate;        // [S T, H_v VALUE_DIM]
-    const float* alpha;       // [S T, H_v]
-    const float* beta;        // [S T, H_v]
-    const float* decay;       // [H_v]
-    const float* alpha_bias;  // [H_v]
-    const float* norm;        // [VALUE_DIM]
-    float* out;               // [S T, H_v VALUE_DIM]
-    States states;
-    float epsilon;
-    int n_each, key_heads, value_heads, width, tiled;
-};
+DEVICE float sum_of(float4 v) { return (v.x + v.y) + (v.z + v.w); }
 
-// A block has a value head of a sequence, whose matrix stays in registers. It also keeps a share of the convolution's
-// last inputs; where the states are read and written in place, `convolve` has read them all before.
-KERNEL ALONE recur(const Recurrence of) {
+// A block has COLUMNS columns of the matrix of a value head of a sequence, which stay in registers. It writes what the
+// queries read there; `finish` follows.
+KERNEL __launch_bounds__(128) recur(const Net of) {
     __shared__ float4 queries[AT_ONCE][PADDED / 4], keys[AT_ONCE][PADDED / 4];
-    __shared__ float values[AT_ONCE][VALUE_DIM], kept[AT_ONCE], strength[AT_ONCE];
-    const int head = blockIdx.x, sequence = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int column = threadIdx.x / PARTS, part = threadIdx.x % PARTS;
-    const int channels = 2 * of.key_heads * KEY_DIM + of.value_heads * VALUE_DIM;
+    __shared__ float values[AT_ONCE][COLUMNS], kept[AT_ONCE], strength[AT_ONCE];
+    const int head = blockIdx.x, sequence = blockIdx.z, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int part = threadIdx.x % PARTS, own = threadIdx.x / PARTS, column = COLUMNS * blockIdx.y + own;
     const int key_head = of.tiled ? head % of.key_heads : head / (of.value_heads / of.key_heads);
     const bool there = column < VALUE_DIM;
-    const u64 matrix = (u64)head * KEY_DIM * VALUE_DIM;
+    const u64 matrix = (u64)head * KEY_DIM * VALUE_DIM + column;
     const float* before = state_before(of.states, sequence);
-    float* after = state_after(of.states, sequence);
     float4 s[ROWS];
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
@@ -99,38 +105,49 @@ KERNEL ALONE recur(const Recurrence of) {
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const int row = 4 * (PARTS * i + part) + j;
-            four[j] = there && row < KEY_DIM ? before[matrix + (u64)row * VALUE_DIM + column] : 0.f;
+            four[j] = there && row < KEY_DIM ? before[matrix + row * VALUE_DIM] : 0.f;
         }
     }
     for (int start = 0; start < of.n_each; start += AT_ONCE) {
         const int n = min(AT_ONCE, of.n_each - start);
         const u64 first = (u64)sequence * of.n_each + start;
         __syncthreads();
-        for (int t = warp; t < n; t += THREADS / 32) {
-            const float* row = of.mixed + (first + t) * channels;
-            scale_to(row + key_head * KEY_DIM, rsqrtf((float)KEY_DIM), (float*)queries[t]);
-            scale_to(row + (of.key_heads + key_head) * KEY_DIM, 1.f, (float*)keys[t]);
-            const float* value = row + 2 * of.key_heads * KEY_DIM + head * VALUE_DIM;
-            for (int i = lane; i < VALUE_DIM; i += 32) values[t][i] = value[i];
-            if (lane == 0) {
-                const u64 at = (first + t) * of.value_heads + head;
-                const float x = of.alpha[at] + of.alpha_bias[head];
-                kept[t] = expf(of.decay[head] * (x > 20.f ? x : log1pf(expf(x))));
-                strength[t] = 1.f / (1.f + expf(-of.beta[at]));
+        for (int job = warp; job < 3 * n; job += THREADS / 32) {  // a warp has q, k, or all else of a position
+            const int t = job / 3, what = job % 3, place = start + t;
+            if (what == 0) {
+                const int channel = key_head * KEY_DIM;
+                unit_head(of, before, sequence, place, channel, rsqrtf((float)KEY_DIM), (float*)queries[t]);
+            } else if (what == 1) {
+                unit_head(of, before, sequence, place, (of.key_heads + key_head) * KEY_DIM, 1.f, (float*)keys[t]);
+            } else {
+                const int at = COLUMNS * blockIdx.y + lane;
+                const int channel = 2 * of.key_heads * KEY_DIM + head * VALUE_DIM + at;
+                values[t][lane] = at < VALUE_DIM ? convolved(of, before, sequence, place, channel) : 0.f;
+                if (lane == 0) {
+                    const u64 number = (first + t) * of.value_heads + head;
+                    const float x = of.alpha[number] + of.alpha_bias[head];
+                    kept[t] = expf(of.decay[head] * (x > 20.f ? x : log1pf(expf(x))));
+                    strength[t] = 1.f / (1.f + expf(-of.beta[number]));
+                }
             }
         }
         __syncthreads();
         for (int t = 0; t < n; t++) {
             const float keep = kept[t];
-            float known = 0.f, found = 0.f;
+            float4 sums = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll
             for (int i = 0; i < ROWS; i++) {
                 const float4 k = keys[t][PARTS * i + part];
-                known = fmaf(s[i].x, k.x, fmaf(s[i].y, k.y, fmaf(s[i].z, k.z, fmaf(s[i].w, k.w, known))));
+                sums.x = fmaf(s[i].x, k.x, sums.x);
+                sums.y = fmaf(s[i].y, k.y, sums.y);
+                sums.z = fmaf(s[i].z, k.z, sums.z);
+                sums.w = fmaf(s[i].w, k.w, sums.w);
             }
+            float known = sum_of(sums);
 #pragma unroll
             for (int o = 1; o < PARTS; o *= 2) known += __shfl_xor_sync(FULL_WARP, known, o);
-            const float change = ((there ? values[t][column] : 0.f) - known * keep) * strength[t];
+            const float change = (values[t][own] - known * keep) * strength[t];
+            sums = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll
             for (int i = 0; i < ROWS; i++) {
                 const float4 k = keys[t][PARTS * i + part], q = queries[t][PARTS * i + part];
@@ -138,40 +155,49 @@ KERNEL ALONE recur(const Recurrence of) {
                 s[i].y = fmaf(k.y, change, s[i].y * keep);
                 s[i].z = fmaf(k.z, change, s[i].z * keep);
                 s[i].w = fmaf(k.w, change, s[i].w * keep);
-                found = fmaf(s[i].x, q.x, fmaf(s[i].y, q.y, fmaf(s[i].z, q.z, fmaf(s[i].w, q.w, found))));
+                sums.x = fmaf(s[i].x, q.x, sums.x);
+                sums.y = fmaf(s[i].y, q.y, sums.y);
+                sums.z = fmaf(s[i].z, q.z, sums.z);
+                sums.w = fmaf(s[i].w, q.w, sums.w);
             }
+            float found = sum_of(sums);
 #pragma unroll
             for (int o = 1; o < PARTS; o *= 2) found += __shfl_xor_sync(FULL_WARP, found, o);
-            if (there && part == 0) values[t][column] = found;  // its warp has read the value
-        }
-        __syncthreads();
-        for (int t = warp; t < n; t += THREADS / 32) {
-            float squares = 0.f;
-            for (int i = lane; i < VALUE_DIM; i += 32) squares = fmaf(values[t][i], values[t][i], squares);
-            const float factor = __frsqrt_rn(warp_sum(squares) / VALUE_DIM + of.epsilon);
-            const u64 at = ((first + t) * of.value_heads + head) * VALUE_DIM;
-            for (int i = lane; i < VALUE_DIM; i += 32)
-                of.out[at + i] = values[t][i] * factor * of.norm[i] * silu(of.gate[at + i]);
+            if (there && part == 0) of.out[((first + t) * of.value_heads + head) * VALUE_DIM + column] = found;
         }
     }
+    float* after = state_after(of.states, sequence);
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
         const float* four = (const float*)&s[i];
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const int row = 4 * (PARTS * i + part) + j;
-            if (there && row < KEY_DIM) after[matrix + (u64)row * VALUE_DIM + column] = four[j];
+            if (there && row < KEY_DIM) after[matrix + row * VALUE_DIM] = four[j];
         }
     }
-    const u64 inputs = (u64)of.value_heads * KEY_DIM * VALUE_DIM;
-    for (int channel = head * THREADS + threadIdx.x; channel < channels; channel += of.value_heads * THREADS) {
-        for (int j = 0; j < of.width - 1; j++) {
-            const int place = of.n_each - of.width + 1 + j;
-            after[inputs + (u64)j * channels + channel] =
-                place >= 0 ? of.qkv[((u64)sequence * of.n_each + place) * channels + channel]
-                           : before[inputs + (u64)(place + of.width - 1) * channels + channel];
-        }
+}
+
+// Norm and gate what `recur` found, in place, a warp per head and position, and keep the convolution's last inputs: not
+// earlier, because its blocks read those of before where the states are read and written in place.
+KERNEL __launch_bounds__(128) finish(const Net of) {
+    const int row = blockIdx.y, head = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (head < of.value_heads) {
+        const u64 at = ((u64)row * of.value_heads + head) * VALUE_DIM;
+        float squares = 0.f;
+        for (int i = lane; i < VALUE_DIM; i += 32) squares = fmaf(of.out[at + i], of.out[at + i], squares);
+        const float factor = __frsqrt_rn(warp_sum(squares) / VALUE_DIM + of.epsilon);
+        for (int i = lane; i < VALUE_DIM; i += 32)
+            of.out[at + i] = of.out[at + i] * factor * of.norm[i] * silu(of.gate[at + i]);
     }
+    if (row % of.n_each) return;
+    const int sequence = row / of.n_each, channels = channels_of(of);
+    const float* before = state_before(of.states, sequence);
+    float* inputs = state_after(of.states, sequence) + (u64)of.value_heads * KEY_DIM * VALUE_DIM;
+    for (int channel = blockIdx.x * 128 + threadIdx.x; channel < channels; channel += gridDim.x * 128)
+        for (int j = 0; j < of.width - 1; j++)
+            inputs[(u64)j * channels + channel] =
+                input_of(of, before, sequence, of.n_each - of.width + 1 + j, channel);
 }
 
 // x [n] times the logistic function of gate [n], in place, and its 8-bit form if bytes are given. Four per thread.

@@ -1,7 +1,7 @@
 // The router's choice: which experts a token uses, their weights, and the slots that hold them.
-#include "weights.cuh"
+#include "vectors.cuh"
 
-#define MOST_OF_LANE 32  // experts per lane of the warp: 1024 in all
+#define MOST_EXPERTS 1024
 
 // choice: ids i32 [K], weights f32 [K + 1] (the last one the shared expert's), slots i32 [K], negative: not resident.
 struct Choice {
@@ -18,71 +18,61 @@ struct Choice {
 
 DEVICE float logistic(float x) { return 0.5f + 0.5f * tanhf(0.5f * x); }
 
-// Whether score a of expert i comes before score b of expert j: higher first, of equal ones the lower number, NaN last.
-DEVICE bool before(float a, int i, float b, int j) {
-    if (a > b || (b != b && a == a)) return true;
-    return (a == b || (a != a && b != b)) && i < j;
+// A number that is the higher, the earlier the expert is used: by its score, of equal ones the lower number, NaN last.
+DEVICE u64 key_of(float score, int expert) {
+    const u32 bits = __float_as_uint(score + 0.f);  // -0 becomes 0
+    const u32 ordered = score != score ? 0 : bits >> 31 ? ~bits : bits | 0x80000000u;
+    return (u64)ordered << 32 | ~(u32)expert;
 }
 
-// One warp per position, whose scores and choice follow the previous one's. Lane l has the experts l, l + 32 and so on.
-KERNEL __launch_bounds__(32) choose(const Choice first) {
-    const int lane = threadIdx.x, position = blockIdx.x;
+// A block per position, whose scores and choice follow the previous one's; a thread per expert, of whole warps. Each
+// thread counts the experts that come before its own.
+KERNEL __launch_bounds__(1024) choose(const Choice first) {
+    __shared__ __align__(16) u64 keys[MOST_EXPERTS];
+    __shared__ float shares[MOST_EXPERTS], places[32];
+    const int expert = threadIdx.x, position = blockIdx.x, n_warps = blockDim.x / 32;
     Choice job = first;
     job.scores += (u64)position * job.n_experts;
     if (job.shared_score) job.shared_score += position;
     job.ids += (u64)position * job.n_used;
     job.weights += (u64)position * (job.n_used + 1);
     if (job.slots) job.slots += (u64)position * job.n_used;
-    float score[MOST_OF_LANE];
-    float most = __int_as_float(0xff800000), total = 0.f, used = 0.f;
-    u32 left = 0;
-#pragma unroll
-    for (int i = 0; i < MOST_OF_LANE; i++) {
-        if (32 * i + lane >= job.n_experts) break;
-        score[i] = job.scores[32 * i + lane];
-        most = fmaxf(most, score[i]);
-        left |= 1u << i;
+    const bool there = expert < job.n_experts;
+    const float score = there ? job.scores[expert] : __int_as_float(0xff800000);
+    float share;
+    if (job.sigmoid) {
+        share = logistic(score);
+    } else {
+        const float highest = warp_max(score);
+        if (expert % 32 == 0) places[expert / 32] = highest;
+        __syncthreads();
+        float most = places[0];
+        for (int i = 1; i < n_warps; i++) most = fmaxf(most, places[i]);
+        __syncthreads();
+        share = there ? expf(score - most) : 0.f;
+        share /= block_sum(share, places);
     }
-#pragma unroll
-    for (int o = 16; o; o >>= 1) most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, o));
-#pragma unroll
-    for (int i = 0; i < MOST_OF_LANE; i++)
-        if (left >> i & 1) total += expf(score[i] - most);
-    total = warp_sum(total);
-    if (job.bias) {
-#pragma unroll
-        for (int i = 0; i < MOST_OF_LANE; i++)
-            if (left >> i & 1) {
-                const float share = job.sigmoid ? logistic(score[i]) : expf(score[i] - most) / total;
-                score[i] = share + job.bias[32 * i + lane];
-            }
+    const u64 key = there ? key_of(job.bias ? share + job.bias[expert] : score, expert) : 0;
+    keys[expert] = key;
+    __syncthreads();
+    int before = 0;
+    const ulonglong2* pairs = (const ulonglong2*)keys;
+#pragma unroll 8
+    for (int i = 0; i < blockDim.x / 2; i++) {
+        const ulonglong2 pair = pairs[i];
+        before += (pair.x > key) + (pair.y > key);
     }
-    for (int k = 0; k < job.n_used; k++) {
-        float best = __int_as_float(0x7fc00000);
-        int expert = 1 << 30;
-#pragma unroll
-        for (int i = 0; i < MOST_OF_LANE; i++)
-            if (left >> i & 1 && before(score[i], 32 * i + lane, best, expert)) best = score[i], expert = 32 * i + lane;
-#pragma unroll
-        for (int o = 16; o; o >>= 1) {
-            const float other = __shfl_xor_sync(FULL_WARP, best, o);
-            const int its = __shfl_xor_sync(FULL_WARP, expert, o);
-            if (before(other, its, best, expert)) best = other, expert = its;
-        }
-        if (expert % 32 == lane) left &= ~(1u << expert / 32);
-        if (job.bias) best = job.scores[expert];
-        const float share = job.sigmoid ? logistic(best) : expf(best - most) / total;
-        used += share;
-        if (lane == 0) {
-            job.ids[k] = expert;
-            job.weights[k] = share;
-            if (job.slots) job.slots[k] = job.slot_of[expert];
-        }
+    const bool used = there && before < job.n_used;
+    if (used) shares[before] = share;
+    __syncthreads();
+    if (used) {
+        float sum = 0.f;
+        for (int k = 0; k < job.n_used; k++) sum += shares[k];
+        job.ids[before] = expert;
+        job.weights[before] = (job.adds_up ? share / sum : share) * job.factor;
+        if (job.slots) job.slots[before] = job.slot_of[expert];
     }
-    __syncwarp();
-    for (int k = lane; k < job.n_used; k += 32)
-        job.weights[k] = (job.adds_up ? job.weights[k] / used : job.weights[k]) * job.factor;
-    if (lane == 0) job.weights[job.n_used] = job.shared_score ? logistic(*job.shared_score) : 1.f;
+    if (expert == 0) job.weights[job.n_used] = job.shared_score ? logistic(*job.shared_score) : 1.f;
 }
 
 #define MOST_PAIRS 2048  // of a position and an expert that it uses, in `group`

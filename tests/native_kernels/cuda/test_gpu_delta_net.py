@@ -22,6 +22,7 @@ SPECS = {
     "Qwen3-Next": DeltaSpec(4, 8, 128, 128, 4),
     "small": DeltaSpec(2, 4, 12, 20, 4),
     "wide values": DeltaSpec(3, 3, 33, 100, 2, "tiled"),
+    "wide": DeltaSpec(2, 2, 200, 256, 5),
     "narrow": DeltaSpec(1, 2, 1, 1, 1),
 }
 
@@ -65,10 +66,10 @@ def test_a_delta_net(on_gpu: OnGpu, shape: str, n_sequences: int, n_each: int, h
     second = first if how == "in place" else put(np.full_like(before, np.nan))
     ends = (second, first) if how == "swapped" else (first, second)
     states = GpuStates(*ends, swap=put(np.ones(n_sequences, np.int32)) if how == "swapped" else 0, step=size)
-    to, mixed = put(np.full(rows * spec.value_width, np.nan, np.float32)), put(np.zeros_like(x.qkv))
+    to = put(np.full(rows * spec.value_width, np.nan, np.float32))
     inputs = GpuDeltaInput(*(put(one) for one in x), n_each, n_sequences)
     net = GpuDelta(spec, put(w.conv), put(w.decay), put(w.alpha_bias), put(w.norm), w.epsilon)
-    gpu.gated_delta(inputs, net, states, mixed, to)
+    gpu.gated_delta(inputs, net, states, to)
     found = on_gpu.get(to, rows * spec.value_width).reshape(rows, -1)
     np.testing.assert_allclose(found, np.concatenate(outs), rtol=1e-3, atol=2e-4)
     after = on_gpu.get(second, n_sequences * size).reshape(n_sequences, size)
