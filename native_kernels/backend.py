@@ -213,6 +213,11 @@ class DeltaSpec:
         """Numbers of a layer's state."""
         return self.matrix_size + (self.conv_width - 1) * self.channels
 
+    @property
+    def prepared_width(self) -> int:
+        """Numbers of a position that its state changes by, on a GPU: q, k, v, and two for each value head."""
+        return self.channels + 2 * self.value_heads
+
     def parts(self, state: F32) -> tuple[F32, F32]:
         """Return views of a state [state_size]: the matrices, and the convolution's last inputs."""
         matrices = state[: self.matrix_size].reshape(self.value_heads, self.key_dim, self.value_dim)

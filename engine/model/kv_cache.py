@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +20,14 @@ log = logging.getLogger(__name__)
 # Lengths that a conversation with recurrent state can go back to, besides the current one. A state has 63 MB in a model
 # of 35 billion parameters (30 layers with 32 heads), 151 MB in one of 27 billion (48 layers with 48 heads).
 MOST_SNAPSHOTS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class StateCopy:
+    """A copy of the state after the first `n_tokens` of a run: to [layers that recur, state_size]."""
+
+    n_tokens: int
+    to: F32
 
 
 class KVCache:
@@ -125,13 +134,24 @@ class KVCache:
         That is the one with the shortest way from the snapshot before it. Does nothing without a state, or if memory is
         short.
         """
-        if not self.recurs or not self.length or self.length in self._snapshots:
-            return
+        if self.recurs and self.length and self.length not in self._snapshots:
+            snapshot = self.new_snapshot()
+            if snapshot is not None:
+                snapshot[:] = self.state()
+                self.keep(self.length, snapshot)
+
+    def new_snapshot(self) -> F32 | None:
+        """Return memory for a snapshot [layers that recur, state_size]; None if memory is short."""
         try:
-            self._snapshots[self.length] = self.state().copy()
+            return np.empty(self._states.shape[1:], np.float32)
         except MemoryError:
             log.info("No snapshot of the state after %d tokens: the memory is short.", self.length)
-            return
+            return None
+
+    def keep(self, length: int, snapshot: F32) -> None:
+        """Keep the snapshot of the state after so many tokens. The least useful one is dropped, as by `remember`."""
+        self._snapshots[length] = snapshot
+        self._snapshots = dict(sorted(self._snapshots.items()))
         if len(self._snapshots) > MOST_SNAPSHOTS:
             lengths = [0, *list(self._snapshots)[:-1]]  # the newest stays
             ways = {b: b - a for a, b in pairwise(lengths)}

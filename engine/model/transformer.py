@@ -140,10 +140,22 @@ class Transformer:
         return self._run(tokens, cache, length, look)
 
     def prefill(
-        self, tokens: I64, cache: KVCache, ahead: int = 0, look: Callable[[float], None] = lambda share: None
-    ) -> F32:
-        """Run a prompt as `forward` does. Faster overrides may return only the last row."""
-        return self.forward(tokens, cache, ahead, look)
+        self, tokens: I64, cache: KVCache, ahead: int = 0, look: Callable[[float], None] = lambda share: None,
+        remembered: int = 0,
+    ) -> F32:  # fmt: skip
+        """Run a prompt as `forward` does. Faster overrides may return only the last row.
+
+        remembered: the cache remembers its state after so many of the tokens; 0: not. If `look` raises after them, the
+        cache keeps them.
+        """
+        if not 0 < remembered < len(tokens):
+            return self.forward(tokens, cache, ahead, look)
+        share = remembered / len(tokens)
+        rest = tokens[remembered:]
+        self.forward(tokens[:remembered], cache, ahead + len(rest), lambda done: look(share * done))
+        cache.remember()
+        look(share)
+        return self.forward(rest, cache, ahead, lambda done: look(share + (1 - share) * done))
 
     def cache_serves(self, cache: KVCache, length: int) -> bool:
         """Return whether the cache is valid for this sequence length; if not, `forward` recomputes it."""

@@ -225,7 +225,8 @@ def _all_prefill_bytes(model: ModelBytes, context: int, wide: bool) -> int:
     config = model.config
     positions = min(PREFILL_POSITIONS, context)
     neurons = min(WIDE_NEURONS if wide else _PREFILL_NEURONS, config.d_ff)
-    heads, qkv = mixed_width(config), input_width(config)
+    heads = mixed_width(config)
+    qkv = input_width(config) + (0 if config.delta is None else config.delta.prepared_width)
     of_position = 12 * config.d_model + 4 * qkv + 6 * heads + 10 * neurons + 16 * config.rotated + 8 * config.n_layers
     widest = max(config.d_model, heads, min(neurons, _PREFILL_NEURONS))
     tile = min(2 * GPU_LANDING_BYTES, 2 * widest * widest + 256 * widest)

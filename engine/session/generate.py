@@ -34,7 +34,7 @@ FinishReason = Literal["stop", "length", "cancelled"]
 SMALLEST_CHUNK_TOKENS = 32
 LARGEST_CHUNK_TOKENS = 512
 TARGET_LAYER_S = 0.2
-# A prompt's last tokens are a chunk of their own if the cache has recurrent state: before them the state is remembered.
+# If the cache has recurrent state, it is remembered before a prompt's last tokens.
 # They cover how a template begins an answer, which the next prompt may write in another way, such as without a thought.
 TURN_END_TOKENS = 16
 
@@ -113,10 +113,10 @@ def prefill(
             raise Cancelled
         if done == turn_end:
             cache.remember()
-        chunk = min(chunk, (turn_end if done < turn_end else len(ids)) - done)
+        chunk = min(chunk, len(ids) - done)
         started = time.perf_counter()
-        ahead = len(ids) - done - chunk
-        hidden = model.prefill(ids[done : done + chunk], cache, ahead, after_layer)  # up to [chunk, D]
+        ahead, remembered = len(ids) - done - chunk, max(0, turn_end - done)
+        hidden = model.prefill(ids[done : done + chunk], cache, ahead, after_layer, remembered)  # up to [chunk, D]
         layer_s = (time.perf_counter() - started) / model.config.n_layers
         done += chunk
         job.progress(done, len(ids))

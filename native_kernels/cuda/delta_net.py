@@ -15,9 +15,9 @@ from native_kernels.cuda.runtime.modules import load
 
 MAX_DIM = 256  # numbers of a key or value head; more of a key head would not fit into registers
 _COLUMNS = 32  # of a head's matrix, for a block of `recur`
-_HEADS = 4  # of a block of `finish`
+_HEADS = 4  # of a block of `prepare` and of `finish`
 _THREADS = 128  # per block
-_KERNELS = ("recur", "finish", "gate")
+_KERNELS = ("prepare", "recur", "finish", "gate")
 
 
 class _States(Structure):
@@ -28,7 +28,7 @@ class _Net(Structure):
     _fields_ = [
         *(
             (name, c_uint64)
-            for name in ("qkv", "gate", "alpha", "beta", "conv", "decay", "alpha_bias", "norm", "out")
+            for name in ("qkv", "gate", "alpha", "beta", "conv", "decay", "alpha_bias", "norm", "prepared", "out")
         ),
         ("states", _States), ("epsilon", c_float),
         *((name, c_int) for name in ("n_each", "key_heads", "value_heads", "width", "tiled")),
@@ -51,20 +51,21 @@ class GpuDeltaOps:
         """Unload the kernels. A second call does nothing."""
         self._held.close()
 
-    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, to: int) -> None:
-        """Run the net. Two kernels; the first goes through the positions with a block per 32 columns of each head."""
+    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, prepared: int, to: int) -> None:
+        """Run the net. Three kernels; one goes through the positions with a block per 32 columns of each head."""
         spec, rows = w.spec, x.n_sequences * x.n_each
         if not rows:
             return
         kernels = self._of(spec.key_dim, spec.value_dim)
         job = _Net(
-            x.qkv, x.gate, x.alpha, x.beta, w.conv, w.decay, w.alpha_bias, w.norm, to,
+            x.qkv, x.gate, x.alpha, x.beta, w.conv, w.decay, w.alpha_bias, w.norm, prepared, to,
             _States(states.first, states.second, states.swap, states.step), w.epsilon, x.n_each, spec.key_heads,
             spec.value_heads, spec.conv_width, spec.order == "tiled",
         )  # fmt: skip
-        columns, heads = -(-spec.value_dim // _COLUMNS), -(-spec.value_heads // _HEADS)
+        columns, n_heads = -(-spec.value_dim // _COLUMNS), 2 * spec.key_heads + spec.value_heads
+        kernels["prepare"].launch(self._stream, (-(-n_heads // _HEADS), rows), (_THREADS,), job)
         kernels["recur"].launch(self._stream, (spec.value_heads, columns, x.n_sequences), (_THREADS,), job)
-        kernels["finish"].launch(self._stream, (heads, rows), (_THREADS,), job)
+        kernels["finish"].launch(self._stream, (-(-spec.value_heads // _HEADS), rows), (_THREADS,), job)
 
     def gated(self, x: GpuVector, gate: int) -> None:
         """Multiply by the gate. One kernel."""

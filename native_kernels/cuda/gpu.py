@@ -447,8 +447,11 @@ class Gpu(Protocol):
 
     # ------------------------------------------------------------ delta nets (delta_net.py)
 
-    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, to: int) -> None:
-        """Compute to [T, H_v x value_dim]: a gated delta net over x, as Operators.gated_delta, and write the states."""
+    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, prepared: int, to: int) -> None:
+        """Compute to [T, H_v x value_dim]: a gated delta net over x, as Operators.gated_delta, and write the states.
+
+        prepared: [T, prepared_width of the spec], overwritten.
+        """
 
     def gated(self, x: GpuVector, gate: int) -> None:
         """Compute x times the logistic function of gate [x.n], in place, and the 8-bit form if x has one."""

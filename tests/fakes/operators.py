@@ -284,7 +284,7 @@ class FakeOperators(ABC):
 
     # ------------------------------------------------------------ delta nets
 
-    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, to: int) -> None:
+    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, prepared: int, to: int) -> None:
         def step() -> None:
             spec = w.spec
             of = DeltaWeights(

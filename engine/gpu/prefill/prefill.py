@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,6 +26,7 @@ from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.gpu.weights.layers import GpuLayer, GpuModel, GpuRowWiseFfn
 from engine.model.counters import FfnCounters
 from engine.model.graph import Attend, Ffn, Norm, Recur, Select, Value, WithoutCpuSteps, emit
+from engine.model.kv_cache import StateCopy
 from engine.model.transformer import Angles, Transformer
 from native_kernels.backend import F32, I32, I64, U8, DeltaInput
 from native_kernels.cpu.runtime.pool import Pool
@@ -141,6 +142,7 @@ class GpuPrefill:
         self._cold = ColdStream(self._memory.ring, pool, ops, zero_copy)
         self._slots = slots
         self._missing: list[I32] = []
+        self._copy: StateCopy | None = None  # of the state within the current chunk
 
     @property
     def counters(self) -> FfnCounters:
@@ -164,13 +166,14 @@ class GpuPrefill:
         self._memory.close()
 
     def run(
-        self, tokens: I64, cache: PromptCache, length: int, look: Look = lambda share: None, last: int | None = None
-    ) -> F32:
+        self, tokens: I64, cache: PromptCache, length: int, look: Look = lambda share: None, last: int | None = None,
+        copy: StateCopy | None = None,
+    ) -> F32:  # fmt: skip
         """Run tokens [T] that follow the cache and return their hidden states after the last norm, [T, D].
 
         Keys and values are written after the cache's positions, but cache.length does not change. length: of the whole
         sequence, as far as known. look: called after each layer with the share done; if it raises, the work ends and
-        all queued work is awaited. last: return only the last rows, [last, D].
+        all queued work is awaited. last: return only the last rows, [last, D]. copy: of the state at some point.
 
         Raises: CudaError, and errors of `look`.
         """
@@ -188,6 +191,7 @@ class GpuPrefill:
                     look(earlier + share * part)
 
                 unwanted = min(len(chunk), max(0, len(tokens) - wanted - done))
+                self._copy = None if copy is None else replace(copy, n_tokens=copy.n_tokens - done)
                 found.append(self._run_chunk(chunk, cache, cache.length + done, length, report, unwanted))
         except BaseException:
             self._cold.stop()
@@ -225,6 +229,8 @@ class GpuPrefill:
             on_gpu = True
             emit(i, self._cpu.graph.layers[i], LayerPass(self, layer, len(tokens), start, cache))
         x = memory.download(len(tokens), unwanted) if on_gpu else x[unwanted:]
+        if memory.states is not None:
+            memory.states.end()
         if self._streamed is not None:
             self._streamed.finish()
         self._count(layers, len(tokens))
@@ -260,10 +266,23 @@ class GpuPrefill:
         def recur(layer: int, inputs: DeltaInput) -> F32:
             row, (before, after) = cache.region.rows[layer], cache.states()
             assert row is not None, "a layer at home on the CPU has its state there"
-            earlier = before[row] if start == cache.length else after[row].copy()  # a later chunk goes on with its own
-            return self._cpu.recur(layer, inputs, earlier, after[row])
+            earlier, found = before[row] if start == cache.length else after[row].copy(), []
+            for part, copy in self.parts(len(x)):
+                found.append(self._cpu.recur(layer, inputs.rows(part), earlier, after[row]))
+                if copy is not None:
+                    copy[row] = after[row]
+                earlier = after[row].copy()  # the next part, or chunk, goes on with it
+            return np.concatenate(found)
 
         return self._cpu.layer(i, x, angles, attend, recur), False
+
+    def parts(self, n_tokens: int) -> list[tuple[slice, F32 | None]]:
+        """Return the parts of a chunk that recur in one piece, and where the state after each is to be copied to."""
+        copy = self._copy
+        if copy is None or not 0 < copy.n_tokens <= n_tokens:
+            return [(slice(0, n_tokens), None)]
+        first, rest = slice(0, copy.n_tokens), slice(copy.n_tokens, n_tokens)
+        return [(first, copy.to), (rest, None)][: 1 + (copy.n_tokens < n_tokens)]
 
     def _cold_neurons(self) -> list[I32]:
         """Return each layer's neurons that are not in GPU memory, ascending. They change between prompts.
@@ -417,10 +436,16 @@ class LayerPass(WithoutCpuSteps):
         ops.multiply(net.gate, x, n, gate, memory.tile)
         ops.multiply_two((net.alpha, net.beta), x, n, (alpha, beta), memory.tile)
         before, after = net.states[self._cache.half], net.states[1 - self._cache.half]
-        states = GpuStates(before if self._start == self._cache.length else after, after)
-        inputs = GpuDeltaInput(at, gate.address, alpha.address, beta.address, n)
-        mixed = Rows(memory.mixed, spec.value_width)
-        ops.gated_delta(inputs, net.weights, states, mixed.address)
+        mixed, outs = Rows(memory.mixed, spec.value_width), (Rows(at, spec.channels), gate, alpha, beta)
+        earlier = before if self._start == self._cache.length else after
+        for part, copy in self._owner.parts(n):
+            x_at, gate_at, alpha_at, beta_at = (rows.address + 4 * part.start * rows.step for rows in outs)
+            inputs = GpuDeltaInput(x_at, gate_at, alpha_at, beta_at, part.stop - part.start)
+            out = mixed.address + 4 * part.start * mixed.step
+            ops.gated_delta(inputs, net.weights, GpuStates(earlier, after), memory.prepared, out)
+            earlier = after
+            if copy is not None:
+                memory.copies(spec.state_size).ask(after, copy[self._owner._cpu.graph.rows[layer]])
         ops.round(mixed, n, mixed.step, memory.mixed_in)
         self._add(None, lambda out, adds: ops.multiply(one.o, memory.mixed_in, n, out, memory.tile, adds=adds))
 

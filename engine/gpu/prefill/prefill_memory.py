@@ -18,6 +18,7 @@ from native_kernels.backend import F32, I32
 from native_kernels.cuda.gpu import GpuBlock, GpuChoice
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.prompt_rows import Groups, RoundedRows, Tile
+from native_kernels.cuda.runtime.driver import Event
 from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.runtime.upload_ring import UploadRing
 
@@ -67,6 +68,7 @@ class Sizes:
     n_experts: int = 0
     n_used: int = 0  # experts per position
     shared: int = 0  # neurons of the shared expert
+    prepared: int = 0  # prepared_width of a delta net
 
     def parts(self, n: int) -> Iterator[range]:
         """Yield the tiles of n neurons."""
@@ -78,7 +80,7 @@ class Sizes:
         t, wide, even = self.positions, self.d_model, _even
         wanted = {
             "stream": 4 * t * wide, "apart": 4 * t * wide if self.adds_apart else 0,
-            "qkv": 4 * t * self.qkv, "mixed": 4 * t * self.heads,
+            "qkv": 4 * t * self.qkv, "prepared": 4 * t * self.prepared, "mixed": 4 * t * self.heads,
             "first": 4 * t * self.neurons, "up": 4 * t * self.neurons, "angles": 4 * 4 * t * self.angles,
             "attention_in": 2 * t * even(wide), "ffn_in": 2 * t * even(wide), "mixed_in": 2 * t * even(self.heads),
             "hidden_in": 2 * t * even(self.neurons), "factors": 4 * 4 * t, "counts": 8 * t * self.n_layers,
@@ -150,6 +152,7 @@ def _sizes(
         buffer_bytes=_even(max(least, min(buffer_bytes, largest)), _ALIGNMENT),
         tile_bytes=tile_bytes,
         d_model=config.d_model, qkv=input_width(config), heads=heads,
+        prepared=0 if config.delta is None else config.delta.prepared_width,
         angles=config.rotated // 2, n_layers=config.n_layers, d_ff=config.d_ff,
         adds_apart=config.norms in ("both", "output"), counts_neurons=counts_neurons, n_experts=config.n_experts,
         n_used=config.n_experts_used, shared=config.shared_d_ff,
@@ -200,6 +203,7 @@ class PrefillMemory:
             raise
         at = {name: self._memory.address + offset for name, offset in offsets.items()}
         self.stream, self.apart, self.qkv, self.mixed = at["stream"], at["apart"], at["qkv"], at["mixed"]
+        self.prepared = at["prepared"]
         self.first, self.up = at["first"], at["up"]
         self.tile = Tile(at["tile"], sizes.tile_bytes)
         widths = {"attention_in": sizes.d_model, "ffn_in": sizes.d_model, "mixed_in": sizes.heads,
@@ -215,6 +219,7 @@ class PrefillMemory:
         places = [at["angles"] + i * one for i in range(4)]
         self.angles = ((places[0], places[1]), (places[2], places[3]))
         self._keep: list[F32] = []
+        self.states: StateCopies | None = None
         self.experts = ExpertMemory(sizes, at) if sizes.n_experts else None
 
     def begin(self, angles: Sequence[Angles], n_layers: int, counts_neurons: bool) -> None:
@@ -309,6 +314,12 @@ class PrefillMemory:
         found: NDArray[np.uint32] = self._host.as_array(np.uint32, n).copy()
         return found
 
+    def copies(self, state_size: int) -> StateCopies:
+        """Return what copies states of this size to host memory. Raises: CudaOutOfMemoryError, CudaError."""
+        if self.states is None:
+            self.states = StateCopies(self._ops, 4 * state_size)
+        return self.states
+
     def settle(self) -> None:
         """Wait for all queued work and copies."""
         self._ops.copy_stream.synchronize()
@@ -317,8 +328,39 @@ class PrefillMemory:
     def close(self) -> None:
         """Release the memory."""
         self.ring.close()
+        if self.states is not None:
+            self.states.close()
         self._host.free()
         self._memory.free()
+
+
+class StateCopies:
+    """Copies states to host memory, one after another, while the GPU goes on. n_bytes: pinned."""
+
+    def __init__(self, ops: GpuPrefillOps, n_bytes: int) -> None:
+        """Raises: CudaOutOfMemoryError, CudaError; nothing is kept then."""
+        self._stream, self._pinned = ops.stream, PinnedMemory(ops.device, n_bytes)
+        self._arrived = Event(ops.device)
+        self._to: F32 | None = None  # where the state that was asked for last belongs
+
+    def ask(self, state: int, to: F32) -> None:
+        """Queue the copy of a state on the GPU to an array in host memory, and end the one before."""
+        self.end()
+        self._stream.download(self._pinned.address, state, to.nbytes)
+        self._arrived.record(self._stream)
+        self._to = to
+
+    def end(self) -> None:
+        """Wait for the last copy."""
+        to, self._to = self._to, None
+        if to is not None:
+            self._arrived.wait()
+            to[:] = self._pinned.as_array(np.float32, to.size)
+
+    def close(self) -> None:
+        """Release the pinned memory."""
+        self._arrived.close()
+        self._pinned.free()
 
 
 class ExpertMemory:

@@ -22,6 +22,7 @@ from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.gpu.weights.layers import GpuModel
 from engine.machine.graphics import GpuInfo
 from engine.machine.measured_hardware import recall_library, remember_library
+from engine.model.kv_cache import StateCopy
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64, Operators, PackedMatrix
@@ -128,11 +129,14 @@ class Prompts:
         """Return these prompts for a mode, whose executor computes the layers placed on the CPU and counts."""
         return PromptsOfMode(self, executor)
 
-    def run(self, executor: FfnExecutor, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
+    def run(
+        self, executor: FfnExecutor, tokens: I64, cache: GpuCache, length: int, look: Look,
+        copy: StateCopy | None = None,
+    ) -> F32:  # fmt: skip
         """Run as GpuPrefill.run; return the last position alone, [1, D]."""
         assert self._prefill is not None, "it is open"
         self._cpu.executor = executor
-        return self._prefill.run(tokens, cache, length, look, last=1)
+        return self._prefill.run(tokens, cache, length, look, last=1, copy=copy)
 
     def measure(self) -> Rates | None:
         """Measure how fast cold neurons are gathered and sent; None if there are none.
@@ -193,6 +197,6 @@ class PromptsOfMode:
         """As Prompts.chunk_tokens."""
         return self._prompts.chunk_tokens
 
-    def run(self, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
+    def run(self, tokens: I64, cache: GpuCache, length: int, look: Look, copy: StateCopy | None = None) -> F32:
         """As Prompts.run."""
-        return self._prompts.run(self._executor, tokens, cache, length, look)
+        return self._prompts.run(self._executor, tokens, cache, length, look, copy)

@@ -57,6 +57,7 @@ class TokenPlaces:
     attention_in: GpuVector  # [D], named as in engine/model/graph.py
     ffn_in: GpuVector  # [D]
     qkv: int  # [H + 2 H_kv, head_dim], then [H * head_dim] of gated attention; or the input of a delta net
+    prepared: int  # [prepared_width] of a delta net
     mixed: GpuVector  # [H * head_dim], or [V] of a delta net
     attended: int  # [D]
     added: int  # [D], a block's whole output, if a norm or a row-wise down needs it
@@ -213,6 +214,7 @@ def _lay_out(
         attention_in=places.vector(d, rounds),
         ffn_in=places.vector(d, rounds),
         qkv=places.take(4 * input_width(config)),
+        prepared=places.take(0 if config.delta is None else 4 * config.delta.prepared_width),
         mixed=places.vector(mixed_width(config), rounds_o),
         attended=places.take(4 * d),
         added=places.take(4 * d),

@@ -190,7 +190,7 @@ class TokenSteps(WithoutCpuSteps):
         mixed = places.mixed_of(spec.value_width)
         states = GpuStates(*net.states, swap=places.state + 4)
         inputs = GpuDeltaInput(q, gate, alpha, beta)
-        self._do(partial(gpu.gated_delta, inputs, net.weights, states, mixed.values))
+        self._do(partial(gpu.gated_delta, inputs, net.weights, states, places.prepared, mixed.values))
         if mixed.bytes:
             self._do(partial(gpu.quantise, mixed))
         self._do(partial(gpu.multiply, (one.o,), mixed, (places.attended,)))

@@ -7,6 +7,7 @@ GpuPrefill, if present.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from engine.config import ModelConfig
 from engine.errors import DeviceFailedError
 from engine.gpu.token.decode_program import GpuDecodeProgram
 from engine.gpu.weights.cache import GpuCache
-from engine.model.kv_cache import KVCache
+from engine.model.kv_cache import KVCache, StateCopy
 from engine.model.transformer import RECOMPUTE_CHUNK_TOKENS, FfnExecutor, Transformer, check_tokens
 from engine.model.weights import ModelWeights
 from native_kernels.backend import F32, I64, Operators
@@ -37,11 +38,11 @@ class GpuPrefill(Protocol):
     @property
     def chunk_tokens(self) -> int: ...
 
-    def run(self, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
+    def run(self, tokens: I64, cache: GpuCache, length: int, look: Look, copy: StateCopy | None = None) -> F32:
         """Run tokens [T] that follow the cache; return hidden states after the final norm, [T, D] or only the last.
 
         Writes their keys and values after the cache's positions; the caller advances the cache. length: of the whole
-        sequence. look: as in Transformer.forward.
+        sequence. look: as in Transformer.forward. copy: of the state at some point.
         Raises: CudaError, and errors of `look`.
         """
 
@@ -73,13 +74,18 @@ class GpuTransformer(Transformer):
         """
         return self._append(tokens, cache, ahead, look, self._one_by_one)
 
-    def prefill(self, tokens: I64, cache: KVCache, ahead: int = 0, look: Look = lambda share: None) -> F32:
+    def prefill(
+        self, tokens: I64, cache: KVCache, ahead: int = 0, look: Look = lambda share: None, remembered: int = 0
+    ) -> F32:  # fmt: skip
         """Run as Transformer.prefill. Long prompts run many positions at once, and then all neurons are computed.
 
         Raises: also DeviceFailedError.
         """
-        at_once = self._many is not None and len(tokens) >= self._many.least_tokens
-        return self._append(tokens, cache, ahead, look, self._at_once if at_once else self._one_by_one)
+        if self._many is None or len(tokens) < self._many.least_tokens:
+            return super().prefill(tokens, cache, ahead, look, remembered)
+        snapshot = cache.new_snapshot() if 0 < remembered < len(tokens) else None
+        copy = None if snapshot is None else StateCopy(remembered, snapshot)
+        return self._append(tokens, cache, ahead, look, partial(self._at_once, copy=copy))
 
     def logits(self, hidden: F32) -> F32:
         """Return logits as Transformer.logits. Raises: also DeviceFailedError."""
@@ -115,15 +121,17 @@ class GpuTransformer(Transformer):
             raise
         return hidden
 
-    def _at_once(self, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
+    def _at_once(self, tokens: I64, cache: GpuCache, length: int, look: Look, copy: StateCopy | None = None) -> F32:
         assert self._many is not None, "the caller has checked it"
         try:
             cache.claim_region()
             cache.states()  # the run writes over the one before the last
-            hidden = self._many.run(tokens, cache, length, look)
+            hidden = self._many.run(tokens, cache, length, look, copy)
         except CudaError as error:
             raise DeviceFailedError(f"The GPU failed: {error}.") from error
         cache.tokens[cache.length : cache.length + len(tokens)] = tokens
         cache.sequence_length = length
+        if copy is not None:
+            cache.keep(cache.length + copy.n_tokens, copy.to)
         cache.advance(len(tokens))
         return hidden

@@ -37,6 +37,7 @@ struct Net {
     const float* decay;       // [H_v]
     const float* alpha_bias;  // [H_v]
     const float* norm;        // [VALUE_DIM]
+    float* prepared;
     float* out;               // [S T, H_v VALUE_DIM]
     States states;
     float epsilon;
@@ -63,26 +64,42 @@ DEVICE float input_of(const Net& of, const float* before, int sequence, int plac
     return before[inputs + (u64)(place + of.width - 1) * channels + channel];
 }
 
-// SiLU of the convolution of a channel at position t.
-DEVICE float convolved(const Net& of, const float* before, int sequence, int t, int channel) {
-    float sum = 0.f;
-    for (int j = 0; j < of.width; j++)
-        sum = fmaf(input_of(of, before, sequence, t - of.width + 1 + j, channel), of.conv[channel * of.width + j], sum);
-    return silu(sum);
-}
-
-// A warp writes a key head's numbers from `channel` on, scaled so that their length as a vector is `length`, and zeros
-// up to PADDED.
-DEVICE void unit_head(const Net& of, const float* before, int sequence, int t, int channel, float length, float* to) {
-    const int lane = threadIdx.x % 32;
+// prepared [S T, channels + 2 H_v]: what `recur` reads of each position. Queries, keys and values are SiLU of the
+// convolution of qkv; queries and keys are scaled to the length of a unit vector, queries by KEY_DIM ^ -0.5 too. Then the
+// share of the state that is kept, and how strongly the value is written, of each value head. A warp per head and row.
+KERNEL __launch_bounds__(128) prepare(const Net of) {
+    const int lane = threadIdx.x % 32, head = blockIdx.x * 4 + threadIdx.x / 32, row = blockIdx.y;
+    const int key_channels = 2 * of.key_heads * KEY_DIM, channels = channels_of(of);
+    const int value_head = head - 2 * of.key_heads, sequence = row / of.n_each, t = row % of.n_each;
+    if (value_head >= of.value_heads) return;
+    const bool is_value = value_head >= 0;
+    const int first = is_value ? key_channels + value_head * VALUE_DIM : head * KEY_DIM;
+    const int n = is_value ? VALUE_DIM : KEY_DIM;
+    const float* before = state_before(of.states, sequence);
+    float* to = of.prepared + (u64)row * (channels + 2 * of.value_heads);
     float squares = 0.f;
-    for (int i = lane; i < PADDED; i += 32) {
-        const float x = i < KEY_DIM ? convolved(of, before, sequence, t, channel + i) : 0.f;
-        to[i] = x;
-        squares = fmaf(x, x, squares);
+    for (int i = lane; i < n; i += 32) {
+        const int channel = first + i;
+        float sum = 0.f;
+        for (int j = 0; j < of.width; j++) {
+            const float input = input_of(of, before, sequence, t - of.width + 1 + j, channel);
+            sum = fmaf(input, of.conv[channel * of.width + j], sum);
+        }
+        sum = silu(sum);
+        to[channel] = sum;
+        squares = fmaf(sum, sum, squares);
     }
+    if (is_value) {
+        if (lane) return;
+        const u64 number = (u64)row * of.value_heads + value_head;
+        const float x = of.alpha[number] + of.alpha_bias[value_head];
+        to[channels + value_head] = expf(of.decay[value_head] * (x > 20.f ? x : log1pf(expf(x))));
+        to[channels + of.value_heads + value_head] = 1.f / (1.f + expf(-of.beta[number]));
+        return;
+    }
+    const float length = head < of.key_heads ? rsqrtf((float)KEY_DIM) : 1.f;
     const float factor = length * __frsqrt_rn(warp_sum(squares) + UNIT_EPSILON);
-    for (int i = lane; i < PADDED; i += 32) to[i] *= factor;
+    for (int i = lane; i < n; i += 32) to[first + i] *= factor;
 }
 
 DEVICE float sum_of(float4 v) { return (v.x + v.y) + (v.z + v.w); }
@@ -92,7 +109,8 @@ DEVICE float sum_of(float4 v) { return (v.x + v.y) + (v.z + v.w); }
 KERNEL __launch_bounds__(128) recur(const Net of) {
     __shared__ float4 queries[AT_ONCE][PADDED / 4], keys[AT_ONCE][PADDED / 4];
     __shared__ float values[AT_ONCE][COLUMNS], kept[AT_ONCE], strength[AT_ONCE];
-    const int head = blockIdx.x, sequence = blockIdx.z, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int head = blockIdx.x, sequence = blockIdx.z;
+    const u64 width = channels_of(of) + 2 * of.value_heads;  // of a prepared row
     const int part = threadIdx.x % PARTS, own = threadIdx.x / PARTS, column = COLUMNS * blockIdx.y + own;
     const int key_head = of.tiled ? head % of.key_heads : head / (of.value_heads / of.key_heads);
     const bool there = column < VALUE_DIM;
@@ -112,24 +130,22 @@ KERNEL __launch_bounds__(128) recur(const Net of) {
         const int n = min(AT_ONCE, of.n_each - start);
         const u64 first = (u64)sequence * of.n_each + start;
         __syncthreads();
-        for (int job = warp; job < 3 * n; job += THREADS / 32) {  // a warp has q, k, or all else of a position
-            const int t = job / 3, what = job % 3, place = start + t;
-            if (what == 0) {
-                const int channel = key_head * KEY_DIM;
-                unit_head(of, before, sequence, place, channel, rsqrtf((float)KEY_DIM), (float*)queries[t]);
-            } else if (what == 1) {
-                unit_head(of, before, sequence, place, (of.key_heads + key_head) * KEY_DIM, 1.f, (float*)keys[t]);
-            } else {
-                const int at = COLUMNS * blockIdx.y + lane;
-                const int channel = 2 * of.key_heads * KEY_DIM + head * VALUE_DIM + at;
-                values[t][lane] = at < VALUE_DIM ? convolved(of, before, sequence, place, channel) : 0.f;
-                if (lane == 0) {
-                    const u64 number = (first + t) * of.value_heads + head;
-                    const float x = of.alpha[number] + of.alpha_bias[head];
-                    kept[t] = expf(of.decay[head] * (x > 20.f ? x : log1pf(expf(x))));
-                    strength[t] = 1.f / (1.f + expf(-of.beta[number]));
-                }
-            }
+#pragma unroll 4
+        for (int i = threadIdx.x; i < n * PADDED; i += THREADS) {
+            const int t = i / PADDED, row = i % PADDED;
+            const float* prepared = of.prepared + (first + t) * width + key_head * KEY_DIM + row;
+            ((float*)queries[t])[row] = row < KEY_DIM ? prepared[0] : 0.f;
+            ((float*)keys[t])[row] = row < KEY_DIM ? prepared[of.key_heads * KEY_DIM] : 0.f;
+        }
+        for (int i = threadIdx.x; i < n * COLUMNS; i += THREADS) {
+            const int t = i / COLUMNS, at = COLUMNS * blockIdx.y + i % COLUMNS;
+            const float* prepared = of.prepared + (first + t) * width + 2 * of.key_heads * KEY_DIM + head * VALUE_DIM;
+            values[t][i % COLUMNS] = at < VALUE_DIM ? prepared[at] : 0.f;
+        }
+        if (threadIdx.x < n) {
+            const float* prepared = of.prepared + (first + threadIdx.x) * width + channels_of(of) + head;
+            kept[threadIdx.x] = prepared[0];
+            strength[threadIdx.x] = prepared[of.value_heads];
         }
         __syncthreads();
         for (int t = 0; t < n; t++) {

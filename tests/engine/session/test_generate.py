@@ -56,7 +56,9 @@ class FakeModel:
             hidden.append([sum(cache.tokens[-2:]) % V])
         return np.array(hidden, dtype=np.float32)
 
-    def prefill(self, ids: np.ndarray, cache: FakeCache, ahead: int = 0, look: Any = None) -> np.ndarray:
+    def prefill(
+        self, ids: np.ndarray, cache: FakeCache, ahead: int = 0, look: Any = None, remembered: int = 0
+    ) -> np.ndarray:  # fmt: skip
         return self.forward(ids, cache, ahead, look)
 
     def cache_serves(self, cache: FakeCache, length: int) -> bool:

@@ -98,13 +98,16 @@ def test_the_speed_of_one_and_of_several_is_measured(model: LoadedModel) -> None
     assert run_batch(model, 2, prompt_tokens=20, gen_tokens=3, repeat=1).decode_tok_s > 0
 
 
-def test_no_gpu_is_tried_and_the_reason_is_said(model: LoadedModel) -> None:
-    profile = a_profile()
-    info, reason = choice.candidate(EngineConfig(), model.opened, profile, model.backend)
+def test_no_gpu_is_tried_for_heads_that_it_has_no_kernels_for(model: LoadedModel) -> None:
+    config, profile = model.opened.config, a_profile()
+    assert config.delta is not None
+    wide = dataclasses.replace(config, delta=dataclasses.replace(config.delta, key_dim=512))
+    opened = dataclasses.replace(model.opened, config=wide)
+    info, reason = choice.candidate(EngineConfig(), opened, profile, model.backend)
     assert info is None
-    assert "no GPU kernels for this model's layers yet" in reason
-    with pytest.raises(DeviceUnavailableError, match="no GPU kernels"):
-        choice.candidate(dataclasses.replace(EngineConfig(), device="cuda"), model.opened, profile, model.backend)
+    assert "heads of 256 numbers at most" in reason
+    with pytest.raises(DeviceUnavailableError, match="heads of 256"):
+        choice.candidate(dataclasses.replace(EngineConfig(), device="cuda"), opened, profile, model.backend)
 
 
 def test_the_tower_and_the_draft_layer_are_left_out_with_a_note(

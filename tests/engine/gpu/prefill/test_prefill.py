@@ -19,6 +19,7 @@ from engine.gpu.prefill.cold_stream import experts_bytes, least_bytes
 from engine.gpu.prefill.prefill import StreamingSpeed, threshold
 from engine.gpu.prefill.prefill_memory import sizes_for
 from engine.gpu.prefill.streamed_layers import can_stream
+from engine.model.kv_cache import StateCopy
 from engine.model.weights import FfnWeights
 from native_kernels import kv_blocks
 from native_kernels.backend import PackedMatrix
@@ -146,6 +147,21 @@ def test_states_go_from_chunk_to_chunk(make: Make, on_cpu: int | None) -> None:
     with pytest.raises(Cancelled):
         setting.prefill.run(np.arange(20), setting.cache, 39, cancel)  # type: ignore[arg-type]
     setting.check(21, 1)
+
+
+@pytest.mark.parametrize("after", [3, 8, 12, 19])
+def test_the_state_of_a_position_is_copied(make: Make, after: int) -> None:
+    """With a layer on the CPU; `after` is within a chunk or ends one."""
+    config = FAMILIES["delta"]
+    sizes = sizes_for(config, [w.ffns[0] for w in random_weights(config).layers], 96)
+    setting = make(config, sizes=replace(sizes, positions=8), at_home=lambda i: i != 2)
+    tokens, snapshot = np.arange(20), setting.cache.new_snapshot()
+    assert snapshot is not None
+    whole = setting.prefill.run(tokens, setting.cache, 20, copy=StateCopy(after, snapshot))  # type: ignore[arg-type]
+    setting.oracle.forward(tokens[:after], setting.expected)
+    np.testing.assert_allclose(snapshot, setting.expected.state(), atol=1e-2)  # products round to halves
+    wanted = setting.oracle.forward(tokens[after:], setting.expected)
+    np.testing.assert_allclose(whole[after:], wanted, atol=2e-2)
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "delta"])
