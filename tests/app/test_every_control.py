@@ -356,10 +356,10 @@ PLACES: dict[str, Open] = {
 EVERYWHERE = pytest.mark.parametrize("place", PLACES)
 
 
-def every_other(first: int) -> pytest.MarkDecorator:
-    """Half of the places every day, the others with `-m slow`."""
+def every_third(first: int) -> pytest.MarkDecorator:
+    """A third of the places every day, the others with `-m slow`."""
     rest = pytest.mark.slow
-    places = [place if i % 2 == first else pytest.param(place, marks=rest) for i, place in enumerate(PLACES)]
+    places = [place if i % 3 == first else pytest.param(place, marks=rest) for i, place in enumerate(PLACES)]
     return pytest.mark.parametrize("place", places)
 
 
@@ -409,7 +409,7 @@ def test_no_word_is_cut_in_a_small_window(room: Room, place: str) -> None:
             faults(walk.cut(root))
 
 
-@every_other(0)
+@every_third(0)
 def test_no_word_is_cut_at_the_largest_type(room: Room, qapp: QApplication, place: str) -> None:
     theme.apply(qapp, "light", theme.MAX_ZOOM)
     room.window.resize(*NARROW)
@@ -419,7 +419,7 @@ def test_no_word_is_cut_at_the_largest_type(room: Room, qapp: QApplication, plac
     faults(walk.cut(root))
 
 
-@every_other(1)
+@every_third(1)
 def test_every_word_has_contrast(room: Room, qapp: QApplication, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """In both themes and with a desktop that asks for more contrast, also where the theme changes while it is open."""
     theme.apply(qapp, "dark", 1.0)
@@ -490,17 +490,26 @@ def test_the_walk_finds_what_is_wrong(qtbot: QtBot) -> None:
 
 
 @pytest.mark.skipif("QT_SCALE_FACTOR" in os.environ, reason="this is the run at another scale")
-@pytest.mark.parametrize("scale", ["2", pytest.param("1.5", marks=pytest.mark.slow)])
-def test_no_word_is_cut_on_a_finer_screen(tmp_path: Path, scale: str) -> None:
+@pytest.mark.parametrize(
+    ("scale", "places"),
+    [
+        pytest.param("2", list(PLACES)[2::3], id="2"),
+        pytest.param("2", list(PLACES), id="2-everywhere", marks=pytest.mark.slow),
+        pytest.param("1.5", list(PLACES), id="1.5-everywhere", marks=pytest.mark.slow),
+    ],
+)
+def test_no_word_is_cut_on_a_finer_screen(tmp_path: Path, scale: str, places: list[str]) -> None:
     """The same walk in a process of its own: Qt reads the scale once. The screen has the room of 1280 x 832."""
     screen = {"name": "fine", "x": 0, "y": 0, "width": int(1280 * float(scale)), "height": int(832 * float(scale))}
     config = tmp_path / "screens.json"
     config.write_text(json.dumps({"screens": [{**screen, "logicalDpi": 96, "logicalBaseDpi": 96, "dpr": 1.0}]}))
     finer = {"QT_SCALE_FACTOR": scale, "QT_QPA_PLATFORM": f"offscreen:configfile={config}"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "small_window", __file__]
+    tests = [f"{__file__}::{test_no_word_is_cut_in_a_small_window.__name__}[{place}]" for place in places]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
     root = Path(__file__).parents[2]
     done = subprocess.run(command, cwd=root, env={**os.environ, **finer}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
+    assert f"{len(places)} passed" in done.stdout
 
 
 # ------------------------------------------------------------------ the palette

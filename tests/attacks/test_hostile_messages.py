@@ -146,11 +146,23 @@ def holds_the_window(transcript: Transcript, longest: Callable[[], float]) -> bo
     return all(longest() > MOST_TIMES * ordinary for _ in range(2))
 
 
-@pytest.mark.parametrize("name", MESSAGES)
-def test_no_message_holds_the_window(transcript: Transcript, name: str) -> None:
-    text = MESSAGES[name]
-    for role, words in ((Role.ASSISTANT, text), (Role.USER, text), (Role.ASSISTANT, "<think>" + text)):
-        assert not holds_the_window(transcript, partial(longest_turn, transcript, showing(transcript, role, words)))
+# Messages of the user are plain text, and thoughts are folded: every third of each is enough a day.
+SHOWN = [
+    (name, role, before, ())
+    if (role is Role.ASSISTANT and not before) or i % 3 == turn
+    else (name, role, before, pytest.mark.slow)
+    for turn, (role, before) in enumerate(((Role.ASSISTANT, ""), (Role.USER, ""), (Role.ASSISTANT, "<think>")))
+    for i, name in enumerate(MESSAGES)
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "before"),
+    [pytest.param(name, role, before, id=f"{name}-{role}{before}", marks=marks) for name, role, before, marks in SHOWN],
+)
+def test_no_message_holds_the_window(transcript: Transcript, name: str, role: Role, before: str) -> None:
+    show = showing(transcript, role, before + MESSAGES[name])
+    assert not holds_the_window(transcript, partial(longest_turn, transcript, show))
 
 
 @pytest.mark.parametrize("name", ["one word", "long table", "one fence", "short items", "nested quotes"])

@@ -44,6 +44,10 @@ ALIKE = {
 }  # fmt: skip
 # Of many sequences at once, one family with each kind of zeros and one without; the others decode three.
 BATCHES = dict.fromkeys(("llama", "relu-llama", "turbosparse-mistral", "opt", "gemma2"), (2, 7))
+# Which neurons are needed depends on the feed-forward part alone: sparse mode for one family with each kind of it.
+IN_SPARSE_MODE = {*BATCHES, "falcon-40b", "phi3", "cohere2", "olmo2", "exaone4"}
+# Placements of experts beyond the first: for one family with each kind of router, and with a shared expert.
+EXPERTS_ANYWHERE = {"mixtral-window", "qwen2-moe", "glm4-moe", "gpt-oss", "smallthinker-window"}
 EVERY_FAMILY = [pytest.param(name, marks=pytest.mark.slow) if name in ALIKE else name for name in FAMILIES]
 ON_A_GPU = [family for name, family in zip(FAMILIES, EVERY_FAMILY, strict=True) if name not in ON_CPU_ALONE]
 
@@ -60,7 +64,7 @@ def test_every_family_decodes_several_sequences(
     opened = open_model(references(name).folder)
     config, weights = opened.config, load_weights(opened, hold="f32")
     rng = np.random.default_rng(1)
-    for mode in ("dense", "exact") if config.d_ff_by_layer or config.gate_cutoffs else ("dense", "exact", "sparse"):
+    for mode in ("dense", "exact", "sparse") if name in IN_SPARSE_MODE else ("dense", "exact"):
         if mode == "exact" and not config.has_zeros:
             continue
         executor: FfnExecutor
@@ -132,7 +136,7 @@ def test_every_family_decodes_several_sequences_on_a_gpu(
 ) -> None:
     opened = open_model(references(name).folder)
     config, weights = opened.config, load_weights(opened, hold="f32")
-    for mode in ("exact", "sparse") if config.has_zeros else ("dense", "sparse"):
+    for mode in ("exact" if config.has_zeros else "dense", "sparse")[: 1 + (name in IN_SPARSE_MODE)]:
         predictor = predictor_of(config, weights, "low_rank")
         check(
             any_gpu,
@@ -152,7 +156,8 @@ def test_every_family_with_experts_decodes_several_sequences_on_a_gpu(
     opened = open_model(references(name).folder)
     config, weights = opened.config, load_weights(opened, hold="f32")
     n, n_layers = config.n_experts, config.n_layers
-    for counts, home, head in (((n // 2, n, 0, 1), "gpu", "gpu"), ((0, 1), "cpu", "cpu"), ((n,), "gpu", "gpu")):
+    placements = [((n // 2, n, 0, 1), "gpu", "gpu"), ((0, 1), "cpu", "cpu"), ((n,), "gpu", "gpu")]
+    for counts, home, head in placements if name in EXPERTS_ANYWHERE else placements[:1]:
         attention = [home, *["gpu"] * (n_layers - 1)]
         hot = some_experts(config, [counts[i % len(counts)] for i in range(n_layers)])
         check(any_gpu, (config, weights), "dense", hot, attention=attention, head=head)

@@ -44,12 +44,8 @@ OPS = ReferenceOperators()
 # hundred sums, on logits of up to ten.
 CLOSE = 1e-4
 MODES: tuple[Mode, ...] = ("dense", "exact", "sparse")
-N_TOKENS = 40
-
-
-@pytest.fixture(scope="module", params=list(CASES))
-def reference(request: pytest.FixtureRequest, references: Callable[[str], Reference]) -> Reference:
-    return references(request.param)
+N_TOKENS = 20  # more than any window here
+N_SCALED_TOKENS = 40  # past the length at which scaled positions change
 
 
 def random_predictor(config: ModelConfig, reads: str) -> Predictor:
@@ -77,19 +73,28 @@ def one_by_one(model: Transformer, tokens: np.ndarray) -> np.ndarray:
     return np.stack([decode_one_token(model, int(token), cache) for token in tokens])
 
 
-# From memory, a program reads float32 at other addresses: every day in one mode, on several numbers of threads.
-HOLDS = [
-    ("mapped", MODES),
-    ("f32", ("dense",)),
-    pytest.param("f32", MODES[1:], id="f32-others", marks=pytest.mark.slow),
-]
+# From memory, a program reads float32 at other addresses: every day in one mode, on several numbers of threads, with
+# every kind of layer.
+ON_MANY_THREADS = {
+    "llama", "relu-llama", "turbosparse-mistral", "opt", "falcon-40b", "gemma2", "gemma3n", "gemma4-e", "gemma4-moe",
+    "cohere2", "phi3-longrope", "llama-dynamic", "mixtral-window", "smallthinker-window", "qwen2-moe", "glm4-moe",
+    "gpt-oss", "hunyuan-moe", "qwen3.5", "qwen3-next", "deepseek-v2", "deepseek-v3", "mistral4",
+}  # fmt: skip
+RUNS = [pytest.param(name, "mapped", MODES, id=f"{name}-mapped") for name in CASES]
+for _name in CASES:
+    marks = () if _name in ON_MANY_THREADS else pytest.mark.slow
+    RUNS.append(pytest.param(_name, "f32", MODES[:1], id=f"{_name}-f32", marks=marks))
+    RUNS.append(pytest.param(_name, "f32", MODES[1:], id=f"{_name}-f32-others", marks=pytest.mark.slow))
 
 
-@pytest.mark.parametrize(("hold", "modes"), HOLDS)
-def test_logits_and_counts_are_those_of_the_reference(reference: Reference, hold: str, modes: tuple[Mode, ...]) -> None:
+@pytest.mark.parametrize(("name", "hold", "modes"), RUNS)
+def test_logits_and_counts_are_those_of_the_reference(
+    references: Callable[[str], Reference], name: str, hold: str, modes: tuple[Mode, ...]
+) -> None:
+    reference = references(name)
     opened = open_model(reference.folder)
     config, weights = opened.config, load_weights(opened, hold=hold)  # type: ignore[arg-type]
-    tokens = reference.tokens[:N_TOKENS]
+    tokens = reference.tokens[: N_TOKENS if config.rope_scaling is None else N_SCALED_TOKENS]
     assert why_not(config, weights, "dense") == []
     for mode in modes:
         if mode == "exact" and not config.has_some_zeros:

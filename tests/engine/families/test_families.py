@@ -134,7 +134,9 @@ def test_greedy_tokens(reference: Reference, model: Transformer) -> None:
 
 
 # One by one: the greedy tokens, and a token between two pieces here.
-@pytest.mark.parametrize("pieces", [pytest.param((1,), marks=pytest.mark.slow), (7, 1, 13), (3,)])
+@pytest.mark.parametrize(
+    "pieces", [pytest.param((1,), marks=pytest.mark.slow), (7, 1, 13), pytest.param((3,), marks=pytest.mark.slow)]
+)
 def test_prefill_in_odd_pieces(reference: Reference, model: Transformer, pieces: tuple[int, ...]) -> None:
     logits = run(model, reference.tokens, KVCache(model.config, CONTEXT), pieces)
     assert np.abs(logits - reference.logits).max() < CLOSE
@@ -145,15 +147,15 @@ def test_a_cache_cut_at_odd_places(reference: Reference, model: Transformer) -> 
         pytest.skip("what the cache holds depends on how long the sequence was that it was computed for")
     cache = KVCache(model.config, CONTEXT)
     tokens = reference.tokens
-    for start, stop in itertools.pairwise((0, 1, 12, 71, 107, 113)):
+    for start, stop in itertools.pairwise((0, 1, 12, 71, 80, 91)):
         cache.remember()  # what is recurrent can be cut only there
         run(model, tokens[start:stop], cache)
-    for kept in (107, 71, 12, 1, 0):
+    for kept in (80, 71, 12, 1, 0):
         cache.truncate(kept)
         run(model, tokens[::-1][:5].copy(), cache)  # something else was here
         cache.truncate(kept)
-        logits = run(model, tokens[kept : kept + 41], cache, (5, 1, 17))
-        assert np.abs(logits - reference.logits[kept : kept + 41]).max() < CLOSE
+        logits = run(model, tokens[kept : kept + 31], cache, (5, 1, 17))
+        assert np.abs(logits - reference.logits[kept : kept + 31]).max() < CLOSE
 
 
 def test_exact_equals_dense(reference: Reference, model: Transformer) -> None:

@@ -49,9 +49,20 @@ def test_many_patterns_are_refused_untried() -> None:
         check_patterns(many, "tokenizer.json", lambda pattern, text: pytest.fail("it was tried"))
 
 
-@pytest.mark.parametrize(
-    "pattern", [" {2,}", r"\s+", r"[0-9]{1,3}", r" ?\p{L}+|\s+(?!\S)|\s+", *sorted(known_patterns())]
-)
+# Those of published families pass unmeasured: what changes them a little is measured for every fourth of them a day.
+KNOWN = [
+    pattern if i % 4 == 0 else pytest.param(pattern, marks=pytest.mark.slow)
+    for i, pattern in enumerate(sorted(known_patterns(), key=len))
+]
+
+
+def test_patterns_of_published_families_pass() -> None:
+    for pattern in known_patterns():
+        part = {"type": "Replace", "pattern": {"Regex": pattern}, "content": ""}
+        check_patterns(part, "tokenizer.json", lambda pattern, _: pytest.fail(f"{pattern} was tried"))
+
+
+@pytest.mark.parametrize("pattern", [" {2,}", r"\s+", r"[0-9]{1,3}", r" ?\p{L}+|\s+(?!\S)|\s+", *KNOWN])
 def test_a_pattern_in_use_passes(pattern: str) -> None:
     check_patterns({"type": "Replace", "pattern": {"Regex": pattern}, "content": ""}, "tokenizer.json")
     if not pattern.endswith((r"\z", "$")):  # quadratic in spaces that something follows, but in use
