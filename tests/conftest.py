@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import logging
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,16 +74,37 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
 
 
+def _kernels_of_this_checkout(config: pytest.Config, whole_run: Path) -> Path:
+    """The folder that keeps machine code from run to run, for these very kernels of tests and benchmarks.
+
+    The product's kernels have a folder inside it for each state of their sources; compiling all of them takes 5 minutes
+    of CPU time. `pytest --cache-clear` deletes it.
+    """
+    if getattr(config, "cache", None) is None:  # -p no:cacheprovider
+        return whole_run / "kernels"
+    digest = hashlib.sha256()
+    for folder in ("native_kernels", "benchmarks"):
+        for source in sorted((Path(__file__).parent / folder).rglob("*.py")):
+            if b"@kernel" in (content := source.read_bytes()):
+                digest.update(source.name.encode() + b"\0" + content)
+    root = config.cache.mkdir("kernels")
+    for other in root.iterdir():
+        if other.name != digest.hexdigest()[:24]:
+            shutil.rmtree(other, ignore_errors=True)
+    return root / digest.hexdigest()[:24]
+
+
 @pytest.fixture(scope="session", autouse=True)
-def shared_kernels(whole_run: Path) -> Iterator[None]:
+def shared_kernels(request: pytest.FixtureRequest, whole_run: Path) -> Iterator[None]:
     """One folder for the machine code of all tests, of the workers beside this one and of the processes that tests
-    start: it is compiled once. Who names a folder in the environment keeps it from run to run. So with bytecode, where
-    the environment keeps it out of the source tree.
+    start: it is compiled once. A folder that the environment names is used instead. So with bytecode, for this run,
+    where the environment keeps it out of the source tree.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for variable, name in (("HEARTH_KERNELS_CACHE", "kernels"), ("HEARTH_CUDA_CACHE", "cubins")):
-            if variable not in os.environ:
-                patch.setenv(variable, str(whole_run / name))
+        if "HEARTH_KERNELS_CACHE" not in os.environ:
+            patch.setenv("HEARTH_KERNELS_CACHE", str(_kernels_of_this_checkout(request.config, whole_run)))
+        if "HEARTH_CUDA_CACHE" not in os.environ:
+            patch.setenv("HEARTH_CUDA_CACHE", str(whole_run / "cubins"))
         if os.environ.get("PYTHONDONTWRITEBYTECODE"):  # each process would compile our modules: 0.8 s
             patch.delenv("PYTHONDONTWRITEBYTECODE")
             patch.setenv("PYTHONPYCACHEPREFIX", str(whole_run / "bytecode"))

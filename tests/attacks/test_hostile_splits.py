@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,13 @@ from engine.formats.gguf import open_gguf
 from engine.formats.gguf_header import HeaderTooLargeError
 from engine.formats.safetensors import open_safetensors, open_sharded_safetensors
 from engine.formats.shard_index import INDEX_NAME
+
+Data = bytes | Callable[[], bytes]  # large ones are made by the test that writes them, not while tests are collected
+
+
+def write(path: Path, data: Data) -> None:
+    path.write_bytes(data() if callable(data) else data)
+
 
 # ------------------------------------------------------------------ GGUF under either magic
 
@@ -42,7 +50,7 @@ HUGE = (1 << 64) - 1
 TEXT_2_60, TEXT_64 = struct.pack("<Q", 1 << 60), struct.pack("<Q", 64)
 WIDE = "x" * (8 << 20) + "\U0001f525"  # one letter outside the first plane widens all the others in memory
 PAST, DEAR = "past the file", "would take more than"
-LIES: dict[str, tuple[bytes, str]] = {
+LIES: dict[str, tuple[Data, str]] = {
     "tensor count": (gguf_file(n_tensors=HUGE, magic=b"PWRI"), "claims 18446744073709551615 tensors"),
     "entry count": (gguf_file(n_entries=HUGE, magic=b"PWRI"), "claims 18446744073709551615 metadata"),
     "text of 2^60": (gguf_file((text("a") + b"\x08\0\0\0" + TEXT_2_60,), magic=b"PWRI"), "claims 1152921504606846976"),
@@ -56,19 +64,19 @@ LIES: dict[str, tuple[bytes, str]] = {
     "same key": (gguf_file((value("a", 1),) * 2, magic=b"PWRI"), "key a appears twice"),
     "type": (gguf_file((), (tensor(kind=26),), magic=b"PWRI"), "unknown type 26"),
     "other magic": (gguf_file(magic=b"PWRJ"), "begins with b'PWRJ'"),
-    "long texts": (gguf_file(tuple(value(f"a{i}", "x" * (15 << 20)) for i in range(7))), DEAR),
-    "wide texts": (gguf_file(tuple(value(f"a{i}", WIDE) for i in range(4))), DEAR),
-    "many texts": (gguf_file((entry("a", 9, array(8, 4_000_000, bytes(32_000_000))),)), DEAR),
-    "many numbers": (gguf_file((entry("a", 9, array(5, 4_000_000, bytes(16_000_000))),)), DEAR),
-    "long names": (gguf_file((), tuple(tensor("x" * 65_000 + str(i), (1,)) for i in range(1400))), DEAR),
-    "long keys": (gguf_file(tuple(value("x" * 65_000 + str(i), 1) for i in range(1400))), DEAR),
+    "long texts": (lambda: gguf_file(tuple(value(f"a{i}", "x" * (15 << 20)) for i in range(7))), DEAR),
+    "wide texts": (lambda: gguf_file(tuple(value(f"a{i}", WIDE) for i in range(4))), DEAR),
+    "many texts": (lambda: gguf_file((entry("a", 9, array(8, 4_000_000, bytes(32_000_000))),)), DEAR),
+    "many numbers": (lambda: gguf_file((entry("a", 9, array(5, 4_000_000, bytes(16_000_000))),)), DEAR),
+    "long names": (lambda: gguf_file((), tuple(tensor("x" * 65_000 + str(i), (1,)) for i in range(1400))), DEAR),
+    "long keys": (lambda: gguf_file(tuple(value("x" * 65_000 + str(i), 1) for i in range(1400))), DEAR),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LIES)
 def test_hostile_headers(tmp_path: Path, name: str) -> None:
     data, words = LIES[name]
-    (tmp_path / "m.gguf").write_bytes(data)
+    write(tmp_path / "m.gguf", data)
     refused(lambda: open_gguf(tmp_path / "m.gguf"), words, HeaderTooLargeError if words == DEAR else ModelFormatError)
 
 
@@ -137,7 +145,7 @@ def info(start: int, stop: int, *shape: int, dtype: str = "F32") -> dict[str, An
 
 
 TWICE = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
-SAFETENSORS: dict[str, bytes] = {
+SAFETENSORS: dict[str, Data] = {
     "empty header": header(b""),
     "header of 2^60 bytes": struct.pack("<Q", 1 << 60) + b"{}",
     "header past the end": struct.pack("<Q", 3) + b"{}",
@@ -155,23 +163,23 @@ SAFETENSORS: dict[str, bytes] = {
     "metadata of numbers": header({"__metadata__": {"a": 1}}),
     "a number of 5,000 digits": header(b'{"a":' + b"9" * 5000 + b"}"),
     "not UTF-8": header(b'{"\xff":1}'),
-    "seven million commas": header(b'{"a":[' + b"1," * 3_500_000 + b"1]}"),
-    "ten million brackets": header(b'{"a":[' + b"[]," * 2_000_000 + b"1]}"),
-    "a hundred thousand tensors": header(
+    "seven million commas": lambda: header(b'{"a":[' + b"1," * 3_500_000 + b"1]}"),
+    "ten million brackets": lambda: header(b'{"a":[' + b"[]," * 2_000_000 + b"1]}"),
+    "a hundred thousand tensors": lambda: header(
         b"{" + b",".join(b'"%d":{"dtype":"F32","shape":[],"data_offsets":[]}' % i for i in range(100_000)) + b"}"
     ),
-    "nine megabytes": header(b"{" + b" " * (9 << 20) + b"}"),
+    "nine megabytes": lambda: header(b"{" + b" " * (9 << 20) + b"}"),
 }
 
 
 @pytest.mark.parametrize("name", SAFETENSORS)
 def test_hostile_safetensors(tmp_path: Path, name: str) -> None:
-    (tmp_path / "m.safetensors").write_bytes(SAFETENSORS[name])
+    write(tmp_path / "m.safetensors", SAFETENSORS[name])
     refused(lambda: open_safetensors(tmp_path / "m.safetensors"), r"m\.safetensors is no sound safetensors file: ")
 
 
 FILE = "model-00001-of-00001.safetensors"
-INDEXES: dict[str, tuple[bytes, str]] = {
+INDEXES: dict[str, tuple[Data, str]] = {
     "empty": (b"", "is not JSON"),
     "cut": (b'{"weight_map": {"a"', "is not JSON"),
     "a list": (b"[]", "no JSON object"),
@@ -185,8 +193,9 @@ INDEXES: dict[str, tuple[bytes, str]] = {
     "the same tensor twice": (b'{"weight_map": {"a": "x", "a": "x"}}', "'a' appears twice"),
     "the same map twice": (b'{"weight_map": {"a": "x"}, "weight_map": {}}', "'weight_map' appears twice"),
     "half a million tensors": (
-        json.dumps({"weight_map": dict.fromkeys(map(str, range(500_000)), FILE)}).encode(), "lists more than 262144"),
-    "thirty megabytes": (b" " * (30 << 20), "larger than 25165824 bytes"),
+        lambda: json.dumps({"weight_map": dict.fromkeys(map(str, range(500_000)), FILE)}).encode(),
+        "lists more than 262144"),
+    "thirty megabytes": (lambda: b" " * (30 << 20), "larger than 25165824 bytes"),
     "ten thousand files": (
         json.dumps({"weight_map": {str(i): f"{i}.safetensors" for i in range(10_000)}}).encode(), "names 10000 files"),
 }  # fmt: skip
@@ -196,7 +205,7 @@ INDEXES: dict[str, tuple[bytes, str]] = {
 def test_hostile_indexes(tmp_path: Path, name: str) -> None:
     data, words = INDEXES[name]
     save_file({"a": np.ones(2, np.float32)}, tmp_path / FILE)
-    (tmp_path / INDEX_NAME).write_bytes(data)
+    write(tmp_path / INDEX_NAME, data)
     refused(lambda: open_sharded_safetensors(tmp_path / INDEX_NAME), words)
 
 

@@ -152,6 +152,7 @@ def test_memory_that_is_not_given_back_is_found(bench: FakeBench, monkeypatch: p
     found = gpu_sharing.cancel(bench)
     assert found["reached"]
     assert all(one["cancelled"] and one["gpu_left"] == 0 for one in found["cancels"])
+    bench.flags.cancels = 1
     monkeypatch.setattr(gpu_sharing, "BACK_S", 0.05)
     monkeypatch.setattr(gpu_sharing, "RAM_SLACK", -(1 << 40))
     assert not gpu_sharing.cancel(bench)["reached"]

@@ -34,7 +34,7 @@ GB = 1_000_000_000
 # ------------------------------------------------------------------ killed, cut, silent
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_after_a_kill_at_most_one_block_is_fetched_again(hub: FakeHub, tmp_path: Path, seed: int) -> None:
     """Product statement 10, by kill -9 of a process at moments that nobody chose."""
     hub.add("maker/big-gguf", {"big-q8_0.gguf": DATA})
