@@ -49,7 +49,9 @@ IN_SPARSE_MODE = {*BATCHES, "falcon-40b", "phi3", "cohere2", "olmo2", "exaone4"}
 # Placements of experts beyond the first: for one family with each kind of router, and with a shared expert.
 EXPERTS_ANYWHERE = {"mixtral-window", "qwen2-moe", "glm4-moe", "gpt-oss", "smallthinker-window"}
 EVERY_FAMILY = [pytest.param(name, marks=pytest.mark.slow) if name in ALIKE else name for name in FAMILIES]
-ON_A_GPU = [family for name, family in zip(FAMILIES, EVERY_FAMILY, strict=True) if name not in ON_CPU_ALONE]
+# Layers that keep a state serve one sequence at a time on a GPU.
+NOT_ON_A_GPU = {*ON_CPU_ALONE, *(name for name, case in CASES.items() if "linear_num_key_heads" in case.arguments)}
+ON_A_GPU = [family for name, family in zip(FAMILIES, EVERY_FAMILY, strict=True) if name not in NOT_ON_A_GPU]
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +150,7 @@ def test_every_family_decodes_several_sequences_on_a_gpu(
         )
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in (*FAMILIES, *ON_CPU_ALONE)])
+@pytest.mark.parametrize("name", [name for name in CASES if name not in {*FAMILIES, *NOT_ON_A_GPU}])
 def test_every_family_with_experts_decodes_several_sequences_on_a_gpu(
     any_gpu: Any, name: str, references: Callable[[str], Reference]
 ) -> None:

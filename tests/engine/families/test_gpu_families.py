@@ -34,7 +34,7 @@ FAMILIES = [name for name, case in ON_GPU.items() if not EXPERTS & set(case.argu
 
 
 # Float32 where the file has it: for one family with each kind of router, and with a shared expert.
-MAPPED = {"mixtral-window", "qwen2-moe", "glm4-moe", "gpt-oss", "smallthinker-window"}
+MAPPED = {"mixtral-window", "qwen2-moe", "glm4-moe", "gpt-oss", "smallthinker-window", "qwen3-next"}
 WITH_EXPERTS = [(name, "f32") for name in ON_GPU if name not in FAMILIES]
 WITH_EXPERTS += [(name, "mapped") for name in ON_GPU if name in MAPPED]
 
