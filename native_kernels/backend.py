@@ -17,10 +17,10 @@ I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 
-# Activation of an FFN's gate. drelu: ReLU on gate and up. fatrelu: x where it exceeds a threshold, else 0. gelu: exact,
-# by the error function. gelu-tanh: its tanh approximation. clamped-silu (gpt-oss): x times the logistic function of
-# 1.702 x, with x up to a limit; up is clamped to the limit, plus 1.
-Activation = Literal["relu", "drelu", "fatrelu", "silu", "gelu", "gelu-tanh", "clamped-silu"]
+# Activation of an FFN's gate. relu2: the square of ReLU. drelu: ReLU on gate and up. fatrelu: x where it exceeds a
+# threshold, else 0. gelu: exact, by the error function. gelu-tanh: its tanh approximation. clamped-silu (gpt-oss): x
+# times the logistic function of 1.702 x, with x up to a limit; up is clamped to the limit, plus 1.
+Activation = Literal["relu", "relu2", "drelu", "fatrelu", "silu", "gelu", "gelu-tanh", "clamped-silu"]
 
 # Which of a head's R rotated values form a pair: (i, i + R / 2), or (2i, 2i + 1).
 RopeOrder = Literal["halves", "interleaved"]
@@ -175,8 +175,9 @@ PLAIN_SCORING = Scoring()
 
 @dataclass(frozen=True)
 class DeltaSpec:
-    """The shape of a gated delta net: attention whose memory is one matrix per value head, of a fixed size.
+    """The shape of a gated delta net or a Mamba-2 layer: attention whose memory is a matrix of fixed size per head.
 
+    In a Mamba-2 layer, B is the key, C the query and x the value; a group is a key head.
     The state of a layer is one float32 vector: the matrices [H_v, key_dim, value_dim], then the last conv_width - 1
     inputs of the convolution, [conv_width - 1, channels]. All zeros: nothing was read yet.
     """
@@ -187,6 +188,20 @@ class DeltaSpec:
     value_dim: int
     conv_width: int  # positions that the causal convolution sees, the current one included
     order: HeadOrder = "grouped"
+    mamba: bool = False  # a Mamba-2 layer
+    norm_groups: int = 1  # mamba: equal groups of values that are normed apart
+    conv_bias: bool = False  # the convolution has a bias
+
+    @property
+    def starts(self) -> tuple[int, int, int]:
+        """The first channel of queries, keys and values: they follow in this order, and in the reverse in Mamba-2."""
+        q, k, v = 0, self.key_width, 2 * self.key_width
+        return (self.value_width + self.key_width, self.value_width, 0) if self.mamba else (q, k, v)
+
+    @property
+    def norm_size(self) -> int:
+        """Weights of the norm of the output: one per value of a head, of all heads in Mamba-2."""
+        return self.value_width if self.mamba else self.value_dim
 
     @property
     def key_width(self) -> int:
@@ -242,10 +257,11 @@ class LatentSpec:
 
 
 class DeltaInput(NamedTuple):
-    """Projections of T positions for a gated delta net.
+    """Projections of T positions for a gated delta net or a Mamba-2 layer.
 
-    Shapes: qkv [T, channels]: queries, keys, values. gate [T, H_v x value_dim]. alpha, beta [T, H_v]: how much is
-    forgotten, and how strongly the new value is written, both before their activation.
+    Shapes: qkv [T, channels]: queries, keys, values as DeltaSpec.starts orders them. gate [T, H_v x value_dim]. alpha,
+    beta [T, H_v]: how much is forgotten, and how strongly the new value is written, both before their activation. In
+    Mamba-2, alpha (the time step) decides both, and beta is [T, 0].
     """
 
     qkv: F32
@@ -259,10 +275,11 @@ class DeltaInput(NamedTuple):
 
 
 class DeltaWeights(NamedTuple):
-    """Weights of a gated delta net besides its projections.
+    """Weights of a gated delta net or a Mamba-2 layer besides its projections.
 
     Shapes: conv [channels x conv_width], one channel after another, the oldest position first. decay [H_v]: negative.
-    alpha_bias [H_v]. norm [value_dim]: weight of the RMS norm of each head's output; epsilon belongs to it.
+    alpha_bias [H_v]. norm [norm_size]: weight of the RMS norm of the output; epsilon belongs to it. conv_bias
+    [channels]. skip [H_v], of Mamba-2: a head's value times this is added to its output.
     """
 
     conv: F32
@@ -270,6 +287,8 @@ class DeltaWeights(NamedTuple):
     alpha_bias: F32
     norm: F32
     epsilon: float
+    conv_bias: F32 | None = None
+    skip: F32 | None = None
 
 
 class Operators(Protocol):
@@ -349,7 +368,7 @@ class Operators(Protocol):
         """
 
     def gated_delta(self, x: DeltaInput, w: DeltaWeights, spec: DeltaSpec, before: F32, after: F32) -> F32:
-        """Run a gated delta net over T positions -> [T, H_v x value_dim].
+        """Run a gated delta net or a Mamba-2 layer over T positions -> [T, H_v x value_dim].
 
         before: the state [state_size] that the positions continue, not changed. after: receives the new state; another
         array than before.
@@ -358,6 +377,10 @@ class Operators(Protocol):
         by key_dim ^ -0.5. Each position decays the head's matrix S by exp(decay softplus(alpha + alpha_bias)), adds
         k (v - S^T k) logistic(beta), and reads S^T q, which is normed and multiplied by SiLU of the gate.
         Source: Yang et al., Gated Delta Networks, arXiv 2412.06464, equation 10.
+
+        Mamba-2: q and k are not scaled. With step = softplus(alpha + alpha_bias), S decays by exp(decay step), k (step
+        v) is added, and S^T q + skip v is multiplied by SiLU of the gate, then normed in groups.
+        Source: Dao and Gu, Transformers are SSMs, arXiv 2405.21060.
         """
 
     def gated(self, x: F32, gate: F32) -> F32:
@@ -365,6 +388,9 @@ class Operators(Protocol):
 
     def relu(self, x: F32, threshold: float = 0.0) -> F32:
         """Return x where it exceeds the threshold, else 0, elementwise."""
+
+    def relu2(self, x: F32) -> F32:
+        """Return the square of x where it exceeds 0, else 0, elementwise."""
 
     def silu(self, x: F32) -> F32:
         """Return x times its logistic function, elementwise."""

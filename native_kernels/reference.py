@@ -185,7 +185,7 @@ class ReferenceOperators:
         matrices, last_inputs = spec.parts(before)
         seen = np.concatenate([last_inputs, x.qkv])  # [W - 1 + T, channels]
         conv = w.conv.reshape(spec.channels, spec.conv_width)
-        mixed = np.zeros_like(x.qkv)
+        mixed = np.zeros_like(x.qkv) if w.conv_bias is None else np.broadcast_to(w.conv_bias, x.qkv.shape).copy()
         for i in range(spec.conv_width):
             mixed += seen[i : i + n_tokens] * conv[:, i]
         mixed = self.silu(mixed)
@@ -193,25 +193,34 @@ class ReferenceOperators:
         if spec.order == "grouped":
             key_head = np.arange(heads) // (heads // spec.key_heads)
         queries, keys = (
-            _unit(part.reshape(n_tokens, spec.key_heads, spec.key_dim))[:, key_head]
-            for part in (mixed[:, : spec.key_width], mixed[:, spec.key_width : 2 * spec.key_width])
+            mixed[:, start : start + spec.key_width].reshape(n_tokens, spec.key_heads, spec.key_dim)[:, key_head]
+            for start in spec.starts[:2]
         )
-        queries = queries * np.float32(spec.key_dim**-0.5)
-        values = mixed[:, 2 * spec.key_width :].reshape(n_tokens, heads, spec.value_dim)
-        kept: F32 = np.exp(w.decay * np.logaddexp(np.float32(0), x.alpha + w.alpha_bias))  # [T, H_v]
-        strength = _logistic(x.beta)
+        if not spec.mamba:
+            queries, keys = _unit(queries) * np.float32(spec.key_dim**-0.5), _unit(keys)
+        first = spec.starts[2]
+        values = mixed[:, first : first + spec.value_width].reshape(n_tokens, heads, spec.value_dim)
+        step = np.logaddexp(np.float32(0), x.alpha + w.alpha_bias)  # [T, H_v]
+        kept: F32 = np.exp(w.decay * step)
+        strength = step if spec.mamba else _logistic(x.beta)
         out = np.empty_like(values)
         state = matrices
         for t in range(n_tokens):
             state = state * kept[t, :, None, None]
-            remembered = np.einsum("hkv,hk->hv", state, keys[t])
+            remembered = np.float32(0) if spec.mamba else np.einsum("hkv,hk->hv", state, keys[t])
             change = (values[t] - remembered) * strength[t, :, None]
             state = state + keys[t, :, :, None] * change[:, None, :]
             out[t] = np.einsum("hkv,hk->hv", state, queries[t])
         new_matrices, new_inputs = spec.parts(after)
         new_matrices[:] = state
         new_inputs[:] = seen[n_tokens:]
-        return self.rms_norm(out, w.norm, w.epsilon).reshape(n_tokens, -1) * self.silu(x.gate)
+        if not spec.mamba:
+            return self.rms_norm(out, w.norm, w.epsilon).reshape(n_tokens, -1) * self.silu(x.gate)
+        assert w.skip is not None, "a Mamba-2 layer has one"
+        said = (out + w.skip[:, None] * values).reshape(n_tokens, -1) * self.silu(x.gate)
+        groups = said.reshape(n_tokens, spec.norm_groups, -1)
+        weight = w.norm.reshape(spec.norm_groups, -1)
+        return self.rms_norm(groups, weight, w.epsilon).reshape(n_tokens, -1)
 
     def gated(self, x: F32, gate: F32) -> F32:
         return x * _logistic(gate)
@@ -220,6 +229,9 @@ class ReferenceOperators:
         if threshold == 0.0:
             return np.maximum(x, np.float32(0))
         return np.where(x <= np.float32(threshold), np.float32(0), x)
+
+    def relu2(self, x: F32) -> F32:
+        return np.square(np.maximum(x, np.float32(0)))
 
     def silu(self, x: F32) -> F32:
         return x * _logistic(x)

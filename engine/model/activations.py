@@ -16,6 +16,8 @@ def activate(spec: FfnSpec, values: F32, operators: Operators) -> F32:
     match spec.activation:
         case "relu" | "drelu":
             return operators.relu(values)
+        case "relu2":
+            return operators.relu2(values)
         case "fatrelu":
             return operators.relu(values, spec.threshold)
         case "silu":

@@ -240,6 +240,9 @@ class CpuOperators:
     def relu(self, x: F32, threshold: float = 0.0) -> F32:
         return self._activate("fatrelu" if threshold else "relu", x, threshold)
 
+    def relu2(self, x: F32) -> F32:
+        return self._activate("relu2", x)
+
     def silu(self, x: F32) -> F32:
         return self._activate("silu", x)
 

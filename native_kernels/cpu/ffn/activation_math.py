@@ -1,6 +1,6 @@
 """The activations of the FFN, a vector at a time; NaN stays NaN.
 
-Specification: relu, silu, gelu and gelu_tanh of native_kernels.reference.
+Specification: relu, relu2, silu, gelu and gelu_tanh of native_kernels.reference.
 """
 
 from __future__ import annotations
@@ -13,12 +13,20 @@ from native_kernels.cpu.runtime.jit import inline
 from native_kernels.cpu.runtime.simd import LANES, add, fma, mul, smaller, spread, zero, zero_up_to
 
 # Arguments `kind` of `activate`.
-NUMBERS: dict[Activation, int] = {"relu": 0, "fatrelu": 0, "drelu": 1, "silu": 2, "gelu": 3, "gelu-tanh": 4}
+NUMBERS: dict[Activation, int] = {
+    "relu": 0, "fatrelu": 0, "drelu": 1, "silu": 2, "gelu": 3, "gelu-tanh": 4, "relu2": 5,
+}  # fmt: skip
 
 
 @inline
 def relu(x: Any, threshold: Any) -> Any:
     return zero_up_to(x, zero())
+
+
+@inline
+def relu2(x: Any, threshold: Any) -> Any:
+    x = zero_up_to(x, zero())
+    return mul(x, x)
 
 
 @inline
@@ -61,6 +69,8 @@ def activate(at: int, n: int, kind: int, threshold: Any) -> None:
             x = silu(x, least)
         elif kind == 3:
             x = gelu(x, least)
+        elif kind == 5:
+            x = relu2(x, least)
         else:
             x = gelu_tanh(x, least)
         put_some_floats(at + 4 * i, n - i, x)

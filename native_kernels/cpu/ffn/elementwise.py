@@ -1,6 +1,6 @@
 """Activations, products, biases and scales of arrays; items are numbers, cut anywhere.
 
-Specification: relu, silu, gelu, gelu_tanh, gated and softcap of native_kernels.reference.
+Specification: relu, relu2, silu, gelu, gelu_tanh, gated and softcap of native_kernels.reference.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from native_kernels.backend import F32, I64, Activation
-from native_kernels.cpu.ffn.activation_math import clamped_silu, fatrelu, gelu, gelu_tanh, relu, silu
+from native_kernels.cpu.ffn.activation_math import clamped_silu, fatrelu, gelu, gelu_tanh, relu, relu2, silu
 from native_kernels.cpu.products.vector_math import (
     count_other_than_zero,
     first_lanes,
@@ -42,7 +42,7 @@ COUNT_WORDS = 8  # per worker: a cache line of its own
 
 _FUNCTIONS: dict[Activation, Callable[..., Any]] = {
     "relu": relu, "fatrelu": fatrelu, "silu": silu, "gelu": gelu, "gelu-tanh": gelu_tanh,
-    "clamped-silu": clamped_silu,
+    "relu2": relu2, "clamped-silu": clamped_silu,
 }  # fmt: skip
 
 

@@ -60,7 +60,7 @@ def check_activations() -> None:
     rng = np.random.default_rng(0)
     kinds = {
         "relu": OPS.relu, "fatrelu": lambda x: OPS.relu(x, 0.5), "silu": OPS.silu, "gelu": OPS.gelu,
-        "gelu-tanh": OPS.gelu_tanh,
+        "gelu-tanh": OPS.gelu_tanh, "relu2": OPS.relu2,
     }  # fmt: skip
     for width, n_workers, (kind, function) in product((1, 13, 40, 700), (1, 4), kinds.items()):
         x, up = (rng.standard_normal((3, width)).astype(np.float32) * 4 for _ in range(2))
@@ -77,7 +77,7 @@ def check_activations() -> None:
             first = function(x + bias)
             wanted = first * (np.maximum(other, 0) if relu else other) if with_up else first
             np.testing.assert_allclose(out, wanted, atol=FUNCTION * np.abs(wanted).max() + 4e-7 * np.abs(other).max())
-            if kind not in ("relu", "fatrelu"):
+            if kind not in ("relu", "relu2", "fatrelu"):
                 continue  # the others are nowhere exactly zero but where a float32 or float64 ends
             fired = first != 0
             assert counts[:, 0].sum() == fired.sum()
@@ -168,7 +168,7 @@ def check_operators(n_threads: int, codecs: Sequence[str] = CODECS) -> None:
         for neighbours in (False, True):
             wanted = OPS.rope(x, cos, sin, neighbours)
             np.testing.assert_allclose(ours.rope(x, cos, sin, neighbours), wanted, atol=1e-6)
-        for function in ("relu", "silu", "gelu", "gelu_tanh"):
+        for function in ("relu", "relu2", "silu", "gelu", "gelu_tanh"):
             np.testing.assert_allclose(getattr(ours, function)(x), getattr(OPS, function)(x), atol=2e-6)
         np.testing.assert_allclose(ours.softcap(x, 3.0), OPS.softcap(x, 3.0), atol=2e-6)
         np.testing.assert_allclose(ours.relu(x, 0.4), OPS.relu(x, 0.4))
@@ -206,7 +206,7 @@ def check_no_numbers() -> None:
             found = np.isfinite(ours.matmul(x, blocks))  # by their groups' scales: infinite may be no number then
             np.testing.assert_array_equal(found, np.isfinite(OPS.matmul(x, blocks)))
         values = np.concatenate([ODD, -ODD])
-        for function in ("relu", "silu", "gelu", "gelu_tanh"):
+        for function in ("relu", "relu2", "silu", "gelu", "gelu_tanh"):
             same(getattr(ours, function)(values), getattr(OPS, function)(values))
         same(ours.relu(values, 0.5), OPS.relu(values, 0.5))
     ours.pool.close()
