@@ -6,11 +6,13 @@ neurons inside experts that do not fire are skipped.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.config import Mode, ModelConfig
+from engine.executor.feed_forward import ffn_matrices
 from engine.model.graph import graph_of
 from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import F32, I32, I64, PackedMatrix
@@ -20,11 +22,16 @@ from native_kernels.cpu.ffn.elementwise import activation_calls
 from native_kernels.cpu.ffn.expert_biases import ExpertBiases, chosen_bias_calls
 from native_kernels.cpu.ffn.experts import ExpertMatrices, ExpertRows, ExpertVectors, Residency
 from native_kernels.cpu.ffn.router import Chosen, Groups, choose_calls
+from native_kernels.cpu.ffn.sparse_ffn import Buffers, ffn_calls
+from native_kernels.cpu.products.gemv import vector_format
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.products.linear import why_not as cannot_multiply
+from native_kernels.cpu.products.row_sums import SUMS
 from native_kernels.cpu.runtime.call import Call, aligned_empty
-from native_kernels.cpu.runtime.tallies import Tally, TallyBlock, tally_calls
+from native_kernels.cpu.runtime.tallies import Counting, Tally, TallyBlock, tally_calls
 
+# The first of three words of a layer's counts, by sparse_ffn: computed neurons, those of an active gate, active ones.
+_OF_SHARED = 4
 _Part = Literal["gate", "up", "down", "down_t"]
 _Blocks = tuple[FfnWeights, ...]
 
@@ -33,10 +40,6 @@ def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode) -> list[str]
     """The reasons, one sentence each, why the experts of this model have no program; empty where they have one."""
     if mode == "sparse":
         return ["Predictors of the neurons of experts are not known."]
-    if mode == "exact" and config.shared_d_ff:
-        return ["Neurons of a shared expert are not skipped."]
-    if mode == "exact" and config.n_dense_layers:
-        return ["Neurons of layers without experts are not skipped."]
     if mode == "exact" and {"gate", "up", "down"} & set(config.biases):
         return ["Neurons of experts with biases are not skipped."]
     reasons = []
@@ -81,6 +84,7 @@ class ExpertCalls:
         self._shared_up: F32 = aligned_empty(widest)
         hidden: F32 = aligned_empty(widest)
         self._shared_hidden = {n: Vector(hidden[:n]) for n in (config.shared_d_ff, config.dense_d_ff)}
+        self._some = Buffers.make(widest, config.d_model, products.n_workers) if self._skips and widest else None
 
     def select(self, layer: int, x: Vector) -> list[Call]:
         """The router's choice, from x [D]."""
@@ -192,13 +196,15 @@ class ExpertCalls:
 
     def _segments(self, weights: ModelWeights) -> int:
         """How many partial sums sum_calls leaves for each chosen expert; 1 where down is multiplied."""
-        down = weights.layers[-1].routed[0].down_t
+        down = next(layer.routed[0].down_t for layer in reversed(weights.layers) if layer.routed)
         return 1 if down is None else experts.segments_of(down, self._config.n_experts_used)
 
     def totals(self, counts: I64) -> I64:
         """What a token's counts [L, workers, COUNT_WORDS] say of every layer, in the order of FfnCounters.layers."""
         found = np.zeros((len(self._layers), 4), np.int64)
         found[:, 1:3] = counts[:, :, :2].sum(axis=1)
+        found[:, 1] += counts[:, 0, _OF_SHARED + (1 if self._config.gated else 2)]  # without a gate 1 is all neurons
+        found[:, 2] += counts[:, 0, _OF_SHARED + 2]
         whole = [self._graph.ffn(layer).spec.n_computed for layer in range(len(self._layers))]
         found[:, 0] = found[:, 1] if self._skips else whole
         return found
@@ -208,6 +214,8 @@ class ExpertCalls:
 
     def _of_all(self, layer: int, w: FfnWeights, x: Vector, out: F32, tally: Tally, counts: I64) -> list[Call]:
         """Set out [D] to the shared expert's output without its weight, or to that of a layer without experts."""
+        if self._some is not None and w.down_t is not None and w.down_t.codec in SUMS:
+            return self._some_of_all(layer, w, x, out, tally, counts)
         n = w.up.n_rows
         gate, up, hidden = self._shared_gate[:n], self._shared_up[:n], self._shared_hidden[n]
         calls = self._products.calls(w.up if w.gate is None else w.gate, x, gate, "ffn", barrier=w.gate is None)
@@ -220,6 +228,18 @@ class ExpertCalls:
             return calls + self._products.transposed_calls(w.down_t, hidden.values, out, "ffn")
         assert w.down is not None, "a block has down_t or down"
         return calls + self._products.calls(w.down, hidden, out, "ffn")
+
+    def _some_of_all(self, layer: int, w: FfnWeights, x: Vector, out: F32, tally: Tally, counts: I64) -> list[Call]:
+        """Do as `_of_all`, without the neurons that do not fire."""
+        assert self._some is not None, "the mode skips neurons"
+        calls: list[Call] = []
+        forms: dict[str, NDArray[Any]] = {}
+        for matrix in (w.up, *([] if w.gate is None else [w.gate])):
+            forms[vector_format(matrix.codec)], more = x.as_read_by(matrix.codec, "ffn")
+            calls += more
+        counting = Counting(counts.reshape(-1)[_OF_SHARED:], tally)
+        matrices = ffn_matrices(self._graph.ffn(layer).spec, w)
+        return calls + ffn_calls(matrices, forms, out, self._some, counting=counting)
 
     def _activated(self, layer: int, x: F32, up: F32 | None, out: F32, counts: I64 | None) -> list[Call]:
         spec = self._graph.ffn(layer).spec
