@@ -15,12 +15,12 @@ from native_kernels.backend import Activation as KernelActivation
 from native_kernels.backend import DeltaSpec, LatentSpec, Temperature
 from native_kernels.kv_blocks import KvLayout
 
-# "-glu": activation of gate times up. drelu: ReLU on gate and on up. fatrelu: x above a threshold, else 0. gelu: exact,
-# by the error function; gelu-tanh: its usual approximation. clamped-silu: of gpt-oss, see
+# "-glu": activation of gate times up. relu2: the square of ReLU. drelu: ReLU on gate and on up. fatrelu: x above a
+# threshold, else 0. gelu: exact, by the error function; gelu-tanh: its usual approximation. clamped-silu: gpt-oss, see
 # native_kernels.backend.Activation; only with experts.
 Activation = Literal[
-    "relu", "gelu", "gelu-tanh", "relu-glu", "drelu-glu", "fatrelu-glu", "silu-glu", "gelu-glu", "gelu-tanh-glu",
-    "clamped-silu-glu",
+    "relu", "relu2", "gelu", "gelu-tanh", "relu-glu", "drelu-glu", "fatrelu-glu", "silu-glu", "gelu-glu",
+    "gelu-tanh-glu", "clamped-silu-glu",
 ]  # fmt: skip
 Mode = Literal["auto", "sparse", "exact", "dense"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -175,8 +175,10 @@ class ModelConfig:
     early_router: bool = False  # the router reads the layer's input before attention, not the experts' input
     unrotated: tuple[int, ...] = ()  # rope: layers without rotation
     gated_attention: bool = False  # the logistic function of a projection multiplies attention's output
-    delta: DeltaSpec | None = None  # the gated delta net that some layers have instead of attention
+    delta: DeltaSpec | None = None  # the gated delta net or Mamba-2 that some layers have instead of attention
     delta_layers: tuple[int, ...] = ()  # those layers, ascending
+    ffn_only_layers: tuple[int, ...] = ()  # layers with an FFN alone, ascending
+    mixer_only_layers: tuple[int, ...] = ()  # layers without an FFN, ascending
     latent: LatentSpec | None = None  # latent attention: one key head of rank + rotary_dim numbers
     local_head_dim: int | None = None  # of layers with a window, if different; all its values are rotated
     local_kv_heads: int | None = None  # of layers with a window, if different
@@ -309,7 +311,7 @@ class ModelConfig:
     @property
     def has_zeros(self) -> bool:
         """Whether the activation makes exact zeros, so that skipping neurons does not change the result."""
-        return self.activation in ("relu", "relu-glu", "drelu-glu", "fatrelu-glu")
+        return self.activation in ("relu", "relu2", "relu-glu", "drelu-glu", "fatrelu-glu")
 
     @property
     def has_some_zeros(self) -> bool:
@@ -351,11 +353,11 @@ class ModelConfig:
     @property
     def n_attention_layers(self) -> int:
         """Layers with attention whose keys and values are cached: not those that read another layer's."""
-        return self.n_layers - len(self.delta_layers) - self.n_shared_kv_layers
+        return self.n_layers - len(self.delta_layers) - len(self.ffn_only_layers) - self.n_shared_kv_layers
 
     @property
     def state_size(self) -> int:
-        """Numbers in a conversation's state of all gated delta nets."""
+        """Numbers in a conversation's state of all layers that recur."""
         return 0 if self.delta is None else len(self.delta_layers) * self.delta.state_size
 
     @property
@@ -378,8 +380,16 @@ class ModelConfig:
         """Whether layers with a window have key-value heads of another number or size."""
         return self.local_head_dim is not None or self.local_kv_heads is not None
 
+    @property
+    def walks_by_layer(self) -> bool:
+        """Whether all text can be run through one layer after another, as training and counting do."""
+        others = self.n_shared_kv_layers or self.layer_embedding_dim or self.shared_apart
+        return not (others or self.mixer_only_layers)
+
     def ffn_width(self, layer: int) -> int:
-        """Return the neurons of the layer's FFN, or of each of its experts."""
+        """Return the neurons of the layer's FFN, or of each of its experts; 0 without an FFN."""
+        if layer in self.mixer_only_layers:
+            return 0
         if layer < self.n_dense_layers:
             return self.dense_d_ff
         return self.d_ff_by_layer[layer] if self.d_ff_by_layer else self.d_ff

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from engine.config import ModelConfig
 
 _DELTA_CAPS = {"key_heads": 1024, "value_heads": 1024, "key_dim": 1024, "value_dim": 1024, "conv_width": 64}
+_MOST_NORM_GROUPS = 1024
 _LATENT_CAPS = {"rank": 1024, "key_dim": 1024, "value_dim": 1024}
 _MOST_QUERY_RANK = 1 << 16
 
@@ -24,13 +25,34 @@ def check_delta(config: ModelConfig) -> None:
         raise ModelFormatError(f"The model's layers {str(layers)[:60]} with a gated delta net are senseless.")
     if list(layers) != sorted(set(layers)) or len(layers) == config.n_layers:
         raise ModelFormatError("A model with gated delta nets has some layers with attention too, each once.")
+    _check_parts(config)
     if spec is None:
         return
     _check_sizes("gated delta net", spec, _DELTA_CAPS)
+    groups = spec.norm_groups
+    if not _is_whole(groups) or not 1 <= groups <= _MOST_NORM_GROUPS or spec.value_width % groups:
+        raise ModelFormatError(f"{spec.value_width} values cannot be normed in {groups!r} equal groups.")
     if spec.value_heads % spec.key_heads:
         raise ModelFormatError(f"{spec.value_heads} value heads cannot share {spec.key_heads} key heads.")
     if config.norm != "rms" or config.norms != "pre" or config.parallel:
         raise ModelFormatError("A model with gated delta nets has an RMS norm before each block.")
+
+
+def _check_parts(config: ModelConfig) -> None:
+    """Raise ModelFormatError for impossible layers without attention and state, or without an FFN."""
+    alone, without = config.ffn_only_layers, config.mixer_only_layers
+    if not alone and not without:
+        return
+    for layers in (alone, without):
+        if list(layers) != sorted(set(layers)) or not all(_is_whole(i) and 0 <= i < config.n_layers for i in layers):
+            raise ModelFormatError(f"The layers {str(layers)[:60]} that have an FFN alone, or none, are senseless.")
+    if {*alone} & {*without, *config.delta_layers} or len(without) == config.n_layers:
+        raise ModelFormatError("Each layer of a model has attention, a state or an FFN, and some layers have an FFN.")
+    if config.n_attention_layers < 1:
+        raise ModelFormatError("None of the model's layers has attention; Hearth runs models with some.")
+    others = config.parallel or config.early_router or config.shared_apart or config.n_shared_kv_layers
+    if config.norms != "pre" or others or config.n_dense_layers or config.d_ff_by_layer or config.layer_embedding_dim:
+        raise ModelFormatError("Layers with an FFN alone, or none, do not fit the model's other layers.")
 
 
 def check_latent(config: ModelConfig) -> None:

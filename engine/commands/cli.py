@@ -82,8 +82,8 @@ def build_parser() -> argparse.ArgumentParser:
         sub.add_argument(
             "--activation",
             metavar="NAME[:THRESHOLD]",
-            help="the FFN's activation, where the files cannot say it or are wrong: relu, drelu, fatrelu:0.01, silu, "
-            "gelu, gelu-tanh",
+            help="the FFN's activation, where the files cannot say it or are wrong: relu, relu2, drelu, fatrelu:0.01, "
+            "silu, gelu, gelu-tanh",
         )
 
     def add_model(sub: argparse.ArgumentParser) -> None:

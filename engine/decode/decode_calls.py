@@ -131,7 +131,7 @@ class DecodeCalls:
         self._gate: F32 = aligned_empty(config.n_heads * config.head_dim if config.gated_attention else 0)
         self._delta: DeltaInput | None = None  # one token's
         if (spec := config.delta) is not None:
-            widths = (spec.channels, spec.value_width, spec.value_heads, spec.value_heads)
+            widths = (spec.channels, spec.value_width, spec.value_heads, 0 if spec.mamba else spec.value_heads)
             self._delta = DeltaInput(*(aligned_empty((1, width)) for width in widths))
             self._recurred = Vector(aligned_empty(spec.value_width))
         if config.latent is not None:
@@ -366,10 +366,9 @@ class DecodeCalls:
         x = self._read(step.reads)
         assert to is not None, "a model with such layers has the buffers"
         assert row is not None, "the layer's state is in the cache"
-        qkv, keys = to.qkv[0], step.spec.key_width
-        of_parts = np.split(qkv, [keys, 2 * keys])
+        of_parts = [to.qkv[0, start : start + one.n_rows] for one, start in zip(w.qkv, step.spec.starts, strict=True)]
         products = [(one, None, out) for one, out in zip(w.qkv, of_parts, strict=True)]
-        products += [(one, None, out[0]) for one, out in zip(w.delta_projections, to[1:], strict=True)]
+        products += [(one, None, out[0]) for one, out in zip(w.delta_projections, to[1:], strict=False)]
         self._project(x, products)
         place = StatePlace(self.state[STATE : STATE + 1], self.state[NEW_STATE : NEW_STATE + 1])
         out, weights = self._recurred.values[None], w.delta(self._config.norm_eps)

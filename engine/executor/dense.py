@@ -18,7 +18,9 @@ class DenseExecutor:
     name = "dense"
 
     def __init__(self, config: ModelConfig, weights: ModelWeights, operators: Operators) -> None:
-        self.counters = FfnCounters(config.n_layers, config.n_neurons, config.n_blocks_used)
+        self.counters = FfnCounters(
+            config.n_layers, config.n_neurons, config.n_blocks_used, without=config.mixer_only_layers
+        )
         self._graph = graph_of(config)
         self._layers = weights.layers
         self._operators = operators

@@ -40,7 +40,9 @@ class ExactExecutor:
                 f"This model's activation ({config.activation}) makes no zeros, so no neuron can be skipped exactly.",
                 "Use the dense mode.",
             )
-        self.counters = FfnCounters(config.n_layers, config.n_neurons, config.n_blocks_used)
+        self.counters = FfnCounters(
+            config.n_layers, config.n_neurons, config.n_blocks_used, without=config.mixer_only_layers
+        )
         self._graph = graph_of(config)
         self._layers = weights.layers
         self._operators = operators
@@ -63,7 +65,7 @@ class ExactExecutor:
     def _one_token(self, layer: int, w: FfnWeights, first_neuron: int, x: F32) -> F32:
         ops, spec = self._operators, self._graph.ffn(layer).spec
         gates = first_values(w, x[None], ops)[0]  # [F], of up without a gate
-        if spec.cutoff:
+        if spec.cutoff or spec.activation == "relu2":
             gates = activate(spec, gates[None], ops)[0]
         gate_active: I32 = np.flatnonzero(gates > np.float32(spec.threshold)).astype(np.int32)
         fired, h = times_up(spec, w, x, gate_active, gates[gate_active], ops)

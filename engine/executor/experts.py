@@ -51,7 +51,8 @@ class ExpertExecutor:
         """Return None without experts, or if the operators compute them one by one."""
         if not config.n_experts:
             return None
-        spec = graph_of(config).ffn(config.n_layers - 1).spec  # all layers with experts have the same
+        last = max(i for i in range(config.n_layers) if config.ffn_width(i))
+        spec = graph_of(config).ffn(last).spec  # all layers with experts have the same
         batch = operators.expert_batch(spec.activation, spec.threshold, spec.relu_on_up)
         blocks = [layer.routed for layer in weights.layers]
         if batch is None or not all(batch.takes(layer, *_parts(of)) for layer, of in enumerate(blocks) if of):

@@ -45,7 +45,7 @@ class SparseExecutor:
             reason = "layers of the same width, and gates that are not compared with each other"
             raise InvalidRequestError(f"Predictors need {reason}.", "Use the dense mode.")
         predictor.check_against(config.n_layers, config.d_model, config.d_ff)
-        self.counters = FfnCounters(config.n_layers, config.d_ff)
+        self.counters = FfnCounters(config.n_layers, config.d_ff, without=config.mixer_only_layers)
         self._graph = graph_of(config)
         self._layers = weights.layers
         self.predictor = predictor

@@ -59,6 +59,8 @@ class ModelShape:
     dense_d_ff: int = 0
     delta: DeltaSpec | None = None
     delta_layers: tuple[int, ...] = ()
+    ffn_only_layers: tuple[int, ...] = ()
+    mixer_only_layers: tuple[int, ...] = ()
     latent: LatentSpec | None = None
     attention_temperature: Temperature | None = None
     windows: tuple[int, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +29,16 @@ class FfnCounters:
         n_neurons: int,
         n_blocks_used: int = 1,
         collect: Callable[[], None] = lambda: None,
+        without: Collection[int] = (),
     ) -> None:
         """Create the counters.
 
         n_neurons: per layer. n_blocks_used: additions per position and layer, one per expert used. collect: adds the
-        counts of another device to per_neuron while it is on, and clears them there.
+        counts of another device to per_neuron while it is on, and clears them there. without: layers without an FFN.
         """
         self._collect = collect
+        self._n_with_ffn = n_layers - len(without)
+        self._first = next((i for i in range(n_layers) if i not in without), 0)
         self._shape = (n_layers, n_neurons)
         self._visits = n_blocks_used
         self._visited = 0
@@ -154,12 +157,12 @@ class FfnCounters:
         self.layers[layer, 3] += rows
 
     def _add(self, layer: int, n_tokens: int, *counted: int) -> None:
-        if layer == 0:
+        if layer == self._first:
             self._visited += n_tokens
         self.layers[layer, :3] += counted
 
     def _share(self, count: int) -> float | None:
-        return count / (self.tokens * self._shape[0] * self._shape[1]) if self.tokens else None
+        return count / (self.tokens * self._n_with_ffn * self._shape[1]) if self.tokens else None
 
 
 def _column_counts(fired: NDArray[np.bool_]) -> I64:

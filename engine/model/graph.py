@@ -162,7 +162,7 @@ class AttendLatent:
 
 @dataclass(frozen=True)
 class Recur:
-    """Add a gated delta net over `reads` to the stream. Its state belongs to the conversation, like keys and values."""
+    """Add a gated delta net or Mamba-2 over `reads` to the stream. Its state belongs to the conversation, like keys."""
 
     spec: DeltaSpec
     reads: Value
@@ -225,6 +225,7 @@ class Laurel:
     reads: Value
 
 
+NO_FFN = Ffn("stream", FfnSpec(0, False, "relu", 0.0, has_zeros=True, cutoff=0.0, routing=None))
 Step = Norm | Select | Attend | AttendLatent | Recur | Ffn | Inject | Scale | Predict | Correct | Laurel
 
 
@@ -233,7 +234,8 @@ class Graph:
     """layers: the steps of each layer. angles: the tables that attention rotates by.
 
     rows: each layer's place in the conversation's cache: its index among the layers that recur, or among those with
-    keys and values of the same shape. A layer that reads another layer's keys and values has the place of that one.
+    keys and values of the same shape; of no meaning for a layer with an FFN alone. A layer that reads another layer's
+    keys and values has the place of that one.
     """
 
     layers: tuple[tuple[Step, ...], ...]
@@ -245,8 +247,8 @@ class Graph:
         return next(step.spec for step in self.layers[layer] if isinstance(step, Attend | AttendLatent))
 
     def ffn(self, layer: int) -> Ffn:
-        """Return the layer's FFN step."""
-        return next(step for step in self.layers[layer] if isinstance(step, Ffn))
+        """Return the layer's FFN step; one without neurons if the layer has none."""
+        return next((step for step in self.layers[layer] if isinstance(step, Ffn)), NO_FFN)
 
     def selects_from(self, layer: int) -> Value:
         """Return the value that the layer's experts or neurons are selected from."""
@@ -323,7 +325,7 @@ class WithoutCpuSteps:
 
     def recur(self, layer: int, step: Recur) -> None:
         """Raise UnsupportedModelError."""
-        raise UnsupportedModelError(f"Layer {layer} has a gated delta net, which is computed for one sequence.")
+        raise UnsupportedModelError(f"Layer {layer} has a recurrent state, which is computed for one sequence.")
 
     def inject(self, layer: int, step: Inject) -> None:
         """Raise UnsupportedModelError."""
@@ -354,13 +356,13 @@ def graph_of(config: ModelConfig) -> Graph:
 
 def _rows(config: ModelConfig) -> tuple[int, ...]:
     specs = [_attention(config, i) for i in range(config.n_layers)]
-    kinds = [(i in config.delta_layers, specs[i].local) for i in range(config.n_layers)]
+    kinds = [(i in config.delta_layers, i in config.ffn_only_layers, specs[i].local) for i in range(config.n_layers)]
     own = [kinds[:i].count(kinds[i]) for i in range(config.n_layers)]
     return tuple(own[i if spec.kv_from is None else spec.kv_from] for i, spec in enumerate(specs))
 
 
 def _angles(config: ModelConfig) -> tuple[Angles, ...]:
-    rotated = config.rotated if config.positions == "rope" else 0
+    rotated = config.rotated if config.positions == "rope" and len(set(config.unrotated)) < config.n_layers else 0
     main = Angles(rotated, config.rope_theta, scaled=True)
     if config.rope_theta_local is None or not rotated:
         return (main,)
@@ -468,6 +470,10 @@ def _layer(config: ModelConfig, i: int) -> tuple[Step, ...]:
         norms = Norm("ffn_norm", "ffn_in"), Norm("experts_norm", "experts_in"), Norm("router_norm", "router_in")
         apart = Ffn("experts_in", of_ffn, "post_ffn_norm", shared_reads="ffn_in")
         return norm, attend, *norms, Select("router_in", of_ffn), apart, *_behind(config, of_ffn)
+    if i in config.ffn_only_layers:
+        return Norm("ffn_norm", "ffn_in"), Select("ffn_in", of_ffn), ffn
+    if i in config.mixer_only_layers:
+        return norm, attend
     before = (Predict(),) if config.n_streams > 1 else ()
     beside = (Laurel("attention_in"),) if config.laurel_rank else ()
     own = (*before, norm, attend, *beside, Norm("ffn_norm", "ffn_in"), Select("ffn_in", of_ffn), ffn)

@@ -1,4 +1,4 @@
-"""What a conversation keeps of its tokens: keys and values, and the state of gated delta nets."""
+"""What a conversation keeps of its tokens: keys and values, and the state of gated delta nets and Mamba-2."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class KVCache:
     The first `length` positions of every layer are filled. Operators write after them (`cached_attention`); `advance`
     counts new positions once every layer has them.
 
-    A gated delta net has no positions, but one state, which a run reads and replaces (`states`). It cannot forget its
-    last tokens; so the cache keeps snapshots, and can be cut only to their lengths. Keys and values alone can be cut
-    anywhere.
+    A gated delta net or Mamba-2 has no positions, but one state, which a run reads and replaces (`states`). It cannot
+    forget its last tokens; so the cache keeps snapshots, and can be cut only to their lengths. Keys and values alone
+    can be cut anywhere.
 
     Shapes: blocks u8 [A, H_kv, n_blocks, block_bytes] for the A layers with keys and values of their own, less those
     whose heads have another shape because they have a window: these are in local_blocks, of the same dimensions.
@@ -189,7 +189,8 @@ def stored_kv_bytes(config: ModelConfig, positions: int, codec: KvCodec) -> list
 
 def _attending(config: ModelConfig) -> dict[int, AttentionSpec]:
     graph = graph_of(config)
-    return {i: graph.attention(i) for i in range(config.n_layers) if i not in config.delta_layers}
+    without = {*config.delta_layers, *config.ffn_only_layers}
+    return {i: graph.attention(i) for i in range(config.n_layers) if i not in without}
 
 
 def _stored(config: ModelConfig) -> dict[int, AttentionSpec]:

@@ -43,7 +43,7 @@ Angles = tuple[F32, F32]  # cosines and sines, each [T, R / 2]
 # (layer, q [T, H, head_dim], k and v [T, H_kv, head_dim]) -> attention output [T, H, head_dim]. The function knows the
 # earlier positions and stores k and v; these are empty [0, H_kv, head_dim] if the layer reads those of another layer.
 AttendCached = Callable[[int, F32, F32, F32], F32]
-# (layer, projections of T positions) -> output of the layer's gated delta net [T, V]. The function knows the state
+# (layer, projections of T positions) -> output of the layer's delta net or Mamba-2 [T, V]. The function knows the state
 # before them and keeps the one after.
 RecurCached = Callable[[int, DeltaInput], F32]
 RECOMPUTE_CHUNK_TOKENS = 256  # per chunk when the cache is recomputed
@@ -196,7 +196,7 @@ class Transformer:
     ) -> F32:
         """Return the residual stream after layer i, for x [T, D] before it.
 
-        angles: from `angles`. recur: needed by layers with a gated delta net. inputs: from `layer_inputs`.
+        angles: from `angles`. recur: needed by layers with a state. inputs: from `layer_inputs`.
         """
         run = EagerLayer(self, x, angles, attend, recur, None if inputs is None else inputs[:, i])
         emit(i, self.graph.layers[i], run)
@@ -212,7 +212,7 @@ class Transformer:
         return self.operators.cached_attention(q, k, v, blocks, layout, position, scoring)
 
     def recur(self, layer: int, x: DeltaInput, before: F32, after: F32) -> F32:
-        """Return the layer's gated delta net over a sequence's next positions. Shapes as in `gated_delta`."""
+        """Return the layer's delta net or Mamba-2 over a sequence's next positions. Shapes as in `gated_delta`."""
         spec, weights = self.config.delta, self.weights.layers[layer].delta(self.config.norm_eps)
         assert spec is not None, "the layer recurs"
         return self.operators.gated_delta(x, weights, spec, before, after)
@@ -426,8 +426,11 @@ class EagerLayer:
     def recur(self, layer: int, step: Recur) -> None:
         ops, w, x = self._model.operators, self._model.weights.layers[layer], self._values[step.reads]
         assert self._recur is not None, "the caller keeps the state"
-        qkv = np.concatenate([ops.matmul(x, one) for one in w.qkv], axis=-1)
-        inputs = DeltaInput(qkv, *(ops.matmul(x, one) for one in w.delta_projections))
+        parts = [ops.matmul(x, one) for one in w.qkv]
+        qkv = np.concatenate(parts[::-1] if step.spec.mamba else parts, axis=-1)
+        rest = [ops.matmul(x, one) for one in w.delta_projections]
+        beta = [] if w.beta is not None else [np.zeros((len(x), 0), np.float32)]
+        inputs = DeltaInput(qkv, *rest, *beta)
         self._add(ops.matmul(self._recur(layer, inputs), w.o), w, None)
 
     def ffn(self, layer: int, step: Ffn) -> None:

@@ -64,7 +64,8 @@ class FfnWeights:
 class LayerWeights:
     """One layer; None for what a family lacks. H_q = H x head_dim, H_kv = H_kv x head_dim.
 
-    A gated delta net has q and k of its key heads, v of its value heads, and o from them; V = value_heads x value_dim.
+    A gated delta net or Mamba-2 has q and k of its key heads, v of its value heads, and o from them; V = value_heads x
+    value_dim. A layer without attention and state has q and o without rows.
     Latent attention has q [H x (key_dim + R), query_rank or D] for R rotated numbers, k [rank + R, D],
     v [H x value_dim, rank], o [D, H x value_dim], and norms q_norm [query_rank] and k_norm [rank].
     With experts, use `ffns`, which covers both cases.
@@ -78,12 +79,14 @@ class LayerWeights:
     q_down: PackedMatrix | None = None  # [query_rank, D], of latent attention, as k_up
     k_up: PackedMatrix | None = None  # [H x rank, key_dim]
     attention_gate: PackedMatrix | None = None  # [H_q, D], of a gated delta net [V, D]
-    alpha: PackedMatrix | None = None  # [value_heads, D], of a gated delta net, as all up to head_norm
-    beta: PackedMatrix | None = None  # [value_heads, D]
+    alpha: PackedMatrix | None = None  # [value_heads, D], of a gated delta net or Mamba-2, as all up to skip
+    beta: PackedMatrix | None = None  # [value_heads, D]; None in Mamba-2
     alpha_bias: F32 | None = None  # [value_heads]
     decay: F32 | None = None  # [value_heads]
     conv: F32 | None = None  # [channels x conv_width]
-    head_norm: F32 | None = None  # [value_dim]
+    head_norm: F32 | None = None  # [DeltaSpec.norm_size]
+    conv_bias: F32 | None = None  # [channels]
+    skip: F32 | None = None  # [value_heads], of Mamba-2
     up: PackedMatrix | None = None  # [F, D]
     ffn_norm: F32 | None = None  # [D]
     gate: PackedMatrix | None = None  # [F, D]
@@ -130,7 +133,7 @@ class LayerWeights:
     def attention_matrices(self) -> list[PackedMatrix]:
         """All matrices of attention, or of a gated delta net."""
         others = (self.k, self.v, self.q_down, self.k_up, self.attention_gate, self.alpha, self.beta)
-        return [self.q, self.o, *(one for one in others if one is not None)]
+        return [one for one in (self.q, self.o, *others) if one is not None and one.n_rows]
 
     @property
     def qkv(self) -> tuple[PackedMatrix, PackedMatrix, PackedMatrix]:
@@ -148,27 +151,28 @@ class LayerWeights:
         return self.k_up.split(n_heads), values.split(n_heads)
 
     @property
-    def delta_projections(self) -> tuple[PackedMatrix, PackedMatrix, PackedMatrix]:
-        """The projections of a gated delta net besides q, k and v, in the order of DeltaInput."""
-        assert self.attention_gate is not None
-        assert self.alpha is not None
-        assert self.beta is not None
-        return self.attention_gate, self.alpha, self.beta
+    def delta_projections(self) -> list[PackedMatrix]:
+        """The projections of a gated delta net or Mamba-2 besides q, k and v, in the order of DeltaInput."""
+        found = [one for one in (self.attention_gate, self.alpha, self.beta) if one is not None]
+        assert len(found) >= 2, "the layer has a gate and alpha"
+        return found
 
     def delta(self, epsilon: float) -> DeltaWeights:
-        """Return the weights of a gated delta net besides its projections. epsilon: of the model's norms."""
+        """Return the weights of such a layer besides its projections. epsilon: of the model's norms."""
         assert self.conv is not None
         assert self.decay is not None
         assert self.alpha_bias is not None
         assert self.head_norm is not None
-        return DeltaWeights(self.conv, self.decay, self.alpha_bias, self.head_norm, epsilon)
+        return DeltaWeights(self.conv, self.decay, self.alpha_bias, self.head_norm, epsilon, self.conv_bias, self.skip)
 
     @cached_property
     def ffns(self) -> tuple[FfnWeights, ...]:
-        """The layer's FFNs: one per expert, or the only one."""
+        """The layer's FFNs: one per expert, or the only one; one without neurons if the layer has none."""
         if self.experts:
             return self.experts
-        assert self.up is not None, "a layer has experts or up"
+        if self.up is None:
+            nothing = no_rows(self.o.n_rows)
+            return (FfnWeights(up=nothing, down_t=nothing),)
         own = {field.name: getattr(self, field.name) for field in fields(FfnWeights) if field.name != "up"}
         return (FfnWeights(up=self.up, **own),)
 
@@ -399,7 +403,10 @@ def _pack(values: F32, tensor: PlannedTensor, codec: str) -> PackedMatrix:
 def _assemble(config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, PackedMatrix]) -> dict[str, Any]:
     """Return the weight fields of ModelWeights."""
     tensors: dict[str, Any] = {**vectors, **matrices}
-    per_layer: list[dict[str, Any]] = [{} for _ in range(config.n_layers)]
+    nothing = no_rows(config.d_model)
+    per_layer: list[dict[str, Any]] = [
+        {"attention_norm": None, "q": nothing, "o": nothing} for _ in range(config.n_layers)
+    ]
     n_ffns = config.n_experts + (config.n_experts > 0)
     experts: list[list[dict[str, Any]]] = [[{} for _ in range(n_ffns)] for _ in per_layer]
     for name, values in tensors.items():
@@ -413,7 +420,7 @@ def _assemble(config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, 
         layer_fields["experts"] = tuple(FfnWeights(**parts) for parts in of_layer if parts)
     return {
         "embedding": matrices["embedding"],
-        "layers": [LayerWeights(**{"attention_norm": None, **fields}) for fields in per_layer],
+        "layers": [LayerWeights(**fields) for fields in per_layer],
         "final_norm": _scaled(vectors.get("final_norm"), config.logit_scale),
         "head": matrices.get("head", matrices["embedding"]),
         "final_norm_bias": _scaled(vectors.get("final_norm_bias"), config.logit_scale),
@@ -429,6 +436,11 @@ def _assemble(config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, 
         },
         **{name: vectors.get(name) for name in ("rope_factors", "rope_factors_long", "rope_factors_short")},
     }
+
+
+def no_rows(n_cols: int) -> PackedMatrix:
+    """Return a matrix without rows, for what a layer lacks."""
+    return PackedMatrix(0, n_cols, "f32", np.zeros((1, n_cols), np.float32)[:0])
 
 
 def _scaled(vector: F32 | None, scale: float) -> F32 | None:

@@ -18,8 +18,8 @@ from engine.sparsity.stats import NeuronStats
 F32 = NDArray[np.float32]
 
 # Prior share of active neurons without statistics: the middle of published values per activation (ReLULLaMA 7B and 13B
-# 0.33 and 0.28, OPT and ReluFalcon 0.05, ProSparse 0.11, Bamboo 0.15, TurboSparse 0.10).
-_PRIOR = {"relu": 0.05, "relu-glu": 0.3, "fatrelu-glu": 0.11, "drelu-glu": 0.13}
+# 0.33 and 0.28, OPT and ReluFalcon 0.05, ProSparse 0.11, Bamboo 0.15, TurboSparse 0.10). None is known for relu2.
+_PRIOR = {"relu": 0.05, "relu2": 0.3, "relu-glu": 0.3, "fatrelu-glu": 0.11, "drelu-glu": 0.13}
 # Share of a layer's choices that goes to the busiest experts, by their share of all experts: a published measurement.
 _EXPERT_CURVE = ((0.0, 0.1, 0.25, 0.5, 1.0), (0.0, 0.47, 0.76, 0.91, 1.0))
 # Weight of that curve beside learned heat, in tokens.

@@ -102,8 +102,14 @@ def why_not_on_gpu(config: ModelConfig) -> str:
 
     A model of which only FFNs were on the GPU would wait for the CPU twice a layer.
     """
+    if config.delta is not None and config.delta.mamba:
+        return "There are no GPU kernels for this model's Mamba-2 layers yet"
     if config.delta is not None and (reason := why_no_delta(config.delta)):
         return reason
+    if config.activation == "relu2":
+        return "There are no GPU kernels for the square of ReLU yet"
+    if config.ffn_only_layers or config.mixer_only_layers:
+        return "There are no GPU kernels yet for layers that have attention or an FFN alone"
     if config.latent is not None:
         return "There are no GPU kernels for this model's attention yet, which keeps one short vector per token"
     if config.attention_temperature is not None:

@@ -163,10 +163,10 @@ def walk_layers(
     Cancelled between two batches.
     """
     parts = model if isinstance(model, ModelParts) else ModelParts.of(model)
-    if parts.config.n_shared_kv_layers or parts.config.layer_embedding_dim or parts.config.shared_apart:
+    if not parts.config.walks_by_layer:
         raise UnsupportedModelError(
             "This model cannot be run layer by layer: its layers share keys and values, or have their own embeddings "
-            "or two inputs of the FFN.",
+            "or two inputs of the FFN, or some have no FFN.",
             "It can be used without predictors and activation counts.",
         )
     texts = [np.asarray(sequence, np.int64) for sequence in sequences]

@@ -38,8 +38,9 @@ class Usual:
 # ReluLLaMA 7B and 13B 0.33 and 0.28; ProSparse 7B, 13B and MiniCPM-1B 0.107, 0.112 and 0.121; Bamboo 0.15 and
 # TurboSparse 0.10. Few gated ones are known, so their range is extended by a sixth. Covered: 26 % (OPT-30B, at best a
 # sixth less) and 43 % (LLaMA-70B) in figure 5 of the PowerInfer paper; 57 % and 63 % in PowerInfer's activation files
-# of ReluLLaMA.
+# of ReluLLaMA. Nothing is known for relu2, so its range is wide.
 USUAL = {
+    "relu2": Usual((0.10, 0.30, 0.50), (0.217, 0.43, 0.63)),
     "relu": Usual((0.03, 0.05, 0.10), (0.217, 0.26, 0.43)),
     "relu-glu": Usual((0.233, 0.30, 0.385), (0.43, 0.57, 0.63)),
     "fatrelu-glu": Usual((0.089, 0.11, 0.141), (0.43, 0.57, 0.63)),

@@ -34,6 +34,7 @@ _OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out")
 _OF_NEURONS = ("gate", "up", "down", "down_t", "gate_bias", "up_bias")
 _SLOT_BYTES = 8  # as in engine/placement/gpu_bytes.py
 _LLAMA_70B_LAYERS = 80
+_LAYERS_OF_A_KIND = ("delta_layers", "ffn_only_layers", "mixer_only_layers")
 # Fields that a shape and a configuration have in common.
 _SAME = tuple(field.name for field in fields(ModelShape) if field.name != "activation")
 
@@ -184,7 +185,10 @@ def one_layer_of_each(sizes: ShapeBytes) -> ModelBytes:
     model, first = sizes.model, sizes.first
     config, gpu = model.config, model.gpu_bytes
     n_dense = int((first < config.n_dense_layers).sum())
-    recurring = tuple(i for i, layer in enumerate(first.tolist()) if layer in config.delta_layers)
+    kinds: dict[str, Any] = {
+        name: tuple(i for i, layer in enumerate(first.tolist()) if layer in getattr(config, name))
+        for name in _LAYERS_OF_A_KIND
+    }
     by_layer: dict[str, Any] = {
         name: tuple(getattr(config, name)[i] for i in first.tolist()) if getattr(config, name) else ()
         for name in ("windows", "d_ff_by_layer")
@@ -196,8 +200,8 @@ def one_layer_of_each(sizes: ShapeBytes) -> ModelBytes:
     )  # fmt: skip
     return replace(
         model,
-        config=replace(config, n_layers=len(first), n_dense_layers=n_dense, delta_layers=recurring,
-                       n_shared_kv_layers=n_shared, **by_layer),
+        config=replace(config, n_layers=len(first), n_dense_layers=n_dense,
+                       n_shared_kv_layers=n_shared, **kinds, **by_layer),
         attention=model.attention[first], first=model.first[first], second=model.second[first],
         down=model.down[first],
         attention_codecs=tuple(model.attention_codecs[i] for i in first),
@@ -328,10 +332,11 @@ def _kinds_of(model: ModelBytes) -> tuple[I64, I64]:
     kinds = np.zeros(model.n_layers, np.int64)
     first: list[int] = []
     of_block = np.array(stored_kv_bytes(model.config, 1, "f16"), np.int64)
+    apart = [{*getattr(model.config, name)} for name in _LAYERS_OF_A_KIND]
     numbers = np.stack([model.attention, model.first, model.second, model.down, gpu.attention, gpu.neuron, of_block])
     for layer in range(model.n_layers):
         key = (*numbers[:, layer].tolist(), model.attention_codecs[layer], model.first_codecs[layer],
-               model.down_codecs[layer], bool(gpu.possible[layer]), layer in model.config.delta_layers)  # fmt: skip
+               model.down_codecs[layer], bool(gpu.possible[layer]), *(layer in those for those in apart))  # fmt: skip
         if key not in found:
             found[key] = len(first)
             first.append(layer)

@@ -74,7 +74,7 @@ def what_is_missing(opened: OpenedModel) -> str:
     wanted = []
     if opened.format != "bundle" and opened.down_is_row_wise and not turned_bytes(opened):
         wanted.append("laying its neurons out one by one")
-    if not config.n_experts:
+    if not config.n_experts and config.walks_by_layer:
         if not opened.has_stats:
             wanted.append("counting which neurons fire")
         if not has_lasting_predictors(opened):

@@ -23,7 +23,7 @@ _HF_GATED: dict[str, Activation] = {
     "gelu": "gelu-glu", "gelu_new": "gelu-tanh-glu", "gelu_pytorch_tanh": "gelu-tanh-glu", "gelu_fast": "gelu-tanh-glu",
 }  # fmt: skip
 _HF_PLAIN: dict[str, Activation] = {
-    "relu": "relu", "gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh",
+    "relu": "relu", "relu2": "relu2", "gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh",
     "gelu_fast": "gelu-tanh",
 }  # fmt: skip
 
@@ -70,6 +70,7 @@ class Family:
     hf_handles: frozenset[str] = frozenset()  # keys that change the graph and that the family implements
     gguf_handles: frozenset[str] = frozenset()  # further keys of the architecture that it reads
     by_layer: frozenset[str] = frozenset()  # keys that may be a list with a number for each layer, in either format
+    layer_list: str = ""  # key of config.json with the kind of each layer, which may replace their number
     gated: bool = True
     experts: bool = False  # whether its models have experts; from_hf and from_gguf then return their number
     latent: bool = False  # whether its models have latent attention; from_hf and from_gguf then return head sizes
@@ -98,7 +99,7 @@ def fields_from_hf(family: Family, read: Reader, generation: Reader) -> dict[str
     head_dim = read.optional("head_dim", int, None)
     fields: dict[str, Any] = {
         "family": family.name,
-        "n_layers": read.required(key("num_hidden_layers"), int),
+        "n_layers": _n_layers(family, read),
         "d_model": d_model,
         "d_ff": _largest(family, read, key("intermediate_size"), None),
         "n_heads": n_heads,
@@ -172,9 +173,16 @@ def _largest(family: Family, read: Reader, key: str, default: int | None) -> int
     """Return the number under the key, or the largest of a list with one for each layer, if the family has such."""
     values, short = read.values.get(key), key.partition(".")[2] or key
     if isinstance(values, list) and short in family.by_layer:
-        return max(numbers_by_layer(read, key, len(values)), default=None)
+        return max(numbers_by_layer(read, key, len(values), least=0), default=None)
     found: int | None = read.optional(key, int, default)
     return found
+
+
+def _n_layers(family: Family, read: Reader) -> int:
+    kinds = read.values.get(family.layer_list)
+    if isinstance(kinds, list):
+        return len(kinds)
+    return read.required(family.hf_keys.get("num_hidden_layers", "num_hidden_layers"), int)
 
 
 def _max_context(family: Family, read: Reader) -> int:

@@ -113,7 +113,7 @@ class Layout:
 
     Gated attention: without "attention_gate", the rows of "q" are each head's query, then its gate. A gated delta net's
     names begin with "delta."; "delta.qkv", "delta.qkvz" (z: its gate) and "delta.ba" name fused matrices, of which the
-    last two are grouped by key head.
+    last two are grouped by key head. "delta.in" names the rows of Mamba-2's gate, value, key, query and alpha.
 
     Latent attention: "q_up" names the queries' matrix if "q_down" comes before it, "q" if not. "kv_up" names a matrix
     with the rows of each head's keys, then values; "k_up by head" and "v by head" the same apart, with one more
@@ -125,11 +125,13 @@ class Layout:
     plus_one: bool = False  # norms are stored as weight minus one
     qkv_by_kv_head: bool = False  # fused rows are grouped by key-value head (queries, key, value), not q, k, v
     as_trained: bool = False  # a gated delta net's decay is stored as a logarithm, its convolution in three dimensions
+    mamba_columns: bool = False  # of Mamba-2, decay and skip are stored as columns, its norm as a row per group
 
 
 _OWN_NAMES = ("embedding", "positions", "project_in", "rope_factors", "rope_factors_long", "rope_factors_short",
               "attention_norm", "shared_norm", "q", "k", "v", "q_down", "k_up", "q_norm", "k_norm", "sinks",
-              "attention_gate", "alpha", "beta", "alpha_bias", "decay", "conv", "head_norm", "o", "post_attention_norm",
+              "attention_gate", "alpha", "beta", "alpha_bias", "decay", "conv", "head_norm", "skip",
+              "o", "post_attention_norm",
               "ffn_norm", "router", "selection_bias", "shared_gate", "gate", "up", "down_t", "post_ffn_norm",
               "final_norm", "project_out", "head", "layer_embeddings", "layer_projection", "layer_projection_norm",
               "embedding_gate", "embedding_projection", "post_embedding_norm", "layer_scale", "expert_scale",
@@ -267,24 +269,25 @@ class _Plan:
     def add_layer(self, layer: int) -> None:
         config, behind = self.config, self.config.norms in ("both", "output")
         before = config.norms != "output"
+        if layer in config.ffn_only_layers:
+            self.add_norm("ffn_norm", layer=layer)
+            self._add_block(layer)
+            return
         if before:
             self.add_norm("attention_norm", layer=layer, key="shared_norm" if config.shared_norm else "")
         if config.delta is not None and layer in config.delta_layers:
-            self._add_delta(layer, config.delta)
+            (self._add_mamba if config.delta.mamba else self._add_delta)(layer, config.delta)
         elif config.latent is not None:
             self._add_latent(layer, config.latent)
         else:
             self._add_attention(layer)
+        if layer in config.mixer_only_layers:
+            return
         if behind:
             self.add_norm("post_attention_norm", layer=layer)
         if before and not config.shared_norm:
             self.add_norm("ffn_norm", layer=layer)
-        if layer < config.n_dense_layers:
-            self._add_expert_of_all(layer, "", config.dense_d_ff)
-        elif config.n_experts:
-            self._add_experts(layer)
-        else:
-            self._add_ffn(layer)
+        self._add_block(layer)
         if behind:
             self.add_norm("post_ffn_norm", layer=layer)
         self._add_stream_parts(layer)
@@ -294,6 +297,15 @@ class _Plan:
             self.add_norm("post_embedding_norm", layer=layer)
         if config.layer_scale:
             self.add("layer_scale", (1,), layer=layer)
+
+    def _add_block(self, layer: int) -> None:
+        """Add the layer's FFN or experts."""
+        if layer < self.config.n_dense_layers:
+            self._add_expert_of_all(layer, "", self.config.dense_d_ff)
+        elif self.config.n_experts:
+            self._add_experts(layer)
+        else:
+            self._add_ffn(layer)
 
     def _add_attention(self, layer: int) -> None:
         config, spec = self.config, graph_of(self.config).attention(layer)
@@ -350,15 +362,38 @@ class _Plan:
             self._add_fused(layer, "delta.ba", mixing, spec.key_heads)
         else:
             self._add_own(layer, {name: (n, d) for name, n in mixing.items()})
-        size = (spec.channels, spec.conv_width)
-        trained = self.layout.as_trained
+        self._add_convolution(layer, spec)
+        self._add_own(layer, {"head_norm": (spec.value_dim,), "o": (d, spec.value_width)})
+
+    def _add_mamba(self, layer: int, spec: DeltaSpec) -> None:
+        names, heads, d = self.layout.names, spec.value_heads, self.config.d_model
+        rows = {"attention_gate": spec.value_width, "v": spec.value_width, "k": spec.key_width, "q": spec.key_width}
+        rows["alpha"] = heads
+        if "delta.in" in names:
+            self._add_fused(layer, "delta.in", rows, 1)
+        else:
+            self._add_own(layer, {name: (n, d) for name, n in rows.items()})
+        self._add_convolution(layer, spec)
+        columns = self.layout.mamba_columns
+        of_norm = (spec.norm_groups, spec.value_width // spec.norm_groups) if columns else (spec.value_width,)
+        for name, shape in (("skip", (heads, 1) if columns else (heads,)), ("head_norm", of_norm)):
+            key = f"delta.{name}" if f"delta.{name}" in names else name
+            self.add(name, shape, layer=layer, key=key, treatment="flat" if columns else "as is")
+        self._add_own(layer, {"o": (d, spec.value_width)})
+
+    def _add_convolution(self, layer: int, spec: DeltaSpec) -> None:
+        """Add the convolution, and how a state decays."""
+        names, trained, columns = self.layout.names, self.layout.as_trained, self.layout.mamba_columns
         conv, decay = ("conv", "decay") if "delta.conv" not in names else ("delta.conv", "delta.decay")
         own = "alpha" if "delta.alpha_bias" not in names else "delta.alpha_bias"
         self.add("alpha_bias", (spec.value_heads,), layer=layer, key=own)
-        self.add("decay", (spec.value_heads,), layer=layer, key=decay, treatment="minus exp" if trained else "as is")
-        shape = (spec.channels, 1, spec.conv_width) if trained else size
+        treatment: Treatment = "minus exp" if trained else "flat" if columns else "as is"
+        self.add("decay", (spec.value_heads, 1) if columns else (spec.value_heads,), layer=layer, key=decay,
+                 treatment=treatment)  # fmt: skip
+        shape = (spec.channels, 1, spec.conv_width) if trained else (spec.channels, spec.conv_width)
         self.add("conv", shape, layer=layer, key=conv, treatment="flat")
-        self._add_own(layer, {"head_norm": (spec.value_dim,), "o": (d, spec.value_width)})
+        if spec.conv_bias:
+            self.add("conv_bias", (spec.channels,), layer=layer, key=conv)
 
     def _add_own(self, layer: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Add tensors of a gated delta net that are not fused."""

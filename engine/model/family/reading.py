@@ -42,13 +42,13 @@ _KINDS: dict[type, str] = {int: "a whole number", float: "a number", bool: "true
                            list: "a list", dict: "an object"}  # fmt: skip
 
 
-def numbers_by_layer(read: Reader, key: str, n_layers: int) -> list[int]:
-    """Return a whole number for each layer: those of a list, or the same one for all."""
+def numbers_by_layer(read: Reader, key: str, n_layers: int, least: int = 1) -> list[int]:
+    """Return a whole number of at least `least` for each layer: those of a list, or the same one for all."""
     values = read.values.get(key)
     if not isinstance(values, list):
         return [read.required(key, int)] * n_layers
-    if len(values) != n_layers or not all(type(value) is int and 0 < value < 1 << 32 for value in values):
-        raise ModelFormatError(f"{key} in {read.where} is no list of {n_layers} whole numbers above zero.")
+    if len(values) != n_layers or not all(type(value) is int and least <= value < 1 << 32 for value in values):
+        raise ModelFormatError(f"{key} in {read.where} is no list of {n_layers} whole numbers from {least} on.")
     return values
 
 

@@ -161,7 +161,7 @@ def by_hand(
     import math
 
     kinds = {
-        "relu": lambda v: max(v, 0.0), "drelu": lambda v: max(v, 0.0),
+        "relu": lambda v: max(v, 0.0), "relu2": lambda v: max(v, 0.0) ** 2, "drelu": lambda v: max(v, 0.0),
         "fatrelu": lambda v: v if v > config.activation_threshold else 0.0,
         "silu": lambda v: v / (1 + math.exp(-v)), "gelu": lambda v: 0.5 * v * (1 + math.erf(v / math.sqrt(2))),
         "gelu-tanh": lambda v: 0.5 * v * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))),

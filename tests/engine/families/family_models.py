@@ -160,6 +160,8 @@ def _small_config(n_layers: int, **changes: Any) -> dict[str, Any]:
     return {**gone, **own, **changes}
 
 
+_NEMOTRON = {**{key: value for key, value in SHAPE.items() if key != "num_hidden_layers"}, "head_dim": 8,
+             "ssm_state_size": 8, "mamba_num_heads": 4, "mamba_head_dim": 12, "n_groups": 2}  # fmt: skip
 CASES: dict[str, Case] = {
     "llama": Case("Llama", {}, "silu-glu", gguf="llama"),
     "relu-llama": Case("Llama", {"hidden_act": "relu", "tie_word_embeddings": True}, "relu-glu", gguf="llama"),
@@ -309,6 +311,13 @@ CASES: dict[str, Case] = {
         "silu-glu", gguf="mistral4"),
     "glm4-moe-lite": Case("Glm4MoeLite", {
         **_LATENT, "q_lora_rank": 20, "num_nextn_predict_layers": 1}, "silu-glu", gguf="deepseek2"),
+    "nemotron-h": Case("NemotronH", {
+        **_NEMOTRON, "layers_block_type": ["linear_attention", "mlp", "linear_attention", "full_attention", "mlp"]},
+        "relu2", gguf="nemotron_h"),
+    "nemotron-h-moe": Case("NemotronH", {
+        **_NEMOTRON, "layers_block_type": ["linear_attention", "moe", "full_attention", "moe"], "n_routed_experts": 8,
+        "num_experts_per_tok": 3, "moe_intermediate_size": 64, "moe_shared_expert_intermediate_size": 40,
+        "routed_scaling_factor": 2.5}, "relu2", gguf="nemotron_h_moe"),
     "gemma4": Case("Gemma4Text", {**_GEMMA4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
                                   "num_global_key_value_heads": 1}, "gelu-tanh-glu", gguf="gemma4"),
     "gemma3n": Case("Gemma3nText", {
@@ -328,7 +337,7 @@ CASES: dict[str, Case] = {
 ON_CPU_ALONE = tuple(
     name
     for name, case in CASES.items()
-    if {"kv_lora_rank", "vocab_size_per_layer_input"} & case.arguments.keys()
+    if {"kv_lora_rank", "vocab_size_per_layer_input", "mamba_num_heads"} & case.arguments.keys()
     or name.startswith(("ministral3", "hunyuan"))
 )
 
@@ -433,14 +442,15 @@ def _randomise(model: Any) -> None:
     # makes up for it.
     embedding, last = (0.05, 20.0) if model.config.tie_word_embeddings else (1.0, 1.0)
     stored_less_one = model.config.model_type.startswith(("gemma2", "gemma3_", "qwen3_5", "qwen3_next"))
+    no_gate = model.config.model_type == "nemotron_h"
     generator = torch.Generator().manual_seed(0)
     for name, values in model.named_parameters():
         with torch.no_grad():
             if values.ndim >= 2:  # 3: of experts
                 values.normal_(0, values.shape[-1] ** -0.5, generator=generator)
-                if name.endswith(("fc2.weight", "dense_4h_to_h.weight")):
+                if name.endswith(("fc2.weight", "dense_4h_to_h.weight")) or (no_gate and "down_proj" in name):
                     # What ReLU and GELU let through is positive on average: the same vector for every token.
-                    values.sub_(values.mean(dim=1, keepdim=True))
+                    values.sub_(values.mean(dim=-1, keepdim=True))
                 if "embed" in name or "lm_head" in name:
                     values.mul_(values.shape[1] ** 0.5 * embedding)
             elif "norm" in name.lower() or "ln_" in name:

@@ -38,6 +38,7 @@ def write_gguf(
     from safetensors.numpy import load_file
 
     config = json.loads((folder / "config.json").read_text())
+    config.setdefault("num_hidden_layers", len(config.get("layers_block_type", [])))
     writer = gguf.GGUFWriter(path, case.gguf)
     _write_metadata(writer, config, case, powerinfer)
     if "kv_lora_rank" in config:
@@ -56,7 +57,7 @@ def write_gguf(
         if ".experts." in name or name.endswith(("per_expert_scale", "router.scale")):
             continue
         known_as = name.replace("e_score_correction_bias", "e_score_correction.bias")
-        known_as = known_as.replace(".dt_bias", ".dt_proj.bias")
+        known_as = known_as.replace(".dt_bias", ".dt.bias" if "mamba_num_heads" in config else ".dt_proj.bias")
         foreign = _opt_name(name) if table is None else table.get_name(known_as, try_suffixes=(".weight", ".bias"))
         assert foreign is not None, name
         foreign += ".weight" if name.endswith((".sinks", "layer_scalar", "correct_output_scale")) else ""
@@ -176,6 +177,8 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     neurons = config.get("intermediate_size") or config.get("ffn_dim") or config.get("moe_ffn_hidden_size")
     if case.gguf == "gemma4":
         kv_heads, neurons, head_dim = _by_layer(config)
+    if "layers_block_type" in config:
+        kv_heads, neurons = _write_mamba(writer, config)
     writer.add_vocab_size(config["vocab_size"])
     writer.add_context_length(config["max_position_embeddings"] + (2 if case.gguf == "opt" else 0))
     writer.add_embedding_length(width)
@@ -198,7 +201,7 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     if case.gguf in ("opt", "falcon", "command-r", "cohere2"):
         writer.add_layer_norm_eps(1e-5)
     else:
-        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+        writer.add_layer_norm_rms_eps(_first(config, "rms_norm_eps", "layer_norm_epsilon"))
         if case.gguf not in ("deepseek2", "mistral4"):
             writer.add_key_length(head_dim)
             writer.add_value_length(head_dim)
@@ -239,6 +242,24 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     if not powerinfer and case.activation in ("relu", "relu-glu", "drelu-glu", "fatrelu-glu"):
         writer.add_string("hearth.activation", case.activation)
         writer.add_float32("hearth.activation_threshold", config.get("hidden_act_param", 0.0))
+
+
+def _write_mamba(writer: Any, config: dict[str, Any]) -> tuple[list[int], list[int]]:
+    """Nemotron-H's key-value heads and neurons of each layer."""
+    heads, kinds = config["mamba_num_heads"], config["layers_block_type"]
+    writer.add_ssm_conv_kernel(config["conv_kernel"])
+    writer.add_ssm_state_size(config["ssm_state_size"])
+    writer.add_ssm_group_count(config["n_groups"])
+    writer.add_ssm_time_step_rank(heads)
+    writer.add_ssm_inner_size(heads * config["mamba_head_dim"])
+    writer.add_rope_dimension_count(config["hidden_size"] // config["num_attention_heads"])
+    writer.add_rope_scaling_finetuned(False)
+    neurons = config["moe_intermediate_size"] if "moe" in kinds else config["intermediate_size"]
+    kv_heads = config["num_key_value_heads"]
+    return (
+        [kv_heads if kind == "full_attention" else 0 for kind in kinds],
+        [neurons if kind in ("mlp", "moe") else 0 for kind in kinds],
+    )
 
 
 def _by_layer(config: dict[str, Any]) -> tuple[list[int], list[int], int]:
@@ -320,7 +341,7 @@ def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
     import gguf
 
     experts = next((config[key] for key in _EXPERT_COUNTS if config.get(key)), 0)
-    if not experts:
+    if not experts or case.gguf == "nemotron_h":
         return
     writer.add_expert_count(experts)
     keys = ("num_experts_per_tok", "moe_topk", "moe_num_active_primary_experts", "top_k_experts")
@@ -333,6 +354,12 @@ def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
         writer.add_expert_shared_count(config["n_shared_experts"])
         writer.add_expert_weights_scale(config["routed_scaling_factor"])
         writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+    if case.gguf == "nemotron_h_moe":
+        writer.add_expert_shared_feed_forward_length(config["moe_shared_expert_intermediate_size"])
+        writer.add_expert_shared_count(config["n_shared_experts"])
+        writer.add_expert_weights_norm(config["norm_topk_prob"])
+        writer.add_expert_weights_scale(config["routed_scaling_factor"])
+        writer.add_expert_group_count(config["n_group"])
     if case.gguf == "glm4moe" or config["model_type"] == "glm4_moe_lite":
         writer.add_nextn_predict_layers(config["num_nextn_predict_layers"])
     if case.gguf == "glm4moe":
@@ -375,6 +402,8 @@ def _convert(name: str, values: Array, config: dict[str, Any], architecture: str
         n = heads if "q_proj" in name else config["num_key_value_heads"]
         halves = values.reshape(n, 2, values.shape[0] // n // 2, values.shape[1])
         return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
+    if "mamba_num_heads" in config and name.endswith(("A_log", "mixer.D", "mixer.norm.weight", "conv1d.weight")):
+        return _convert_mamba(name, values, config)
     if "linear_attn" in name:
         return _convert_delta(name, values, config, architecture)
     if architecture in ("gemma2", "gemma3", "qwen35", "qwen35moe", "qwen3next") and name.endswith("norm.weight"):
@@ -387,6 +416,14 @@ def _convert(name: str, values: Array, config: dict[str, Any], architecture: str
         parts = grouped[:, :-2], grouped[:, -2], grouped[:, -1]
         return np.concatenate([part.reshape(-1, width) for part in parts])
     return values
+
+
+def _convert_mamba(name: str, values: Array, config: dict[str, Any]) -> Array:
+    if "conv1d" in name:
+        return np.ascontiguousarray(values[:, 0])
+    if "norm" in name:
+        return values.reshape(config["n_groups"], -1)
+    return (-np.exp(values) if name.endswith("A_log") else values)[:, None]
 
 
 def _unfused(tensors: dict[str, Array], config: dict[str, Any]) -> dict[str, Array]:

@@ -71,7 +71,7 @@ def test_only_what_the_ffn_has_a_form_of(references: Callable[[str], Reference],
     plain = open_model(references("opt").folder).config
     assert plain.with_activation("gelu-tanh").activation == "gelu-tanh"
     for text in ("silu", "drelu", "relu-glu", "fatrelu:0.1"):
-        with pytest.raises(InvalidRequestError, match="relu, gelu, gelu-tanh"):
+        with pytest.raises(InvalidRequestError, match="relu, relu2, gelu, gelu-tanh"):
             plain.with_activation(text)
 
 

@@ -89,7 +89,7 @@ def test_every_family_decodes_several_sequences(
                 cache.remember()
                 wanted.append([decode_one_token(alone, step[b], cache) for step in steps])
                 cache.truncate(3 + 2 * b)
-            counters, unions = FfnCounters(config.n_layers, config.d_ff), None
+            counters, unions = FfnCounters(config.n_layers, config.d_ff, without=config.mixer_only_layers), None
             ours: FfnExecutor = DenseExecutor(config, weights, operators)
             if mode != "dense":
                 ours = UnionExecutor(config, weights, counters, operators, operators.pool, batch, predictor)

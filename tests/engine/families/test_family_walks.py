@@ -16,7 +16,11 @@ from engine.model.weights import load_weights, open_model
 from engine.training import layer_walk
 from engine.training.layer_walk import LayerBatch, ModelParts, walk_layers
 
-SHARING = [name for name, case in CASES.items() if {"num_kv_shared_layers", "enable_moe_block"} & case.arguments.keys()]
+SHARING = [
+    name
+    for name, case in CASES.items()
+    if {"num_kv_shared_layers", "enable_moe_block", "layers_block_type"} & case.arguments.keys()
+]
 
 
 @pytest.fixture(scope="module", params=[name for name in CASES if name not in SHARING])
