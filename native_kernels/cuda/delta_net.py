@@ -13,11 +13,12 @@ from native_kernels.cuda.gpu import GpuDelta, GpuDeltaInput, GpuStates, GpuVecto
 from native_kernels.cuda.runtime.driver import Device, Function, Stream
 from native_kernels.cuda.runtime.modules import load
 
-MAX_DIM = 256  # numbers of a key or value head; more of a key head would not fit into registers
+MAX_DIM = 128  # numbers of a key or value head; more would not fit into registers
 _COLUMNS = 32  # of a head's matrix, for a block of `recur`
 _HEADS = 4  # of a block of `prepare` and of `finish`
 _THREADS = 128  # per block
-_KERNELS = ("prepare", "recur", "finish", "gate")
+_KERNELS = ("prepare", "recur", "finish", "step", "gate")
+_PARTS = 4  # threads per column of a head's matrix
 
 
 class _States(Structure):
@@ -52,7 +53,9 @@ class GpuDeltaOps:
         self._held.close()
 
     def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, prepared: int, to: int) -> None:
-        """Run the net. Three kernels; one goes through the positions with a block per 32 columns of each head."""
+        """Run the net. One kernel for a position of each sequence, with a block per value head; otherwise, or in place,
+        three, of which one goes through the positions with a block per 32 columns of each head.
+        """
         spec, rows = w.spec, x.n_sequences * x.n_each
         if not rows:
             return
@@ -62,6 +65,10 @@ class GpuDeltaOps:
             _States(states.first, states.second, states.swap, states.step), w.epsilon, x.n_each, spec.key_heads,
             spec.value_heads, spec.conv_width, spec.order == "tiled",
         )  # fmt: skip
+        if x.n_each == 1 and states.first != states.second:
+            threads = -(-_PARTS * spec.value_dim // 32) * 32
+            kernels["step"].launch(self._stream, (spec.value_heads, x.n_sequences), (threads,), job)
+            return
         columns, n_heads = -(-spec.value_dim // _COLUMNS), 2 * spec.key_heads + spec.value_heads
         kernels["prepare"].launch(self._stream, (-(-n_heads // _HEADS), rows), (_THREADS,), job)
         kernels["recur"].launch(self._stream, (spec.value_heads, columns, x.n_sequences), (_THREADS,), job)

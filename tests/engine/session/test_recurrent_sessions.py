@@ -105,8 +105,8 @@ def test_no_gpu_is_tried_for_heads_that_it_has_no_kernels_for(model: LoadedModel
     opened = dataclasses.replace(model.opened, config=wide)
     info, reason = choice.candidate(EngineConfig(), opened, profile, model.backend)
     assert info is None
-    assert "heads of 256 numbers at most" in reason
-    with pytest.raises(DeviceUnavailableError, match="heads of 256"):
+    assert "heads of 128 numbers at most" in reason
+    with pytest.raises(DeviceUnavailableError, match="heads of 128"):
         choice.candidate(dataclasses.replace(EngineConfig(), device="cuda"), opened, profile, model.backend)
 
 

@@ -22,7 +22,6 @@ SPECS = {
     "Qwen3-Next": DeltaSpec(4, 8, 128, 128, 4),
     "small": DeltaSpec(2, 4, 12, 20, 4),
     "wide values": DeltaSpec(3, 3, 33, 100, 2, "tiled"),
-    "wide": DeltaSpec(2, 2, 200, 256, 5),
     "narrow": DeltaSpec(1, 2, 1, 1, 1),
 }
 
