@@ -29,6 +29,8 @@ def check_delta(config: ModelConfig) -> None:
     if spec is None:
         return
     _check_sizes("gated delta net", spec, _DELTA_CAPS)
+    if spec.epsilon is not None and not 0 < spec.epsilon < 1:
+        raise ModelFormatError(f"The epsilon {spec.epsilon!r} of a norm is out of range.")
     groups = spec.norm_groups
     if not _is_whole(groups) or not 1 <= groups <= _MOST_NORM_GROUPS or spec.value_width % groups:
         raise ModelFormatError(f"{spec.value_width} values cannot be normed in {groups!r} equal groups.")

@@ -191,6 +191,7 @@ class DeltaSpec:
     mamba: bool = False  # a Mamba-2 layer
     norm_groups: int = 1  # mamba: equal groups of values that are normed apart
     conv_bias: bool = False  # the convolution has a bias
+    epsilon: float | None = None  # of the output's norm; None: of the model's norms
 
     @property
     def starts(self) -> tuple[int, int, int]:

@@ -371,7 +371,7 @@ class DecodeCalls:
         products += [(one, None, out[0]) for one, out in zip(w.delta_projections, to[1:], strict=False)]
         self._project(x, products)
         place = StatePlace(self.state[STATE : STATE + 1], self.state[NEW_STATE : NEW_STATE + 1])
-        out, weights = self._recurred.values[None], w.delta(self._config.norm_eps)
+        out, weights = self._recurred.values[None], w.delta(step.spec.epsilon or self._config.norm_eps)
         self._calls += delta_calls(to, out, weights, step.spec, place, row, self._products.n_workers)
         self._recurred.renew()
         self._calls += self._products.calls(w.o, self._recurred, self._attended, "attention")

@@ -213,8 +213,9 @@ class Transformer:
 
     def recur(self, layer: int, x: DeltaInput, before: F32, after: F32) -> F32:
         """Return the layer's delta net or Mamba-2 over a sequence's next positions. Shapes as in `gated_delta`."""
-        spec, weights = self.config.delta, self.weights.layers[layer].delta(self.config.norm_eps)
+        spec = self.config.delta
         assert spec is not None, "the layer recurs"
+        weights = self.weights.layers[layer].delta(spec.epsilon or self.config.norm_eps)
         return self.operators.gated_delta(x, weights, spec, before, after)
 
     def last_norm(self, x: F32) -> F32:

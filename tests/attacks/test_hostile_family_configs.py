@@ -57,6 +57,8 @@ HF_KEYS = (
     "activation_sparsity_pattern", "layers_block_type", "hybrid_override_pattern", "mamba_num_heads", "ssm_state_size",
     "mamba_head_dim", "n_groups", "conv_kernel", "use_conv_bias", "time_step_limit", "mamba_hidden_act",
     "moe_latent_size", "moe_shared_expert_intermediate_size", "mlp_hidden_act", "use_bias", "attention_head_dim",
+    "mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_n_groups", "mamba_d_conv", "mamba_expand",
+    "mamba_conv_bias", "mamba_proj_bias", "shared_intermediate_size", "position_embedding_type",
 )  # fmt: skip
 GGUF: dict[str, Any] = {
     "block_count": 3, "context_length": 64, "embedding_length": 32, "feed_forward_length": 80, "vocab_size": 96,
@@ -80,6 +82,7 @@ _VARIED = {"layer_types": ["sliding_attention", "full_attention", "full_attentio
 HF_VARIED = {"gemma4_text": _VARIED, "gemma3n_text": {**_VARIED, "activation_sparsity_pattern": [0.9, 0.0, 0.8]}}
 _MIXED = {"feed_forward_length": [0, 0, 80], "attention.head_count_kv": [0, 2, 0]}
 GGUF_VARIED = {
+    "granitehybrid": {"attention.head_count_kv": [0, 2, 0]},
     "nemotron_h": {**_MIXED, "expert_count": 0}, "nemotron_h_moe": _MIXED,
     "gemma3n": {"attention.sliding_window_pattern": [True, False, False], "attention.shared_kv_layers": 1,
                 "embedding_length_per_layer_input": 8, "altup.num_inputs": 4,
@@ -95,6 +98,9 @@ HF_HUNYUAN = {"hunyuan_moe": {"num_experts": 4, "moe_topk": 2}}
 HF_DELTA["nemotron_h"] = {"hybrid_override_pattern": "M*E", "mamba_num_heads": 4, "ssm_state_size": 8,
                           "mamba_head_dim": 8, "n_groups": 2, "n_routed_experts": 4, "num_experts_per_tok": 2,
                           "moe_intermediate_size": 16, "moe_shared_expert_intermediate_size": 24}  # fmt: skip
+HF_DELTA["granite_hybrid"] = {"layer_types": ["mamba", "mamba", "attention"], "mamba_n_heads": 4, "mamba_d_state": 8,
+                              "mamba_n_groups": 2, "num_local_experts": 4, "num_experts_per_tok": 2,
+                              "shared_intermediate_size": 24}  # fmt: skip
 HF_DELTA["qwen3_next"] = HF_DELTA["qwen3_5_moe"] = {**HF_EXPERTS["qwen2_moe"], **HF_DELTA["qwen3_5"]}
 GGUF_EXPERTS = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 16, "expert_gating_func": 1}
 GGUF_KEYS = (

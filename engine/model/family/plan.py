@@ -109,7 +109,7 @@ class Layout:
     and expert); if a format has both, the names in the file decide. "experts.gate_up columns" names a tensor whose
     columns are the neurons of gate and up in turn; "experts.down_t" is neuron-major then. "shared.gate" etc. belong to
     the shared expert, and "shared_gate" is the vector of its weight ("shared_gate row": a matrix with one row).
-    "experts.gate_up" names one tensor with gate's rows before up's.
+    "experts.gate_up" and "shared.gate_up" name one tensor with gate's rows before up's.
 
     Gated attention: without "attention_gate", the rows of "q" are each head's query, then its gate. A gated delta net's
     names begin with "delta."; "delta.qkv", "delta.qkvz" (z: its gate) and "delta.ba" name fused matrices, of which the
@@ -488,7 +488,10 @@ class _Plan:
         config, d = self.config, self.config.d_model
         for part in ("gate", "up", "down_t") if config.gated else ("up", "down_t"):
             name = f"experts.{config.n_experts}.{part}"
-            if part == "down_t":
+            if part != "down_t" and f"{prefix}gate_up" in self.layout.names:
+                rows = RowPart(1, 0, f) if part == "gate" else RowPart(1, f, 2 * f)
+                self.add(name, (2 * f, d), layer=layer, key=f"{prefix}gate_up", part=rows)
+            elif part == "down_t":
                 self.add(name, (d, f), layer=layer, key=f"{prefix}down_t", treatment="transposed")
             else:
                 self.add(name, (f, d), layer=layer, key=f"{prefix}{part}")

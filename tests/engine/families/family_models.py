@@ -160,6 +160,9 @@ def _small_config(n_layers: int, **changes: Any) -> dict[str, Any]:
     return {**gone, **own, **changes}
 
 
+_GRANITE = {"embedding_multiplier": 3.0, "residual_multiplier": 0.4, "logits_scaling": 2.0, "attention_multiplier": 0.2,
+            "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 2,
+            "shared_intermediate_size": 40}  # fmt: skip
 _NEMOTRON = {**{key: value for key, value in SHAPE.items() if key != "num_hidden_layers"}, "head_dim": 8,
              "ssm_state_size": 8, "mamba_num_heads": 4, "mamba_head_dim": 12, "n_groups": 2}  # fmt: skip
 CASES: dict[str, Case] = {
@@ -318,6 +321,12 @@ CASES: dict[str, Case] = {
         **_NEMOTRON, "layers_block_type": ["linear_attention", "moe", "full_attention", "moe"], "n_routed_experts": 8,
         "num_experts_per_tok": 3, "moe_intermediate_size": 64, "moe_shared_expert_intermediate_size": 40,
         "routed_scaling_factor": 2.5}, "relu2", gguf="nemotron_h_moe"),
+    "granite-hybrid": Case("GraniteMoeHybrid", {
+        **_GRANITE, "num_local_experts": 0, "layer_types": ["linear_attention", "full_attention", "linear_attention"]},
+        "silu-glu", gguf="granitehybrid"),
+    "granite-hybrid-moe": Case("GraniteMoeHybrid", {
+        **_GRANITE, "num_local_experts": 8, "num_experts_per_tok": 3, "mamba_n_groups": 1, "intermediate_size": 24,
+        "layer_types": ["mamba", "mamba", "attention"]}, "silu-glu", gguf="granitehybrid"),
     "gemma4": Case("Gemma4Text", {**_GEMMA4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
                                   "num_global_key_value_heads": 1}, "gelu-tanh-glu", gguf="gemma4"),
     "gemma3n": Case("Gemma3nText", {
@@ -337,7 +346,7 @@ CASES: dict[str, Case] = {
 ON_CPU_ALONE = tuple(
     name
     for name, case in CASES.items()
-    if {"kv_lora_rank", "vocab_size_per_layer_input", "mamba_num_heads"} & case.arguments.keys()
+    if {"kv_lora_rank", "vocab_size_per_layer_input", "mamba_num_heads", "mamba_n_heads"} & case.arguments.keys()
     or name.startswith(("ministral3", "hunyuan"))
 )
 

@@ -38,6 +38,8 @@ def write_gguf(
     from safetensors.numpy import load_file
 
     config = json.loads((folder / "config.json").read_text())
+    if case.gguf == "granitehybrid":
+        config |= _as_nemotron(config)
     config.setdefault("num_hidden_layers", len(config.get("layers_block_type", [])))
     writer = gguf.GGUFWriter(path, case.gguf)
     _write_metadata(writer, config, case, powerinfer)
@@ -49,6 +51,7 @@ def write_gguf(
         case.gguf != "opt"
     ) else None  # fmt: skip
     tensors = load_file(folder / "model.safetensors")
+    tensors = _halved(tensors, config) if case.gguf == "granitehybrid" else tensors
     experts = _fused_experts(tensors) if case.gguf == "gemma4" else _experts(tensors, apart, turned)
     for name, values in experts.items():
         writer.add_tensor(name, values)
@@ -57,7 +60,7 @@ def write_gguf(
         if ".experts." in name or name.endswith(("per_expert_scale", "router.scale")):
             continue
         known_as = name.replace("e_score_correction_bias", "e_score_correction.bias")
-        known_as = known_as.replace(".dt_bias", ".dt.bias" if "mamba_num_heads" in config else ".dt_proj.bias")
+        known_as = known_as.replace(".dt_bias", ".dt.bias" if case.gguf.startswith("nemotron") else ".dt_proj.bias")
         foreign = _opt_name(name) if table is None else table.get_name(known_as, try_suffixes=(".weight", ".bias"))
         assert foreign is not None, name
         foreign += ".weight" if name.endswith((".sinks", "layer_scalar", "correct_output_scale")) else ""
@@ -178,7 +181,8 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     if case.gguf == "gemma4":
         kv_heads, neurons, head_dim = _by_layer(config)
     if "layers_block_type" in config:
-        kv_heads, neurons = _write_mamba(writer, config)
+        kv_heads, of_layers = _write_mamba(writer, config)
+        neurons = neurons if case.gguf == "granitehybrid" else of_layers
     writer.add_vocab_size(config["vocab_size"])
     writer.add_context_length(config["max_position_embeddings"] + (2 if case.gguf == "opt" else 0))
     writer.add_embedding_length(width)
@@ -234,7 +238,7 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
         writer.add_final_logit_softcapping(config["final_logit_softcapping"])
     if case.gguf in ("command-r", "cohere2"):
         writer.add_logit_scale(config["logit_scale"])
-    if case.gguf == "granite":
+    if case.gguf in ("granite", "granitehybrid"):
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])
         writer.add_residual_scale(config["residual_multiplier"])
@@ -245,7 +249,7 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
 
 
 def _write_mamba(writer: Any, config: dict[str, Any]) -> tuple[list[int], list[int]]:
-    """Nemotron-H's key-value heads and neurons of each layer."""
+    """Write what Mamba-2 needs; return the key-value heads and neurons of each layer, where each has one of both."""
     heads, kinds = config["mamba_num_heads"], config["layers_block_type"]
     writer.add_ssm_conv_kernel(config["conv_kernel"])
     writer.add_ssm_state_size(config["ssm_state_size"])
@@ -260,6 +264,41 @@ def _write_mamba(writer: Any, config: dict[str, Any]) -> tuple[list[int], list[i
         [kv_heads if kind == "full_attention" else 0 for kind in kinds],
         [neurons if kind in ("mlp", "moe") else 0 for kind in kinds],
     )
+
+
+def _as_nemotron(config: dict[str, Any]) -> dict[str, Any]:
+    """The keys of Granite's Mamba-2 under Nemotron-H's names."""
+    names = {"n_heads": "mamba_num_heads", "d_head": "mamba_head_dim", "d_state": "ssm_state_size",
+             "n_groups": "n_groups", "d_conv": "conv_kernel"}  # fmt: skip
+    own = {theirs: config[f"mamba_{ours}"] for ours, theirs in names.items()}
+    if not config["num_local_experts"]:
+        own["intermediate_size"] = config["shared_intermediate_size"]
+    return {**own, "layers_block_type": config["layer_types"]}
+
+
+def _halved(tensors: dict[str, Array], config: dict[str, Any]) -> dict[str, Array]:
+    """Granite's tensors with gate and up apart."""
+    found = {}
+    for name, values in tensors.items():
+        part = "block_sparse_moe" if "block_sparse_moe" in name else "shared_mlp" if "shared_mlp" in name else ""
+        layer = name.removeprefix("model.layers.").partition(".")[0]
+        if not part or "router" in name:
+            found[name.replace("router.layer", "gate")] = values
+            continue
+        to = "experts" if part == "block_sparse_moe" else "shared_experts" if config["num_local_experts"] else ""
+        if "output_linear" in name:
+            halves = {"down": values}
+        else:
+            half = values.shape[-2] // 2
+            halves = {"gate": values[..., :half, :], "up": values[..., half:, :]}
+        for half_name, of in halves.items():
+            key = f"model.layers.{layer}.mlp.{to}.{half_name}_proj.weight".replace("..", ".")
+            if to != "experts":
+                found[key] = np.ascontiguousarray(of)
+                continue
+            for expert, one in enumerate(of):
+                found[f"model.layers.{layer}.mlp.experts.{expert}.{half_name}_proj.weight"] = np.ascontiguousarray(one)
+    return found
 
 
 def _by_layer(config: dict[str, Any]) -> tuple[list[int], list[int], int]:
@@ -348,6 +387,8 @@ def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
     writer.add_expert_used_count(_first(config, *keys))
     if case.gguf != "llama":
         writer.add_expert_feed_forward_length(_width_of_experts(config))
+    if case.gguf == "granitehybrid":
+        writer.add_expert_shared_feed_forward_length(config["shared_intermediate_size"])
     if "shared_expert_intermediate_size" in config:
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
     if case.gguf in ("glm4moe", "deepseek2", "mistral4"):
@@ -396,13 +437,15 @@ def _first(config: dict[str, Any], *keys: str) -> int:
 
 def _convert(name: str, values: Array, config: dict[str, Any], architecture: str) -> Array:
     heads, width = config["num_attention_heads"], config["hidden_size"]
-    if architecture in ("llama", "bamboo", "smollm3", "granite", "mistral3") and name.endswith(
+    if architecture in ("llama", "bamboo", "smollm3", "granite", "granitehybrid", "mistral3") and name.endswith(
         ("q_proj.weight", "k_proj.weight")
     ):
         n = heads if "q_proj" in name else config["num_key_value_heads"]
         halves = values.reshape(n, 2, values.shape[0] // n // 2, values.shape[1])
         return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
-    if "mamba_num_heads" in config and name.endswith(("A_log", "mixer.D", "mixer.norm.weight", "conv1d.weight")):
+    if "mamba_num_heads" in config and name.endswith(
+        (".A_log", ".D", "mixer.norm.weight", "mamba.norm.weight", "conv1d.weight")
+    ):
         return _convert_mamba(name, values, config)
     if "linear_attn" in name:
         return _convert_delta(name, values, config, architecture)

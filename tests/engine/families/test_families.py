@@ -31,7 +31,7 @@ from native_kernels.reference import ReferenceOperators
 TOLERANCE = 2e-3  # of a logit, where it is a matter of which token is the greatest
 CLOSE = 2e-4  # what these small models keep to; a wrong kind of GELU would stay within the tolerance above
 OPS = ReferenceOperators()
-INTERLEAVED = ("llama", "bamboo", "glm4", "smollm3", "ernie4_5", "granite", "command-r", "cohere2",
+INTERLEAVED = ("llama", "bamboo", "glm4", "smollm3", "ernie4_5", "granite", "granitehybrid", "command-r", "cohere2",
                "deepseek2", "mistral3", "mistral4")  # in GGUF  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def test_every_feature_matters(reference: Reference, model: Transformer) -> None
             others.append({"router": "softmax" if config.router == "sigmoid" else "sigmoid"})
         others += [{"routing_scale": 1.0}] if config.routing_scale != 1.0 else []
         others += [{"unrotated": ()}] if config.unrotated else [{"unrotated": (3 if 1 in config.delta_layers else 1,)}]
-    if config.delta is not None and config.delta.value_heads > config.delta.key_heads:
+    if config.delta is not None and config.delta.value_heads > config.delta.key_heads > 1:
         others.append({"delta": replace(config.delta, order="tiled")})
     if config.latent is not None:  # whose rotated numbers are those behind the latent vector
         others = [other for other in others if "rotary_dim" not in other]

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from family_models import CASES, CONTEXT, Reference
+from family_models import CASES, CONTEXT, Reference, make_reference
 from gguf_models import write_gguf
 
 from engine.conversion.convert import convert
 from engine.decode.decode_program import DecodeProgram, why_not
 from engine.errors import ModelFormatError, UnsupportedModelError
+from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.library.estimate.shapes import bytes_of, config_of, one_layer_of_each, shape_of
 from engine.model.families import config_from_gguf, config_from_hf
@@ -91,6 +92,36 @@ def test_older_names_say_the_same(moe: Reference) -> None:
 ])  # fmt: skip
 def test_what_a_config_cannot_say(moe: Reference, changes: dict[str, Any], words: str) -> None:
     values = json.loads((moe.folder / "config.json").read_text())
+    with pytest.raises((UnsupportedModelError, ModelFormatError), match=words):
+        config_from_hf({**values, **changes}, {})
+
+
+def test_granite_with_rotary_positions(tmp_path: Path) -> None:
+    """Models without Mamba-2 have them, as have Bamba's; others may."""
+    changes = {"layer_types": ["full_attention", "mamba", "full_attention"], "position_embedding_type": "rope"}
+    reference = make_reference("granite-hybrid", tmp_path / "hf", changes)
+    opened = open_model(reference.folder)
+    weights = load_weights(opened)
+    model = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, OPS), OPS)
+    found = model.logits(model.forward(reference.tokens, KVCache(opened.config, CONTEXT)))
+    assert np.abs(found - reference.logits).max() < 2e-4
+    attention = json.loads((reference.folder / "config.json").read_text()) | {"layer_types": ["attention"] * 3}
+    alone = config_from_hf(attention, {})
+    assert (alone.delta, alone.delta_layers, alone.unrotated) == (None, (), ())
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"mamba_proj_bias": True}, "mamba_proj_bias is set"), ({"attention_bias": True}, "attention_bias is True"),
+    ({"time_step_limit": [0.1, 1.0]}, "time_step_limit is"), ({"layer_types": ["mamba"] * 3}, "layers with attention"),
+    ({"layer_types": ["mamba", "attention"]}, "no list of 3 known"), ({"layer_types": None}, "lacks 'layer_types'"),
+    ({"mamba_n_heads": 0}, "value_heads is 0"), ({"mamba_d_head": "auto", "mamba_n_heads": 5}, "cannot share 64"),
+    ({"mamba_n_groups": 3}, "in 3 equal groups"), ({"position_embedding_type": "alibi"}, "is alibi"), ({"shared_intermediate_size": 0}, "d_ff is 0"),
+    ({"residual_multiplier": 0.0}, "multiplier of the model is 0.0"),
+])  # fmt: skip
+def test_what_a_config_of_granite_cannot_say(
+    references: Callable[[str], Reference], changes: dict[str, Any], words: str
+) -> None:
+    values = json.loads((references("granite-hybrid").folder / "config.json").read_text())
     with pytest.raises((UnsupportedModelError, ModelFormatError), match=words):
         config_from_hf({**values, **changes}, {})
 

@@ -15,24 +15,29 @@ from engine.model.family.names import GGUF_NAMES, HF_NAMES
 from engine.model.family.plan import Layout
 from engine.model.family.reading import Reader, decimal
 
-_KEYS = ("embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier")
+MULTIPLIERS = ("embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier")
 
 
 def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
     attention = ("q", "k", "v", "o") if read.optional("attention_bias", bool, False) else ()
     ffn = ("gate", "up", "down") if read.optional("mlp_bias", bool, False) else ()
-    return {"biases": attention + ffn, **_scales(fields, [read.optional(key, float, 1.0) for key in _KEYS])}
+    return {"biases": attention + ffn, **scales(fields, [read.optional(key, float, 1.0) for key in MULTIPLIERS])}
 
 
 def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return scales_from_gguf(read, "granite", fields)
+
+
+def scales_from_gguf(read: Reader, arch: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of the four multipliers from GGUF keys."""
     keys = ("embedding_scale", "residual_scale", "logit_scale")
-    given = [decimal(read.optional(f"granite.{key}", float, 1.0)) for key in keys]
-    attention = decimal(read.optional("granite.attention.scale", float, fields["head_dim"] ** -0.5))
-    return _scales(fields, [*given, attention])
+    given = [decimal(read.optional(f"{arch}.{key}", float, 1.0)) for key in keys]
+    attention = decimal(read.optional(f"{arch}.attention.scale", float, fields["head_dim"] ** -0.5))
+    return scales(fields, [*given, attention])
 
 
-def _scales(fields: dict[str, Any], multipliers: list[float]) -> dict[str, Any]:
-    """Return the fields of the four multipliers, in the order of _KEYS."""
+def scales(fields: dict[str, Any], multipliers: list[float]) -> dict[str, Any]:
+    """Return the fields of the four multipliers, in the order of MULTIPLIERS."""
     for value in multipliers:
         if not 1e-4 < value < 1e6:
             raise ModelFormatError(f"A multiplier of the model is {value!r}; a number from 0.0001 on is needed.")
@@ -51,7 +56,7 @@ GRANITE = Family(
     architectures=("granite",),
     hf=Layout(HF_NAMES),
     gguf=Layout(GGUF_NAMES, rope_pairs=True),
-    hf_handles=frozenset({"attention_bias", "mlp_bias", *_KEYS}),
+    hf_handles=frozenset({"attention_bias", "mlp_bias", *MULTIPLIERS}),
     gguf_handles=frozenset({"embedding_scale", "residual_scale", "logit_scale", "attention.scale"}),
     activation="silu",
     from_hf=_from_hf,

@@ -29,8 +29,8 @@ def hf_mamba(module: str) -> dict[str, str]:
     return {f"delta.{part}": f"{module}.{name}" for part, name in parts.items()}
 
 
-def mamba_from_gguf(read: Reader, arch: str, layers: tuple[int, ...], normed_in_groups: bool) -> dict[str, Any]:
-    """Return the fields of ModelConfig for the Mamba-2 layers. normed_in_groups: whether each group has a norm."""
+def mamba_from_gguf(read: Reader, arch: str, layers: tuple[int, ...], epsilon: float | None = None) -> dict[str, Any]:
+    """Return the fields of ModelConfig for the Mamba-2 layers. epsilon: DeltaSpec's."""
     heads, inner = read.required(f"{arch}.ssm.time_step_rank", int), read.required(f"{arch}.ssm.inner_size", int)
     if heads < 1 or inner % heads:
         raise ModelFormatError(f"{arch}.ssm.inner_size is {inner}, which {heads} heads cannot share.")
@@ -42,8 +42,9 @@ def mamba_from_gguf(read: Reader, arch: str, layers: tuple[int, ...], normed_in_
         value_dim=inner // heads,
         conv_width=read.required(f"{arch}.ssm.conv_kernel", int),
         mamba=True,
-        norm_groups=groups if normed_in_groups else 1,
+        norm_groups=groups,
         conv_bias=True,
+        epsilon=epsilon,
     )
     return with_mamba(spec, layers)
 

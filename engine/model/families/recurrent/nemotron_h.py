@@ -121,7 +121,7 @@ def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> 
         ffn if f else "full_attention" if h else "linear_attention" for f, h in zip(neurons, kv_heads, strict=True)
     ]
     recurring = tuple(i for i, kind in enumerate(kinds) if kind == "linear_attention")
-    found = {**mamba_from_gguf(read, arch, recurring, normed_in_groups=True), **_by_kind(kinds)}
+    found = {**mamba_from_gguf(read, arch, recurring), **_by_kind(kinds)}
     found |= {"n_layers": n_layers, "rotary_dim": None}
     if read.optional(f"{arch}.moe_latent_size", int, 0):
         raise UnsupportedModelError(f"{arch}.moe_latent_size: Hearth does not run experts of a narrower input.")
