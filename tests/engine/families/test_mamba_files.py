@@ -115,7 +115,8 @@ def test_granite_with_rotary_positions(tmp_path: Path) -> None:
     ({"time_step_limit": [0.1, 1.0]}, "time_step_limit is"), ({"layer_types": ["mamba"] * 3}, "layers with attention"),
     ({"layer_types": ["mamba", "attention"]}, "no list of 3 known"), ({"layer_types": None}, "lacks 'layer_types'"),
     ({"mamba_n_heads": 0}, "value_heads is 0"), ({"mamba_d_head": "auto", "mamba_n_heads": 5}, "cannot share 64"),
-    ({"mamba_n_groups": 3}, "in 3 equal groups"), ({"position_embedding_type": "alibi"}, "is alibi"), ({"shared_intermediate_size": 0}, "d_ff is 0"),
+    ({"mamba_n_groups": 3}, "in 3 equal groups"), ({"position_embedding_type": "alibi"}, "is alibi"),
+    ({"shared_intermediate_size": 0}, "d_ff is 0"),
     ({"residual_multiplier": 0.0}, "multiplier of the model is 0.0"),
 ])  # fmt: skip
 def test_what_a_config_of_granite_cannot_say(
