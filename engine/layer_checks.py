@@ -22,13 +22,13 @@ def check_delta(config: ModelConfig) -> None:
     """Raise ModelFormatError for impossible gated delta nets."""
     spec, layers = config.delta, config.delta_layers
     if (spec is None) != (not layers) or any(not 0 <= layer < config.n_layers for layer in layers):
-        raise ModelFormatError(f"The model's layers {str(layers)[:60]} with a gated delta net are senseless.")
+        raise ModelFormatError(f"The model's layers {str(layers)[:60]} that keep a state are senseless.")
     if list(layers) != sorted(set(layers)) or len(layers) == config.n_layers:
-        raise ModelFormatError("A model with gated delta nets has some layers with attention too, each once.")
+        raise ModelFormatError("A model with layers that keep a state has some layers with attention too, each once.")
     _check_parts(config)
     if spec is None:
         return
-    _check_sizes("gated delta net", spec, _DELTA_CAPS)
+    _check_sizes("Mamba-2 layer" if spec.mamba else "gated delta net", spec, _DELTA_CAPS)
     if spec.epsilon is not None and not 0 < spec.epsilon < 1:
         raise ModelFormatError(f"The epsilon {spec.epsilon!r} of a norm is out of range.")
     groups = spec.norm_groups
@@ -37,7 +37,7 @@ def check_delta(config: ModelConfig) -> None:
     if spec.value_heads % spec.key_heads:
         raise ModelFormatError(f"{spec.value_heads} value heads cannot share {spec.key_heads} key heads.")
     if config.norm != "rms" or config.norms != "pre" or config.parallel:
-        raise ModelFormatError("A model with gated delta nets has an RMS norm before each block.")
+        raise ModelFormatError("A model with layers that keep a state has an RMS norm before each block.")
 
 
 def _check_parts(config: ModelConfig) -> None:

@@ -12,8 +12,9 @@ import numpy as np
 
 from engine.config import EXACT_MATRICES, ModelConfig
 from engine.errors import UnsupportedModelError
+from engine.model.family.recurrent_plan import add_delta, add_mamba
 from engine.model.graph import AttentionSpec, graph_of
-from native_kernels.backend import F32, DeltaSpec, LatentSpec
+from native_kernels.backend import F32, LatentSpec
 
 # How a foreign tensor is converted. "plus one": a norm stored as its weight minus one. "flat": any shape, to a vector.
 # "minus exp": stored as the logarithm of the negative. "over root", "over size": a norm to divide by
@@ -166,7 +167,7 @@ def split_expert_name(name: str) -> tuple[int, int, str]:
 
 def plan_tensors(config: ModelConfig, layout: Layout, present: Collection[str]) -> list[PlannedTensor]:
     """Return all tensors that the configuration needs, in graph order. present: names in the file."""
-    plan = _Plan(config, layout, present)
+    plan = Plan(config, layout, present)
     d, e = config.d_model, config.embedding_dim or config.d_model
     plan.add("embedding", (config.vocab_size, e))
     if config.positions == "learned":
@@ -213,14 +214,14 @@ def _as_stored(names: Mapping[str, str], present: Collection[str]) -> Mapping[st
     return names
 
 
-class _Plan:
+class Plan:
     """The plan under construction."""
 
     def __init__(self, config: ModelConfig, layout: Layout, present: Collection[str]) -> None:
         self.config = config
         self.layout = replace(layout, names=_as_stored(layout.names, present))
         self.tensors: list[PlannedTensor] = []
-        self._present = present
+        self.present = present
         # PowerInfer stores down neuron-major under this name.
         self._down_t = "blk.0.ffn_down_t.weight" in present
 
@@ -276,7 +277,7 @@ class _Plan:
         if before:
             self.add_norm("attention_norm", layer=layer, key="shared_norm" if config.shared_norm else "")
         if config.delta is not None and layer in config.delta_layers:
-            (self._add_mamba if config.delta.mamba else self._add_delta)(layer, config.delta)
+            (add_mamba if config.delta.mamba else add_delta)(self, layer, config.delta)
         elif config.latent is not None:
             self._add_latent(layer, config.latent)
         else:
@@ -330,7 +331,7 @@ class _Plan:
         self.add("k", (config.head_dim, d), layer=layer)
         self.add_norm("k_norm", rank, layer=layer)
         fused = names.get("kv_up", "").format(layer)
-        if fused and (fused in self._present or "k_up by head" not in names):
+        if fused and (fused in self.present or "k_up by head" not in names):
             of_head = spec.key_dim + spec.value_dim
             keys, values = RowPart(h, 0, spec.key_dim), RowPart(h, spec.key_dim, of_head)
             shape = (h * of_head, rank)
@@ -345,62 +346,7 @@ class _Plan:
                     self.add(name, (h * rows, cols), layer=layer)
         self.add("o", (d, h * spec.value_dim), layer=layer)
 
-    def _add_delta(self, layer: int, spec: DeltaSpec) -> None:
-        names, d = self.layout.names, self.config.d_model
-        rows = {"q": spec.key_width, "k": spec.key_width, "v": spec.value_width}
-        with_gate, mixing = {**rows, "attention_gate": spec.value_width}, {"beta": spec.value_heads}
-        mixing["alpha"] = spec.value_heads
-        fused = names.get("delta.qkvz", "").format(layer)
-        if fused and (fused in self._present or "delta.qkv" not in names):
-            self._add_fused(layer, "delta.qkvz", with_gate, spec.key_heads)
-        elif "delta.qkv" in names:
-            self._add_fused(layer, "delta.qkv", rows, 1)
-            self._add_own(layer, {"attention_gate": (spec.value_width, d)})
-        else:
-            self._add_own(layer, {name: (n, d) for name, n in with_gate.items()})
-        if "delta.ba" in names:
-            self._add_fused(layer, "delta.ba", mixing, spec.key_heads)
-        else:
-            self._add_own(layer, {name: (n, d) for name, n in mixing.items()})
-        self._add_convolution(layer, spec)
-        self._add_own(layer, {"head_norm": (spec.value_dim,), "o": (d, spec.value_width)})
-
-    def _add_mamba(self, layer: int, spec: DeltaSpec) -> None:
-        names, heads, d = self.layout.names, spec.value_heads, self.config.d_model
-        rows = {"attention_gate": spec.value_width, "v": spec.value_width, "k": spec.key_width, "q": spec.key_width}
-        rows["alpha"] = heads
-        if "delta.in" in names:
-            self._add_fused(layer, "delta.in", rows, 1)
-        else:
-            self._add_own(layer, {name: (n, d) for name, n in rows.items()})
-        self._add_convolution(layer, spec)
-        columns = self.layout.mamba_columns
-        of_norm = (spec.norm_groups, spec.value_width // spec.norm_groups) if columns else (spec.value_width,)
-        for name, shape in (("skip", (heads, 1) if columns else (heads,)), ("head_norm", of_norm)):
-            key = f"delta.{name}" if f"delta.{name}" in names else name
-            self.add(name, shape, layer=layer, key=key, treatment="flat" if columns else "as is")
-        self._add_own(layer, {"o": (d, spec.value_width)})
-
-    def _add_convolution(self, layer: int, spec: DeltaSpec) -> None:
-        """Add the convolution, and how a state decays."""
-        names, trained, columns = self.layout.names, self.layout.as_trained, self.layout.mamba_columns
-        conv, decay = ("conv", "decay") if "delta.conv" not in names else ("delta.conv", "delta.decay")
-        own = "alpha" if "delta.alpha_bias" not in names else "delta.alpha_bias"
-        self.add("alpha_bias", (spec.value_heads,), layer=layer, key=own)
-        treatment: Treatment = "minus exp" if trained else "flat" if columns else "as is"
-        self.add("decay", (spec.value_heads, 1) if columns else (spec.value_heads,), layer=layer, key=decay,
-                 treatment=treatment)  # fmt: skip
-        shape = (spec.channels, 1, spec.conv_width) if trained else (spec.channels, spec.conv_width)
-        self.add("conv", shape, layer=layer, key=conv, treatment="flat")
-        if spec.conv_bias:
-            self.add("conv_bias", (spec.channels,), layer=layer, key=conv)
-
-    def _add_own(self, layer: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Add tensors of a gated delta net that are not fused."""
-        for name, shape in shapes.items():
-            self.add(name, shape, layer=layer, key=f"delta.{name}" if f"delta.{name}" in self.layout.names else name)
-
-    def _add_fused(self, layer: int, key: str, rows: Mapping[str, int], groups: int) -> None:
+    def add_fused(self, layer: int, key: str, rows: Mapping[str, int], groups: int) -> None:
         """Add the parts of a fused matrix, and of its bias. rows: of each part, in the order in each group."""
         total, start = sum(rows.values()), 0
         for name, n in rows.items():
@@ -428,7 +374,7 @@ class _Plan:
         for part in ("gate", "up", "down_t") if config.gated else ("up", "down_t"):
             treatment: Treatment = "transposed" if part == "down_t" else "as is"
             shape = (d, f) if part == "down_t" else (f, d)
-            fused = both in self._present or not {f"experts.{part}", f"expert.{part}"} & names.keys()
+            fused = both in self.present or not {f"experts.{part}", f"expert.{part}"} & names.keys()
             if both and fused and part != "down_t":
                 start = f if part == "up" else 0
                 self._add_stack(layer, part, both, (2 * f, d), rows=RowPart(1, start, start + f))
@@ -436,7 +382,7 @@ class _Plan:
             together, alone = names.get(f"experts.{part}"), names.get(f"expert.{part}")
             if together is None and alone is None:
                 raise UnsupportedModelError(f"{config.family} models with experts are not known in this file format.")
-            if together is not None and (alone is None or alone.format(layer, 0) not in self._present):
+            if together is not None and (alone is None or alone.format(layer, 0) not in self.present):
                 self._add_stack(layer, part, together.format(layer), shape, treatment)
                 continue
             assert alone is not None
@@ -523,11 +469,11 @@ class _Plan:
         if spec.kv_from is None:
             rows |= {"k": spec.kv_width} if spec.v_is_k else {"k": spec.kv_width, "v": spec.kv_width}
         if "qkv" in layout.names:
-            self._add_fused(layer, "qkv", rows, config.n_kv_heads if layout.qkv_by_kv_head else 1)
+            self.add_fused(layer, "qkv", rows, config.n_kv_heads if layout.qkv_by_kv_head else 1)
             return
         if config.gated_attention and "attention_gate" not in layout.names:
             n = rows.pop("q")
-            self._add_fused(layer, "q", {"q": n, "attention_gate": n}, config.n_heads)
+            self.add_fused(layer, "q", {"q": n, "attention_gate": n}, config.n_heads)
         elif config.gated_attention:
             rows["attention_gate"] = rows["q"]
         for name, n in rows.items():
