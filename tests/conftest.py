@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,10 @@ hypothesis.settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("steady")
+
+if sys.dont_write_bytecode:  # out of the source tree, but kept: rewriting all assertions takes each worker 15 s
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(Path(__file__).parents[1] / ".pytest_cache" / "d" / "bytecode")
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -97,8 +102,8 @@ def _kernels_of_this_checkout(config: pytest.Config, whole_run: Path) -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def shared_kernels(request: pytest.FixtureRequest, whole_run: Path) -> Iterator[None]:
     """One folder for the machine code of all tests, of the workers beside this one and of the processes that tests
-    start: it is compiled once. A folder that the environment names is used instead. So with bytecode, for this run,
-    where the environment keeps it out of the source tree.
+    start: it is compiled once. A folder that the environment names is used instead. Processes that tests start share
+    bytecode, too, where the environment keeps it out of the source tree.
     """
     with pytest.MonkeyPatch.context() as patch:
         if "HEARTH_KERNELS_CACHE" not in os.environ:
@@ -107,7 +112,7 @@ def shared_kernels(request: pytest.FixtureRequest, whole_run: Path) -> Iterator[
             patch.setenv("HEARTH_CUDA_CACHE", str(whole_run / "cubins"))
         if os.environ.get("PYTHONDONTWRITEBYTECODE"):  # each process would compile our modules: 0.8 s
             patch.delenv("PYTHONDONTWRITEBYTECODE")
-            patch.setenv("PYTHONPYCACHEPREFIX", str(whole_run / "bytecode"))
+            patch.setenv("PYTHONPYCACHEPREFIX", str(sys.pycache_prefix))
         yield
 
 
