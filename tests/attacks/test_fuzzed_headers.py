@@ -180,12 +180,15 @@ def torch_file(rng: Random, folder: Path) -> Callable[[], object]:
 # ------------------------------------------------------------------ all of them
 
 
+@pytest.mark.parametrize("start", [0, pytest.param(1, id="others", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("make", "count"), [(gguf_header, 4000), (safetensors_header, 2000), (index, 1000), (torch_file, 3000)]
+    ("make", "count"), [(gguf_header, 2000), (safetensors_header, 1000), (index, 500), (torch_file, 1500)]
 )
-def test_generated_headers(tmp_path: Path, make: Callable[[Random, Path], Callable[[], object]], count: int) -> None:
+def test_generated_headers(
+    tmp_path: Path, make: Callable[[Random, Path], Callable[[], object]], count: int, start: int
+) -> None:
     n_read = 0
-    for seed in range(count):
+    for seed in range(count * start, count * (start + 1)):
         act = make(Random(seed), tmp_path)
         started = time.process_time()
         try:
