@@ -163,12 +163,7 @@ def walk_layers(
     Cancelled between two batches.
     """
     parts = model if isinstance(model, ModelParts) else ModelParts.of(model)
-    if not parts.config.walks_by_layer:
-        raise UnsupportedModelError(
-            "This model cannot be run layer by layer: its layers share keys and values, or have their own embeddings "
-            "or two inputs of the FFN, or some have no FFN.",
-            "It can be used without predictors and activation counts.",
-        )
+    check_walk(parts.config)
     texts = [np.asarray(sequence, np.int64) for sequence in sequences]
     n_positions = sum(len(text) for text in texts)
     if not n_positions:
@@ -218,6 +213,16 @@ def _batches(lengths: Sequence[int], size: int) -> list[_Rows]:
         segments = [_Segment(slice(a, b), int(at[a]), lengths[inside[a]]) for a, b in pairwise(edges)]
         batches.append(_Rows(start, inside, at, segments))
     return batches
+
+
+def check_walk(config: ModelConfig) -> None:
+    """Raise UnsupportedModelError if the model cannot be run layer by layer."""
+    if not config.walks_by_layer:
+        raise UnsupportedModelError(
+            "This model cannot be run layer by layer: its layers share keys and values, or have their own embeddings "
+            "or two inputs of the FFN, or some have no FFN.",
+            "It can be used without predictors and activation counts.",
+        )
 
 
 class _Walk:

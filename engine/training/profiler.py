@@ -28,7 +28,7 @@ from engine.training.calibration import DEFAULT_TOKENS, PORTION_TOKENS, write_po
 from engine.training.device_products import fits, offline_device, on_device
 from engine.training.given_text import text_sequences
 from engine.training.kept_arrays import forget, keep, kept_file, read_kept
-from engine.training.layer_walk import LayerBatch, ModelParts, walk_layers
+from engine.training.layer_walk import LayerBatch, ModelParts, check_walk, walk_layers
 from engine.training.locality import locality
 from engine.training.prompts import recipe_fingerprint
 from native_kernels.backend import I64
@@ -116,13 +116,14 @@ def published_stats(opened: OpenedModel) -> Profiled | None:
 
 
 def check_zeros(opened: OpenedModel) -> None:
-    """Raise UnsupportedModelError unless some neurons of the model are inactive."""
+    """Raise UnsupportedModelError unless some neurons of the model are inactive and can be counted."""
     if not opened.config.has_zeros:
         raise UnsupportedModelError(
             f"The activation {opened.config.activation} makes no zeros: every neuron of {opened.name} fires for every "
             "token, and there is nothing to count.",
             "Choose a model with a ReLU activation.",
         )
+    check_walk(opened.config)
 
 
 # ------------------------------------------------------------------ the text

@@ -34,7 +34,7 @@ from engine.training.choosing import (
 from engine.training.error_budget import Goal, HeldOutText, hold_budget, measure_masked, measure_reference
 from engine.training.gate_copies import CopyFit, CopyMaker
 from engine.training.given_text import text_sequences
-from engine.training.layer_walk import ModelParts, walk_layers
+from engine.training.layer_walk import ModelParts, check_walk, walk_layers
 from engine.training.low_rank import GateCuts, LowRankFitter, LowRankMap, Recipe
 from engine.training.sign_copy import sign_candidate
 from engine.training.thresholds import LEVELS
@@ -143,6 +143,7 @@ def train(
             f"{model.opened.name} {what}, and predictors are known for ReLU in one block a layer.",
             "Run it without predictors.",
         )
+    check_walk(config)
     device = training_device(device)
     texts, held_out, source = _texts(model, text, options, job.part(0, _WRITTEN, _WHOLE))
     with _threads(model.threads):

@@ -200,7 +200,7 @@ def solve_estimate(
         seconds = [choice.seconds(case.problem(mode, variant)) for variant in variants_of(shape, sparsity)]
         range_s = min(seconds), max(seconds)
         notes.append("Estimated from models of the same family.")
-    if config.has_zeros and not sparsity.predictor_share and not config.n_experts:
+    if config.has_zeros and config.walks_by_layer and not sparsity.predictor_share and not config.n_experts:
         notes.append("Estimated without predictors; preparing can train some and make it faster.")
     found = estimate_of(
         problem,

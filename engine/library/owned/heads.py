@@ -98,7 +98,8 @@ def read_head(path: Path, activation: str) -> Head:
     """Open the model and return its header. Cost: its metadata; 128 KiB per tensor if it could be prepared."""
     try:
         opened = open_model(path, activation or None)
-        parted = opened.config.has_zeros and not opened.config.n_experts
+        config = opened.config
+        parted = config.has_zeros and not config.n_experts and config.walks_by_layer
         is_bundle = isinstance(opened.source, BundleSource)
         beside = opened.files.predictors is not None or has_own_predictors(opened.source)
         if parted and not beside:  # in a bundle, or come along

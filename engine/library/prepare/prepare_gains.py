@@ -83,7 +83,8 @@ class Gains:
     @property
     def missing(self) -> Ways:
         config = self._opened.config
-        by_neuron = config.has_zeros and not config.n_experts  # experts follow the router while a model answers
+        # Experts follow the router while a model answers.
+        by_neuron = config.has_zeros and not config.n_experts and config.walks_by_layer
         return Ways(
             convert=self.codec is not None,
             profile=by_neuron and self._setting.stats is None,

@@ -18,12 +18,15 @@ from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.library.estimate.shapes import bytes_of, config_of, one_layer_of_each, shape_of
+from engine.library.prepare.prepare_gains import Gains
+from engine.library.prepare.prepare_plan import what_is_missing
 from engine.model.families import config_from_gguf, config_from_hf
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
 from engine.placement.gpu_bytes import why_not_on_gpu
 from engine.session.generate import decode_one_token
+from engine.training.profiler import check_zeros
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.reference import ReferenceOperators
 
@@ -139,6 +142,15 @@ def test_what_gguf_metadata_cannot_say(references: Callable[[str], Reference], t
         changed = {**source.metadata, f"nemotron_h.{key}": value}
         with pytest.raises((UnsupportedModelError, ModelFormatError), match=words):
             config_from_gguf(changed, set(source.tensors))
+
+
+def test_neither_counts_nor_predictors_are_offered(references: Callable[[str], Reference]) -> None:
+    opened = open_model(references("nemotron-h").folder)
+    assert "counting" not in what_is_missing(opened)
+    missing = Gains(opened).missing
+    assert (missing.convert, missing.profile, missing.train) == (True, False, False)
+    with pytest.raises(UnsupportedModelError, match="some have no FFN"):
+        check_zeros(opened)
 
 
 def test_a_shape_says_which_layers_have_what(moe: Reference) -> None:
