@@ -310,10 +310,6 @@ class Tokenizer:
         """
         return self._stream(skip_special=True, begins=not continues)
 
-    def token_text(self, token_id: int) -> str:
-        """Return the token for display: its own characters, or its name if it is special."""
-        return self._bytes_of(token_id).decode("utf-8", "replace")
-
     def token_bytes(self, token_id: int) -> bytes:
         """Return the token's UTF-8 bytes, possibly part of a character; of a special one its name."""
         return self._bytes_of(token_id)

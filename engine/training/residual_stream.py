@@ -53,10 +53,6 @@ class ResidualStream:
             ) from error
         self.values = np.memmap(self._file, dtype, mode="r+", shape=(n_positions, width))
 
-    @property
-    def is_in_file(self) -> bool:
-        return self._file is not None
-
     def close(self) -> None:
         """Release RAM and disk."""
         self.values = np.zeros((0, self.values.shape[1]), self.values.dtype)

@@ -13,6 +13,7 @@ from samples.tiny_model import make_tiny_gguf, make_tiny_model
 from engine.config import EngineConfig
 from engine.errors import ModelNotFoundError
 from engine.job import Progress, StagedJob
+from engine.library.prepare.prepare_gains import Gains
 from engine.library.prepare.prepare_plan import Amounts
 from engine.library.records import InstalledModel, Sparsity
 from engine.service.jobs import run_job
@@ -27,6 +28,11 @@ def installed(path: Path, **changes: Any) -> InstalledModel:
     folder = path if path.is_dir() else path.parent
     values: dict[str, Any] = {"state": "needs preparing", **changes}
     return InstalledModel("local/tiny", "Tiny", str(folder), str(path), (), 0, False, "in place", **values)
+
+
+def vram_for(gains: Gains, share: float) -> float:
+    """The VRAM budget in GiB that holds this share of the weights, besides what a GPU always needs."""
+    return (gains._setting.fixed_vram + share * gains._setting.model.total) / (1 << 30)
 
 
 @dataclass

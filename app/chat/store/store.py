@@ -164,11 +164,6 @@ class Store:
     def _is_taken(self, table: str, id_: str) -> bool:
         return self._db.execute(f"SELECT 1 FROM {table} WHERE id = ?", (id_,)).fetchone() is not None
 
-    def whole_chat(self, conversation_id: str) -> WholeChat | None:
-        """Return a chat with all its messages; None if it is deleted."""
-        with self._reading():
-            return self._whole_chat(conversation_id)
-
     def _whole_chat(self, conversation_id: str) -> WholeChat | None:
         conversation = self.conversation(conversation_id)
         return None if conversation is None else WholeChat(conversation, tuple(self.messages(conversation_id)))

@@ -101,10 +101,6 @@ class Gains:
         """Return whether a GPU is used."""
         return self._setting.gpu is not None
 
-    def needed_vram(self, share: float) -> float:
-        """Return the VRAM budget in GiB that holds this share of the weights, besides what a GPU always needs."""
-        return (self._setting.fixed_vram + share * self._setting.model.total) / (1 << 30)
-
     def tok_s(self, ways: Ways) -> float | None:
         """Return the predicted tokens/s; None if the model does not fit."""
         if ways not in self._known:

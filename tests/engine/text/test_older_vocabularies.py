@@ -139,7 +139,7 @@ def test_special_tokens_and_what_was_added_later(tmp_path: Path) -> None:
     assert not {1, n, n + 4} & set(tokenizer.encode("<s><|im_end|><|user|>"))
     assert n + 1 in tokenizer.encode("a<tool>b")
     assert tokenizer.encode("<|user|>\n\nthe", special=True) == [n + 4, *tokenizer.encode("the")]
-    assert tokenizer.token_text(n + 2) == f"[PAD{n + 2}]"
+    assert tokenizer.token_bytes(n + 2).decode() == f"[PAD{n + 2}]"
 
 
 @pytest.mark.parametrize(("said", "bos"), [("", 1), (None, None), ("a", None)])

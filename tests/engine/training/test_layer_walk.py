@@ -86,8 +86,8 @@ def test_a_stream_that_is_too_large_for_the_memory_lies_in_a_file(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     texts = sequences_of(parts.config)
     with walk_layers(parts, texts) as behind, walk_layers(parts, texts, most_ram_bytes=100) as filed:
-        assert filed._stream.is_in_file
-        assert not behind._stream.is_in_file
+        assert filed._stream._file is not None
+        assert behind._stream._file is None
         assert (filed.logits(3, 20) == behind.logits(3, 20)).all()
     assert not list(tmp_path.iterdir())
 
@@ -102,7 +102,7 @@ def test_a_full_disk_is_told(parts: ModelParts, monkeypatch: pytest.MonkeyPatch,
     else:
         monkeypatch.delattr(residual_stream.os, "posix_fallocate", raising=False)
         with walk_layers(parts, [[1, 2, 3]], most_ram_bytes=0) as walked:
-            assert walked._stream.is_in_file
+            assert walked._stream._file is not None
         monkeypatch.setattr(residual_stream, "_reserve", full)
     with pytest.raises(DiskSpaceError, match="3 positions need"):
         walk_layers(parts, [[1, 2, 3]], most_ram_bytes=0)

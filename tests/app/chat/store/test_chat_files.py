@@ -44,8 +44,14 @@ def stored(path: Path, chats: list[WholeChat]) -> Store:
     return store
 
 
+def whole_chat(store: Store, conversation_id: str) -> WholeChat | None:
+    """A chat with all its messages; None if it is deleted."""
+    conversation = store.conversation(conversation_id)
+    return None if conversation is None else WholeChat(conversation, tuple(store.messages(conversation_id)))
+
+
 def everything(store: Store) -> list[WholeChat]:
-    found = [store.whole_chat(c.id) for c in sorted(store.conversations(), key=lambda c: c.created_at)]
+    found = [whole_chat(store, c.id) for c in sorted(store.conversations(), key=lambda c: c.created_at)]
     return [chat for chat in found if chat is not None]
 
 
@@ -94,11 +100,11 @@ def test_a_chat_that_is_here_already_is_not_taken_twice(tmp_path: Path) -> None:
     assert copied.id != chat.conversation.id
     assert len(store.conversations()) == 2
     assert [m.text for m in store.messages(copied.id)] == [m.text for m in changed.messages]
-    back = store.whole_chat(copied.id)
+    back = whole_chat(store, copied.id)
     assert back is not None
     assert back.conversation.leaf == back.messages[1].id
     assert [m.parent for m in back.messages] == ["", back.messages[0].id, back.messages[0].id, back.messages[1].id]
-    assert store.whole_chat(chat.conversation.id) is not None
+    assert whole_chat(store, chat.conversation.id) is not None
     store.delete(chat.conversation.id)
     assert len(store.add_chats([chat])) == 1  # the deleted one may still be brought back, so this is another
     store.restore(chat.conversation.id)
@@ -291,7 +297,7 @@ def test_whatever_is_written_into_a_file_it_is_read_or_refused(tmp_path: Path, s
             continue
         added = store.add_chats(chats)
         for conversation in added:
-            assert store.whole_chat(conversation.id) is not None
+            assert whole_chat(store, conversation.id) is not None
         write_json(tmp_path / "again.json", chats)
         assert read_json(tmp_path / "again.json") == chats
     store.close()

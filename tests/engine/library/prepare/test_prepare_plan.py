@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from samples.experts_gguf import make_tiny_mixtral
-from samples.prepared_models import RARELY, SMALL, installed, reference, slow_machine, sparse_gguf
+from samples.prepared_models import RARELY, SMALL, installed, reference, slow_machine, sparse_gguf, vram_for
 from samples.tiny_model import make_tiny_model
 
 from engine.assets import starter_model
@@ -93,7 +93,7 @@ def test_without_a_gpu_counting_pays_nothing(gguf: Path, tmp_path: Path) -> None
 
 def test_with_a_gpu_that_holds_a_part_all_pay(gguf: Path, tmp_path: Path) -> None:
     hardware = slow_machine(tmp_path / "hw.json", gpu=True)
-    half = seen(gguf, reference(hardware)).gains.needed_vram(0.5)
+    half = vram_for(seen(gguf, reference(hardware)).gains, 0.5)
     found = seen(gguf, reference(hardware, vram_budget_gib=half))
     assert stages(found.plan) == ["convert", "profile", "train", "solve"]
     assert "GPU" in found.plan.steps[-1].why

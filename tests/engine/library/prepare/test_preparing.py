@@ -20,6 +20,7 @@ from samples.prepared_models import (
     reference,
     slow_machine,
     sparse_gguf,
+    vram_for,
 )
 from samples.tiny_model import VOCAB_SIZE, make_tiny_model
 
@@ -95,7 +96,7 @@ def shelf(gguf: Path, tmp_path: Path) -> OneModel:
 def everything(gguf: Path, tmp_path: Path) -> EngineConfig:
     """A machine on which every stage pays: its GPU holds half of the model."""
     hardware = slow_machine(tmp_path / "hw.json", gpu=True)
-    half = Gains(open_model(gguf, "relu"), reference(hardware), RARELY).needed_vram(0.5)
+    half = vram_for(Gains(open_model(gguf, "relu"), reference(hardware), RARELY), 0.5)
     return reference(hardware, vram_budget_gib=half)
 
 
