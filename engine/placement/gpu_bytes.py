@@ -112,10 +112,6 @@ def why_not_on_gpu(config: ModelConfig) -> str:
         return "There are no GPU kernels yet for layers that have attention or an FFN alone"
     if config.latent is not None:
         return "There are no GPU kernels for this model's attention yet, which keeps one short vector per token"
-    if config.attention_temperature is not None:
-        return "There are no GPU kernels yet for attention that grows sharper with the length of the text"
-    if config.qk_norm_after:
-        return "There are no GPU kernels yet for queries and keys that are normed after their rotation"
     if config.n_groups > 1:
         return "There are no GPU kernels yet for a router that chooses among groups of experts"
     if config.has_local_heads or config.v_norm or config.n_shared_kv_layers:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from native_kernels.backend import Activation, DeltaSpec, RopeOrder
+from native_kernels.backend import Activation, DeltaSpec, RopeOrder, Temperature
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.layouts import n_gpu_bytes
 
@@ -83,11 +83,16 @@ class GpuKv:
 
 @dataclass(frozen=True)
 class GpuAngles:
-    """Rotary angles of one position: f32 [n, 2], cosine and sine. n 0: nothing is rotated."""
+    """Rotary angles of one position: f32 [n, 2], cosine and sine. n 0: nothing is rotated.
+
+    norm_last: the norms of heads apply after the rotation. temperature: None: queries do not grow.
+    """
 
     values: int
     n: int
     order: RopeOrder
+    norm_last: bool = False
+    temperature: Temperature | None = None
 
 
 @dataclass(frozen=True)
@@ -433,8 +438,8 @@ class Gpu(Protocol):
     ) -> None:  # fmt: skip
         """Norm and rotate the heads of one position in place, and store k and v into kv at position state[0].
 
-        qkv [H + 2 H_kv, head_dim]. The given norms apply to each head of q and of k; then the first 2 angles.n
-        values of each are rotated.
+        qkv [H + 2 H_kv, head_dim]. The given norms apply to each head of q and of k; then, or before, the first
+        2 angles.n values of each are rotated.
         """
 
     def attend(self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scoring: GpuScoring) -> None:

@@ -29,6 +29,7 @@ from native_kernels.cuda.prompt_rows import Groups, HostRows, RoundedRows, RowAn
 from native_kernels.cuda.runtime.cublas import LEAST_POSITIONS, Cublas, LibraryError
 from native_kernels.cuda.runtime.driver import Device, Function, Launch, Launches, Module, Stream
 from native_kernels.cuda.runtime.modules import load
+from native_kernels.cuda.token_ops import temperature_words
 from native_kernels.cuda.wgmma_products import CAPABILITY, WgmmaProducts
 from native_kernels.kv_blocks import KvLayout
 
@@ -454,8 +455,8 @@ class GpuPrefillOps:
     ) -> None:  # fmt: skip
         """Norm and rotate the heads of qkv [T, H + 2 H_kv, head_dim] in place, and store k and v into kv.
 
-        The given norms apply to each head of q and of k. Then the first 2 angles.n values of each are rotated. k and v
-        go to positions from `start` on, or to the positions i32 [T] at that address. head_dim up to 256.
+        The given norms apply to each head of q and of k. Then, or before, the first 2 angles.n values are rotated.
+        k and v go to positions from `start` on, or to the positions i32 [T] at that address. head_dim up to 256.
         """
         q_norm, k_norm = norms
         norm = q_norm or k_norm
@@ -467,7 +468,8 @@ class GpuPrefillOps:
             c_uint64(k_norm.bias if k_norm else 0), c_float(norm.eps if norm else 0.0),
             c_uint64(angles.cosines), c_uint64(angles.sines), c_int(angles.n), c_int(angles.order == "interleaved"),
             c_uint64(kv.keys), c_uint64(kv.values), c_uint64(kv.key_scales), c_uint64(kv.value_scales),
-            c_int(_CODECS[kv.codec]), c_int(kv.capacity), c_int(start), c_uint64(positions),
+            c_int(_CODECS[kv.codec]), c_int(kv.capacity), c_int(start), c_uint64(positions), c_int(angles.norm_last),
+            *temperature_words(angles.temperature), c_uint64(angles.positions),
         )  # fmt: skip
 
     def read_blocks(self, blocks: int, n_blocks: int, kv: GpuKv, head: int, first: int, end: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from native_kernels.backend import RopeOrder
+from native_kernels.backend import RopeOrder, Temperature
 from native_kernels.cuda.gpu import GpuMatrix
 from native_kernels.cuda.operands import Operand
 
@@ -32,12 +32,18 @@ class RoundedRows:
 
 @dataclass(frozen=True)
 class RowAngles:
-    """Rotary angles of T positions: cosines and sines f32 [T, n]. n 0: nothing is rotated."""
+    """Rotary angles of T positions: cosines and sines f32 [T, n]. n 0: nothing is rotated.
+
+    norm_last, temperature: as GpuAngles. positions: address of i32 [T], for the temperature; 0: consecutive ones.
+    """
 
     cosines: int
     sines: int
     n: int
     order: RopeOrder
+    norm_last: bool = False
+    temperature: Temperature | None = None
+    positions: int = 0
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from ctypes import c_float, c_int, c_uint64
 from dataclasses import dataclass
 from typing import Any
 
+from native_kernels.backend import Temperature
 from native_kernels.cuda.gpu import NOTHING, GpuAngles, GpuCopy, GpuKv, GpuNorm, GpuScoring, GpuSequences, GpuVector
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.memory import DeviceMemory
@@ -160,7 +161,9 @@ class GpuTokenOps:
         self._launch(
             "rotate_and_store", (n_heads + 2 * kv.n_kv_heads,), (-(-kv.head_dim // 32) * 32,),
             _at(qkv), c_int(n_heads), c_int(kv.n_kv_heads), c_int(kv.head_dim), _at(state), _at(angles.values),
-            c_int(angles.n), c_int(angles.order == "interleaved"), *_norm_words(q_norm), *_norm_words(k_norm),
+            c_int(angles.n), c_int(angles.order == "interleaved"), c_int(angles.norm_last),
+            *temperature_words(angles.temperature),
+            *_norm_words(q_norm), *_norm_words(k_norm),
             c_int(_CODEC_BYTES[kv.codec]), _at(kv.keys), _at(kv.values), _at(kv.key_scales), _at(kv.value_scales),
             c_int(kv.capacity),
         )  # fmt: skip
@@ -262,6 +265,13 @@ class GpuTokenOps:
 
 
 _at = c_uint64
+
+
+def temperature_words(temperature: Temperature | None) -> tuple[c_float, c_int]:
+    """Return a kernel's arguments for the temperature of queries."""
+    if temperature is None:
+        return c_float(0.0), c_int(1)
+    return c_float(temperature.strength), c_int(temperature.length)
 
 
 def _norm_words(norm: GpuNorm | None) -> tuple[Any, ...]:

@@ -136,7 +136,10 @@ class FakeBatchOps(NumpyPrefillOps):
         def step() -> None:
             for t, position in enumerate(at(positions, np.int32, n_tokens).tolist()):
                 skipped = 4 * t * angles.n
-                own = replace(angles, cosines=angles.cosines + skipped, sines=angles.sines + skipped)
+                own = replace(
+                    angles, cosines=angles.cosines + skipped, sines=angles.sines + skipped,
+                    positions=angles.positions and angles.positions + 4 * t,
+                )  # fmt: skip
                 row = Rows(qkv.address + 4 * t * qkv.step, qkv.step)
                 self._inner.place_heads(row, 1, n_heads, kv, position, own, norms)
 

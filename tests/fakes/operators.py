@@ -256,13 +256,20 @@ class FakeOperators(ABC):
             n_kv, d = kv.n_kv_heads, kv.head_dim
             heads = self.array(qkv, (n_heads + 2 * n_kv) * d).reshape(-1, d)
             q, k, v = heads[:n_heads], heads[n_heads : n_heads + n_kv], heads[n_heads + n_kv :]
-            for part, norm in ((q, q_norm), (k, k_norm)):
-                if norm is not None:
-                    part[:] = self._normed(part, norm)
+
+            def norm_heads(last: bool) -> None:
+                for part, norm in ((q, q_norm), (k, k_norm)):
+                    if norm is not None and angles.norm_last == last:
+                        part[:] = self._normed(part, norm)
+
+            norm_heads(last=False)
             if angles.n:
                 turns = self.array(angles.values, 2 * angles.n).reshape(1, angles.n, 2)
                 for part in (q, k):
                     part[:] = _OPS.rope(part[None], turns[..., 0], turns[..., 1], angles.order)[0]
+            norm_heads(last=True)
+            if angles.temperature is not None:
+                q *= angles.temperature.factors(np.array([position]))
             for values, to, scales in ((k, kv.keys, kv.key_scales), (v, kv.values, kv.value_scales)):
                 self._store(kv, to, scales, position, values)
 

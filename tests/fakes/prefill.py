@@ -332,11 +332,18 @@ class NumpyPrefillOps(GpuPrefillOps):
         there = rows_at(qkv, n_tokens, n_all * dim)
         heads = there.reshape(n_tokens, n_all, dim)
         q, k, v = np.split(heads.copy(), [n_heads, n_heads + kv.n_kv_heads], axis=1)
-        q = q if q_norm is None else self._normed(q, q_norm)
-        k = k if k_norm is None else self._normed(k, k_norm)
+        if not angles.norm_last:
+            q = q if q_norm is None else self._normed(q, q_norm)
+            k = k if k_norm is None else self._normed(k, k_norm)
         if angles.n:
             cos, sin = (at(one, np.float32, n_tokens, angles.n) for one in (angles.cosines, angles.sines))
             q, k = REFERENCE.rope(q, cos, sin, angles.order), REFERENCE.rope(k, cos, sin, angles.order)
+        if angles.norm_last:
+            q = q if q_norm is None else self._normed(q, q_norm)
+            k = k if k_norm is None else self._normed(k, k_norm)
+        if angles.temperature is not None:
+            own = at(angles.positions, np.int32, n_tokens) if angles.positions else start + np.arange(n_tokens)
+            q = q * angles.temperature.factors(own)[:, None, None]
         there[:, : n_heads * dim] = q.reshape(n_tokens, -1)
         for (numbers, scales), values in zip(self._kept(kv), (k, v), strict=True):
             assert scales is None, "keys and values of this fake are numbers"

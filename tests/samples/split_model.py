@@ -13,7 +13,7 @@ from engine.config import ModelConfig
 from engine.gpu.weights.layers import GpuDeltaNet, GpuExpertFfn, GpuLayer, GpuModel, GpuRowWiseFfn
 from engine.gpu.weights.layout import slots_of
 from engine.model.weights import FfnWeights, LayerWeights, ModelWeights
-from native_kernels.backend import DeltaSpec, PackedMatrix
+from native_kernels.backend import DeltaSpec, PackedMatrix, Temperature
 from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuKv, GpuMatrix, GpuNorm
 
 BASE = ModelConfig(
@@ -57,6 +57,9 @@ FAMILIES: dict[str, ModelConfig] = {
         attention_softcap=20.0, embedding_scale=8.0, attention_scale=0.2, unrotated=(1,),
     ),
     "sinks": replace(BASE, attention_sinks=True),
+    "temperature": replace(
+        BASE, qk_norm=True, qk_norm_after=True, attention_temperature=Temperature(0.3, 8), rope_order="interleaved"
+    ),
     "delta": replace(
         BASE, gated_attention=True, delta_layers=(0, 2), qk_norm=True, rotary_dim=8,
         delta=DeltaSpec(key_heads=2, value_heads=4, key_dim=12, value_dim=20, conv_width=4),

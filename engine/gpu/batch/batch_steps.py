@@ -167,7 +167,10 @@ class BatchSteps(WithoutCpuSteps):
             ops.round(qkv, n, spec.q_width, None, q_norm, qkv)
             ops.round(keys, n, spec.kv_width, None, k_norm, keys)
             q_norm = k_norm = None
-        angles = RowAngles(*memory.angles(spec.angles), spec.rotated // 2, spec.rope_order)
+        angles = RowAngles(
+            *memory.angles(spec.angles), spec.rotated // 2, spec.rope_order, spec.qk_norm == "rotated heads",
+            spec.temperature, self._sequences.states,
+        )  # fmt: skip
         positions = self._sequences.states + 4 * n
         ops.place_heads(qkv, n, spec.n_heads, kv, 0, angles, (q_norm, k_norm), positions)
         ops.attend_each(

@@ -400,7 +400,10 @@ class LayerPass(WithoutCpuSteps):
             ops.round(qkv, n, spec.q_width, None, q_norm, qkv)
             ops.round(keys, n, spec.kv_width, None, k_norm, keys)
             q_norm = k_norm = None
-        angles = RowAngles(*memory.angles[spec.angles], spec.rotated // 2, spec.rope_order)
+        angles = RowAngles(
+            *memory.angles[spec.angles], spec.rotated // 2, spec.rope_order, spec.qk_norm == "rotated heads",
+            spec.temperature,
+        )  # fmt: skip
         ops.place_heads(qkv, n, spec.n_heads, kv, self._start, angles, (q_norm, k_norm))
         if self._owner._streamed is not None and not isinstance(one, GpuLayer):
             self._owner._streamed.save(blocks_of(self._cache, layer), self._start, self._start + n)

@@ -162,7 +162,11 @@ class TokenSteps(WithoutCpuSteps):
             q_norm = k_norm = None
         self._do(partial(
             gpu.rotate_and_store, places.qkv, spec.n_heads, one.kv, places.state,
-            GpuAngles(places.angles[spec.angles], spec.rotated // 2, spec.rope_order), q_norm, k_norm,
+            GpuAngles(
+                places.angles[spec.angles], spec.rotated // 2, spec.rope_order, spec.qk_norm == "rotated heads",
+                spec.temperature,
+            ),
+            q_norm, k_norm,
         ))  # fmt: skip
         self._do(partial(
             gpu.attend, places.qkv, spec.n_heads, one.kv, places.state, mixed,

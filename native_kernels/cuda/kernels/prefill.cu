@@ -285,15 +285,33 @@ __device__ __forceinline__ void store_key(u8* to, u8* scales, const float* head,
     }
 }
 
+// A warp norms the numbers of its head in place; arguments as in place_heads.
+__device__ __forceinline__ void norm_head(float* head, int dim, int kind, const float* norm, const float* bias, float eps) {
+    const int lane = threadIdx.x & 31;
+    float sum = 0.f, mean = 0.f;
+    if (kind == 2) {
+        for (int d = lane; d < dim; d += 32) sum += head[d];
+        mean = warp_sum(sum) / (float)dim;
+        sum = 0.f;
+    }
+    for (int d = lane; d < dim; d += 32) sum += (head[d] - mean) * (head[d] - mean);
+    const float factor = 1.f / sqrtf(warp_sum(sum) / (float)dim + eps);
+    for (int d = lane; d < dim; d += 32)
+        head[d] = (head[d] - mean) * factor * norm[d] + (bias ? bias[d] : 0.f);
+    __syncwarp();
+}
+
 // A warp for each head of each of T positions: qkv [T, H + 2 H_kv, dim], dim up to 256. Norms over each head of q and k
 // (weights 0: none; kind as in round_rows), then the first 2 n_angles values of each are rotated by cosines and sines
 // [T, n_angles]; q stays in place, keys and values go to position `start` + t of [H_kv, capacity, dim] in f32, f16 or
-// bytes (codec 0, 1, 2; scales f16 [H_kv, capacity, dim / 32 rounded up]). grid: x T, y heads by four; 128 threads.
+// bytes (codec 0, 1, 2; scales f16 [H_kv, capacity, dim / 32 rounded up]). norm_last: norms follow the rotation. strength
+// 0: queries do not grow with their position, which is `start` + t, or own [t] if given. grid: x T, y heads by four; 128
+// threads.
 KERNEL __launch_bounds__(128) place_heads(
     float* qkv, u64 step, int n_heads, int n_kv_heads, int dim, int kind, const float* q_norm, const float* q_bias,
     const float* k_norm, const float* k_bias, float eps, const float* cosines, const float* sines, int n_angles,
     int interleaved, u8* keys, u8* values, u8* key_scales, u8* value_scales, int codec, int capacity, int start,
-    const int* positions) {
+    const int* positions, int norm_last, float strength, int length, const int* own) {
     __shared__ float heads[4][256];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, number = blockIdx.y * 4 + warp;
     if (number >= n_heads + 2 * n_kv_heads) return;
@@ -303,19 +321,7 @@ KERNEL __launch_bounds__(128) place_heads(
     __syncwarp();
     const bool is_q = number < n_heads, is_v = number >= n_heads + n_kv_heads;
     const float *norm = is_v ? nullptr : is_q ? q_norm : k_norm, *bias = is_q ? q_bias : k_bias;
-    if (norm) {
-        float sum = 0.f, mean = 0.f;
-        if (kind == 2) {
-            for (int d = lane; d < dim; d += 32) sum += head[d];
-            mean = warp_sum(sum) / (float)dim;
-            sum = 0.f;
-        }
-        for (int d = lane; d < dim; d += 32) sum += (head[d] - mean) * (head[d] - mean);
-        const float factor = 1.f / sqrtf(warp_sum(sum) / (float)dim + eps);
-        for (int d = lane; d < dim; d += 32)
-            head[d] = (head[d] - mean) * factor * norm[d] + (bias ? bias[d] : 0.f);
-        __syncwarp();
-    }
+    if (norm && !norm_last) norm_head(head, dim, kind, norm, bias, eps);
     if (!is_v && n_angles) {
         for (int i = lane; i < n_angles; i += 32) {
             const float c = cosines[blockIdx.x * n_angles + i], s = sines[blockIdx.x * n_angles + i];
@@ -326,8 +332,11 @@ KERNEL __launch_bounds__(128) place_heads(
         }
         __syncwarp();
     }
+    if (norm && norm_last) norm_head(head, dim, kind, norm, bias, eps);
     if (is_q) {
-        for (int d = lane; d < dim; d += 32) from[d] = head[d];
+        const int position = own ? own[blockIdx.x] : start + (int)blockIdx.x;
+        const float factor = strength == 0.f ? 1.f : 1.f + strength * log1pf((float)(position / length));
+        for (int d = lane; d < dim; d += 32) from[d] = head[d] * factor;
         return;
     }
     const int kv_head = (number - n_heads) % n_kv_heads, width = codec == 0 ? 4 : codec == 1 ? 2 : 1;

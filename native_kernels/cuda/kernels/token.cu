@@ -145,10 +145,11 @@ DEVICE void put_in_cache(float v, int i, int n, int codec, u64 row, u8* cache, u
 
 // qkv [n_heads + 2 n_kv_heads, head_dim]: a block each, of whole warps with at least head_dim threads. Norms (kind 0:
 // none) of q's and k's heads, rotation of their first 2 n_pairs numbers (neighbours: 2i and 2i + 1, else i and i +
-// n_pairs), in place; keys and values into the caches at position state[0].
+// n_pairs), in place; keys and values into the caches at position state[0]. norm_last: norms follow the rotation.
+// strength 0: queries do not grow with their position.
 KERNEL __launch_bounds__(256) rotate_and_store(
     float* qkv, int n_heads, int n_kv_heads, int head_dim, const int* state, const float2* angles, int n_pairs,
-    int neighbours, int q_kind, const float* q_weight, const float* q_bias, float q_epsilon, int k_kind,
+    int neighbours, int norm_last, float strength, int length, int q_kind, const float* q_weight, const float* q_bias, float q_epsilon, int k_kind,
     const float* k_weight, const float* k_bias, float k_epsilon, int codec, u8* keys, u8* values, u16* key_scales,
     u16* value_scales, int capacity) {
     __shared__ float head[MOST_HEAD], places[MOST_HEAD / 32];
@@ -158,8 +159,8 @@ KERNEL __launch_bounds__(256) rotate_and_store(
     const int position = state[0];
     if (i < head_dim) head[i] = at[i];
     __syncthreads();
-    if (is_q && q_kind) norm_head(head, head_dim, q_kind, q_weight, q_bias, q_epsilon, places);
-    if (is_k && k_kind) norm_head(head, head_dim, k_kind, k_weight, k_bias, k_epsilon, places);
+    if (is_q && q_kind && !norm_last) norm_head(head, head_dim, q_kind, q_weight, q_bias, q_epsilon, places);
+    if (is_k && k_kind && !norm_last) norm_head(head, head_dim, k_kind, k_weight, k_bias, k_epsilon, places);
     float v = i < head_dim ? head[i] : 0.f;
     if ((is_q || is_k) && i < 2 * n_pairs) {
         const int pair = neighbours ? i / 2 : i % n_pairs;
@@ -168,6 +169,15 @@ KERNEL __launch_bounds__(256) rotate_and_store(
         const float2 by = angles[pair];
         v = v * by.x + (second ? other : -other) * by.y;
     }
+    if (norm_last && (is_q ? q_kind : is_k && k_kind)) {
+        __syncthreads();  // others have read the number
+        if (i < head_dim) head[i] = v;
+        __syncthreads();
+        if (is_q) norm_head(head, head_dim, q_kind, q_weight, q_bias, q_epsilon, places);
+        else norm_head(head, head_dim, k_kind, k_weight, k_bias, k_epsilon, places);
+        v = i < head_dim ? head[i] : 0.f;
+    }
+    if (is_q && strength != 0.f) v *= 1.f + strength * log1pf((float)(position / length));
     if ((is_q || is_k) && i < head_dim) at[i] = v;
     if (is_q || (unsigned)position >= (unsigned)capacity) return;
     const u64 row = (u64)((number - n_heads) % n_kv_heads) * capacity + position;

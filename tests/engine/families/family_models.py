@@ -347,7 +347,6 @@ ON_CPU_ALONE = tuple(
     name
     for name, case in CASES.items()
     if {"kv_lora_rank", "vocab_size_per_layer_input", "mamba_num_heads", "mamba_n_heads"} & case.arguments.keys()
-    or name.startswith(("ministral3", "hunyuan"))
 )
 
 
