@@ -16,7 +16,7 @@ from engine.errors import Cancelled, DeviceFailedError
 from engine.executor.sparse import SparseExecutor
 from engine.gpu.token.transformer import GpuTransformer
 from engine.gpu.weights.cache import GpuCache
-from engine.model.kv_cache import KVCache
+from engine.model.kv_cache import KVCache, StateCopy
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
 from engine.session.generate import StopRules, decode_one_token, generate, prefill
@@ -119,7 +119,9 @@ class ManyAtOnce:
         self.asked: list[tuple[list[int], int, int]] = []
         self.error: Exception | None = None
 
-    def run(self, tokens: I64, cache: GpuCache, length: int, look: Callable[[float], None]) -> F32:
+    def run(
+        self, tokens: I64, cache: GpuCache, length: int, look: Callable[[float], None], copy: StateCopy | None = None
+    ) -> F32:  # fmt: skip
         self.asked.append((tokens.tolist(), cache.length, length))
         if self.error is not None:
             raise self.error
