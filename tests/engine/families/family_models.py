@@ -16,7 +16,7 @@ from filelock import FileLock
 
 VOCAB = 96
 PROMPT = np.random.default_rng(7).integers(3, VOCAB, 64)
-STEPS = 48
+STEPS = 64
 CONTEXT = 128
 
 SHAPE = {
@@ -352,15 +352,15 @@ ON_CPU_ALONE = tuple(
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """What transformers makes of the prompt: greedy tokens, and the logits of every position, [64 + 48, V].
+    """What transformers makes of the prompt: greedy tokens, and the logits of every position, [64 + 64, V].
 
-    steps: the logits that each greedy token was chosen by, [48, V]. They are rows of the others, but for models that
+    steps: the logits that each greedy token was chosen by, [64, V]. They are rows of the others, but for models that
     turn positions by the length that the sequence has so far.
     """
 
     folder: Path
     case: Case
-    tokens: np.ndarray  # the prompt and 48 greedy ones
+    tokens: np.ndarray  # the prompt and 64 greedy ones
     logits: np.ndarray
     steps: np.ndarray
 
