@@ -56,7 +56,7 @@ def computes_right() -> int:
 
     gpu = CudaGpu(Device(0))
     try:
-        wrong = failures_of(gpu) + wrong_with_exchanges(gpu)
+        wrong = [*failures_of(gpu), *wrong_with_exchanges(gpu)]
     finally:
         gpu.close()
     print("\n".join(wrong) or "All kernels compute what NumPy does.")
