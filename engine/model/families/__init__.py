@@ -28,7 +28,6 @@ from engine.model.family.sampling import sampling_from_gguf as sampling_from_ggu
 from engine.model.family.sampling import sampling_from_hf as sampling_from_hf
 
 FAMILIES: tuple[Family, ...] = (*DENSE, *MOE, *RECURRENT, *VARIED)
-SUPPORTED_FAMILIES = tuple(family.name for family in FAMILIES)
 
 ActivationOrigin = Literal["config", "metadata", "family", "override"]
 
@@ -184,5 +183,6 @@ def _find(name: str, known: Mapping[str, Family]) -> Family:
             f"Choose a dense model, or one of {', '.join(family.name for family in FAMILIES if family.experts)}.",
         )
     raise UnsupportedModelError(
-        f"The architecture {name[:60]!r} is not supported; Hearth runs {', '.join(SUPPORTED_FAMILIES)}."
+        f"The architecture {name[:60]!r} is not supported; Hearth runs {len(FAMILIES)} others.",
+        "Choose a model of another family, such as Llama, Qwen, Gemma, Mistral, DeepSeek, GLM or Granite.",
     )
