@@ -137,7 +137,7 @@ class OneByOne:
             return np.stack(rows)
         except BaseException:
             for cache, length in zip(caches, before, strict=True):
-                cache.truncate(length)
+                cache.truncate(cache.reusable(length))
             raise
 
 

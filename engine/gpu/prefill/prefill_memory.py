@@ -340,7 +340,11 @@ class StateCopies:
     def __init__(self, ops: GpuPrefillOps, n_bytes: int) -> None:
         """Raises: CudaOutOfMemoryError, CudaError; nothing is kept then."""
         self._stream, self._pinned = ops.stream, PinnedMemory(ops.device, n_bytes)
-        self._arrived = Event(ops.device)
+        try:
+            self._arrived = Event(ops.device)
+        except BaseException:
+            self._pinned.free()
+            raise
         self._to: F32 | None = None  # where the state that was asked for last belongs
 
     def ask(self, state: int, to: F32) -> None:

@@ -85,7 +85,7 @@ class GpuTransformer(Transformer):
             return super().prefill(tokens, cache, ahead, look, remembered)
         snapshot = cache.new_snapshot() if 0 < remembered < len(tokens) else None
         copy = None if snapshot is None else StateCopy(remembered, snapshot)
-        return self._append(tokens, cache, ahead, look, partial(self._at_once, copy=copy))
+        return self._append(tokens, cache, ahead, look, self._at_once, partial(self._at_once, copy=copy))
 
     def logits(self, hidden: F32) -> F32:
         """Return logits as Transformer.logits. Raises: also DeviceFailedError."""
@@ -98,7 +98,11 @@ class GpuTransformer(Transformer):
         ahead: int,
         look: Look,
         run: Callable[[I64, GpuCache, int, Look], F32],
+        last: Callable[[I64, GpuCache, int, Look], F32] | None = None,
     ) -> F32:
+        """Run the tokens, and before them the cached ones again if their rotation changes. last: instead of `run`, for
+        the new tokens.
+        """
         check_tokens(self.config, tokens, cache)
         assert isinstance(cache, GpuCache), "the model's caches are those of its region"
         length = cache.length + len(tokens) + ahead
@@ -107,7 +111,7 @@ class GpuTransformer(Transformer):
             cache.truncate(0)
             for start in range(0, len(earlier), RECOMPUTE_CHUNK_TOKENS):
                 run(earlier[start : start + RECOMPUTE_CHUNK_TOKENS], cache, length, lambda share: None)
-        return run(tokens, cache, length, look)
+        return (last or run)(tokens, cache, length, look)
 
     def _one_by_one(self, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
         before, hidden = cache.length, np.empty((len(tokens), self.config.d_model), np.float32)

@@ -117,12 +117,14 @@ class ManyAtOnce:
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[int], int, int]] = []
+        self.copies: list[StateCopy | None] = []
         self.error: Exception | None = None
 
     def run(
         self, tokens: I64, cache: GpuCache, length: int, look: Callable[[float], None], copy: StateCopy | None = None
     ) -> F32:  # fmt: skip
         self.asked.append((tokens.tolist(), cache.length, length))
+        self.copies.append(copy)
         if self.error is not None:
             raise self.error
         return np.ones((len(tokens), 32), np.float32)
@@ -143,3 +145,16 @@ def test_a_long_prompt_goes_another_way(both: tuple[GpuTransformer, OnGpu]) -> N
     with pytest.raises(DeviceFailedError, match="CUDA_ERROR_LAUNCH_FAILED"):
         model.prefill(TOKENS, cache)
     assert cache.length == len(TOKENS)
+
+
+def test_only_new_tokens_are_remembered(both: tuple[GpuTransformer, OnGpu], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those that run again because the rotation has changed."""
+    _, ours = both
+    many = ManyAtOnce()
+    model = GpuTransformer(ours.config, both[0].weights, both[0].executor, OPS, ours.decoder, many)
+    cache = ours.cache()
+    model.prefill(TOKENS[:4], cache)
+    monkeypatch.setattr(model, "cache_serves", lambda cache, length: False)
+    model.prefill(TOKENS[4:], cache, remembered=2)
+    assert [len(tokens) for tokens, *_ in many.asked] == [4, 4, len(TOKENS) - 4]
+    assert [copy and copy.n_tokens for copy in many.copies] == [None, None, 2]
