@@ -1,4 +1,4 @@
-"""Pack and unpack low-bit copies of a matrix, and round their inputs as the kernels do.
+"""Pack low-bit copies of a matrix, and round their inputs as the kernels do.
 
 Choosing the best codes is not done here. No paper; PowerInfer, section 5.1 predicts by low rank instead.
 """
@@ -32,18 +32,6 @@ def pack_copy(codes: U8, scales: NDArray[np.float16], bits: int) -> PackedMatrix
     padded = np.pad(codes, ((0, 0), (0, filled(n_cols) - n_cols)))
     rows = codec.join(padded, np.ascontiguousarray(scales.astype("<f2")).view(np.uint8))
     return PackedMatrix(n_rows, n_cols, codec.name, rows)
-
-
-def unpack_copy(copy: PackedMatrix) -> tuple[U8, NDArray[np.float16]]:
-    """Return the arguments of `pack_copy`: codes u8 [F, D], scales f16 [F, ceil(D / 512)].
-
-    Raises: ValueError for a matrix that is not a copy.
-    """
-    codec = COPY_CODECS.get(copy.codec)
-    if codec is None:
-        raise ValueError(f"{copy.codec} is no codec of copies")
-    codes, scales = codec.split(copy.data)
-    return codes[:, : copy.n_cols], scales.astype(np.float16)
 
 
 def signs(x: F32) -> F32:

@@ -6,7 +6,7 @@ Paper: PowerInfer, section 5.1 (low rank).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -182,15 +182,6 @@ class LayerPredictor:
         if self.copy is None:
             return Expected(mask, 0)
         return Expected(mask & (self.copy.scores(normed, operators) >= np.float32(self.copy.threshold)), copied)
-
-    def with_thresholds(self, low_rank: float | None = None, copy: float | None = None) -> LayerPredictor:
-        """Return it with other thresholds; lower ones raise recall and cost. None: unchanged."""
-        first, second = self.low_rank, self.copy
-        if first is not None and low_rank is not None:
-            first = replace(first, threshold=low_rank)
-        if second is not None and copy is not None:
-            second = replace(second, threshold=copy)
-        return replace(self, low_rank=first, copy=second)
 
 
 def _shape_of_copy(copy: GateCopy) -> tuple[int, int]:

@@ -83,15 +83,6 @@ def stored_codec(n_cols: int, codec: Codec) -> Codec:
     return codec if codec == "f16" or n_cols % CODECS[codec].block_size == 0 else "f16"
 
 
-def n_stored_bytes(rank: int, d_model: int, d_ff: int, codec: Codec) -> int:
-    """Return the bytes of a predictor of this rank, including its biases."""
-    total = 4 * (rank + d_ff)
-    for n_rows, n_cols in ((rank, d_model), (d_ff, rank)):
-        kept = stored_codec(n_cols, codec)
-        total += n_rows * (2 * n_cols if kept == "f16" else CODECS[kept].n_bytes(n_cols))
-    return total
-
-
 class GateCuts:
     """The gate of one layer (or up, without a gate), ready to be truncated to any rank.
 

@@ -127,14 +127,19 @@ def test_text_is_told_when_typing_rests_and_when_the_dialog_closes(dialog: Setti
     assert not dialog.isVisible()
 
 
-def test_settings_changed_elsewhere_are_shown_and_not_told(dialog: SettingsDialog, qtbot: QtBot) -> None:
+def test_the_model_s_own_value_is_shown_and_changes_no_setting(dialog: SettingsDialog, qtbot: QtBot) -> None:
     with qtbot.assertNotEmitted(dialog.changed):
-        dialog.set_settings(AppSettings(text_px=18, seed=7, system_prompt="Hi", mode="dense"))
         dialog.show_model({"temperature": 0.5}, {})
+    assert dialog.rows["temperature"].slider.value() == 10
+
+
+def test_stored_settings_are_shown(qtbot: QtBot) -> None:
+    dialog = SettingsDialog(AppSettings(text_px=18, seed=7, system_prompt="Hi", mode="dense"))
+    qtbot.addWidget(dialog)
     assert dialog.rows["text_px"].words.text() == "18\u202fpx"
     assert dialog.rows["seed"].field.text() == "7"
+    assert dialog.rows["system_prompt"].field.toPlainText() == "Hi"
     assert dialog.rows["mode"].segments.value() == "dense"
-    assert dialog.rows["temperature"].slider.value() == 10
 
 
 def test_the_wheel_scrolls_the_page_and_changes_no_value(dialog: SettingsDialog) -> None:
@@ -224,7 +229,8 @@ def test_every_row_goes_back_to_what_it_was_at_first(dialog: SettingsDialog, qtb
             low, high = kept.bounds.low, kept.bounds.high
             other = type(low)(low) if kept.default != low else high
         assert not row.back.isVisible(), name
-        dialog.set_settings(AppSettings(**{name: other}))
+        dialog.settings = AppSettings(**{name: other})
+        row.show_value(other)
         dialog.reveal(name)
         assert row.back.isVisible(), name
         assert row.back.accessibleName().startswith(f"{kept.title}: back to "), name

@@ -21,7 +21,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.training.gate_copies import CopyMaker
-from engine.training.low_rank import GateCuts, LowRankFitter, Recipe, n_stored_bytes
+from engine.training.low_rank import GateCuts, LowRankFitter, Recipe
 from engine.training.training import ranks_for
 
 
@@ -91,9 +91,8 @@ def main() -> None:
             order = np.argsort(-one.scores(x[-512:].astype(np.float32)), axis=None)
             kept = held.ravel()[order].cumsum()
             shares[f"{name} {rank}"] = round(float(np.searchsorted(kept, 0.99 * kept[-1]) / kept.size), 4)
-        shares[f"bytes {rank} of f16 ffn"] = round(
-            n_stored_bytes(rank, arguments.d, arguments.f, "q4_0") / (6 * w.size), 4
-        )
+        n_bytes = sum(matrix.n_bytes for matrix in start.packed()) + 4 * (rank + arguments.f)
+        shares[f"bytes {rank} of f16 ffn"] = round(n_bytes / (6 * w.size), 4)
     maker = timed("copy maker", lambda: CopyMaker(w, bias, mean, second, device))
     for bits in (2, 3):
         timed(f"copy {bits} bits", lambda bits=bits: maker.fit(bits))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from engine.config import ModelConfig
@@ -50,3 +52,9 @@ def predictor_of(config: ModelConfig, weights: ModelWeights, *kinds: Kind, reads
     return Predictor(
         tuple(layer_of(config, w.ffns[0], kinds[i % len(kinds)], reads) for i, w in enumerate(weights.layers))
     )
+
+
+def with_threshold(layer: LayerPredictor, threshold: float) -> LayerPredictor:
+    """Return the layer's predictor with this threshold at each of its steps."""
+    low_rank, copy = (step and replace(step, threshold=threshold) for step in (layer.low_rank, layer.copy))
+    return replace(layer, low_rank=low_rank, copy=copy)

@@ -185,12 +185,6 @@ class SettingsDialog(QDialog):
         self.nothing.setContentsMargins(0, theme.px(40), 0, theme.px(40))
         self.setMinimumSize(theme.px(560), theme.px(360))
 
-    def set_settings(self, settings: AppSettings) -> None:
-        """Show settings that were changed elsewhere (Ctrl and +), without emitting `changed`."""
-        self.settings = settings
-        for name, row in self.rows.items():
-            row.show_value(getattr(settings, name))
-
     def show_model(self, automatic: Mapping[str, Any], notes: Mapping[str, str]) -> None:
         """Show what None stands for, and the notes, for the loaded model."""
         for name, row in self.rows.items():

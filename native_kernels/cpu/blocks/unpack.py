@@ -1,4 +1,4 @@
-"""Decode rows in every codec to float32: for the embedding, and chunk by chunk for kernels that multiply floats.
+"""Decode rows in every codec to float32, chunk by chunk, for kernels that multiply floats.
 
 UNPACKERS[codec](row, n_cols, first, n, target) writes the columns first to first + n of the row at that address, and up
 to 31 more numbers after them. `first` is a multiple of PIECE, or of the codec's block size if that is at most 32. The
@@ -8,12 +8,10 @@ numbers equal those of native_kernels.codecs, bit by bit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from llvmlite import ir
 
-from native_kernels.backend import F32, I64, PackedMatrix
 from native_kernels.cpu.blocks.group_floats import (
     floats_of_bytes,
     floats_of_lane_bytes,
@@ -22,8 +20,7 @@ from native_kernels.cpu.blocks.group_floats import (
 )
 from native_kernels.cpu.blocks.k_quant_blocks import BLOCKS, COLUMNS, GROUPS, Block, BlockCodec, pick
 from native_kernels.cpu.blocks.small_block_reads import SMALL_BLOCKS, SmallCodec
-from native_kernels.cpu.runtime.call import Call, arguments
-from native_kernels.cpu.runtime.jit import Kernel, inline
+from native_kernels.cpu.runtime.jit import inline
 from native_kernels.cpu.runtime.simd import (
     I32,
     LANES,
@@ -33,7 +30,6 @@ from native_kernels.cpu.runtime.simd import (
     floats,
     floats_part,
     get_half,
-    get_int,
     halves,
     halves_part,
     i64,
@@ -152,29 +148,3 @@ UNPACKERS: dict[str, Unpacker] = {
     **{name: _of_super_blocks(codec) for name, codec in BLOCKS.items()},
     **{name: _of_small_blocks(codec) for name, codec in SMALL_BLOCKS.items()},
 }
-
-
-@cache
-def rows_kernel(codec: str) -> Kernel:
-    """Decode rows by index. Items: rows. args: w, its row stride, D, ids (int64), out, its row stride."""
-    unpack = UNPACKERS[codec]
-
-    def rows(args: int, lo: int, hi: int, worker: int) -> None:
-        w, w_step, n_cols = get_int(args), get_int(args + 8), get_int(args + 16)
-        ids, out, out_step = get_int(args + 24), get_int(args + 32), get_int(args + 40)
-        for i in range(lo, hi):
-            unpack(w + get_int(ids + 8 * i) * w_step, n_cols, 0, n_cols, out + i * out_step)
-
-    return Kernel(rows, f"unpack.rows.{codec}")
-
-
-def rows_calls(w: PackedMatrix, ids: I64, out: F32, n_ids: int | I64, stage: str = "") -> list[Call]:
-    """Decode the rows ids [n] of w [N, D] -> out [n, D]; up to 31 numbers after each row are overwritten.
-
-    Raises: ValueError if the rows of `out` are too close together for that.
-    """
-    if out.shape[1] != w.n_cols or out.strides[1] != 4 or out.strides[0] < -(-w.n_cols // 32) * 128:
-        raise ValueError(f"rows of {out.strides[0]} bytes hold no {w.n_cols} numbers and what is written behind them")
-    row_step = w.data.strides[0] if w.n_rows > 1 else w.row_bytes
-    args = arguments(w.data, row_step, w.n_cols, ids, out, out.strides[0])
-    return [Call(rows_kernel(w.codec), args, n_ids, 1, stage, (w, ids, out))]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from samples.predictors import with_threshold as layer_at
 from samples.raw_gguf import make_tiny_powerinfer
 from samples.tiny_model import make_tiny_model
 
@@ -128,7 +129,7 @@ def test_with_weights_that_16_bits_hold_the_tokens_are_the_sources_own(tmp_path:
 
 
 def with_threshold(predictor: Predictor, threshold: float) -> Predictor:
-    return replace(predictor, layers=tuple(layer.with_thresholds(threshold) for layer in predictor.layers))
+    return replace(predictor, layers=tuple(layer_at(layer, threshold) for layer in predictor.layers))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

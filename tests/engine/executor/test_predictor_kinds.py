@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from samples.predictors import dense_of, layer_of, low_rank_of, predictor_of
+from samples.predictors import dense_of, layer_of, low_rank_of, predictor_of, with_threshold
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import ModelConfig
@@ -190,8 +190,8 @@ def test_a_true_gate_needs_zeros(tmp_path: Path) -> None:
 def test_a_predictor_that_lets_all_pass_changes_nothing(gated: Loaded, kind: Kind) -> None:
     config, weights = gated
     predictor = predictor_of(config, weights, kind)
-    everything = Predictor(tuple(layer.with_thresholds(-1e9, -1e9) for layer in predictor.layers))
-    nothing = Predictor(tuple(layer.with_thresholds(1e9, 1e9) for layer in predictor.layers))
+    everything = Predictor(tuple(with_threshold(layer, -1e9) for layer in predictor.layers))
+    nothing = Predictor(tuple(with_threshold(layer, 1e9) for layer in predictor.layers))
     wanted = decoded(Transformer(config, weights, ExactExecutor(config, weights, OPS), OPS))
     found, executor = with_program(gated, everything)
     np.testing.assert_allclose(found, wanted, atol=2e-4)

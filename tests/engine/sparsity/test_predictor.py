@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from samples.predictors import with_threshold
 from samples.raw_gguf import make_tiny_powerinfer, write_gguf
 
 from engine.errors import ArtifactMismatchError, ModelFormatError, ModelNotFoundError
@@ -84,7 +85,7 @@ def test_a_score_that_equals_the_threshold_counts() -> None:
     predictor = Predictor((part,))
     x = random(0, D)
     assert len(predictor.active(0, x, x)) == F
-    assert len(Predictor((part.with_thresholds(1e-6),)).active(0, x, x)) == 0
+    assert len(Predictor((with_threshold(part, 1e-6),)).active(0, x, x)) == 0
 
 
 # ------------------------------------------------------------------ PowerInfer's GGUF

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from engine.errors import Cancelled
 from engine.job import Job
 from engine.training import low_rank
-from engine.training.low_rank import Codec, GateCuts, LowRankFitter, LowRankMap, Recipe, n_stored_bytes
+from engine.training.low_rank import Codec, GateCuts, LowRankFitter, LowRankMap, Recipe
 from native_kernels.backend import F32
 from native_kernels.reference import ReferenceOperators
 
@@ -76,13 +76,11 @@ def test_it_is_trained_on_the_values_that_are_stored(layer: Layer, codec: Codec)
     for values, packed in zip((fitted.a, fitted.b), fitted.packed(), strict=True):
         assert packed.codec == codec
         np.testing.assert_array_equal(ReferenceOperators().rows(packed, np.arange(packed.n_rows)), values)
-    assert sum(w.n_bytes for w in fitted.packed()) + 4 * (32 + F) == n_stored_bytes(32, D, F, codec)
 
 
 def test_a_rank_that_is_no_whole_block_is_stored_in_16_bits(layer: Layer) -> None:
     cut = layer.cuts.cut(24, "q4_0")
-    assert [w.codec for w in cut.packed()] == ["q4_0", "f16"]
-    assert n_stored_bytes(24, D, F, "q4_0") == 24 * 36 + F * 48 + 4 * (24 + F)
+    assert [(w.codec, w.n_bytes) for w in cut.packed()] == [("q4_0", 24 * 36), ("f16", F * 48)]
 
 
 def test_the_gate_cut_to_nothing_less_is_the_gate(smooth: Layer) -> None:

@@ -15,6 +15,7 @@ import sys
 from typing import Any
 
 import numpy as np
+import unpacked_rows
 from numpy.typing import NDArray
 from samples import random_blocks
 
@@ -163,7 +164,7 @@ def check_rows(name: str, n_rows: int, n_cols: int) -> None:
     w, values = matrix(name, n_rows, n_cols, 3)
     ids = np.array([n_rows - 1, 0, 0, n_rows // 2], np.int64)
     out = call.aligned_empty((len(ids), n_cols + 32))[:, :n_cols]
-    call.run(unpack.rows_calls(w, ids, out, len(ids)), 2)
+    call.run(unpacked_rows.rows_calls(w, ids, out), 2)
     assert np.array_equal(out, values[ids].astype(np.float32)), name
 
 

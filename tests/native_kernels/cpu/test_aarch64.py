@@ -19,8 +19,8 @@ from llvmlite import ir
 from native_kernels.cpu.runtime import isa, simd
 from native_kernels.cpu.attention import attention, kv_store, norms, rope
 from native_kernels.cpu.ffn import elementwise
-from native_kernels.cpu.blocks import unpack
 from native_kernels.cpu.gemm import gemm_floats, gemm_transposed
+from unpacked_rows import rows_kernel
 
 assert isa.chosen().name == "generic" and isa.chosen().half
 binding.initialize_all_targets()
@@ -43,7 +43,7 @@ for codec in FLOATS:
     multiplying.append(gemm_floats.float_kernel(codec))
 for codec in TRANSPOSED:
     multiplying.append(gemm_transposed.transposed_kernel(codec))
-    kernels.append(unpack.rows_kernel(codec))
+    kernels.append(rows_kernel(codec))
 for codec in KEPT:
     multiplying.append(attention._kernel(codec, False))
     kernels += [kv_store._store_kernel(codec), kv_store._rotate_kernel(codec)]
@@ -84,7 +84,11 @@ def test_kernels_of_prompts_and_attention_compile_for_aarch64(tmp_path: Path, co
         binding.Target.from_triple("aarch64-unknown-linux-gnu")
     except (AttributeError, RuntimeError):
         pytest.skip("this LLVM was built without the aarch64 target")
-    around = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), jit.CACHE_VARIABLE: str(tmp_path)}
+    around = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[3]), str(Path(__file__).parent)]),
+        jit.CACHE_VARIABLE: str(tmp_path),
+    }
     done = subprocess.run(
         [sys.executable, "-c", f"{codecs}\n{CROSS}"], env=around, capture_output=True, text=True, check=False
     )

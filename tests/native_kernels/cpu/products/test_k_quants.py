@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from product_checks import as_q8, check_gemv, check_rows, matrix, random
 from samples import random_blocks
+from unpacked_rows import rows_calls
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS
-from native_kernels.cpu.blocks import unpack
 from native_kernels.cpu.products import gemv
 from native_kernels.cpu.products.k_quants import SMALL_BLOCKS, SUPER_BLOCKS
 from native_kernels.cpu.runtime import call
@@ -38,7 +38,7 @@ def test_unpacked_rows_are_the_codec_bit_by_bit(name: str) -> None:
     blocks = 768 // CODECS[name].block_size
     data = random_blocks.any_bytes(CODECS[name], 40, blocks)  # also scales that are infinite or no numbers
     out, ids = call.aligned_empty((40, 768)), np.arange(40)
-    call.run(unpack.rows_calls(PackedMatrix.view(data, 40, 768, name), ids, out, 40))
+    call.run(rows_calls(PackedMatrix.view(data, 40, 768, name), ids, out))
     np.testing.assert_array_equal(out, CODECS[name].decode(data))
 
 
