@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,7 +115,8 @@ def test_a_conversation_with_states(
     name: str, references: Callable[[str], Reference], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A loaded model answers twice, the second time behind a part of the first prompt, as it does on the CPU."""
-    machine, folder = FakeGpuMachine(tmp_path, monkeypatch), references(name).folder
+    machine = FakeGpuMachine(tmp_path, monkeypatch)
+    folder = shutil.copytree(references(name).folder, tmp_path / "model")
     tokenizer = Tokenizer(BPE({letter: i for i, letter in enumerate(byte_letters()[:VOCAB])}, []))
     tokenizer.decoder = ByteLevel()
     tokenizer.save(str(folder / "tokenizer.json"))
