@@ -365,6 +365,28 @@ class ModelConfig:
         """Rotated values per head."""
         return self.head_dim if self.rotary_dim is None else self.rotary_dim
 
+    @property
+    def head_shapes(self) -> tuple[tuple[int, int], ...]:
+        """Number and size of the heads of keys: of layers without a window, and of those with one if they differ."""
+        main = self.n_kv_heads, self.head_dim
+        local = self.local_kv_heads or self.n_kv_heads, self.local_head_dim or self.head_dim
+        return (main, local) if self.has_local_heads else (main,)
+
+    @property
+    def q_width(self) -> int:
+        """Values of all query heads of a position, at most."""
+        return self.n_heads * max(size for _, size in self.head_shapes)
+
+    @property
+    def kv_width(self) -> int:
+        """Values of all key heads of a position, at most."""
+        return max(n * size for n, size in self.head_shapes)
+
+    @property
+    def most_rotated(self) -> int:
+        """Rotated values per head, at most."""
+        return max(self.rotated, self.local_head_dim or 0)
+
     def kv_layout(self, codec: KvCodec, local: bool = False) -> KvLayout:
         """Return how a layer's keys and values are stored. local: of heads that only layers with a window have."""
         head_dim = (self.local_head_dim if local else None) or self.head_dim

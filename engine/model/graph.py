@@ -246,6 +246,10 @@ class Graph:
         """Return the layer's attention, which it must have."""
         return next(step.spec for step in self.layers[layer] if isinstance(step, Attend | AttendLatent))
 
+    def is_local(self, layer: int) -> bool:
+        """Return whether the layer has attention with heads of the shape of layers with a window."""
+        return any(isinstance(step, Attend) and step.spec.local for step in self.layers[layer])
+
     def ffn(self, layer: int) -> Ffn:
         """Return the layer's FFN step; one without neurons if the layer has none."""
         return next((step for step in self.layers[layer] if isinstance(step, Ffn)), NO_FFN)

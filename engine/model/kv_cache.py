@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -42,12 +43,15 @@ class KVCache:
 
     Shapes: blocks u8 [A, H_kv, n_blocks, block_bytes] for the A layers with keys and values of their own, less those
     whose heads have another shape because they have a window: these are in local_blocks, of the same dimensions.
-    Graph.rows has each layer's place in them. tokens i64 [T_max]: the cached tokens; sequence_length: the sequence
-    length that their positions were rotated for.
+    rows: each layer's place in them or among the states, as Graph.rows; None for layers whose keys and values are
+    elsewhere. tokens i64 [T_max]: the cached tokens; sequence_length: the sequence length that their positions were
+    rotated for.
     """
 
-    def __init__(self, config: ModelConfig, context: int, codec: KvCodec = "f32", n_layers: int | None = None) -> None:
-        """Allocate the cache. n_layers: number of layers with blocks here; None: all with attention."""
+    def __init__(
+        self, config: ModelConfig, context: int, codec: KvCodec = "f32", rows: Sequence[int | None] | None = None
+    ) -> None:
+        """Allocate the cache. rows: None: Graph.rows."""
         if context < 1:
             raise InvalidRequestError(f"A context of {context} tokens was asked for; at least 1 is needed.")
         self.layout, self.local_layout = config.kv_layout(codec), config.kv_layout(codec, local=True)
@@ -56,15 +60,15 @@ class KVCache:
         self.length = 0
         self.sequence_length = 0
         self.tokens: I64 = np.zeros(context, np.int64)
-        n_local = sum(spec.local for spec in _stored(config).values()) if n_layers is None else 0
-        n_here = config.n_attention_layers - n_local if n_layers is None else n_layers
+        self.rows = self._graph.rows if rows is None else tuple(rows)
+        here = [self._graph.is_local(i) for i in _stored(config) if self.rows[i] is not None]
         self._snapshots: dict[int, F32] = {}  # states by length, ascending
         self._last_length = 0  # before the last `advance`; the state of then is the other half
         self._half = 0  # of `_states`, with the current state
         try:
-            self.blocks: U8 = kv_blocks.allocate(n_here, config.n_kv_heads, context, self.layout)
-            local_heads = config.local_kv_heads or config.n_kv_heads
-            self.local_blocks: U8 = kv_blocks.allocate(n_local, local_heads, context, self.local_layout)
+            self.blocks: U8 = kv_blocks.allocate(here.count(False), config.n_kv_heads, context, self.layout)
+            local_heads, _ = config.head_shapes[-1]
+            self.local_blocks: U8 = kv_blocks.allocate(here.count(True), local_heads, context, self.local_layout)
             # The current state and the one that a run writes, by turns: [2, layers that recur, state_size].
             size = 0 if config.delta is None else config.delta.state_size
             self._states: F32 = np.zeros((2, len(config.delta_layers), size), np.float32)
@@ -98,7 +102,8 @@ class KVCache:
 
     def of_layer(self, layer: int) -> tuple[U8, KvLayout]:
         """Return the blocks [H_kv, n_blocks, block_bytes] that the layer's attention reads, and their layout."""
-        row = self._graph.rows[layer]
+        row = self.rows[layer]
+        assert row is not None, "the layer's keys and values are here"
         if self._graph.attention(layer).local:
             return self.local_blocks[row], self.local_layout
         return self.blocks[row], self.layout

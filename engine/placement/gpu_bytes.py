@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from engine.config import KvCodec, ModelConfig
 from engine.model.families import split_expert_name
+from engine.model.graph import graph_of
 from engine.model.model_files import OpenedModel
 from engine.model.tensor_tiles import TiledTensor
 from native_kernels.cuda.delta_net import why_not as why_no_delta
@@ -114,13 +115,11 @@ def why_not_on_gpu(config: ModelConfig) -> str:
         return "There are no GPU kernels for this model's attention yet, which keeps one short vector per token"
     if config.n_groups > 1:
         return "There are no GPU kernels yet for a router that chooses among groups of experts"
-    if config.has_local_heads or config.v_norm or config.n_shared_kv_layers:
-        return "There are no GPU kernels yet for this model's attention, whose layers differ or share keys and values"
+    if config.n_shared_kv_layers:
+        return "There are no GPU kernels yet for this model's attention, whose layers share keys and values"
     if (
         config.layer_embedding_dim
-        or config.layer_scale
         or config.d_ff_by_layer
-        or config.shared_apart
         or (config.n_streams > 1 or config.laurel_rank or config.gate_cutoffs)
     ):
         return "There are no GPU kernels yet for what this model's layers add to the stream besides attention and FFN"
@@ -148,17 +147,19 @@ def predictor_bytes(shapes: Iterable[tuple[str, int, int]], biases: Iterable[int
     return sum(matrix_bytes(*one) for one in matrices) + sum(aligned(4 * n) for n in biases)
 
 
-def kv_layer_bytes(config: ModelConfig, context: int, codec: KvCodec) -> int:
-    """Return the bytes of one layer's KV cache for this many positions."""
-    rows = config.n_kv_heads * context
-    numbers = aligned(rows * config.head_dim * {"f32": 4, "f16": 2, "q8_0": 1}[codec])
-    scales = aligned(rows * -(-config.head_dim // SCALE_GROUP) * 2) if codec == "q8_0" else 0
+def kv_layer_bytes(config: ModelConfig, context: int, codec: KvCodec, local: bool = False) -> int:
+    """Return the bytes of one layer's KV cache for this many positions. local: with heads of layers with a window."""
+    n_heads, head_dim = config.head_shapes[-1 if local else 0]
+    rows = n_heads * context
+    numbers = aligned(rows * head_dim * {"f32": 4, "f16": 2, "q8_0": 1}[codec])
+    scales = aligned(rows * -(-head_dim // SCALE_GROUP) * 2) if codec == "q8_0" else 0
     return 2 * (numbers + scales)
 
 
 def gpu_cache_bytes(config: ModelConfig, context: int, codec: KvCodec) -> I64:
     """Return the bytes of each layer's cache on the GPU, [L]: keys and values, or the two states of a delta net."""
-    found = np.full(config.n_layers, kv_layer_bytes(config, context, codec), np.int64)
+    graph, by_kind = graph_of(config), [kv_layer_bytes(config, context, codec, local) for local in (False, True)]
+    found = np.array([by_kind[graph.is_local(i)] for i in range(config.n_layers)], np.int64)
     if config.delta is not None:
         found[list(config.delta_layers)] = 2 * aligned(4 * config.delta.state_size)
     return found
@@ -166,15 +167,14 @@ def gpu_cache_bytes(config: ModelConfig, context: int, codec: KvCodec) -> I64:
 
 def input_width(config: ModelConfig) -> int:
     """Return the numbers of a position that attention or a delta net computes with, before its heads are mixed."""
-    heads = config.n_heads * (2 if config.gated_attention else 1)
-    of_attention = (heads + 2 * config.n_kv_heads) * config.head_dim
+    of_attention = config.q_width * (2 if config.gated_attention else 1) + 2 * config.kv_width
     delta = config.delta
     return max(of_attention, 0 if delta is None else delta.channels + delta.value_width + 2 * delta.value_heads)
 
 
 def mixed_width(config: ModelConfig) -> int:
     """Return the numbers of a position that attention or a delta net returns, before they are projected."""
-    return max(config.n_heads * config.head_dim, 0 if config.delta is None else config.delta.value_width)
+    return max(config.q_width, 0 if config.delta is None else config.delta.value_width)
 
 
 def _bytes(codec: str, n_rows: int, n_cols: int) -> int:

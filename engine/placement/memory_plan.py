@@ -146,10 +146,7 @@ def scratch_bytes(model: ModelBytes, context: int) -> int:
     """
     config = model.config
     positions = min(PREFILL_POSITIONS, context)
-    heads = (config.n_heads + 2 * config.n_kv_heads) * config.head_dim
-    if config.has_local_heads:
-        local_heads = config.n_heads + 2 * (config.local_kv_heads or config.n_kv_heads)
-        heads = max(heads, local_heads * (config.local_head_dim or config.head_dim))
+    heads = config.q_width + 2 * config.kv_width
     of_position = 4 * config.d_model + max(heads, _of_delta(config), _of_latent(config)) + 2 * config.d_ff
     of_position += 3 * config.n_layers * config.layer_embedding_dim
     layer = int((model.attention + model.neurons * model.neuron).max())
@@ -227,7 +224,9 @@ def _all_prefill_bytes(model: ModelBytes, context: int, wide: bool) -> int:
     neurons = min(WIDE_NEURONS if wide else _PREFILL_NEURONS, config.d_ff)
     heads = mixed_width(config)
     qkv = input_width(config) + (0 if config.delta is None else config.delta.prepared_width)
-    of_position = 12 * config.d_model + 4 * qkv + 6 * heads + 10 * neurons + 16 * config.rotated + 8 * config.n_layers
+    of_position = (
+        12 * config.d_model + 4 * qkv + 6 * heads + 10 * neurons + 16 * config.most_rotated + 8 * config.n_layers
+    )
     widest = max(config.d_model, heads, min(neurons, _PREFILL_NEURONS))
     tile = min(2 * GPU_LANDING_BYTES, 2 * widest * widest + 256 * widest)
     if wide:
@@ -248,9 +247,9 @@ def _all_prefill_bytes(model: ModelBytes, context: int, wide: bool) -> int:
 def batch_bytes(model: ModelBytes, sequences: int) -> int:
     """Return an upper estimate of the bytes for this many sequences decoded together, without their KV cache."""
     config = model.config
-    heads = (2 * config.n_heads + 2 * config.n_kv_heads) * config.head_dim
+    heads = 2 * config.q_width + 2 * config.kv_width
     of_sequence = 32 * config.d_model + 6 * heads + 14 * config.d_ff + 4 * config.vocab_size
-    of_sequence += 16 * config.rotated + 16 * config.n_layers
+    of_sequence += 16 * config.most_rotated + 16 * config.n_layers
     if config.n_experts:
         parts = (config.n_experts_used + 1) * (1 if model.down_is_row_wise else _EXPERT_SEGMENTS)
         hidden = max(config.n_experts_used * config.d_ff, config.shared_d_ff)
@@ -265,7 +264,7 @@ def _decode_bytes(config: ModelConfig) -> int:
     """Return an upper estimate of a token's values on the GPU: sums of hot neurons are in up to 33 parts, those of
     experts in up to 96.
     """
-    heads = (2 * config.n_heads + 2 * config.n_kv_heads) * config.head_dim
+    heads = 2 * config.q_width + 2 * config.kv_width
     parts = 128 if config.n_experts else 64
     n_blocks = max(1, config.n_experts_used) + (config.shared_d_ff > 0)
     hidden = 8 * config.d_ff * n_blocks + 8 * config.shared_d_ff + 8 * config.dense_d_ff

@@ -32,9 +32,10 @@ class _Vector(Structure):
 
 class _Choice(Structure):
     _fields_ = [
-        ("scores", c_uint64), ("shared_score", c_uint64), ("bias", c_uint64), ("slot_of", c_uint64), ("ids", c_uint64),
-        ("weights", c_uint64), ("slots", c_uint64), ("n_experts", c_int), ("n_used", c_int), ("sigmoid", c_int),
-        ("adds_up", c_int), ("factor", c_float),
+        ("scores", c_uint64), ("shared_score", c_uint64), ("bias", c_uint64), ("factors", c_uint64),
+        ("slot_of", c_uint64), ("ids", c_uint64), ("weights", c_uint64),
+        ("slots", c_uint64), ("n_experts", c_int), ("n_used", c_int), ("sigmoid", c_int), ("adds_up", c_int),
+        ("factor", c_float),
     ]  # fmt: skip
 
 
@@ -67,8 +68,8 @@ def choice_job(
 ) -> Structure:  # fmt: skip
     """Return the argument of the kernel `choose`; parameters as in Gpu.choose."""
     return _Choice(
-        scores, shared_score, choice.bias, slot_of, choice.ids, choice.weights, choice.slots, n_experts, choice.n_used,
-        int(router == "sigmoid"), int(adds_up), choice.factor,
+        scores, shared_score, choice.bias, choice.factors, slot_of, choice.ids, choice.weights, choice.slots, n_experts,
+        choice.n_used, int(router == "sigmoid"), int(adds_up), choice.factor,
     )  # fmt: skip
 
 

@@ -96,6 +96,22 @@ class GpuAngles:
 
 
 @dataclass(frozen=True)
+class GpuHeads:
+    """What is done to a position's heads before attention: norms of each head of q, k and v; None: none.
+
+    n: heads of q. v_norm has no weights (0). v_is_k: v is k before its norm and rotation, instead of what is in its
+    place. stored: whether there are k and v; otherwise the layer reads those of another one, and only q is computed.
+    """
+
+    n: int
+    q_norm: GpuNorm | None = None
+    k_norm: GpuNorm | None = None
+    v_norm: GpuNorm | None = None
+    v_is_k: bool = False
+    stored: bool = True
+
+
+@dataclass(frozen=True)
 class GpuScoring:
     """How attention scores positions, as Scoring. sinks f32 [H]: an extra score per head, without a value; 0: none."""
 
@@ -214,7 +230,7 @@ class GpuChoice:
     """Addresses of the experts chosen for a token: ids i32 [K], weights f32 [K + 1], the last the shared expert's.
 
     slots i32 [K]: the slot of each; negative: not resident. bias f32 [E]: added to the weights for the choice alone; 0:
-    the scores choose. factor: on the weights.
+    the scores choose. factor: on the weights. factors f32 [E]: on those of each expert; 0: none.
     """
 
     n_used: int
@@ -223,6 +239,7 @@ class GpuChoice:
     slots: int
     bias: int = 0
     factor: float = 1.0
+    factors: int = 0
 
     def of_shared(self, slot: int, weight: int = 0) -> GpuChoice:
         """Return the choice of the shared expert alone.
@@ -411,10 +428,10 @@ class Gpu(Protocol):
 
     def advance(
         self, stream: int, n: int, parts: int = 0, n_parts: int = 0, others: Sequence[int] = (),
-        norm: GpuNorm | None = None, to: GpuVector | None = None,
+        norm: GpuNorm | None = None, to: GpuVector | None = None, factor: float = 1.0,
     ) -> None:  # fmt: skip
-        """Add the sum of parts [n_parts, n] and the sum of others to stream [n]; with a norm, also write the normed
-        stream.
+        """Add the sum of parts [n_parts, n] and the sum of others to stream [n], and multiply it by the factor; with a
+        norm, also write the normed stream.
 
         others: each [n], added in this order; may be pinned memory that the CPU has just written. to: norm of the
         stream, with its 8-bit form if `to` has one; `to.values` may be the stream itself.
@@ -432,14 +449,10 @@ class Gpu(Protocol):
         state i32: [0] is the position. frequencies f64 [n].
         """
 
-    def rotate_and_store(
-        self, qkv: int, n_heads: int, kv: GpuKv, state: int, angles: GpuAngles, q_norm: GpuNorm | None,
-        k_norm: GpuNorm | None,
-    ) -> None:  # fmt: skip
+    def rotate_and_store(self, qkv: int, heads: GpuHeads, kv: GpuKv, state: int, angles: GpuAngles) -> None:
         """Norm and rotate the heads of one position in place, and store k and v into kv at position state[0].
 
-        qkv [H + 2 H_kv, head_dim]. The given norms apply to each head of q and of k; then, or before, the first
-        2 angles.n values of each are rotated.
+        qkv [H + 2 H_kv, head_dim]. Before or after the norms, the first 2 angles.n values of q and k are rotated.
         """
 
     def attend(self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scoring: GpuScoring) -> None:

@@ -3,7 +3,7 @@
 They are queued in one stream; nothing waits. Numbers are f32 [T, n], rows `step` numbers apart. The input of a product
 is rounded to halves row by row, each scaled by a power of two against overflow. Weights become halves too (f32 and bf16
 lose precision, and are clamped to 65504), and sums are f32: a product is exact to about 2^-11 of its terms. Attention
-over f32 keys and values, or with heads above 128, is f32 throughout; otherwise it uses halves as well.
+over f32 keys and values is f32 throughout; otherwise it uses halves as well.
 
 The kernels here sum each position by itself, in an order that depends only on the sizes of the matrices. With the
 library, the same call gives the same bits from run to run, but the order of a position's sums may depend on the number
@@ -22,14 +22,14 @@ from native_kernels.backend import Activation
 from native_kernels.cuda.cublas_products import LibraryProducts
 from native_kernels.cuda.delta_net import GpuDeltaOps
 from native_kernels.cuda.experts import choice_job, choice_threads
-from native_kernels.cuda.gpu import GpuChoice, GpuKv, GpuMatrix, GpuNorm, GpuScoring, KvCodec
+from native_kernels.cuda.gpu import GpuChoice, GpuHeads, GpuKv, GpuMatrix, GpuNorm, GpuScoring, KvCodec
 from native_kernels.cuda.layouts import PLANE_FIELDS, plane_row_bytes
 from native_kernels.cuda.operands import Operand, Product, Result
 from native_kernels.cuda.prompt_rows import Groups, HostRows, RoundedRows, RowAngles, Rows, StoredMatrix, Tile, Weights
 from native_kernels.cuda.runtime.cublas import LEAST_POSITIONS, Cublas, LibraryError
 from native_kernels.cuda.runtime.driver import Device, Function, Launch, Launches, Module, Stream
 from native_kernels.cuda.runtime.modules import load
-from native_kernels.cuda.token_ops import temperature_words
+from native_kernels.cuda.token_ops import temperature_words, v_norm_words
 from native_kernels.cuda.wgmma_products import CAPABILITY, WgmmaProducts
 from native_kernels.kv_blocks import KvLayout
 
@@ -48,18 +48,20 @@ _NORMS = {"rms": 1, "layer": 2}
 _CODECS: dict[KvCodec, int] = {"f32": 0, "f16": 1, "q8_0": 2}
 _PLAIN = ("f32", "f16", "bf16")  # stored as on the GPU
 _DEQUANTISED = ("f32", "bf16", *PLANE_FIELDS)
-_HEAD_DIMS, _HALF_DIMS = (64, 128, 256), (64, 128)
+_HEAD_DIMS, _HALF_DIMS, _WIDE_DIMS = (64, 128, 256, 512), (64, 128), (256, 512)
+_WIDE_QUERIES, _WIDE_KEYS, _WIDE_PART = 48, 32, 128  # as in flash_wide.cu
 _STORED = (*PLANE_FIELDS, "q8_0_lanes", "q4_0_lanes")
 _KERNELS = {
     "gemm": ("multiply_rows", "multiply_columns", "multiply_group_rows", "multiply_group_columns"),
     "flash": tuple(f"attend_{dim}" for dim in _HEAD_DIMS),
     "flash_half": tuple(f"attend_half_{dim}" for dim in _HALF_DIMS),
+    "flash_wide": tuple(f"attend_wide_{dim}" for dim in _WIDE_DIMS),
     "finish": ("scale_rows",),
     "gather": ("gather_rows",),
     "expert_rows": ("score_floats", "score_halves", "group_rows", "take_rows", "sum_experts"),
     "router": ("choose",),
     "kv_blocks": ("blocks_to_rows", "rows_to_blocks"),
-    "prefill": ("round_rows", "activate_rows", "tally", "place_heads"),
+    "prefill": ("round_rows", "activate_rows", "scale_stream", "tally", "place_heads"),
     "dequantise": (*(f"dequantise_{one}" for one in _DEQUANTISED), *(f"stored_{one}" for one in _STORED)),
 }
 _SIDE = 128  # rows and columns of the tile that a block computes
@@ -115,6 +117,9 @@ class GpuPrefillOps:
         self._pieces_bytes = PIECES_BYTES[device.capability >= (8, 0)]
         for name in _KERNELS["gemm"]:
             self._functions[name].allow_shared(self._pieces_bytes)
+        self._wide_dims = [dim for dim in _WIDE_DIMS if device.capability >= (8, 0) or dim < _WIDE_DIMS[-1]]
+        for dim in self._wide_dims:
+            self._functions[f"attend_wide_{dim}"].allow_shared(_wide_bytes(dim))
         self.wgmma: WgmmaProducts | None = None  # None: gemm.cu computes all products
         if device.capability == CAPABILITY and device.driver.offers("cuTensorMapEncodeTiled", "cuLaunchKernelEx"):
             module = load(device, "gemm_wgmma")
@@ -322,6 +327,18 @@ class GpuPrefillOps:
             c_uint64(half_step), c_uint64(factors),
         )  # fmt: skip
 
+    def scale(self, x: Rows, n_tokens: int, n: int, factor: float) -> None:
+        """Multiply x [T, n] by the factor."""
+        self._functions["scale_stream"].launch(
+            self.stream,
+            (-(-n // 1024), n_tokens),
+            (256,),
+            c_uint64(x.address),
+            c_uint64(x.step),
+            c_int(n),
+            c_float(factor),
+        )
+
     def activate(
         self, first: Rows, up: Rows | None, n_tokens: int, n: int, activation: Activation, threshold: float,
         to: RoundedRows, counts: int, neuron_in: int = 0, groups: Groups | None = None,
@@ -450,23 +467,23 @@ class GpuPrefillOps:
     # ------------------------------------------------------------ attention
 
     def place_heads(
-        self, qkv: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, angles: RowAngles,
-        norms: tuple[GpuNorm | None, GpuNorm | None], positions: int = 0,
-    ) -> None:  # fmt: skip
+        self, qkv: Rows, n_tokens: int, heads: GpuHeads, kv: GpuKv, start: int, angles: RowAngles, positions: int = 0
+    ) -> None:
         """Norm and rotate the heads of qkv [T, H + 2 H_kv, head_dim] in place, and store k and v into kv.
 
-        The given norms apply to each head of q and of k. Then, or before, the first 2 angles.n values are rotated.
-        k and v go to positions from `start` on, or to the positions i32 [T] at that address. head_dim up to 256.
+        Before or after the norms, the first 2 angles.n values of q and k are rotated. k and v go to positions from
+        `start` on, or to the positions i32 [T] at that address.
         """
-        q_norm, k_norm = norms
-        norm = q_norm or k_norm
+        q_norm, k_norm = heads.q_norm, heads.k_norm
+        norm, n_all = q_norm or k_norm, heads.n + 2 * kv.n_kv_heads * heads.stored
         self._functions["place_heads"].launch(
-            self.stream, (n_tokens, -(-(n_heads + 2 * kv.n_kv_heads) // 4)), (128,), c_uint64(qkv.address),
-            c_uint64(qkv.step), c_int(n_heads), c_int(kv.n_kv_heads), c_int(kv.head_dim),
+            self.stream, (n_tokens, -(-n_all // 4)), (128,), c_uint64(qkv.address), c_uint64(qkv.step), c_int(heads.n),
+            c_int(kv.n_kv_heads), c_int(kv.head_dim),
             c_int(_NORMS[norm.kind] if norm else 0), c_uint64(q_norm.weight if q_norm else 0),
             c_uint64(q_norm.bias if q_norm else 0), c_uint64(k_norm.weight if k_norm else 0),
             c_uint64(k_norm.bias if k_norm else 0), c_float(norm.eps if norm else 0.0),
-            c_uint64(angles.cosines), c_uint64(angles.sines), c_int(angles.n), c_int(angles.order == "interleaved"),
+            *v_norm_words(heads), c_int(heads.v_is_k), c_int(n_all), c_uint64(angles.cosines),
+            c_uint64(angles.sines), c_int(angles.n), c_int(angles.order == "interleaved"),
             c_uint64(kv.keys), c_uint64(kv.values), c_uint64(kv.key_scales), c_uint64(kv.value_scales),
             c_int(_CODECS[kv.codec]), c_int(kv.capacity), c_int(start), c_uint64(positions), c_int(angles.norm_last),
             *temperature_words(angles.temperature), c_uint64(angles.positions),
@@ -501,18 +518,35 @@ class GpuPrefillOps:
     ) -> None:
         """Compute out [T, H * head_dim] = attention of q [T, H, head_dim], at positions from `start` on.
 
-        Each sees all positions up to its own, limited to the last scoring.window. head_dim up to 256.
+        Each sees all positions up to its own, limited to the last scoring.window. head_dim up to 512.
         """
-        of_halves = kv.codec != "f32" and kv.head_dim <= _HALF_DIMS[-1] and kv.head_dim % 8 == 0
-        dim = next(dim for dim in (_HALF_DIMS if of_halves else _HEAD_DIMS) if kv.head_dim <= dim)
-        name, threads = (f"attend_half_{dim}", 128) if of_halves else (f"attend_{dim}", 256)
+        name, queries, threads, shared_bytes = self._attention_of(kv)
         self._functions[name].launch(
-            self.stream, (-(-n_tokens // 64), n_heads), (threads,), c_uint64(q.address), c_uint64(q.step),
+            self.stream, (-(-n_tokens // queries), n_heads), (threads,), c_uint64(q.address), c_uint64(q.step),
             c_uint64(out.address), c_uint64(out.step), c_uint64(kv.keys), c_uint64(kv.values), c_uint64(kv.key_scales),
             c_uint64(kv.value_scales), c_int(_CODECS[kv.codec]), c_int(kv.head_dim), c_int(n_tokens), c_int(start),
             c_int(n_heads // kv.n_kv_heads), c_int(kv.capacity), c_float(scoring.scale),
             c_float(scoring.softcap or 0.0), c_int(scoring.window or 0), c_uint64(scoring.sinks),
+            shared_bytes=shared_bytes,
         )  # fmt: skip
+
+    def _attention_of(self, kv: GpuKv) -> tuple[str, int, int, int]:
+        """Return the name of the kernel of attention, queries and threads of a block, and bytes of shared memory."""
+        if kv.codec != "f32" and kv.head_dim % 8 == 0:
+            for dim in _HALF_DIMS:
+                if kv.head_dim <= dim:
+                    return f"attend_half_{dim}", 64, 128, 0
+            for dim in self._wide_dims:
+                if kv.head_dim <= dim:
+                    threads = _WIDE_QUERIES // 16 * 32 * (dim // _WIDE_PART)
+                    return f"attend_wide_{dim}", _WIDE_QUERIES, threads, _wide_bytes(dim)
+        dim = next(dim for dim in _HEAD_DIMS if kv.head_dim <= dim)
+        return f"attend_{dim}", 64, 256, 0
+
+
+def _wide_bytes(dim: int) -> int:
+    """Return the shared memory of a block of flash_wide.cu."""
+    return 2 * _WIDE_KEYS * dim * 2 + dim // _WIDE_PART * _WIDE_QUERIES * (_WIDE_KEYS + 1) * 4
 
 
 def is_streamed(codec: str) -> bool:

@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from native_kernels.backend import Temperature
-from native_kernels.cuda.gpu import NOTHING, GpuAngles, GpuCopy, GpuKv, GpuNorm, GpuScoring, GpuSequences, GpuVector
+from native_kernels.cuda.gpu import (
+    NOTHING,
+    GpuAngles,
+    GpuCopy,
+    GpuHeads,
+    GpuKv,
+    GpuNorm,
+    GpuScoring,
+    GpuSequences,
+    GpuVector,
+)
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.memory import DeviceMemory
 from native_kernels.cuda.runtime.modules import load
@@ -26,12 +36,13 @@ _CODEC_BYTES = {"f32": 4, "f16": 2, "q8_0": 1}
 _LOG2_E = 1.4426950408889634
 
 MAX_COLUMNS = 1 << 20  # of a normed vector
-MAX_HEAD_DIM = 256
+MAX_HEAD_DIM = 576
+_WIDE = 256  # heads above are wide, as in attention.cu
 _COLUMNS = 32  # per block of `gather` and of `merge`
 _PARTS = 8  # summed by each row of a block of `gather`, while there are rows
 _ROWS = 8
 _OTHERS = 4  # limit of one `gather`
-_MAX_HEADS = 8  # query heads per block of attention
+_MAX_HEADS, _MAX_WIDE_HEADS = 8, 2  # query heads per block of attention; of wide heads in f32
 _MAX_SPLITS = 256
 _THREADS = 128  # per block of attention
 _PUBLISH_THREADS = 1024
@@ -52,6 +63,8 @@ class _AttentionShape:
         """Positions that a block reads at a time."""
         if self.codec_bytes != 4:
             return _THREADS // 32 * 16
+        if self.head_dim > _WIDE:
+            return _THREADS // 32
         lanes = 1
         while 8 * lanes < self.head_dim:
             lanes *= 2
@@ -60,8 +73,9 @@ class _AttentionShape:
     @property
     def blocks(self) -> int:
         """Blocks per multiprocessor."""
-        many = self.heads > 4 if self.codec_bytes == 4 else self.head_dim > 128 or self.head_dim % 8
-        return 2 if many else 3
+        if self.codec_bytes == 4:
+            return 2 if self.heads > 4 or self.head_dim > _WIDE else 3
+        return 2 if self.head_dim > 128 or self.head_dim % 8 else 3
 
 
 class GpuTokenOps:
@@ -99,7 +113,7 @@ class GpuTokenOps:
 
     def advance(
         self, stream: int, n: int, parts: int = 0, n_parts: int = 0, others: Sequence[int] = (),
-        norm: GpuNorm | None = None, to: GpuVector | None = None,
+        norm: GpuNorm | None = None, to: GpuVector | None = None, factor: float = 1.0,
     ) -> None:  # fmt: skip
         """Advance the stream. At most MAX_COLUMNS.
 
@@ -109,18 +123,18 @@ class GpuTokenOps:
         if (norm is None) != (to is None):
             raise ValueError("a norm needs a place for its result")
         for first in range(_OTHERS, len(others), _OTHERS):
-            self._gather(stream, n, 0, 0, others[first : first + _OTHERS], None)
-        self._gather(stream, n, parts, n_parts, others[:_OTHERS], norm)
+            self._gather(stream, n, 0, 0, others[first : first + _OTHERS], None, 1.0)
+        self._gather(stream, n, parts, n_parts, others[:_OTHERS], norm, factor)
         if norm is not None and to is not None:
             self._normalise(stream, norm, to)
 
     def norm(self, x: int, norm: GpuNorm, to: GpuVector) -> None:
         """Norm x. At most MAX_COLUMNS. Two kernels."""
-        self._gather(x, to.n, 0, 0, (), norm)
+        self._gather(x, to.n, 0, 0, (), norm, 1.0)
         self._normalise(x, norm, to)
 
     def _gather(
-        self, stream: int, n: int, parts: int, n_parts: int, others: Sequence[int], norm: GpuNorm | None
+        self, stream: int, n: int, parts: int, n_parts: int, others: Sequence[int], norm: GpuNorm | None, factor: float
     ) -> None:
         if not 0 < n <= MAX_COLUMNS:
             raise ValueError(f"a vector of {n} columns; there may be 1 to {MAX_COLUMNS}")
@@ -128,7 +142,7 @@ class GpuTokenOps:
         self._launch(
             "gather", (-(-n // _COLUMNS),), (_COLUMNS, rows),
             _at(stream), _at(parts), c_int(n_parts), *(_at(one) for one in (*others, 0, 0, 0, 0)[:_OTHERS]), c_int(n),
-            _at(self._stats), c_int(0 if norm is None else _NORMS[norm.kind]),
+            c_float(factor), _at(self._stats), c_int(0 if norm is None else _NORMS[norm.kind]),
         )  # fmt: skip
 
     def _normalise(self, x: int, norm: GpuNorm, to: GpuVector) -> None:
@@ -150,20 +164,17 @@ class GpuTokenOps:
                 "angles", (blocks,), (64,), _at(state), _at(frequencies), c_float(scale), c_int(n), _at(to)
             )  # fmt: skip
 
-    def rotate_and_store(
-        self, qkv: int, n_heads: int, kv: GpuKv, state: int, angles: GpuAngles, q_norm: GpuNorm | None,
-        k_norm: GpuNorm | None,
-    ) -> None:  # fmt: skip
+    def rotate_and_store(self, qkv: int, heads: GpuHeads, kv: GpuKv, state: int, angles: GpuAngles) -> None:
         """Norm, rotate and store. A position beyond the capacity is not stored."""
-        _check_heads(n_heads, kv)
+        _check_heads(heads.n, kv)
         if 2 * angles.n > kv.head_dim:
             raise ValueError(f"{angles.n} angles for heads of {kv.head_dim}")
         self._launch(
-            "rotate_and_store", (n_heads + 2 * kv.n_kv_heads,), (-(-kv.head_dim // 32) * 32,),
-            _at(qkv), c_int(n_heads), c_int(kv.n_kv_heads), c_int(kv.head_dim), _at(state), _at(angles.values),
+            "rotate_and_store", (heads.n + 2 * kv.n_kv_heads * heads.stored,), (-(-kv.head_dim // 32) * 32,),
+            _at(qkv), c_int(heads.n), c_int(kv.n_kv_heads), c_int(kv.head_dim), _at(state), _at(angles.values),
             c_int(angles.n), c_int(angles.order == "interleaved"), c_int(angles.norm_last),
-            *temperature_words(angles.temperature),
-            *_norm_words(q_norm), *_norm_words(k_norm),
+            c_int(heads.v_is_k), *temperature_words(angles.temperature),
+            *_norm_words(heads.q_norm), *_norm_words(heads.k_norm), *v_norm_words(heads),
             c_int(_CODEC_BYTES[kv.codec]), _at(kv.keys), _at(kv.values), _at(kv.key_scales), _at(kv.value_scales),
             c_int(kv.capacity),
         )  # fmt: skip
@@ -191,7 +202,8 @@ class GpuTokenOps:
         if to.n != n_heads * kv.head_dim:
             raise ValueError(f"a result of {to.n} numbers for {n_heads} heads of {kv.head_dim}")
         group = n_heads // kv.n_kv_heads
-        tiles = -(-group // _MAX_HEADS)
+        most = _MAX_WIDE_HEADS if kv.codec == "f32" and kv.head_dim > _WIDE else _MAX_HEADS
+        tiles = -(-group // most)
         heads = -(-group // tiles) if kv.codec == "f32" else _MAX_HEADS
         shape = _AttentionShape(kv.head_dim, heads, _CODEC_BYTES[kv.codec])
         n, scale, softcap = sequences.n, scoring.scale, scoring.softcap
@@ -272,6 +284,12 @@ def temperature_words(temperature: Temperature | None) -> tuple[c_float, c_int]:
     if temperature is None:
         return c_float(0.0), c_int(1)
     return c_float(temperature.strength), c_int(temperature.length)
+
+
+def v_norm_words(heads: GpuHeads) -> tuple[c_int, c_float]:
+    """Return a kernel's arguments for the norm of v."""
+    norm = heads.v_norm
+    return (c_int(0), c_float(0.0)) if norm is None else (c_int(_NORMS[norm.kind]), c_float(norm.eps))
 
 
 def _norm_words(norm: GpuNorm | None) -> tuple[Any, ...]:

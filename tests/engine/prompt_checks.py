@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from engine.gpu.prefill.pinned_weights import PinnedWeights, pinnable_spans
 from engine.gpu.prefill.prefill import GpuPrefill
 from engine.gpu.prefill.prefill_memory import Sizes, sizes_for
 from engine.gpu.prefill.streamed_layers import StreamedLayers, can_stream, matrices_of
+from engine.gpu.weights.cache import host_rows
 from engine.gpu.weights.layers import GpuModel
 from engine.model.kv_cache import KVCache
 from engine.model.prefetch import Prefetch
@@ -28,23 +28,11 @@ OPS = ReferenceOperators()
 CAPACITY = 96
 
 
-@dataclass
-class Region:
-    """Which of the cache's blocks each layer has."""
-
-    rows: tuple[int | None, ...]
-
-
 class Cache(KVCache):
     """A cache with blocks for the layers at home on the CPU only."""
 
     def __init__(self, config: ModelConfig, model: GpuModel, codec: Any) -> None:
-        super().__init__(config, CAPACITY, codec)
-        rows, places = self._graph.rows, iter(range(config.n_layers))
-        self.region = Region(tuple(
-            None if layer else rows[i] if i in config.delta_layers else next(places)
-            for i, layer in enumerate(model.layers)
-        ))  # fmt: skip
+        super().__init__(config, CAPACITY, codec, host_rows(config, model.layers))
 
     @property
     def half(self) -> int:

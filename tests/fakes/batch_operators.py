@@ -12,12 +12,12 @@ from fakes.gpu import FakeGpu
 from fakes.prefill import REFERENCE, NumpyPrefillOps, at, rows_at, scoring_of
 
 from native_kernels.cuda.expert_batch import ExpertPairs
-from native_kernels.cuda.gpu import GpuExperts, GpuKv, GpuMatrix, GpuScoring, GpuSequences, GpuVector
+from native_kernels.cuda.gpu import GpuExperts, GpuHeads, GpuKv, GpuMatrix, GpuScoring, GpuSequences, GpuVector
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prompt_rows import RowAngles, Rows
 
 _IN_ORDER = (
-    "multiply", "multiply_two", "multiply_columns", "multiply_turned", "round", "activate", "score", "choose"
+    "multiply", "multiply_two", "multiply_columns", "multiply_turned", "round", "activate", "scale", "score", "choose"
 )  # fmt: skip
 
 
@@ -130,9 +130,8 @@ class FakeBatchOps(NumpyPrefillOps):
             self.multiply(w, x, n_tokens, out, tile, bias)
 
     def place_heads(
-        self, qkv: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, angles: RowAngles, norms: Any,
-        positions: int = 0,
-    ) -> None:  # fmt: skip
+        self, qkv: Rows, n_tokens: int, heads: GpuHeads, kv: GpuKv, start: int, angles: RowAngles, positions: int = 0
+    ) -> None:
         def step() -> None:
             for t, position in enumerate(at(positions, np.int32, n_tokens).tolist()):
                 skipped = 4 * t * angles.n
@@ -141,7 +140,7 @@ class FakeBatchOps(NumpyPrefillOps):
                     positions=angles.positions and angles.positions + 4 * t,
                 )  # fmt: skip
                 row = Rows(qkv.address + 4 * t * qkv.step, qkv.step)
-                self._inner.place_heads(row, 1, n_heads, kv, position, own, norms)
+                self._inner.place_heads(row, 1, heads, kv, position, own)
 
         self._fake.do("place_heads", step)
 

@@ -23,6 +23,7 @@ from native_kernels.cuda.gpu import (
     GpuDelta,
     GpuDeltaInput,
     GpuExperts,
+    GpuHeads,
     GpuKv,
     GpuMatrix,
     GpuNorm,
@@ -167,6 +168,8 @@ class FakeOperators(ABC):
             self.array(choice.slots, choice.n_used, np.int32)[:] = self.array(slot_of, n_experts, np.int32)[ids]
             to = self.array(choice.weights, choice.n_used + 1)
             to[:-1] = np.float32(choice.factor) * (weights / weights.sum() if adds_up else weights)
+            if choice.factors:
+                to[:-1] *= self.array(choice.factors, n_experts)[ids]
             to[-1] = _logistic(self.array(shared_score, 1))[0] if shared_score else 1
 
         self.do("choose", step)
@@ -217,7 +220,7 @@ class FakeOperators(ABC):
 
     def advance(
         self, stream: int, n: int, parts: int = 0, n_parts: int = 0, others: Sequence[int] = (),
-        norm: GpuNorm | None = None, to: GpuVector | None = None,
+        norm: GpuNorm | None = None, to: GpuVector | None = None, factor: float = 1.0,
     ) -> None:  # fmt: skip
         def step() -> None:
             x = self.array(stream, n)
@@ -225,6 +228,7 @@ class FakeOperators(ABC):
                 x += self.array(parts, n_parts * n).reshape(n_parts, n).sum(axis=0, dtype=np.float32)
             for other in others:
                 x += self.array(other, n)
+            x *= np.float32(factor)
             if norm is not None:
                 assert to is not None, "a norm needs a place to go"
                 self._put(to, self._normed(x, norm))
@@ -246,19 +250,19 @@ class FakeOperators(ABC):
 
         self.do("angles", step)
 
-    def rotate_and_store(
-        self, qkv: int, n_heads: int, kv: GpuKv, state: int, angles: GpuAngles, q_norm: GpuNorm | None,
-        k_norm: GpuNorm | None,
-    ) -> None:  # fmt: skip
+    def rotate_and_store(self, qkv: int, heads: GpuHeads, kv: GpuKv, state: int, angles: GpuAngles) -> None:
         def step() -> None:
             position = int(self.array(state, 1, np.int32)[0])
             assert 0 <= position < kv.capacity
-            n_kv, d = kv.n_kv_heads, kv.head_dim
-            heads = self.array(qkv, (n_heads + 2 * n_kv) * d).reshape(-1, d)
-            q, k, v = heads[:n_heads], heads[n_heads : n_heads + n_kv], heads[n_heads + n_kv :]
+            n_kv, d = kv.n_kv_heads if heads.stored else 0, kv.head_dim
+            q, k, v = np.split(self.array(qkv, (heads.n + 2 * n_kv) * d).reshape(-1, d), [heads.n, heads.n + n_kv])
+            if heads.v_is_k:
+                k, v = k.copy(), k
+            if heads.v_norm is not None:
+                v = self._normed(v, heads.v_norm)
 
             def norm_heads(last: bool) -> None:
-                for part, norm in ((q, q_norm), (k, k_norm)):
+                for part, norm in ((q, heads.q_norm), (k, heads.k_norm)):
                     if norm is not None and angles.norm_last == last:
                         part[:] = self._normed(part, norm)
 
@@ -270,7 +274,9 @@ class FakeOperators(ABC):
             norm_heads(last=True)
             if angles.temperature is not None:
                 q *= angles.temperature.factors(np.array([position]))
-            for values, to, scales in ((k, kv.keys, kv.key_scales), (v, kv.values, kv.value_scales)):
+            for values, to, scales in ((k, kv.keys, kv.key_scales), (v, kv.values, kv.value_scales))[
+                : 2 * heads.stored
+            ]:
                 self._store(kv, to, scales, position, values)
 
         self.do("rotate_and_store", step)
@@ -384,7 +390,7 @@ class FakeOperators(ABC):
         scales[:, 1] = scales[:, 0] * rounded.sum(axis=1, dtype=np.int32)
 
     def _normed(self, x: F32, norm: GpuNorm) -> F32:
-        weight = self.array(norm.weight, x.shape[-1])
+        weight = self.array(norm.weight, x.shape[-1]) if norm.weight else np.ones(x.shape[-1], np.float32)
         if norm.kind == "rms":
             return _OPS.rms_norm(x, weight, norm.eps)
         bias = self.array(norm.bias, x.shape[-1]) if norm.bias else np.zeros_like(weight)

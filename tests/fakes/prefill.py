@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from native_kernels import kv_blocks
 from native_kernels.backend import Scoring
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cuda.gpu import GpuKv, GpuNorm, GpuScoring
+from native_kernels.cuda.gpu import GpuHeads, GpuKv, GpuNorm, GpuScoring
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.prompt_rows import Groups, RoundedRows, RowAngles, Rows, StoredMatrix, Weights
@@ -193,11 +193,14 @@ class NumpyPrefillOps(GpuPrefillOps):
     @staticmethod
     def _normed(x: NDArray[Any], norm: GpuNorm) -> NDArray[Any]:
         n = x.shape[-1]
-        weight = at(norm.weight, np.float32, n)
+        weight = at(norm.weight, np.float32, n) if norm.weight else np.ones(n, np.float32)
         if norm.kind == "rms":
             return REFERENCE.rms_norm(x, weight, norm.eps)
         bias = at(norm.bias, np.float32, n) if norm.bias else np.zeros(n, np.float32)
         return REFERENCE.layer_norm(x, weight, bias, norm.eps)
+
+    def scale(self, x: Rows, n_tokens: int, n: int, factor: float) -> None:
+        rows_at(x, n_tokens, n)[:] *= np.float32(factor)
 
     def activate(
         self, first: Rows, up: Rows | None, n_tokens: int, n: int, activation: Any, threshold: float,
@@ -266,6 +269,8 @@ class NumpyPrefillOps(GpuPrefillOps):
         to[:, :n_used] = np.float32(choice.factor) * (
             weights / weights.sum(axis=1, keepdims=True) if adds_up else weights
         )
+        if choice.factors:
+            to[:, :n_used] *= at(choice.factors, np.float32, n_experts)[ids]
         to[:, n_used] = _logistic(at(shared_scores, np.float32, n_tokens)) if shared_scores else 1
 
     def group(
@@ -323,15 +328,17 @@ class NumpyPrefillOps(GpuPrefillOps):
         ]  # fmt: skip
 
     def place_heads(
-        self, qkv: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, angles: RowAngles,
-        norms: tuple[GpuNorm | None, GpuNorm | None], positions: int = 0,
-    ) -> None:  # fmt: skip
+        self, qkv: Rows, n_tokens: int, heads: GpuHeads, kv: GpuKv, start: int, angles: RowAngles, positions: int = 0
+    ) -> None:
         assert not positions, "this fake stores consecutive positions"
-        q_norm, k_norm = norms
-        n_all, dim = n_heads + 2 * kv.n_kv_heads, kv.head_dim
+        q_norm, k_norm, n_heads, n_kv = heads.q_norm, heads.k_norm, heads.n, kv.n_kv_heads if heads.stored else 0
+        n_all, dim = n_heads + 2 * n_kv, kv.head_dim
         there = rows_at(qkv, n_tokens, n_all * dim)
-        heads = there.reshape(n_tokens, n_all, dim)
-        q, k, v = np.split(heads.copy(), [n_heads, n_heads + kv.n_kv_heads], axis=1)
+        q, k, v = np.split(there.reshape(n_tokens, n_all, dim).copy(), [n_heads, n_heads + n_kv], axis=1)
+        if heads.v_is_k:
+            v = k
+        if heads.v_norm is not None:
+            v = self._normed(v, heads.v_norm)
         if not angles.norm_last:
             q = q if q_norm is None else self._normed(q, q_norm)
             k = k if k_norm is None else self._normed(k, k_norm)
@@ -345,6 +352,8 @@ class NumpyPrefillOps(GpuPrefillOps):
             own = at(angles.positions, np.int32, n_tokens) if angles.positions else start + np.arange(n_tokens)
             q = q * angles.temperature.factors(own)[:, None, None]
         there[:, : n_heads * dim] = q.reshape(n_tokens, -1)
+        if not heads.stored:
+            return
         for (numbers, scales), values in zip(self._kept(kv), (k, v), strict=True):
             assert scales is None, "keys and values of this fake are numbers"
             numbers[:, start : start + n_tokens] = values.swapaxes(0, 1)

@@ -45,8 +45,6 @@ def why_not(config: ModelConfig, model: GpuModel) -> str:
         return "Predictors that are copies of the weights serve one sequence at a time on a GPU."
     if config.delta is not None or config.gated_attention:
         return "Layers that keep a state instead of keys and values serve one sequence at a time on a GPU."
-    if config.head_dim > 256:
-        return f"Heads of {config.head_dim} numbers are computed for one sequence at a time on a GPU."
     return ""
 
 
@@ -161,7 +159,8 @@ class GpuBatch:
         if self._slots is not None:
             self._slots.begin_token()
         for i, angles in enumerate(self._cpu.begin(positions, caches)):
-            memory.host_angles.array[2 * i : 2 * i + 2] = angles
+            for place, values in zip(memory.host_angles.array[2 * i :], angles, strict=False):
+                place.reshape(-1)[: values.size] = values.reshape(-1)
         cpu = self._cpu.transformer
         x = self._runner.run(cpu.embed(tokens, positions))
         self._gpu.synchronize()

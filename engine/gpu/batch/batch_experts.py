@@ -86,7 +86,9 @@ class BatchExperts:
         if ffn.shared_gate is not None:
             shared = at["shared_scores"]
             ops.score(x, n, ffn.shared_gate, 0, shared, memory.tile)
-        choice = GpuChoice(spec.n_used, at["choice"], self._weights_address, 0, ffn.selection_bias, spec.scale)
+        choice = GpuChoice(
+            spec.n_used, at["choice"], self._weights_address, 0, ffn.selection_bias, spec.scale, ffn.scale
+        )
         ops.choose(at["scores"], n, spec.n_experts, choice, spec.weights, spec.normed, shared)
         if ffn.resident is not None:
             ops.experts.group(at["choice"], ffn.slot_of, self._chosen(ffn))
@@ -98,18 +100,21 @@ class BatchExperts:
         choice = GpuCopy(self._at["choice"], self._pinned.device_address, words)
         self._gpu.publish(memory.flag_address, memory.epoch, values, choice)
 
-    def add(self, spec: FfnSpec, ffn: GpuExpertFfn, x: Rows, target: Rows, counts: int) -> None:
-        """Add the outputs of resident experts and of the shared one for x [B, D] to target [B, D].
+    def add(
+        self, spec: FfnSpec, ffn: GpuExpertFfn, x: Rows, target: Rows, counts: int, only: GpuExperts | None = None
+    ) -> None:
+        """Add the outputs of resident experts and of the shared one for x [B, D] to target [B, D], or of `only`.
 
         counts u32 [3]: as Gpu.activate increments them; experts that are not resident count as computed.
         """
         gpu, at, config, ops = self._gpu, self._at, self._config, self._ops.experts
         size = self._n * config.d_model
         vectors = GpuVector(size, x.address, at["x_bytes"], at["x_scales"])
-        if any(one is not None and one.reads_bytes for block in ffn.blocks for one in (block.gate, block.up)):
+        blocks = [one for one in self._blocks(ffn) if only is None or one[0] is only]
+        if any(one is not None and one.reads_bytes for block, _ in blocks for one in (block.gate, block.up)):
             gpu.quantise(vectors)
         parts = at["parts"]
-        for experts, pairs in self._blocks(ffn):
+        for experts, pairs in blocks:
             n = pairs.n * experts.width
             rounds = experts.down.reads_bytes and not experts.down_is_transposed
             hidden = GpuVector(n, at["hidden"], at["bytes"] if rounds else 0, at["scales"] if rounds else 0)
@@ -118,7 +123,7 @@ class BatchExperts:
             gpu.activate(at["first"], up, n, spec.activation, spec.threshold, hidden, counts)
             ops.down(experts, hidden, pairs, parts)
             parts += 4 * ops.parts(experts, pairs) * size
-        if ffn.blocks:
+        if blocks:
             gpu.advance(target.address, size, at["parts"], (parts - at["parts"]) // (4 * size))
 
     @property

@@ -52,13 +52,13 @@ class BatchMemory:
         """Raises: CudaOutOfMemoryError, CudaError; nothing is kept then."""
         d, b = config.d_model, batch
         layers = [layer for layer in model.layers if layer is not None]
-        heads = config.n_heads * config.head_dim
-        qkv = heads + 2 * config.n_kv_heads * config.head_dim
+        heads = config.q_width
+        qkv = heads + 2 * config.kv_width
         slots = [block.n_slots for layer in layers for block in layer.blocks]
         neurons = max([*slots, *(layer.whole.up.n_rows for layer in layers if layer.whole)], default=0)
         ranks = [part.a.n_rows for layer in layers if layer.predictor and (part := layer.predictor.low_rank)]
         rank, narrow = max(ranks, default=0), 0 if model.project_out is None else model.project_out.n_rows
-        half = config.rotated // 2 if config.positions == "rope" else 0
+        half = config.most_rotated // 2 if config.positions == "rope" else 0
         angles, counts = 4 * b * half, counts_words(b) * config.n_layers
         halves = all(matrix.codec == "f16" for matrix in _matrices(model))
         widest = max(d, heads, neurons, rank, narrow)
@@ -70,6 +70,8 @@ class BatchMemory:
             "narrow": 4 * b * narrow, "logits": 4 * b * vocabulary, "states": 8 * b,
             "angles": 4 * angles, "counts": 4 * counts, "uncounted": 8 * b, "epoch": 8, "tile": tile,
         }  # fmt: skip
+        beside = ("beside", "experts_normed", "router_normed")  # where a shared expert is apart
+        wanted |= dict.fromkeys(beside, 4 * b * d if config.shared_apart else 0)
         widths = {"attention_in": d, "ffn_in": d, "mixed_in": heads, "hidden_in": neurons, "stream_in": d,
                   "inner_in": rank, "narrow_in": narrow}  # fmt: skip
         for name, width in widths.items():
@@ -97,6 +99,7 @@ class BatchMemory:
             return Rows(start + at[name], step)
 
         self.stream, self.apart, self.normed = rows("stream", d), rows("apart", d), rows("normed", d)
+        self.beside, self.experts_normed, self.router_normed = (rows(name, d) for name in beside)
         self.qkv, self.mixed = rows("qkv", qkv), rows("mixed", heads)
         self.first, self.up = rows("first", neurons), rows("up", neurons)
         self.inner, self.expected = rows("inner", rank), rows("expected", config.d_ff)
@@ -154,7 +157,7 @@ def _matrices(model: GpuModel) -> Iterator[GpuMatrix]:
     for layer in model.layers:
         if layer is None:
             continue
-        yield from (layer.q, layer.k, layer.v, layer.o)
+        yield from (*layer.qkv, layer.o)
         for block in layer.blocks:
             yield from (one for one in (block.gate, block.up, block.down_t) if one is not None)
         if layer.whole is not None:

@@ -8,8 +8,8 @@ from engine.gpu.batch.batch_experts import BatchExperts
 from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
 from engine.gpu.batch.staging import Piece, pieces_of
 from engine.gpu.token.token_model import TokenModel
-from engine.gpu.weights.layers import GpuLayer
-from engine.model.graph import Attend, Ffn, Norm, Select, Value, WithoutCpuSteps, emit, graph_of
+from engine.gpu.weights.layers import GpuLayer, heads_of
+from engine.model.graph import Attend, Ffn, Norm, Scale, Select, Value, WithoutCpuSteps, emit, graph_of
 from native_kernels.cuda.batch_ops import GpuBatchOps
 from native_kernels.cuda.gpu import NOTHING, Gpu, GpuBlock, GpuCopy, GpuMatrix, GpuNorm, GpuScoring, GpuSequences
 from native_kernels.cuda.prompt_rows import RoundedRows, RowAngles, Rows
@@ -108,7 +108,7 @@ class BatchSteps(WithoutCpuSteps):
         """Add the CPU's sums to the FFN's output, and queue the rest of the layer."""
         step = self._graph.ffn(i)
         self._gpu.advance(self._target(step).address, self._n * self._width, others=(self._memory.host_cold.pinned,))
-        self._add_apart(i, step.after)
+        self._end_ffn(i, step)
         emit(i, self._graph.steps_after_ffn(i), self)
 
     def norm(self, layer: int, step: Norm) -> None:
@@ -120,8 +120,7 @@ class BatchSteps(WithoutCpuSteps):
         if step.to == "attention_in" and step.to not in read:
             self._round(memory.attention_in, weight)
         else:
-            out = memory.stream if step.to == "stream" else memory.normed
-            self._round(self._rounded(step.to), weight, out)
+            self._round(self._rounded(step.to), weight, self._numbers(step.to))
 
     def select(self, layer: int, step: Select) -> None:
         """Select experts or neurons, publish the CPU's share, and start staging."""
@@ -161,7 +160,11 @@ class BatchSteps(WithoutCpuSteps):
         keys = Rows(qkv.address + 4 * spec.q_width, qkv.step)
         values = Rows(keys.address + 4 * spec.kv_width, qkv.step)
         biases = (one.q_bias, one.k_bias, one.v_bias)
-        ops.multiply_three((one.q, one.k, one.v), memory.attention_in, n, (qkv, keys, values), memory.tile, biases)
+        if one.v is None:
+            ops.multiply_two((one.q, one.k), memory.attention_in, n, (qkv, keys), memory.tile, biases[:2])
+        else:
+            matrices = (one.q, one.k, one.v)
+            ops.multiply_three(matrices, memory.attention_in, n, (qkv, keys, values), memory.tile, biases)
         q_norm, k_norm = one.q_norm, one.k_norm
         if spec.qk_norm == "whole":
             ops.round(qkv, n, spec.q_width, None, q_norm, qkv)
@@ -172,12 +175,13 @@ class BatchSteps(WithoutCpuSteps):
             spec.temperature, self._sequences.states,
         )  # fmt: skip
         positions = self._sequences.states + 4 * n
-        ops.place_heads(qkv, n, spec.n_heads, kv, 0, angles, (q_norm, k_norm), positions)
+        heads = heads_of(spec, (q_norm, k_norm), self._config.norm_eps)
+        ops.place_heads(qkv, n, heads, kv, 0, angles, positions)
         ops.attend_each(
             qkv, self._sequences, spec.n_heads, kv, memory.mixed,
             GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks),
         )  # fmt: skip
-        ops.round(memory.mixed, n, memory.mixed.step, memory.mixed_in)
+        ops.round(memory.mixed, n, spec.q_width, memory.mixed_in)
         target = self._target(step)
         ops.multiply(one.o, memory.mixed_in, n, target, memory.tile, one.o_bias, step.after is None)
         self._add_apart(layer, step.after)
@@ -190,9 +194,12 @@ class BatchSteps(WithoutCpuSteps):
         if one.experts is None:
             self._hot(layer, one, self._words, target)
         else:
-            self._chosen(layer, one, step.reads, target)
+            self._chosen(layer, one, step, target)
         if not one.has_cold:
-            self._add_apart(layer, step.after)
+            self._end_ffn(layer, step)
+
+    def scale(self, layer: int, step: Scale) -> None:
+        self._ops.scale(self._memory.stream, self._n, self._width, self._layer(layer).scale)
 
     def _layer(self, i: int) -> GpuLayer:
         layer = self._model.layers[i]
@@ -205,10 +212,21 @@ class BatchSteps(WithoutCpuSteps):
 
     def _numbers(self, value: Value) -> Rows:
         """Return the latest value, in f32."""
-        return self._memory.stream if value == "stream" else self._memory.normed
+        memory = self._memory
+        if value in ("experts_in", "router_in"):
+            return memory.experts_normed if value == "experts_in" else memory.router_normed
+        return memory.stream if value == "stream" else memory.normed
 
     def _target(self, step: Attend | Ffn) -> Rows:
         return self._memory.stream if step.after is None else self._memory.apart
+
+    def _end_ffn(self, layer: int, step: Ffn) -> None:
+        """Add the FFN's separate result to the stream, if it is complete."""
+        if step.shared_reads is not None:
+            memory, one, ops = self._memory, self._layer(layer), self._ops
+            ops.round(memory.apart, self._n, self._width, None, one.post_experts_norm, memory.apart)
+            ops.round(memory.beside, self._n, self._width, None, one.post_shared_norm, memory.apart, adds=True)
+        self._add_apart(layer, step.after)
 
     def _add_apart(self, layer: int, after: str | None) -> None:
         """Add a block's separate result to the stream, through the norm `after` if given."""
@@ -218,16 +236,22 @@ class BatchSteps(WithoutCpuSteps):
 
     # -------------------------------------------------------------- experts
 
-    def _chosen(self, i: int, layer: GpuLayer, reads: Value, target: Rows) -> None:
-        """Add the GPU's experts to target."""
+    def _chosen(self, i: int, layer: GpuLayer, step: Ffn, target: Rows) -> None:
+        """Add the GPU's experts to target, but for a shared one that is apart."""
         assert layer.experts is not None, "the layer has experts"
         assert self._experts is not None, "so has the model"
-        x = self._numbers(reads)
-        if layer.has_cold and self._graph.selects_from(i) != reads:  # else `select` has published them
+        x, ffn, spec = self._numbers(step.reads), layer.experts, step.spec
+        if layer.has_cold and self._graph.selects_from(i) != step.reads:  # else `select` has published them
             self._experts.publish(x, self._memory)
-        self._experts.add(
-            self._graph.ffn(i).spec, layer.experts, x, target, self._memory.counts_of(i, self._n) + 8 * self._n
-        )
+        counts = self._memory.counts_of(i, self._n) + 8 * self._n
+        if step.shared_reads is None:
+            self._experts.add(spec, ffn, x, target, counts)
+            return
+        beside, shared = self._memory.beside, self._numbers(step.shared_reads)
+        self._gpu.fill(beside.address, 0, 4 * self._n * self._width)
+        self._experts.add(spec, ffn, shared, beside, counts, ffn.shared)
+        if ffn.resident is not None:
+            self._experts.add(spec, ffn, x, target, counts, ffn.resident)
 
     # -------------------------------------------------------------- neurons
 

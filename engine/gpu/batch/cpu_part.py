@@ -75,9 +75,9 @@ class CpuPart:
         return self.transformer.layer(i, x, self._angles, self._attend)
 
     def _attend(self, layer: int, q: F32, k: F32, v: F32) -> F32:
-        row, cpu = self._region.rows[layer], self.transformer
+        cpu = self.transformer
         rows = [
-            cpu.attend(layer, q[b : b + 1], k[b : b + 1], v[b : b + 1], one.blocks[row], one.layout, one.length)
+            cpu.attend(layer, q[b : b + 1], k[b : b + 1], v[b : b + 1], *one.of_layer(layer), one.length)
             for b, one in enumerate(self._caches)
         ]
         return np.concatenate(rows)

@@ -15,7 +15,7 @@ from engine.gpu.prefill.cold_stream import ColdExperts
 from engine.gpu.prefill.prefill_memory import PrefillMemory, expert_matrix_bytes
 from engine.gpu.weights.layers import GpuExpertFfn
 from engine.model.graph import graph_of
-from native_kernels.cuda.gpu import GpuExperts
+from native_kernels.cuda.gpu import GpuExperts, GpuNorm
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.prompt_rows import Groups, RoundedRows, Rows, Weights
 
@@ -48,6 +48,15 @@ class _Stack:
             yield first, min(most, self.n - first)
 
 
+@dataclass(frozen=True)
+class SharedApart:
+    """A shared expert that reads x instead, and the norms of its output and of the sum of the others."""
+
+    x: RoundedRows
+    experts_norm: GpuNorm | None
+    shared_norm: GpuNorm | None
+
+
 class ExpertPass:
     """One chunk through the experts of a layer. counts: u32 [T, 2], as GpuPrefillOps.activate increments them."""
 
@@ -71,13 +80,15 @@ class ExpertPass:
         if ffn.shared_gate is not None:
             shared = at.shared_scores
             ops.score(x, n, ffn.shared_gate, 0, shared, self._memory.tile)
-        choice = replace(at.choice, bias=ffn.selection_bias, factor=spec.scale)
+        choice = replace(at.choice, bias=ffn.selection_bias, factor=spec.scale, factors=ffn.scale)
         ops.choose(at.scores, n, spec.n_experts, choice, spec.weights, spec.normed, shared)
         ranks = at.ranks_of(self._layer)
         ops.group(at.choice.ids, n, spec.n_used, ranks, spec.n_experts, self._groups, at.places)
 
-    def run(self, x: RoundedRows, cold: Iterator[ColdExperts], out: Rows, adds: bool) -> None:
-        """Compute out [T, D] = the experts' weighted outputs for x [T, D], or add them to it."""
+    def run(
+        self, x: RoundedRows, cold: Iterator[ColdExperts], out: Rows, adds: bool, apart: SharedApart | None = None
+    ) -> None:
+        """Compute out [T, D] = the experts' weighted outputs for x [T, D], or add them to it if none is apart."""
         ops, at, ffn, n = self._ops, self._at, self._ffn, self._n
         n_used, width = self._config.n_experts_used, self._config.d_model
         ops.take(x, self._groups.positions, n * n_used, at.rows)
@@ -90,9 +101,12 @@ class ExpertPass:
             self._compute(_Stack.of(experts), groups, at.rows, at.out)
         if ffn.shared is not None:
             everything = Groups(1, at.all_rows, 0, self._n)
-            self._compute(_Stack.of(ffn.shared), everything, x, at.shared_out)
-        shared = at.shared_out if ffn.shared is not None else 0
+            self._compute(_Stack.of(ffn.shared), everything, x if apart is None else apart.x, at.shared_out)
+        shared = at.shared_out if ffn.shared is not None and apart is None else 0
         ops.sum_experts(at.out, at.places, at.choice, shared, n, width, out, adds)
+        if apart is not None:
+            ops.round(out, n, width, None, apart.experts_norm, out)
+            ops.round(Rows(at.shared_out, width), n, width, None, apart.shared_norm, out, adds=True)
 
     def _compute(self, experts: _Stack, groups: Groups, x: RoundedRows, to: int) -> None:
         """Compute the rows of these groups: `to` [R, D] = the experts' unweighted outputs for x [R, D]."""
@@ -122,4 +136,4 @@ class ExpertPass:
             self._ops.multiply_groups(down, step, hidden, part, d_model, width, not experts.down_is_transposed)
 
 
-__all__ = ["ExpertPass"]
+__all__ = ["ExpertPass", "SharedApart"]

@@ -19,13 +19,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Experts, Key, Neurons, Rates, Wanted, ZeroCopy
-from engine.gpu.prefill.expert_pass import ExpertPass
+from engine.gpu.prefill.expert_pass import ExpertPass, SharedApart
 from engine.gpu.prefill.prefill_memory import PrefillMemory, Sizes, sizes_for
 from engine.gpu.prefill.streamed_layers import StreamedLayer, StreamedLayers
 from engine.gpu.weights.expert_slots import ExpertSlots
-from engine.gpu.weights.layers import GpuLayer, GpuModel, GpuRowWiseFfn
+from engine.gpu.weights.layers import GpuLayer, GpuModel, GpuRowWiseFfn, heads_of
 from engine.model.counters import FfnCounters
-from engine.model.graph import Attend, Ffn, Norm, Recur, Select, Value, WithoutCpuSteps, emit
+from engine.model.graph import Attend, Ffn, Norm, Recur, Scale, Select, Value, WithoutCpuSteps, emit
 from engine.model.kv_cache import StateCopy
 from engine.model.transformer import Angles, Transformer
 from native_kernels.backend import F32, I32, I64, U8, DeltaInput
@@ -46,27 +46,18 @@ from native_kernels.kv_blocks import KvLayout
 Look = Callable[[float], None]
 
 
-class Region(Protocol):
-    """rows: the index of each layer's blocks in the cache; None for layers placed on the GPU."""
-
-    @property
-    def rows(self) -> tuple[int | None, ...]: ...
-
-
 class PromptCache(Protocol):
     """A cache whose positions are already on the GPU: engine.gpu.weights.cache.GpuCache."""
 
     length: int
     tokens: I64
     sequence_length: int
-    blocks: U8
-    layout: KvLayout
-
-    @property
-    def region(self) -> Region: ...
+    rows: tuple[int | None, ...]
 
     @property
     def half(self) -> int: ...
+
+    def of_layer(self, layer: int) -> tuple[U8, KvLayout]: ...
 
     def states(self) -> tuple[F32, F32]: ...
 
@@ -256,15 +247,15 @@ class GpuPrefill:
             elif layer is not None:
                 assert self._streamed is not None, "the layer is streamed"
                 assert cache is not None, "its keys and values are somewhere"
-                found += self._streamed.wanted(i, blocks_of(cache, i), start)
+                found += self._streamed.wanted(i, cache.of_layer(i)[0], start)
         return found
 
     def _on_cpu(self, i: int, x: F32, angles: tuple[Angles, ...], cache: PromptCache, start: int) -> tuple[F32, bool]:
         def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
-            return self._cpu.attend(layer, q, k, v, blocks_of(cache, layer), cache.layout, start)
+            return self._cpu.attend(layer, q, k, v, *cache.of_layer(layer), start)
 
         def recur(layer: int, inputs: DeltaInput) -> F32:
-            row, (before, after) = cache.region.rows[layer], cache.states()
+            row, (before, after) = cache.rows[layer], cache.states()
             assert row is not None, "a layer at home on the CPU has its state there"
             earlier, found = before[row] if start == cache.length else after[row].copy(), []
             for part, copy in self.parts(len(x)):
@@ -342,14 +333,6 @@ class GpuPrefill:
                 self.counters.per_neuron[i] += fired[i]
 
 
-def blocks_of(cache: PromptCache, layer: int) -> U8:
-    """Return the blocks of a layer placed on the CPU, [H_kv, n_blocks, block_bytes]."""
-    row = cache.region.rows[layer]
-    assert row is not None, "a layer at home on the CPU has blocks"
-    blocks: U8 = cache.blocks[row]
-    return blocks
-
-
 class LayerPass(WithoutCpuSteps):
     """One chunk through one layer on the GPU, whose weights are resident or streamed."""
 
@@ -367,7 +350,8 @@ class LayerPass(WithoutCpuSteps):
         out = self._stream if step.to == "stream" else None
         if self._memory.experts is not None and step.to == self._owner._cpu.graph.selects_from(layer):
             out = Rows(self._memory.experts.normed, self._width)
-        self._round(self._rounded(step.to), getattr(self._layer, step.weight), out)
+        to = None if step.to == "router_in" else self._rounded(step.to)
+        self._round(to, getattr(self._layer, step.weight), out)
 
     def select(self, layer: int, step: Select) -> None:
         """Choose experts. Neurons are not selected, because many positions need every one."""
@@ -390,7 +374,10 @@ class LayerPass(WithoutCpuSteps):
         values = Rows(keys.address + 4 * spec.kv_width, width)
         if isinstance(one, GpuLayer):
             ops.multiply(one.q, x, n, qkv, memory.tile, one.q_bias)
-            ops.multiply_two((one.k, one.v), x, n, (keys, values), memory.tile, (one.k_bias, one.v_bias))
+            if one.v is None:
+                ops.multiply(one.k, x, n, keys, memory.tile, one.k_bias)
+            else:
+                ops.multiply_two((one.k, one.v), x, n, (keys, values), memory.tile, (one.k_bias, one.v_bias))
         else:
             assert self._owner._streamed is not None, "the layer is streamed"
             self._owner._streamed.restore(self._cold.rows((layer, "kv")), self._start)
@@ -404,9 +391,10 @@ class LayerPass(WithoutCpuSteps):
             *memory.angles[spec.angles], spec.rotated // 2, spec.rope_order, spec.qk_norm == "rotated heads",
             spec.temperature,
         )  # fmt: skip
-        ops.place_heads(qkv, n, spec.n_heads, kv, self._start, angles, (q_norm, k_norm))
+        heads = heads_of(spec, (q_norm, k_norm), self._owner._config.norm_eps)
+        ops.place_heads(qkv, n, heads, kv, self._start, angles)
         if self._owner._streamed is not None and not isinstance(one, GpuLayer):
-            self._owner._streamed.save(blocks_of(self._cache, layer), self._start, self._start + n)
+            self._owner._streamed.save(self._cache.of_layer(layer)[0], self._start, self._start + n)
         scoring = GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks)
         ops.attend(qkv, n, spec.n_heads, kv, self._start, mixed, scoring)
         if isinstance(one, GpuLayer) and one.attention_gate is not None:
@@ -427,6 +415,7 @@ class LayerPass(WithoutCpuSteps):
         one, memory, ops, spec, n = self._layer, self._memory, self._ops, step.spec, self._n
         assert isinstance(one, GpuLayer), "no other layer with a delta net is on the GPU"
         assert one.delta is not None, "the layer has a delta net"
+        assert one.v is not None, "it has values"
         x, net, at = memory.attention_in, one.delta, memory.qkv
         if step.reads == "stream":
             self._round(x, None)
@@ -452,6 +441,10 @@ class LayerPass(WithoutCpuSteps):
         ops.round(mixed, n, mixed.step, memory.mixed_in)
         self._add(None, lambda out, adds: ops.multiply(one.o, memory.mixed_in, n, out, memory.tile, adds=adds))
 
+    def scale(self, layer: int, step: Scale) -> None:
+        assert isinstance(self._layer, GpuLayer), "no other layer with a factor is on the GPU"
+        self._ops.scale(self._stream, self._n, self._width, self._layer.scale)
+
     def _stream_products(self, key: Key, x: RoundedRows, outs: dict[str, Rows], adds: bool = False) -> None:
         """Multiply x by each streamed matrix, tile by tile, into the rows of its name in `outs`."""
         for rows in self._cold.rows(key):
@@ -467,13 +460,21 @@ class LayerPass(WithoutCpuSteps):
             self._round(x, None)
         if experts is not None:
             cold = self._cold.experts((layer, "ffn"))
-            self._add(step.after, lambda out, adds: experts.run(x, cold, out, adds))
+            apart = None
+            if step.shared_reads is not None:
+                assert isinstance(self._layer, GpuLayer), "layers with experts are not streamed"
+                norms = self._layer.post_experts_norm, self._layer.post_shared_norm
+                apart = SharedApart(self._rounded(step.shared_reads), *norms)
+            self._add(step.after, lambda out, adds: experts.run(x, cold, out, adds, apart))
             return
         self._add(step.after, lambda out, adds: FfnPass(self._owner, layer, self._layer, self._n, x, out, adds).run())
 
     def _rounded(self, value: Value) -> RoundedRows:
-        """Return the rounded value that products read. An FFN that reads the stream uses the place of ffn_in."""
-        return self._memory.attention_in if value == "attention_in" else self._memory.ffn_in
+        """Return the rounded value that products read. An FFN that reads the stream uses the place of ffn_in.
+
+        The experts' input takes the place of attention's.
+        """
+        return self._memory.attention_in if value in ("attention_in", "experts_in") else self._memory.ffn_in
 
     def _round(self, to: RoundedRows | None, norm: GpuNorm | None, out: Rows | None = None) -> None:
         self._ops.round(self._stream, self._n, self._width, to, norm, out)

@@ -153,7 +153,7 @@ def _sizes(
         tile_bytes=tile_bytes,
         d_model=config.d_model, qkv=input_width(config), heads=heads,
         prepared=0 if config.delta is None else config.delta.prepared_width,
-        angles=config.rotated // 2, n_layers=config.n_layers, d_ff=config.d_ff,
+        angles=config.most_rotated // 2, n_layers=config.n_layers, d_ff=config.d_ff,
         adds_apart=config.norms in ("both", "output"), counts_neurons=counts_neurons, n_experts=config.n_experts,
         n_used=config.n_experts_used, shared=config.shared_d_ff,
     )  # fmt: skip

@@ -29,6 +29,8 @@ def can_stream(w: LayerWeights) -> bool:
     """Return whether prefill on the GPU can compute the layer from streamed weights."""
     if w.attention_gate is not None:  # also of a delta net, whose state is in RAM
         return False
+    if w.v is None or w.layer_scale is not None:  # heads differ by layer, and there is one KV cache for all
+        return False
     return not w.experts and all(is_streamed(one.codec) for one in matrices_of(w))
 
 

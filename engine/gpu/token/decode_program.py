@@ -27,7 +27,16 @@ from engine.job import never
 from engine.model.counters import FfnCounters
 from engine.model.transformer import check_tokens
 from native_kernels.cpu.products.linear import Products
-from native_kernels.cpu.runtime.token_state import CACHE, LAYER_BYTES, NEW_STATE, POSITION, STATE, TOKEN
+from native_kernels.cpu.runtime.token_state import (
+    CACHE,
+    LAYER_BYTES,
+    LOCAL_CACHE,
+    LOCAL_LAYER_BYTES,
+    NEW_STATE,
+    POSITION,
+    STATE,
+    TOKEN,
+)
 from native_kernels.cuda.runtime.driver import CudaError
 from native_kernels.kv_blocks import KvLayout
 
@@ -293,6 +302,7 @@ class GpuDecodeProgram:
         state = calls.state
         state[TOKEN], state[POSITION] = token, cache.length
         state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
+        state[LOCAL_CACHE], state[LOCAL_LAYER_BYTES] = cache.local_blocks.ctypes.data, cache.local_blocks.strides[0]
         state[STATE], state[NEW_STATE] = (states.ctypes.data for states in cache.states())
         self._shared.state.array[:2] = cache.length, cache.half
         calls.counts.fill(0)

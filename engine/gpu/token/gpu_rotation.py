@@ -37,12 +37,12 @@ class GpuRotation:
         """Upload the frequencies. Raises: CudaError."""
         for table, to in zip(graph_of(self._config).angles, self._places, strict=False):
             if table.scaled:
-                self._upload(to, rotation)
+                self._upload(to, rotation, table.rotated)
             elif self._rotation is None:
-                self._upload(to, Rotation(table.theta))
+                self._upload(to, Rotation(table.theta), table.rotated)
         self._rotation = rotation
 
-    def _upload(self, to: int, rotation: Rotation) -> None:
-        values = frequencies(rotation, self._config.rotated)
+    def _upload(self, to: int, rotation: Rotation, rotated: int) -> None:
+        values = frequencies(rotation, rotated)
         self._gpu.upload(to, values.ctypes.data, values.nbytes)
         self._gpu.synchronize()  # before `values` is freed

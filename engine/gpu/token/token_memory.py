@@ -56,6 +56,9 @@ class TokenPlaces:
     stream: GpuVector  # [D], the residual stream
     attention_in: GpuVector  # [D], named as in engine/model/graph.py
     ffn_in: GpuVector  # [D]
+    experts_in: GpuVector  # [D]; empty unless a shared expert is apart, like the next two
+    router_in: GpuVector  # [D]
+    beside: int  # [D], the output of that shared expert
     qkv: int  # [H + 2 H_kv, head_dim], then [H * head_dim] of gated attention; or the input of a delta net
     prepared: int  # [prepared_width] of a delta net
     mixed: GpuVector  # [H * head_dim], or [V] of a delta net
@@ -203,7 +206,7 @@ def _lay_out(
     stream = places.vector(d, rounds)
     parts = max((sum(gpu.down_parts(block) for block in layer.blocks) for layer in layers), default=0)
     parts = max([parts, *(_expert_parts(gpu, one, config.n_experts_used) for one in of_experts)])
-    n_used = config.n_experts_used if of_experts else 0
+    n_used, apart = config.n_experts_used if of_experts else 0, d if config.shared_apart else 0
     n_hidden = max(n_used * config.d_ff, config.shared_d_ff, config.dense_d_ff) if of_experts else 0
     logits = places.take(4 * vocabulary)
     found = TokenPlaces(
@@ -213,6 +216,9 @@ def _lay_out(
         stream=stream,
         attention_in=places.vector(d, rounds),
         ffn_in=places.vector(d, rounds),
+        experts_in=places.vector(apart, rounds),
+        router_in=places.vector(apart, rounds),
+        beside=places.take(4 * apart),
         qkv=places.take(4 * input_width(config)),
         prepared=places.take(0 if config.delta is None else 4 * config.delta.prepared_width),
         mixed=places.vector(mixed_width(config), rounds_o),
@@ -238,8 +244,8 @@ def _lay_out(
         ),
         final=places.vector(d, rounds_head),
         narrow=places.vector(0 if model.project_out is None else model.project_out.n_rows, rounds_head),
-        angles=(places.take(4 * config.rotated), places.take(4 * config.rotated)),
-        frequencies=(places.take(4 * config.rotated), places.take(4 * config.rotated)),
+        angles=(places.take(4 * config.most_rotated), places.take(4 * config.most_rotated)),
+        frequencies=(places.take(4 * config.most_rotated), places.take(4 * config.most_rotated)),
         epoch=places.take(8),
     )
     return found, places.end - start
@@ -257,7 +263,7 @@ def _expert_parts(gpu: Gpu, ffn: GpuExpertFfn, n_used: int) -> int:
 
 def _readers(layer: GpuLayer) -> Iterator[GpuMatrix]:
     """Yield the matrices that read a vector of the model's width."""
-    yield from (layer.q, layer.k, layer.v)
+    yield from layer.qkv
     if layer.attention_gate is not None:
         yield layer.attention_gate
     if layer.delta is not None:

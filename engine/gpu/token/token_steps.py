@@ -7,20 +7,33 @@ once: the next step that reads the stream adds it, together with the CPU's sum. 
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from engine.config import Mode, ModelConfig
 from engine.gpu.token.token_memory import COUNTS, STATE_WORDS, SharedMemory, TokenPlaces
-from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel
-from engine.model.graph import Attend, Ffn, Norm, Recur, RoutingSpec, Select, Value, WithoutCpuSteps, emit, graph_of
+from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel, heads_of
+from engine.model.graph import (
+    Attend,
+    Ffn,
+    Norm,
+    Recur,
+    RoutingSpec,
+    Scale,
+    Select,
+    Value,
+    WithoutCpuSteps,
+    emit,
+    graph_of,
+)
 from native_kernels.cuda.gpu import (
     NOTHING,
     Gpu,
     GpuAngles,
     GpuCopy,
     GpuDeltaInput,
+    GpuExperts,
     GpuMatrix,
     GpuNorm,
     GpuScoring,
@@ -41,7 +54,9 @@ class _Pending:
     """Vectors [D] still to be added to the stream, by address: partial sums, then others.
 
     parts: n_parts partial sums of down, in a row. others: the attention's output, the CPU's sum, a bias, ... through: a
-    norm to apply to the sum of all these before it is added. closing: a norm to apply to the stream afterwards.
+    norm to apply to the sum of all these before it is added. closing: a norm to apply to the stream afterwards, factor:
+    what it is multiplied by. within: a norm to apply first to the sum of the parts and the others, before `beside` is
+    added, a vector by address.
     """
 
     parts: int = 0
@@ -49,6 +64,9 @@ class _Pending:
     others: list[int] = field(default_factory=list)
     through: GpuNorm | None = None
     closing: GpuNorm | None = None
+    factor: float = 1.0
+    within: GpuNorm | None = None
+    beside: int = 0
 
 
 class TokenSteps(WithoutCpuSteps):
@@ -146,10 +164,10 @@ class TokenSteps(WithoutCpuSteps):
         x = self._read(step.reads)
         self._begin("attention")
         assert one.kv is not None, "the layer has keys and values"
-        n_q, n_k = spec.q_width, spec.kv_width
+        n_q, n_k, n_qkv = spec.q_width, spec.kv_width, len(one.qkv)
         outs = (places.qkv, places.qkv + 4 * n_q, places.qkv + 4 * (n_q + n_k))
         biases = (one.q_bias, one.k_bias, one.v_bias)
-        self._do(partial(gpu.multiply, (one.q, one.k, one.v), x, outs, biases))
+        self._do(partial(gpu.multiply, one.qkv, x, outs[:n_qkv], biases[:n_qkv]))
         gate, mixed = places.qkv + 4 * (n_q + 2 * n_k), places.mixed_of(n_q)
         if one.attention_gate is not None:
             self._do(partial(gpu.multiply, (one.attention_gate,), x, (gate,)))
@@ -161,12 +179,12 @@ class TokenSteps(WithoutCpuSteps):
             self._do(partial(gpu.norm, outs[1], k_norm, GpuVector(n_k, outs[1])))
             q_norm = k_norm = None
         self._do(partial(
-            gpu.rotate_and_store, places.qkv, spec.n_heads, one.kv, places.state,
+            gpu.rotate_and_store, places.qkv, heads_of(spec, (q_norm, k_norm), self._config.norm_eps), one.kv,
+            places.state,
             GpuAngles(
                 places.angles[spec.angles], spec.rotated // 2, spec.rope_order, spec.qk_norm == "rotated heads",
                 spec.temperature,
             ),
-            q_norm, k_norm,
         ))  # fmt: skip
         self._do(partial(
             gpu.attend, places.qkv, spec.n_heads, one.kv, places.state, mixed,
@@ -189,7 +207,7 @@ class TokenSteps(WithoutCpuSteps):
         gate = q + 4 * spec.channels
         alpha = gate + 4 * spec.value_width
         beta = alpha + 4 * spec.value_heads
-        matrices = (one.q, one.k, one.v, net.gate, net.alpha, net.beta)
+        matrices = (*one.qkv, net.gate, net.alpha, net.beta)
         self._do(partial(gpu.multiply, matrices, x, (q, q + key_bytes, q + 2 * key_bytes, gate, alpha, beta)))
         mixed = places.mixed_of(spec.value_width)
         states = GpuStates(*net.states, swap=places.state + 4)
@@ -207,8 +225,14 @@ class TokenSteps(WithoutCpuSteps):
         else:
             if self._graph.selects_from(layer) != step.reads:  # experts were chosen before attention
                 self._publish_choice(one, x)
-            self._experts(layer, one.experts, x)
+            if step.shared_reads is None:
+                self._experts(layer, one.experts, x, one.experts.blocks)
+            else:
+                self._experts_apart(layer, step.shared_reads, x)
         self._pending.through = None if step.after is None else getattr(one, step.after)
+
+    def scale(self, layer: int, step: Scale) -> None:
+        self._pending.factor = self._layer(layer).scale
 
     def _layer(self, i: int) -> GpuLayer:
         layer = self._model.layers[i]
@@ -217,7 +241,10 @@ class TokenSteps(WithoutCpuSteps):
 
     def _vector(self, value: Value) -> GpuVector:
         places = self._places
-        return {"stream": places.stream, "attention_in": places.attention_in, "ffn_in": places.ffn_in}[value]
+        return {
+            "stream": places.stream, "attention_in": places.attention_in, "ffn_in": places.ffn_in,
+            "experts_in": places.experts_in, "router_in": places.router_in,
+        }[value]  # fmt: skip
 
     def _read(self, value: Value) -> GpuVector:
         if value == "stream":
@@ -300,7 +327,7 @@ class TokenSteps(WithoutCpuSteps):
         places, gpu = self._places, self._gpu
         self._begin("ffn")
         scores, shared = places.scores, 0
-        choice = replace(places.choice, bias=ffn.selection_bias, factor=spec.scale)
+        choice = replace(places.choice, bias=ffn.selection_bias, factor=spec.scale, factors=ffn.scale)
         if ffn.shared_gate is None:
             self._do(partial(gpu.multiply, (router,), x, (scores,), (ffn.router_bias,)))
         else:
@@ -323,12 +350,26 @@ class TokenSteps(WithoutCpuSteps):
         ))  # fmt: skip
         self._pending.others.append(shared.cold.address)
 
-    def _experts(self, i: int, ffn: GpuExpertFfn, x: GpuVector) -> None:
-        """Compute the chosen resident experts and the shared expert."""
+    def _experts_apart(self, i: int, shared_reads: Value, x: GpuVector) -> None:
+        """Compute the shared expert and the others, whose outputs have a norm each."""
+        one, places, gpu, d = self._layer(i), self._places, self._gpu, self._config.d_model
+        ffn, pending = one.experts, self._pending
+        assert ffn is not None, "the layer has experts"
+        assert ffn.shared is not None, "one is shared"
+        self._experts(i, ffn, self._vector(shared_reads), (ffn.shared,))
+        self._do(partial(gpu.copy, places.zeros, places.beside, d))
+        beside, norm = GpuVector(d, places.beside), one.post_shared_norm
+        self._do(partial(gpu.advance, places.beside, d, pending.parts, pending.n_parts, (), norm, beside))
+        pending.parts = pending.n_parts = 0
+        self._experts(i, ffn, x, () if ffn.resident is None else (ffn.resident,))
+        pending.within, pending.beside = one.post_experts_norm, places.beside
+
+    def _experts(self, i: int, ffn: GpuExpertFfn, x: GpuVector, blocks: Sequence[GpuExperts]) -> None:
+        """Compute the chosen resident experts or the shared expert, or both."""
         places, gpu, spec = self._places, self._gpu, self._graph.ffn(i).spec
         self._begin("ffn")
         parts = places.parts
-        for experts in ffn.blocks:
+        for experts in blocks:
             choice = places.choice
             if experts is ffn.shared:
                 choice = places.choice.of_shared(places.zeros, ffn.shared_weight)
@@ -342,7 +383,7 @@ class TokenSteps(WithoutCpuSteps):
             ))  # fmt: skip
             self._do(partial(gpu.expert_down, experts, hidden, choice, parts))
             parts += 4 * gpu.expert_parts(experts, choice.n_used) * self._config.d_model
-        if ffn.blocks:
+        if blocks:
             self._pending.parts = places.parts
             self._pending.n_parts = (parts - places.parts) // (4 * self._config.d_model)
 
@@ -427,6 +468,11 @@ class TokenSteps(WithoutCpuSteps):
         pending, self._pending = self._pending, _Pending()
         places, gpu, d = self._places, self._gpu, self._config.d_model
         parts, n_parts, others = pending.parts, pending.n_parts, tuple(pending.others)
+        if pending.within is not None:  # what attention returned has been added
+            inner = GpuVector(d, places.attended)
+            self._do(partial(gpu.copy, places.zeros, places.attended, d))
+            self._do(partial(gpu.advance, places.attended, d, parts, n_parts, others, pending.within, inner))
+            parts, n_parts, others = 0, 0, (places.attended, pending.beside)
         if pending.through is not None:
             added = GpuVector(d, places.added)
             if others == (places.added,):
@@ -440,5 +486,5 @@ class TokenSteps(WithoutCpuSteps):
             self._do(partial(gpu.advance, stream.values, d, parts, n_parts, others, pending.closing, stream))
             if norm is not None and to is not None:
                 self._do(partial(gpu.norm, stream.values, norm, to))
-        elif parts or others or norm is not None:
-            self._do(partial(gpu.advance, stream.values, d, parts, n_parts, others, norm, to))
+        elif parts or others or norm is not None or pending.factor != 1.0:
+            self._do(partial(gpu.advance, stream.values, d, parts, n_parts, others, norm, to, pending.factor))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from engine.gpu.trial.trial import GpuTrial
 from native_kernels.backend import F32
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cuda.gpu import Gpu, GpuAngles, GpuBlock, GpuKv, GpuNorm, GpuScoring, GpuVector
+from native_kernels.cuda.gpu import Gpu, GpuAngles, GpuBlock, GpuHeads, GpuKv, GpuNorm, GpuScoring, GpuVector
 from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.reference import ReferenceOperators
 
@@ -142,7 +142,7 @@ def check_attention(trial: GpuTrial) -> str:
         qkv = trial.numbers((heads + 2 * kv_heads) * size)
         at = trial.put(qkv)
         trial.gpu.angles(state, turns, 1.0, size // 2, angles)
-        trial.gpu.rotate_and_store(at, heads, kv, state, GpuAngles(angles, size // 2, "halves"), None, None)
+        trial.gpu.rotate_and_store(at, GpuHeads(heads), kv, state, GpuAngles(angles, size // 2, "halves"))
         trial.gpu.attend(at, heads, kv, state, to, GpuScoring(size**-0.5))
         found = trial.take(to.values, heads * size)
         rows = qkv.reshape(1, -1, size)

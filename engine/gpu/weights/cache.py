@@ -30,11 +30,21 @@ SLOT_STEP = 8  # positions; every slot is then aligned to 16 bytes
 _NUMBER_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
 
 
+def host_rows(config: ModelConfig, layers: Sequence[GpuLayer | None]) -> tuple[int | None, ...]:
+    """Return the index of each layer's blocks or state in host memory; None for layers placed on the GPU."""
+    graph = graph_of(config)
+    found = [row if layer is None else None for row, layer in zip(graph.rows, layers, strict=True)]
+    for local in (False, True):
+        blocks = [i for i, row in enumerate(found) if i not in config.delta_layers and graph.is_local(i) == local]
+        for row, i in enumerate(i for i in blocks if layers[i] is None):
+            found[i] = row
+    return tuple(found)
+
+
 class KvRegion:
     """A model's memory of keys, values and states on the GPU, and its current owner.
 
-    rows: the index of each layer's blocks or state in host memory; None for layers placed on the GPU. n_on_host: layers
-    with blocks there. capacity: positions; None: no layer on the GPU limits them.
+    rows: as `host_rows`. capacity: positions; None: no layer on the GPU limits them.
     """
 
     def __init__(self, gpu: Gpu, layers: Sequence[GpuLayer | None], config: ModelConfig, codec: KvCodec) -> None:
@@ -44,12 +54,7 @@ class KvRegion:
         self._kept = [layer.kv for layer in layers if layer is not None and layer.kv is not None]
         assert all(kv.codec == codec for kv in self._kept), "all layers have one KV codec"
         self.capacity = min((kv.capacity for kv in self._kept), default=None)
-        state_rows, blocks = graph_of(config).rows, [i for i in range(len(layers)) if i not in config.delta_layers]
-        on_host = {i: row for row, i in enumerate(i for i in blocks if layers[i] is None)}
-        self.n_on_host = len(on_host)
-        self.rows: tuple[int | None, ...] = tuple(
-            None if layer is not None else on_host.get(i, state_rows[i]) for i, layer in enumerate(layers)
-        )
+        state_rows, self.rows = graph_of(config).rows, host_rows(config, layers)
         self._state_bytes = 0 if config.delta is None else 4 * config.delta.state_size
         # The states of layers placed on the GPU, by their row in host memory.
         self._states = {
@@ -173,11 +178,11 @@ class SavedPositions:
 class GpuCache(KVCache):
     """A KVCache whose layers placed on the GPU use the region, while this cache owns it.
 
-    blocks: [layers placed on the CPU, H_kv, n_blocks, block_bytes], indexed by region.rows.
+    blocks and local_blocks are those of layers placed on the CPU, indexed by region.rows.
     """
 
     def __init__(self, config: ModelConfig, context: int, region: KvRegion) -> None:
-        super().__init__(config, context, region.codec, region.n_on_host)
+        super().__init__(config, context, region.codec, region.rows)
         self.region = region
         if region.capacity is not None:
             self.capacity = min(context, region.capacity)

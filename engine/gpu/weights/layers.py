@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuKv, GpuMatrix, GpuNorm
+from engine.model.graph import AttentionSpec
+from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuHeads, GpuKv, GpuMatrix, GpuNorm
 
 PredictorKind = Literal["low_rank", "gate_copy", "cascade", "sign", "true_gate"]
 
@@ -61,7 +62,7 @@ class GpuExpertFfn:
 
     router: None for a layer without experts, whose only FFN is `shared`. slot_of: i32 [E], the slot of each expert;
     negative: not resident. resident: None without slots. shared_gate: [1, D]; None: the shared expert's weight is 1.
-    shared_weight: address of that 1 in a layer without a router, else 0.
+    shared_weight: address of that 1 in a layer without a router, else 0. scale f32 [E]: factors on experts' weights.
     """
 
     router: GpuMatrix | None
@@ -71,6 +72,7 @@ class GpuExpertFfn:
     shared: GpuExperts | None
     shared_gate: GpuMatrix | None
     selection_bias: int = 0
+    scale: int = 0
     shared_weight: int = 0
 
     @property
@@ -102,12 +104,13 @@ class GpuLayer:
     block: hot neurons in VRAM; None without any. hot_bits: address of u32 [F / 32 rounded up], set for neurons with a
     slot; 0 without slots. whole: instead of a block, if down is row-wise. has_cold: whether the CPU computes neurons or
     experts of the layer. zero_copy: neurons whose matrices the GPU reads in pinned memory; None without any.
-    experts: instead of neurons. sinks: f32 [H].
+    experts: instead of neurons. sinks: f32 [H]. v: None where v is k before its norm. scale: factor on the stream after
+    the layer.
     """
 
     q: GpuMatrix
     k: GpuMatrix
-    v: GpuMatrix
+    v: GpuMatrix | None
     o: GpuMatrix
     q_bias: int
     k_bias: int
@@ -131,11 +134,27 @@ class GpuLayer:
     sinks: int = 0
     attention_gate: GpuMatrix | None = None
     delta: GpuDeltaNet | None = None
+    scale: float = 1.0
+    router_norm: GpuNorm | None = None  # where a shared expert is apart, like the next three
+    experts_norm: GpuNorm | None = None
+    post_experts_norm: GpuNorm | None = None
+    post_shared_norm: GpuNorm | None = None
+
+    @property
+    def qkv(self) -> tuple[GpuMatrix, ...]:
+        """q, k and v, if there is one."""
+        return (self.q, self.k) if self.v is None else (self.q, self.k, self.v)
 
     @property
     def blocks(self) -> tuple[GpuBlock, ...]:
         """`block` and `zero_copy`, if any, in the order of their slots."""
         return tuple(block for block in (self.block, self.zero_copy) if block is not None)
+
+
+def heads_of(spec: AttentionSpec, norms: tuple[GpuNorm | None, GpuNorm | None], eps: float) -> GpuHeads:
+    """Return what is done to heads. norms: of q and k. eps: of the norm of v, if there is one."""
+    v_norm = GpuNorm("rms", 0, 0, eps) if spec.v_norm else None
+    return GpuHeads(spec.n_heads, *norms, v_norm, spec.v_is_k, spec.kv_from is None)
 
 
 @dataclass(frozen=True)

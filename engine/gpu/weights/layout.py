@@ -25,6 +25,7 @@ from engine.gpu.weights.layers import (
     GpuPredictor,
     GpuRowWiseFfn,
 )
+from engine.model.graph import graph_of
 from engine.model.weights import FfnWeights, LayerWeights, ModelWeights
 from engine.placement.gpu_bytes import SCALE_GROUP, aligned
 from engine.sparsity.placement import Placement
@@ -133,7 +134,7 @@ class GpuLayout:
             if placement.attention[i] != "gpu":
                 layers.append(None)
                 continue
-            layers.append(self._layer(layer, hot[i], len(placement.hot[i])))
+            layers.append(self._layer(i, layer, hot[i], len(placement.hot[i])))
         before = self._weights.n_bytes
         on_gpu = placement.head == "gpu"
         self.model = GpuModel(
@@ -155,16 +156,16 @@ class GpuLayout:
 
     # ------------------------------------------------------------ layers
 
-    def _layer(self, w: LayerWeights, hot: I32, n_hot: int) -> GpuLayer:
+    def _layer(self, i: int, w: LayerWeights, hot: I32, n_hot: int) -> GpuLayer:
         if w.experts:
             before = self._weights.n_bytes
             ffn = self._experts(w, experts_of(hot, self._config.d_ff))
             self.part_bytes["hot"] += self._weights.n_bytes - before
             n_resident = 0 if ffn.resident is None else ffn.resident.n_slots
-            return self._with_attention(w, experts=ffn, has_cold=n_resident < len(w.routed))
-        return self._with_neurons(w, hot, n_hot)
+            return self._with_attention(i, w, experts=ffn, has_cold=n_resident < len(w.routed))
+        return self._with_neurons(i, w, hot, n_hot)
 
-    def _with_neurons(self, w: LayerWeights, hot: I32, n_hot: int) -> GpuLayer:
+    def _with_neurons(self, i: int, w: LayerWeights, hot: I32, n_hot: int) -> GpuLayer:
         ffn, d_ff = w.ffns[0], self._config.d_ff
         is_whole = ffn.down is not None and len(hot) == d_ff
         some = hot if ffn.down is None else hot[:0]
@@ -175,15 +176,16 @@ class GpuLayout:
         whole = self._row_wise(ffn) if is_whole else None
         self.part_bytes["hot"] += self._weights.n_bytes - before
         return self._with_attention(
-            w, block=block, zero_copy=reached, hot_bits=hot_bits, whole=whole,
+            i, w, block=block, zero_copy=reached, hot_bits=hot_bits, whole=whole,
             has_cold=not is_whole and len(some) < d_ff,
         )  # fmt: skip
 
-    def _with_attention(self, w: LayerWeights, **ffn: Any) -> GpuLayer:
+    def _with_attention(self, i: int, w: LayerWeights, **ffn: Any) -> GpuLayer:
         """Lay out attention and norms. ffn: the other fields of GpuLayer."""
         before, put = self._weights.n_bytes, self._weights
         fields = {"block": None, "hot_bits": 0, "whole": None, **ffn}
-        q, k, v = (put.matrix(one) for one in w.qkv)
+        assert w.k is not None, "the layer has keys"
+        q, k, v = put.matrix(w.q), put.matrix(w.k), put.optional(w.v)
         recurs = w.alpha is not None
         layer = GpuLayer(
             q=q, k=k, v=v, o=put.matrix(w.o),
@@ -194,9 +196,12 @@ class GpuLayout:
             ffn_norm=self._norm(w.ffn_norm, w.ffn_norm_bias),
             post_ffn_norm=self._norm(w.post_ffn_norm),
             q_norm=self._norm(w.q_norm, None, "rms"), k_norm=self._norm(w.k_norm, None, "rms"),
-            kv=None if recurs else self._keys_and_values(), predictor=None, down_bias=put.vector(w.down_bias),
+            kv=None if recurs else self._keys_and_values(i), predictor=None, down_bias=put.vector(w.down_bias),
             sinks=put.vector(w.sinks), attention_gate=None if recurs else put.optional(w.attention_gate),
             delta=self._delta_net(w) if recurs else None,
+            scale=1.0 if w.layer_scale is None else float(w.layer_scale[0]),
+            router_norm=self._norm(w.router_norm), experts_norm=self._norm(w.experts_norm),
+            post_experts_norm=self._norm(w.post_experts_norm), post_shared_norm=self._norm(w.post_shared_norm),
             **fields,
         )  # fmt: skip
         self.part_bytes["attention"] += self._weights.n_bytes - before
@@ -226,6 +231,7 @@ class GpuLayout:
             router=put.optional(w.router),
             router_bias=put.vector(w.router_bias),
             selection_bias=put.vector(w.selection_bias),
+            scale=put.vector(w.expert_scale),
             slot_of=put.numbers(slots_of(ids, config.n_experts)),
             resident=put.experts([w.experts[i] for i in ids.tolist()]),
             shared=put.experts([] if w.shared is None else [w.shared]),
@@ -256,16 +262,16 @@ class GpuLayout:
         self.part_bytes["kv_cache"] += self._kv.n_bytes - before
         return GpuDeltaNet(gate, alpha, beta, GpuDelta(spec, conv, decay, alpha_bias, norm, of.epsilon), states)
 
-    def _keys_and_values(self) -> GpuKv:
-        config, codec = self._config, self._kv_codec
-        rows = config.n_kv_heads * self._context
-        n_bytes = rows * config.head_dim * _KV_BYTES[codec]
-        scales = rows * -(-config.head_dim // SCALE_GROUP) * 2 if codec == "q8_0" else 0
+    def _keys_and_values(self, layer: int) -> GpuKv:
+        spec, codec = graph_of(self._config).attention(layer), self._kv_codec
+        rows = spec.n_kv_heads * self._context
+        n_bytes = rows * spec.head_dim * _KV_BYTES[codec]
+        scales = rows * -(-spec.head_dim // SCALE_GROUP) * 2 if codec == "q8_0" else 0
         before = self._kv.n_bytes
         keys, values = self._kv.take(n_bytes), self._kv.take(n_bytes)
         key_scales, value_scales = (self._kv.take(scales), self._kv.take(scales)) if scales else (0, 0)
         self.part_bytes["kv_cache"] += self._kv.n_bytes - before
-        return GpuKv(codec, keys, values, key_scales, value_scales, config.n_kv_heads, config.head_dim, self._context)
+        return GpuKv(codec, keys, values, key_scales, value_scales, spec.n_kv_heads, spec.head_dim, self._context)
 
 
 def lay_out_predictors(predictor: Predictor, weights: ModelWeights, model: GpuModel, region: Region) -> GpuModel:

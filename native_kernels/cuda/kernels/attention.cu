@@ -2,15 +2,20 @@
 // share a head of keys, so that keys are read once; a second kernel merges the blocks' results. Several sequences, each
 // with one position of its own, run side by side: their keys and values begin `slot` positions apart.
 //
-// Compiled for one kind of cache: HEAD_DIM (at most 256; multiples of 8 are fast), HEADS (query heads per block, at
-// most 8) and CODEC (bytes per stored number: 4 f32, 2 f16, 1 bytes with a scale for every 32).
+// Compiled for one kind of cache: HEAD_DIM (at most 576; multiples of 8 are fast), VALUE_DIM (how many numbers of a row
+// of values count), HEADS (query heads per block, at most 8) and CODEC (bytes per stored number: 4 f32, 2 f16, 1 bytes
+// with a scale for every 32).
 //
 // Every party of a block, a warp or a team of its lanes, keeps its own highest score, sum and weighted values for each
-// head. They are merged at the end, party by party and split by split, always in the same order.
+// head. They are merged at the end, party by party and split by split, always in the same order. If heads are wide, a
+// block of tensor cores is one party.
 #include "vectors.cuh"
 
 #ifndef HEAD_DIM
 #define HEAD_DIM 128
+#endif
+#ifndef VALUE_DIM
+#define VALUE_DIM HEAD_DIM
 #endif
 #ifndef HEADS
 #define HEADS 8
@@ -20,7 +25,8 @@
 #endif
 
 #define THREADS 128
-#define ROW_DIM ((HEAD_DIM + 7) / 8 * 8)  // of a block's results
+#define ROW_DIM ((VALUE_DIM + 7) / 8 * 8)  // of a block's results
+#define WIDE (HEAD_DIM > 256)
 #define NOTHING (-1e30f)   // below every score, but finite: infinity minus itself is NaN
 #define BEHIND (1 << 30)   // beyond every vector's end, a multiple of 4
 #define MERGERS 8
@@ -99,18 +105,18 @@ KERNEL __launch_bounds__(128, BLOCKS) attend(
     put_together(found, n_heads, parts + place * ROW_DIM, tops + place, n_splits);
 }
 
-// Merge the splits into to [n_heads * HEAD_DIM] of each sequence, to_step numbers apart, and its 8-bit form if bytes
+// Merge the splits into to [n_heads * VALUE_DIM] of each sequence, to_step numbers apart, and its 8-bit form if bytes
 // are given (for one sequence). sinks [n_heads]: an extra score per head, without a value; 0: none. Blocks of 32 columns x MERGERS rows that share the splits; grid: y sequences.
 KERNEL __launch_bounds__(256) merge(const float* parts, const float2* tops, int n, int n_splits, const int* state,
                                     int capacity, int window, const float* sinks, float* to, u64 to_step, u8* bytes,
                                     float2* scales) {
     __shared__ float highest[MERGERS][32], sums[MERGERS][32], mixed[MERGERS][32];
     const int lane = threadIdx.x, row = threadIdx.y, column = min(blockIdx.x * 32 + lane, n - 1);
-    const u64 head = (u64)blockIdx.y * (n / HEAD_DIM) + column / HEAD_DIM;
+    const u64 head = (u64)blockIdx.y * (n / VALUE_DIM) + column / VALUE_DIM;
     const Span span = span_of(state + blockIdx.y, capacity, window, n_splits);
     const int used = (span.end - span.first + span.chunk - 1) / span.chunk;
     const float2* my_tops = tops + head * n_splits;
-    const float* my_parts = parts + head * n_splits * ROW_DIM + column % HEAD_DIM;
+    const float* my_parts = parts + head * n_splits * ROW_DIM + column % VALUE_DIM;
     float top = NOTHING, sum = 0.f, v = 0.f;
 #pragma unroll 4
     for (int s = row; s < used; s += MERGERS) {
@@ -134,7 +140,7 @@ KERNEL __launch_bounds__(256) merge(const float* parts, const float2* tops, int 
         v = fmaf(by, mixed[r][lane], v);
     }
     if (sinks) {
-        const float sink = __ldg(sinks + column / HEAD_DIM) * 1.44269504f, higher = fmaxf(top, sink);
+        const float sink = __ldg(sinks + column / VALUE_DIM) * 1.44269504f, higher = fmaxf(top, sink);
         const float fade = exp2f(top - higher);
         sum = fmaf(sum, fade, exp2f(sink - higher));
         v *= fade;

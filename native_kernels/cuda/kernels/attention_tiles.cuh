@@ -1,6 +1,9 @@
 // How a block of `attend` reads a cache of halves or bytes: 16 positions per warp, multiplied by tensor cores; every
 // warp is a party. Included by attention.cu.
 //
+// The weighted values of a wide head do not fit into a warp's registers: then the warps score 16 positions each, agree on
+// the highest score, and each adds up its own dimensions of the values of all 64. The block is one party.
+//
 // Tensor cores multiply halves and add floats. Keys and values are halves, or bytes that halves hold exactly; queries
 // and weights are split into two halves each, so that no precision of a float is lost: a query's two are in the upper
 // and the lower half of one matrix, a weight's are multiplied one after the other.
@@ -13,15 +16,16 @@
 
 static_assert(HEADS == 8, "a product has 8 columns of heads");
 
-#define PARTIES (THREADS / 32)
+#define WARPS (THREADS / 32)
+#define PARTIES (WIDE ? 1 : WARPS)
 #define TILE 16
-#define STEP (PARTIES * TILE)  // positions that a block reads at a time
+#define STEP (WARPS * TILE)    // positions that a block reads at a time
 #define BLOCKS (HEAD_DIM > 128 || HEAD_DIM % 8 ? 2 : 3)
 #define SMALL (HEAD_DIM <= 128)  // whether there are registers for the queries and a whole tile at once
 #define DIMS (4 * CODEC)       // numbers of values that a lane loads at a time: 8 halves, 4 bytes
 #define KEY_PIECES ((HEAD_DIM + 31) / 32)
 #define SCALE_WORDS ((KEY_PIECES + 1) / 2)
-#define VALUE_PIECES ((HEAD_DIM + 8 * DIMS - 1) / (8 * DIMS))
+#define VALUE_PIECES ((VALUE_DIM + 8 * DIMS - 1) / (8 * DIMS))
 #define BYTES_UP 64.f  // keeps weights times scales of bytes among the larger halves; a power of 2, so it costs nothing
 
 #if CODEC == 2
@@ -194,14 +198,16 @@ DEVICE float scale_of(const Scales& scales, int number, int piece) {
     return half_to_float((u16)(scales[number][piece / 2] >> (16 * (piece % 2))));
 }
 
-// Scores of 8 positions: this lane's two, its numbers `first` and first + 1 of the tile.
-DEVICE void score(const KeyPiece (&keys)[KEY_PIECES], const u32* q, const Scales& scales, int first, float* out) {
-    float sum[4] = {0.f, 0.f, 0.f, 0.f};
-    out[0] = out[1] = 0.f;
+// Add N pieces, from piece `from` on, to the scores of 8 positions: this lane's two, its numbers `first` and first + 1 of
+// the tile. sum: 0 at first, of halves; `out` of bytes.
+template <int N>
+DEVICE void add_scores(const KeyPiece (&keys)[N], int from, const u32* q, const Scales& scales, int first,
+                       float (&sum)[4], float* out) {
 #pragma unroll
-    for (int p = 0; p < KEY_PIECES; p++) {
+    for (int i = 0; i < N; i++) {
+        const int p = from + i;
         u32 k[4];
-        halves_of(keys[p], k);
+        halves_of(keys[i], k);
 #pragma unroll
         for (int j = 0; j < 4; j += 2) {
             const u32 *one = q + (8 * p + j) * QUERY_STEP, *next = one + QUERY_STEP;
@@ -213,6 +219,12 @@ DEVICE void score(const KeyPiece (&keys)[KEY_PIECES], const u32* q, const Scales
             sum[0] = sum[1] = sum[2] = sum[3] = 0.f;
         }
     }
+}
+
+DEVICE void score(const KeyPiece (&keys)[KEY_PIECES], const u32* q, const Scales& scales, int first, float* out) {
+    float sum[4] = {0.f, 0.f, 0.f, 0.f};
+    out[0] = out[1] = 0.f;
+    add_scores(keys, 0, q, scales, first, sum, out);
     if (CODEC == 2) {
         out[0] = sum[0] + sum[2];
         out[1] = sum[1] + sum[3];
@@ -241,32 +253,51 @@ DEVICE void weigh(float (&scores)[4], float& top, float& sum, float (*mixed)[4],
     }
 }
 
-// mixed += weights times values of this lane's four positions.
+// Weights of a lane's four positions, split in two halves each.
+DEVICE void cut_weights(const float (&weights)[4], u32 (&coarse)[2], u32 (&fine)[2]) {
+    cut(weights[0], weights[1], coarse[0], fine[0]);
+    cut(weights[2], weights[3], coarse[1], fine[1]);
+}
+
+// mixed += weights times a piece of the values of this lane's four positions.
+DEVICE void mix_piece(const ValuePiece (&values)[4], const u32 (&coarse)[2], const u32 (&fine)[2], float (*mixed)[4]) {
+    u32 v[4][DIMS / 2];
+#pragma unroll
+    for (int i = 0; i < 4; i++) halves_of(values[i], v[i]);
+#pragma unroll
+    for (int j = 0; j < DIMS / 2; j++) {
+        const u32 a0 = __byte_perm(v[0][j], v[1][j], 0x5410), a1 = __byte_perm(v[0][j], v[1][j], 0x7632);
+        const u32 a2 = __byte_perm(v[2][j], v[3][j], 0x5410), a3 = __byte_perm(v[2][j], v[3][j], 0x7632);
+        multiply_add(mixed[j], a0, a1, a2, a3, coarse[0], coarse[1]);
+        multiply_add(mixed[j], a0, a1, a2, a3, fine[0], fine[1]);
+    }
+}
+
 DEVICE void mix(const ValuePiece (*values)[4], const Scales& scales, const float (&weights)[4], float (*mixed)[4]) {
     u32 coarse[2], fine[2];
-    if (CODEC == 2) {
-        cut(weights[0], weights[1], coarse[0], fine[0]);
-        cut(weights[2], weights[3], coarse[1], fine[1]);
-    }
+    if (CODEC == 2) cut_weights(weights, coarse, fine);
 #pragma unroll
     for (int p = 0; p < VALUE_PIECES; p++) {
         if (CODEC == 1) {  // 32 numbers a piece, with one scale
             float scaled[4];
 #pragma unroll
             for (int i = 0; i < 4; i++) scaled[i] = BYTES_UP * scale_of(scales, i, p) * weights[i];
-            cut(scaled[0], scaled[1], coarse[0], fine[0]);
-            cut(scaled[2], scaled[3], coarse[1], fine[1]);
+            cut_weights(scaled, coarse, fine);
         }
-        u32 v[4][DIMS / 2];
+        mix_piece(values[p], coarse, fine, mixed + p * (DIMS / 2));
+    }
+}
+
+// A piece's weighted values, as a lane has them, to their places in a row.
+DEVICE void leave_piece(const float (*mixed)[4], int p, int g, int t, float (*rows)[ROW_DIM]) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) halves_of(values[p][i], v[i]);
-#pragma unroll
-        for (int j = 0; j < DIMS / 2; j++) {
-            const u32 a0 = __byte_perm(v[0][j], v[1][j], 0x5410), a1 = __byte_perm(v[0][j], v[1][j], 0x7632);
-            const u32 a2 = __byte_perm(v[2][j], v[3][j], 0x5410), a3 = __byte_perm(v[2][j], v[3][j], 0x7632);
-            multiply_add(mixed[p * (DIMS / 2) + j], a0, a1, a2, a3, coarse[0], coarse[1]);
-            multiply_add(mixed[p * (DIMS / 2) + j], a0, a1, a2, a3, fine[0], fine[1]);
-        }
+    for (int j = 0; j < DIMS / 2; j++) {
+        const int d = DIMS * (8 * p + g) + 2 * j;
+        const float* v = mixed[j];
+        const float down = CODEC == 1 ? 1.f / BYTES_UP : 1.f;
+        if (d >= ROW_DIM) continue;
+        *(float2*)&rows[2 * t][d] = make_float2(down * v[0], down * v[2]);
+        *(float2*)&rows[2 * t + 1][d] = make_float2(down * v[1], down * v[3]);
     }
 }
 
@@ -278,18 +309,10 @@ DEVICE void leave(float top, float sum, const float (*mixed)[4], int warp, int g
         found.sum[warp][g] = sum;
     }
 #pragma unroll
-    for (int p = 0; p < VALUE_PIECES; p++)
-#pragma unroll
-        for (int j = 0; j < DIMS / 2; j++) {
-            const int d = DIMS * (8 * p + g) + 2 * j;
-            const float* v = mixed[p * (DIMS / 2) + j];
-            const float down = CODEC == 1 ? 1.f / BYTES_UP : 1.f;
-            if (d >= ROW_DIM) continue;
-            *(float2*)&found.mixed[warp][2 * t][d] = make_float2(down * v[0], down * v[2]);
-            *(float2*)&found.mixed[warp][2 * t + 1][d] = make_float2(down * v[1], down * v[3]);
-        }
+    for (int p = 0; p < VALUE_PIECES; p++) leave_piece(mixed + p * (DIMS / 2), p, g, t, found.mixed[warp]);
 }
 
+#if !WIDE
 DEVICE void find(const Task& task, Found& found) {
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     float top = NOTHING, sum = 0.f, mixed[VALUE_PIECES * DIMS / 2][4];
@@ -331,3 +354,115 @@ DEVICE void find(const Task& task, Found& found) {
     }
     leave(top, sum, mixed, warp, g, t, found);
 }
+#else
+#define OWN_PIECES ((VALUE_PIECES + WARPS - 1) / WARPS)  // of values, for each warp
+#define AHEAD (KEY_PIECES % 4 == 0 ? 4 : KEY_PIECES % 3 == 0 ? 3 : KEY_PIECES % 2 == 0 ? 2 : 1)  // pieces of keys
+
+// The scores of this lane's four positions of a tile.
+DEVICE void score_tile(const Task& task, int base, int g, int t, const u32* q, float (&scores)[4]) {
+    Scales scales = {};
+    load_scales(task, task.key_scales, base, t, scales);
+    float low_sum[4] = {0.f, 0.f, 0.f, 0.f}, high_sum[4] = {0.f, 0.f, 0.f, 0.f};
+    scores[0] = scores[1] = scores[2] = scores[3] = 0.f;
+#pragma unroll
+    for (int from = 0; from < KEY_PIECES; from += AHEAD) {
+        KeyPiece low[AHEAD], high[AHEAD];
+#pragma unroll
+        for (int p = 0; p < AHEAD; p++) {
+            const int d = 32 * (from + p) + 8 * t;
+            load_piece(task.keys, task.rows + min(base + g, task.end - 1), d, low[p]);
+            load_piece(task.keys, task.rows + min(base + 8 + g, task.end - 1), d, high[p]);
+        }
+        add_scores(low, from, q, scales, 0, low_sum, scores);
+        add_scores(high, from, q, scales, 2, high_sum, scores + 2);
+    }
+    if (CODEC == 2) {
+        scores[0] = low_sum[0] + low_sum[2];
+        scores[1] = low_sum[1] + low_sum[3];
+        scores[2] = high_sum[0] + high_sum[2];
+        scores[3] = high_sum[1] + high_sum[3];
+    }
+}
+
+DEVICE void find(const Task& task, Found& found) {
+    __shared__ u32 queries[8 * KEY_PIECES][32];
+    __shared__ float tops[WARPS][HEADS], weights[STEP][HEADS];
+    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    u32* q = &queries[0][threadIdx.x % 32];
+    if (warp == 0) load_queries(task, g, t, q);
+    float top = NOTHING, sum = 0.f, mixed[OWN_PIECES * DIMS / 2][4];
+#pragma unroll
+    for (int i = 0; i < OWN_PIECES * DIMS / 2; i++) mixed[i][0] = mixed[i][1] = mixed[i][2] = mixed[i][3] = 0.f;
+    __syncthreads();
+    for (int base = task.first; base < task.end; base += STEP) {
+        float scores[4], highest = NOTHING;
+        score_tile(task, base + TILE * warp, g, t, q, scores);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (task.cap > 0.f) scores[i] = task.cap * tanhf(scores[i]);
+            if (position_of(base + TILE * warp, t, i) >= task.end) scores[i] = __int_as_float(0xff800000);
+            highest = fmaxf(highest, scores[i]);
+        }
+        highest = fmaxf(highest, __shfl_xor_sync(FULL_WARP, highest, 1));
+        highest = fmaxf(highest, __shfl_xor_sync(FULL_WARP, highest, 2));
+        if (t == 0) tops[warp][g] = highest;
+        __syncthreads();
+        highest = top;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) highest = fmaxf(highest, tops[w][g]);
+        const float fade = exp2f(top - highest);
+        top = highest;
+        sum *= fade;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float weight = exp2f(scores[i] - top);
+            sum += weight;
+            weights[position_of(TILE * warp, t, i)][g] = weight;
+        }
+        const float even = __shfl_sync(FULL_WARP, fade, 8 * t), odd = __shfl_sync(FULL_WARP, fade, 8 * t + 4);
+#pragma unroll
+        for (int i = 0; i < OWN_PIECES * DIMS / 2; i++) {
+            mixed[i][0] *= even; mixed[i][1] *= odd;
+            mixed[i][2] *= even; mixed[i][3] *= odd;
+        }
+        __syncthreads();
+        for (int tile = 0; tile < STEP && base + tile < task.end; tile += TILE) {
+            float by[4];
+            u32 coarse[2], fine[2];
+#pragma unroll
+            for (int i = 0; i < 4; i++) by[i] = weights[position_of(tile, t, i)][g];
+            if (CODEC == 2) cut_weights(by, coarse, fine);
+#pragma unroll
+            for (int own = 0; own < OWN_PIECES; own++) {
+                const int p = WARPS * own + warp;
+                if (p >= VALUE_PIECES) continue;
+                ValuePiece values[4];
+                float scaled[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const u64 row = task.rows + min(position_of(base + tile, t, i), task.end - 1);
+                    load_piece(task.values, row, DIMS * (8 * p + g), values[i]);
+                    if (CODEC == 1) scaled[i] = BYTES_UP * half_to_float(__ldg(task.value_scales + row * KEY_PIECES + p)) * by[i];
+                }
+                if (CODEC == 1) cut_weights(scaled, coarse, fine);
+                mix_piece(values, coarse, fine, mixed + own * (DIMS / 2));
+            }
+        }
+    }
+    sum += __shfl_xor_sync(FULL_WARP, sum, 1);
+    sum += __shfl_xor_sync(FULL_WARP, sum, 2);
+    __syncthreads();
+    if (t == 0) tops[warp][g] = sum;
+    __syncthreads();
+    if (warp == 0 && t == 0) {
+        found.top[0][g] = top;
+        found.sum[0][g] = tops[0][g];
+#pragma unroll
+        for (int w = 1; w < WARPS; w++) found.sum[0][g] += tops[w][g];
+    }
+#pragma unroll
+    for (int own = 0; own < OWN_PIECES; own++)
+        if (WARPS * own + warp < VALUE_PIECES)
+            leave_piece(mixed + own * (DIMS / 2), WARPS * own + warp, g, t, found.mixed[0]);
+}
+#endif

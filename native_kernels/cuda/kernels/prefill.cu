@@ -173,6 +173,15 @@ KERNEL __launch_bounds__(1024, 1) round_rows(
     }
 }
 
+// x [T, n] *= factor. grid: x n by 1024, y T; 256 threads.
+KERNEL __launch_bounds__(256) scale_stream(float* x, u64 step, int n, float factor) {
+    float* row = x + blockIdx.y * step;
+    for (int k = 0; k < 4; k++) {
+        const int i = blockIdx.x * 1024 + k * 256 + threadIdx.x;
+        if (i < n) row[i] *= factor;
+    }
+}
+
 // ---------------------------------------------------------------- hidden values
 
 __device__ __forceinline__ float activated(float x, int kind, float threshold) {
@@ -270,6 +279,8 @@ KERNEL tally(const float* h, u64 step, int n_tokens, int n, u32* fired, const in
 
 // ---------------------------------------------------------------- heads
 
+#define MOST_HEAD 576  // numbers of a head
+
 __device__ __forceinline__ void store_key(u8* to, u8* scales, const float* head, int dim, int codec, int lane) {
     for (int d = lane; d < (dim + 31) / 32 * 32; d += 32) {
         const float v = d < dim ? head[d] : 0.f;
@@ -297,31 +308,32 @@ __device__ __forceinline__ void norm_head(float* head, int dim, int kind, const 
     for (int d = lane; d < dim; d += 32) sum += (head[d] - mean) * (head[d] - mean);
     const float factor = 1.f / sqrtf(warp_sum(sum) / (float)dim + eps);
     for (int d = lane; d < dim; d += 32)
-        head[d] = (head[d] - mean) * factor * norm[d] + (bias ? bias[d] : 0.f);
+        head[d] = (head[d] - mean) * factor * (norm ? norm[d] : 1.f) + (bias ? bias[d] : 0.f);
     __syncwarp();
 }
 
-// A warp for each head of each of T positions: qkv [T, H + 2 H_kv, dim], dim up to 256. Norms over each head of q and k
-// (weights 0: none; kind as in round_rows), then the first 2 n_angles values of each are rotated by cosines and sines
-// [T, n_angles]; q stays in place, keys and values go to position `start` + t of [H_kv, capacity, dim] in f32, f16 or
-// bytes (codec 0, 1, 2; scales f16 [H_kv, capacity, dim / 32 rounded up]). norm_last: norms follow the rotation. strength
+// A warp for each head of each of T positions: qkv [T, H + 2 H_kv, dim], or [T, H, dim] without k and v; dim up to 576.
+// Norms over each head of q and k (weights 0: none; kind as in round_rows) and of v (v_kind, without weights), then the
+// first 2 n_angles values of q and k are rotated by cosines and sines [T, n_angles]; v_is_k: v is read where k is. q stays
+// in place, keys and values go to position `start` + t of [H_kv, capacity, dim] in f32, f16 or bytes (codec 0, 1, 2; scales f16 [H_kv, capacity, dim / 32 rounded up]). norm_last: norms follow the rotation. strength
 // 0: queries do not grow with their position, which is `start` + t, or own [t] if given. grid: x T, y heads by four; 128
 // threads.
 KERNEL __launch_bounds__(128) place_heads(
     float* qkv, u64 step, int n_heads, int n_kv_heads, int dim, int kind, const float* q_norm, const float* q_bias,
-    const float* k_norm, const float* k_bias, float eps, const float* cosines, const float* sines, int n_angles,
-    int interleaved, u8* keys, u8* values, u8* key_scales, u8* value_scales, int codec, int capacity, int start,
+    const float* k_norm, const float* k_bias, float eps, int v_kind, float v_eps, int v_is_k, int n_all,
+    const float* cosines, const float* sines, int n_angles, int interleaved, u8* keys, u8* values, u8* key_scales, u8* value_scales, int codec, int capacity, int start,
     const int* positions, int norm_last, float strength, int length, const int* own) {
-    __shared__ float heads[4][256];
+    __shared__ float heads[4][MOST_HEAD];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, number = blockIdx.y * 4 + warp;
-    if (number >= n_heads + 2 * n_kv_heads) return;
-    float* from = qkv + blockIdx.x * step + number * dim;
+    if (number >= n_all) return;
+    const bool is_q = number < n_heads, is_v = number >= n_heads + n_kv_heads;
+    float* from = qkv + blockIdx.x * step + (is_v && v_is_k ? number - n_kv_heads : number) * dim;
     float* head = heads[warp];
     for (int d = lane; d < dim; d += 32) head[d] = from[d];
     __syncwarp();
-    const bool is_q = number < n_heads, is_v = number >= n_heads + n_kv_heads;
     const float *norm = is_v ? nullptr : is_q ? q_norm : k_norm, *bias = is_q ? q_bias : k_bias;
     if (norm && !norm_last) norm_head(head, dim, kind, norm, bias, eps);
+    if (is_v && v_kind) norm_head(head, dim, v_kind, nullptr, nullptr, v_eps);
     if (!is_v && n_angles) {
         for (int i = lane; i < n_angles; i += 32) {
             const float c = cosines[blockIdx.x * n_angles + i], s = sines[blockIdx.x * n_angles + i];

@@ -7,6 +7,7 @@
 struct Choice {
     const float *scores, *shared_score;  // shared_score 0: the shared expert's weight is 1
     const float* bias;                   // by expert, added to the weights for the choice; 0: the scores choose
+    const float* factors;                // by expert, on the weights; 0: none
     const int* slot_of;                  // by expert
     int* ids;
     float* weights;
@@ -69,7 +70,8 @@ KERNEL __launch_bounds__(1024) choose(const Choice first) {
         float sum = 0.f;
         for (int k = 0; k < job.n_used; k++) sum += shares[k];
         job.ids[before] = expert;
-        job.weights[before] = (job.adds_up ? share / sum : share) * job.factor;
+        const float weight = (job.adds_up ? share / sum : share) * job.factor;
+        job.weights[before] = job.factors ? weight * job.factors[expert] : weight;
         if (job.slots) job.slots[before] = job.slot_of[expert];
     }
     if (expert == 0) job.weights[job.n_used] = job.shared_score ? logistic(*job.shared_score) : 1.f;

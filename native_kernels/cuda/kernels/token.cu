@@ -5,16 +5,17 @@
 #include "vectors.cuh"
 
 #define MOST_ROWS 8     // of a block of `gather`: how many partial sums are added side by side
-#define MOST_HEAD 256   // values of a head
+#define MOST_HEAD 576   // values of a head
 #define NORM_RMS 1
 #define NORM_LAYER 2
 
-// stream [n] += sum of parts [n_parts, n] + others, each [n]. Blocks of 32 columns x blockDim.y rows that share the
+// stream [n] = factor (stream + sum of parts [n_parts, n] + others, each [n]). Blocks of 32 columns x blockDim.y rows that share the
 // parts; the others, which may be in host memory, are loaded first and added last.
 // stats [gridDim.x]: of each block's columns the sum and the sum of squares (kind 1), or that of squared distances from
 // their own mean (kind 2), from which `normalise` computes the total without losing digits.
 KERNEL __launch_bounds__(256) gather(float* stream, const float* parts, int n_parts, const float* a, const float* b,
-                                     const float* c, const float* d, int n, float2* stats, int kind) {
+                                     const float* c, const float* d, int n, float factor, float2* stats,
+                                     int kind) {
     __shared__ float rows[MOST_ROWS][32];
     const int lane = threadIdx.x, row = threadIdx.y, column = blockIdx.x * 32 + lane;
     const bool there = column < n;
@@ -32,6 +33,7 @@ KERNEL __launch_bounds__(256) gather(float* stream, const float* parts, int n_pa
     __syncthreads();
     if (row) return;
     for (int r = 1; r < blockDim.y; r++) sum += rows[r][lane];
+    sum *= factor;
     if (there) stream[column] = sum;
     if (kind == 0) return;
     const float total = warp_sum(there ? sum : 0.f);
@@ -123,7 +125,7 @@ DEVICE void norm_head(float* head, int n, int kind, const float* weight, const f
     const float off = i < n ? v - mean : 0.f;
     const float squares = block_sum(off * off, places);
     const float factor = __fdiv_rn(1.f, __fsqrt_rn(squares / (float)n + epsilon));
-    if (i < n) head[i] = off * factor * weight[i] + (bias ? bias[i] : 0.f);
+    if (i < n) head[i] = off * factor * (weight ? weight[i] : 1.f) + (bias ? bias[i] : 0.f);
     __syncthreads();
 }
 
@@ -143,24 +145,27 @@ DEVICE void put_in_cache(float v, int i, int n, int codec, u64 row, u8* cache, u
     }
 }
 
-// qkv [n_heads + 2 n_kv_heads, head_dim]: a block each, of whole warps with at least head_dim threads. Norms (kind 0:
-// none) of q's and k's heads, rotation of their first 2 n_pairs numbers (neighbours: 2i and 2i + 1, else i and i +
-// n_pairs), in place; keys and values into the caches at position state[0]. norm_last: norms follow the rotation.
-// strength 0: queries do not grow with their position.
-KERNEL __launch_bounds__(256) rotate_and_store(
+// qkv [n_heads + 2 n_kv_heads, head_dim]: a block each, of whole warps with at least head_dim threads; or the n_heads of q
+// alone. Norms (kind 0: none) of the heads, without weights of v's; rotation of the first 2 n_pairs numbers of q and k
+// (neighbours: 2i and 2i + 1, else i and i + n_pairs), in place; keys and values into the caches at position state[0].
+// norm_last: norms follow the rotation. v_is_k: v is read where k is, which then stays as it was. strength 0: queries do
+// not grow with their position.
+KERNEL __launch_bounds__(576) rotate_and_store(
     float* qkv, int n_heads, int n_kv_heads, int head_dim, const int* state, const float2* angles, int n_pairs,
-    int neighbours, int norm_last, float strength, int length, int q_kind, const float* q_weight, const float* q_bias, float q_epsilon, int k_kind,
-    const float* k_weight, const float* k_bias, float k_epsilon, int codec, u8* keys, u8* values, u16* key_scales,
+    int neighbours, int norm_last, int v_is_k, float strength, int length, int q_kind, const float* q_weight,
+    const float* q_bias, float q_epsilon, int k_kind, const float* k_weight, const float* k_bias, float k_epsilon,
+    int v_kind, float v_epsilon, int codec, u8* keys, u8* values, u16* key_scales,
     u16* value_scales, int capacity) {
     __shared__ float head[MOST_HEAD], places[MOST_HEAD / 32];
     const int i = threadIdx.x, number = blockIdx.x;
     const bool is_q = number < n_heads, is_k = !is_q && number < n_heads + n_kv_heads;
-    float* at = qkv + (u64)number * head_dim;
+    float* at = qkv + (u64)(is_q || is_k || !v_is_k ? number : number - n_kv_heads) * head_dim;
     const int position = state[0];
     if (i < head_dim) head[i] = at[i];
     __syncthreads();
     if (is_q && q_kind && !norm_last) norm_head(head, head_dim, q_kind, q_weight, q_bias, q_epsilon, places);
     if (is_k && k_kind && !norm_last) norm_head(head, head_dim, k_kind, k_weight, k_bias, k_epsilon, places);
+    if (!is_q && !is_k && v_kind) norm_head(head, head_dim, v_kind, nullptr, nullptr, v_epsilon, places);
     float v = i < head_dim ? head[i] : 0.f;
     if ((is_q || is_k) && i < 2 * n_pairs) {
         const int pair = neighbours ? i / 2 : i % n_pairs;
@@ -178,7 +183,7 @@ KERNEL __launch_bounds__(256) rotate_and_store(
         v = i < head_dim ? head[i] : 0.f;
     }
     if (is_q && strength != 0.f) v *= 1.f + strength * log1pf((float)(position / length));
-    if ((is_q || is_k) && i < head_dim) at[i] = v;
+    if ((is_q || (is_k && !v_is_k)) && i < head_dim) at[i] = v;
     if (is_q || (unsigned)position >= (unsigned)capacity) return;
     const u64 row = (u64)((number - n_heads) % n_kv_heads) * capacity + position;
     if (is_k) put_in_cache(v, i, head_dim, codec, row, keys, key_scales);

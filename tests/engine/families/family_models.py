@@ -346,7 +346,7 @@ CASES: dict[str, Case] = {
 ON_CPU_ALONE = tuple(
     name
     for name, case in CASES.items()
-    if {"kv_lora_rank", "vocab_size_per_layer_input", "mamba_num_heads", "mamba_n_heads"} & case.arguments.keys()
+    if {"kv_lora_rank", "mamba_num_heads", "mamba_n_heads", "num_kv_shared_layers"} & case.arguments.keys()
 )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from native_kernels.cuda.cuda_gpu import CudaGpu
-from native_kernels.cuda.gpu import GpuAngles, GpuKv, GpuScoring, GpuVector
+from native_kernels.cuda.gpu import GpuAngles, GpuHeads, GpuKv, GpuScoring, GpuVector
 from native_kernels.cuda.runtime import modules
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, Device, Driver
 from tests.native_kernels.cuda.on_gpu import OnGpu
@@ -138,7 +138,7 @@ def test_angles_that_a_head_has_no_room_for_are_refused(library: Fake) -> None:
     gpu = CudaGpu(Device(0, Driver(library)))
     kv = GpuKv("f16", 1, 1, 0, 0, 2, 64, 8)
     with pytest.raises(ValueError, match="33 angles"):
-        gpu.rotate_and_store(1, 2, kv, 1, GpuAngles(1, 33, "halves"), None, None)
+        gpu.rotate_and_store(1, GpuHeads(2), kv, 1, GpuAngles(1, 33, "halves"))
     gpu.close()
 
 

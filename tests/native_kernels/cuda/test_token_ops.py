@@ -11,7 +11,7 @@ import pytest
 from native_kernels import kv_blocks
 from native_kernels.backend import Scoring
 from native_kernels.cuda.cuda_gpu import CudaGpu
-from native_kernels.cuda.gpu import GpuAngles, GpuKv, GpuScoring, GpuSequences, GpuVector
+from native_kernels.cuda.gpu import GpuAngles, GpuHeads, GpuKv, GpuNorm, GpuScoring, GpuSequences, GpuVector
 from native_kernels.cuda.runtime.driver import Device
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
@@ -174,7 +174,8 @@ def stored(on_gpu: OnGpu, kv: GpuKv, position: int) -> tuple[Any, Any]:
 ROTATIONS: list[Any] = [
     (4, 2, 64, 32, "halves", None), (3, 1, 80, 16, "interleaved", None), (8, 8, 128, 64, "interleaved", "q"),
     (8, 2, 96, 48, "halves", "both"), (2, 1, 256, 64, "halves", "both"), (5, 5, 40, 0, "halves", "k"),
-    (2, 2, 8, 4, "interleaved", None), (4, 2, 100, 50, "halves", "both"),
+    (2, 2, 8, 4, "interleaved", None), (4, 2, 100, 50, "halves", "both"), (4, 2, 512, 256, "halves", "both"),
+    (3, 1, 576, 32, "interleaved", None),
 ]  # fmt: skip
 
 
@@ -191,10 +192,14 @@ def test_heads_are_rotated_and_stored(
     kv = kv_of(on_gpu, codec, n_kv_heads, head_dim, capacity)
     at = on_gpu.put(qkv)
     on_gpu.gpu.rotate_and_store(
-        at, n_heads, kv, on_gpu.put(np.array([position], np.int32)),
+        at,
+        GpuHeads(
+            n_heads,
+            on_gpu.norm("rms", weights[0], None, 1e-6) if norms in ("q", "both") else None,
+            on_gpu.norm("rms", weights[1], None, 1e-6) if norms in ("k", "both") else None,
+        ),
+        kv, on_gpu.put(np.array([position], np.int32)),
         GpuAngles(on_gpu.put(np.stack([cos[0], sin[0]], axis=1)), n_angles, order),
-        on_gpu.norm("rms", weights[0], None, 1e-6) if norms in ("q", "both") else None,
-        on_gpu.norm("rms", weights[1], None, 1e-6) if norms in ("k", "both") else None,
     )  # fmt: skip
     q, k, v = np.split(qkv, [n_heads, n_heads + n_kv_heads])
     if norms in ("q", "both"):
@@ -214,10 +219,35 @@ def test_heads_are_rotated_and_stored(
     assert np.array_equal(values, wanted_values[0])
 
 
+@pytest.mark.parametrize("codec", KV_CODECS)
+def test_values_may_be_keys_and_have_a_norm_without_weights(on_gpu: OnGpu, codec: Any) -> None:
+    qkv, weights = normal(6, 512), normal(1, 512, seed=1)
+    angles = np.float32(2 * np.pi) * np.random.default_rng(2).random((1, 64), np.float32)
+    cos, sin = np.cos(angles), np.sin(angles)
+    kv, at, state = kv_of(on_gpu, codec, 2, 512, 8), on_gpu.put(qkv), on_gpu.put(np.array([3], np.int32))
+    turns = GpuAngles(on_gpu.put(np.stack([cos[0], sin[0]], axis=1)), 64, "halves")
+    k_norm = on_gpu.norm("rms", weights[0], None, 1e-6)
+    heads = GpuHeads(2, None, k_norm, GpuNorm("rms", 0, 0, 1e-6), v_is_k=True)
+    on_gpu.gpu.rotate_and_store(at, heads, kv, state, turns)
+    ones, (raw_k, v) = np.ones(512, np.float32), (qkv[2:4], kv_of(on_gpu, codec, 2, 512, 8))
+    k = reference.rope(reference.rms_norm(raw_k, weights[0], 1e-6)[None], cos, sin, "halves")[0]
+    values = on_gpu.put(np.concatenate([qkv[:2], k, reference.rms_norm(raw_k, ones, 1e-6)]))
+    on_gpu.gpu.rotate_and_store(values, GpuHeads(2), v, state, GpuAngles(0, 0, "halves"))
+    for found, wanted in zip(stored(on_gpu, kv, 3), stored(on_gpu, v, 3), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5 if codec == "f32" else 0.03)
+
+
+def test_queries_alone_leave_the_cache_as_it_is(on_gpu: OnGpu) -> None:
+    kv, at = kv_of(on_gpu, "f32", 1, 64, 4), on_gpu.put(normal(2, 64))
+    state = on_gpu.put(np.array([1], np.int32))
+    on_gpu.gpu.rotate_and_store(at, GpuHeads(2, stored=False), kv, state, GpuAngles(0, 0, "halves"))
+    assert (on_gpu.get(kv.keys, 256, np.uint32) == 0xFFFFFFFF).all()
+
+
 def test_a_position_behind_the_capacity_is_not_stored(on_gpu: OnGpu) -> None:
     kv = kv_of(on_gpu, "f32", 1, 64, 4)
     at = on_gpu.put(normal(3, 64))
-    on_gpu.gpu.rotate_and_store(at, 1, kv, on_gpu.put(np.array([4], np.int32)), GpuAngles(0, 0, "halves"), None, None)
+    on_gpu.gpu.rotate_and_store(at, GpuHeads(1), kv, on_gpu.put(np.array([4], np.int32)), GpuAngles(0, 0, "halves"))
     assert (on_gpu.get(kv.keys, 256, np.uint32) == 0xFFFFFFFF).all()
 
 
@@ -237,6 +267,11 @@ ATTENTIONS: list[Any] = [  # heads, heads of keys, head_dim, capacity, positions
     (3, 1, 12, 70, [69], None, None),
     (2, 2, 33, 40, [39], 20, None),
     (5, 1, 120, 5000, [4999], None, None),
+    (8, 2, 512, 700, [0, 62, 63, 64, 699], None, None),
+    (20, 1, 576, 400, [0, 255, 399], None, None),
+    (16, 2, 512, 3000, [2999], 700, 30.0),
+    (3, 1, 264, 90, [89], None, None),
+    (2, 2, 300, 70, [69], None, None),
 ]
 
 

@@ -1,0 +1,160 @@
+// Attention of many positions at once on tensor cores, as flash_half.cu, for heads of 129 to 512 numbers, a multiple of 8.
+//
+// A block takes 48 queries of one head and goes over their visible keys 32 at a time (16 before compute capability
+// 8.0). For each 128 numbers of a head, three warps have 16 queries each: they score by these numbers, add the scores of
+// the other numbers from shared memory, and weigh these numbers of the values. With 64 queries, registers would not
+// suffice. grid: x queries by 48, y heads.
+#include "flash_halves.cuh"
+
+#define ROWS 3           // of warps
+#define QUERIES (16 * ROWS)
+#define KEYS (__CUDA_ARCH__ >= 800 ? 32 : 16)
+#define PART 128         // numbers of a head that a warp has
+#define STEP (KEYS + 1)  // of a row of scores in shared memory
+
+// As narrow_place, for rows of DIM halves.
+template <int DIM>
+__device__ __forceinline__ u32 place_of(int row, int chunk) { return row * (2 * DIM) + (chunk ^ (row & 7)) * 16; }
+
+// KEYS positions from `first` on; zeros beyond the last one and beyond dim.
+template <int DIM>
+__device__ __forceinline__ void bring(u8* to, const Kept& k, int codec, u64 base, int first, int last, int dim) {
+    constexpr int CHUNKS = DIM / 8;
+#pragma unroll 2
+    for (int i = threadIdx.x; i < KEYS * CHUNKS; i += 32 * ROWS * (DIM / PART)) {
+        const int row = i / CHUNKS, chunk = i % CHUNKS;
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (first + row <= last && 8 * chunk < dim) v = eight_halves(k, codec, base + first + row, dim, 8 * chunk);
+        *(uint4*)(to + place_of<DIM>(row, chunk)) = v;
+    }
+}
+
+template <int DIM>
+__device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u64 out_step, const Kept keys,
+                                       const Kept values, int codec, int dim, int n_tokens, int start, int group,
+                                       int capacity, float scale, float softcap, int window,
+                                       const float* sinks) {
+    extern __shared__ __align__(128) u8 room[];
+    u8 *some_keys = room, *some_values = room + KEYS * DIM * 2;
+    float* by_part = (float*)(room + 2 * KEYS * DIM * 2);  // [DIM / PART, QUERIES, STEP], scores by each part of a head
+    const int lane = threadIdx.x & 31, row = threadIdx.x / 32 % ROWS, part = threadIdx.x / (32 * ROWS), head = blockIdx.y;
+    const int query0 = (gridDim.x - 1 - blockIdx.x) * QUERIES;  // the longest first
+    const int own = query0 + 16 * row + lane / 4;               // and the one 8 rows below
+    const u64 base = (u64)(head / group) * capacity;
+    const int last = start + min(query0 + QUERIES, n_tokens) - 1;
+    const int first = window ? max(0, start + query0 - window + 1) : 0;
+
+    u32 queries[PART / 16][4];
+    float back[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int query = own + 8 * half;
+        const float* from = q + min(query, n_tokens - 1) * q_step + head * dim + 2 * (lane & 3);
+        float most = 0.f;
+        for (int d = 0; d < dim; d += 8) most = fmaxf(most, fmaxf(fabsf(from[d]), fabsf(from[d + 1])));
+        const float factor = rounding_factor(row_largest(most), back[half]);
+#pragma unroll
+        for (int i = 0; i < PART / 8; i++) {
+            const int d = PART * part + 8 * i;
+            queries[i / 2][half + i % 2 * 2] = d < dim ? two_halves(from[d] * factor, from[d + 1] * factor) : 0;
+        }
+        back[half] *= scale;
+    }
+    const float sink = sinks ? __ldg(sinks + head) : NO_SCORE, of_sink = sinks ? 1.f : 0.f;
+    float largest[2] = {sink, sink}, total[2] = {of_sink, of_sink}, sums[PART / 8][4];
+#pragma unroll
+    for (int i = 0; i < PART / 2; i++) sums[i / 4][i % 4] = 0.f;
+    const u32 keys_at = shared_address(some_keys), values_at = shared_address(some_values);
+
+    for (int key0 = first; key0 <= last; key0 += KEYS) {
+        __syncthreads();
+        bring<DIM>(some_keys, keys, codec, base, key0, last, dim);
+        bring<DIM>(some_values, values, codec, base, key0, last, dim);
+        __syncthreads();
+        float scores[KEYS / 8][4];
+#pragma unroll
+        for (int i = 0; i < KEYS / 2; i++) scores[i / 4][i % 4] = 0.f;
+#pragma unroll
+        for (int k = 0; k < PART / 16; k++)
+#pragma unroll
+            for (int j = 0; j < KEYS / 16; j++) {
+                u32 b[4];
+                load_matrices(b, keys_at + place_of<DIM>(16 * j + (lane & 7) + (lane >> 4) * 8,
+                                                         PART / 8 * part + 2 * k + (lane >> 3 & 1)));
+                multiply_tile(scores[2 * j], queries[k], b[0], b[1]);
+                multiply_tile(scores[2 * j + 1], queries[k], b[2], b[3]);
+            }
+        float* at = by_part + (16 * row + lane / 4) * STEP + 2 * (lane & 3);
+#pragma unroll
+        for (int i = 0; i < KEYS / 2; i++) {
+            float& score = scores[i / 4][i % 4];
+            at[part * QUERIES * STEP + i / 2 % 2 * 8 * STEP + i / 4 * 8 + i % 2] = score;
+            score = 0.f;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int p = 0; p < DIM / PART; p++)
+#pragma unroll
+            for (int i = 0; i < KEYS / 2; i++)
+                scores[i / 4][i % 4] += at[p * QUERIES * STEP + i / 2 % 2 * 8 * STEP + i / 4 * 8 + i % 2];
+        float shrink[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int position = start + own + 8 * half;
+            float most = NO_SCORE;
+#pragma unroll
+            for (int i = 0; i < KEYS / 4; i++) {
+                const int key = key0 + i / 2 * 8 + 2 * (lane & 3) + i % 2;
+                float& score = scores[i / 2][2 * half + i % 2];
+                float s = score * back[half];
+                if (softcap > 0.f) s = softcap * tanhf(s / softcap);
+                if (key > position || (window && key <= position - window)) s = NO_SCORE;
+                score = s;
+                most = fmaxf(most, s);
+            }
+            most = fmaxf(largest[half], row_largest(most));
+            shrink[half] = expf(largest[half] - most);
+            largest[half] = most;
+            float sum = 0.f;
+#pragma unroll
+            for (int i = 0; i < KEYS / 4; i++) {
+                float& score = scores[i / 2][2 * half + i % 2];
+                score = score == NO_SCORE ? 0.f : expf(score - most);
+                sum += score;
+            }
+            total[half] = total[half] * shrink[half] + row_sum(sum);
+        }
+#pragma unroll
+        for (int i = 0; i < PART / 2; i++) sums[i / 4][i % 4] *= shrink[i / 2 % 2];
+#pragma unroll
+        for (int k = 0; k < KEYS / 16; k++) {
+            const float(&low)[4] = scores[2 * k], (&high)[4] = scores[2 * k + 1];
+            const u32 weights[4] = {two_halves(low[0], low[1]), two_halves(low[2], low[3]),
+                                    two_halves(high[0], high[1]), two_halves(high[2], high[3])};
+#pragma unroll
+            for (int j = 0; j < PART / 16; j++) {
+                u32 b[4];
+                load_matrices_turned(b, values_at + place_of<DIM>(16 * k + (lane & 15),
+                                                                  PART / 8 * part + 2 * j + (lane >> 4)));
+                multiply_tile(sums[2 * j], weights, b[0], b[1]);
+                multiply_tile(sums[2 * j + 1], weights, b[2], b[3]);
+            }
+        }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int query = own + 8 * half;
+        if (query >= n_tokens) continue;
+        float* to = out + query * out_step + head * dim + 2 * (lane & 3);
+#pragma unroll
+        for (int i = 0; i < PART / 8; i++) {
+            const int d = PART * part + 8 * i;
+            if (d >= dim) continue;
+            to[d] = sums[i][2 * half] / total[half];
+            to[d + 1] = sums[i][2 * half + 1] / total[half];
+        }
+    }
+}
+
+KERNEL __launch_bounds__(192, 2) attend_wide_256(ARGUMENTS) { attend<256>(PASSED); }
+KERNEL __launch_bounds__(384, 1) attend_wide_512(ARGUMENTS) { attend<512>(PASSED); }
