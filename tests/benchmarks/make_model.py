@@ -175,20 +175,23 @@ def _metadata(recipe: Recipe) -> Iterator[bytes]:
     yield value("general.architecture", arch)
     yield value("general.name", f"synthetic {recipe.shape} {recipe.codec}")
     yield _count("general.file_type", _FILE_TYPES[recipe.codec])
-    if not shape.n_experts and not shape.value_heads:
+    if not shape.n_experts and not shape.value_heads and arch != "gemma4":
         yield value(ACTIVATION_KEY, "relu-glu" if shape.gated else "relu")
     table = shape.context + (2 if arch == "opt" else 0)  # OPT's files give the length of the table of positions
     counts = {
         "context_length": table,
         "embedding_length": shape.d_model,
         "block_count": shape.n_layers,
-        "feed_forward_length": shape.d_ff,
+        "feed_forward_length": shape.shared if arch == "gemma4" and shape.n_experts else shape.d_ff,
         "attention.head_count": shape.n_heads,
         "attention.head_count_kv": shape.n_kv_heads,
     }
+    if arch == "gemma4":
+        del counts["attention.head_count_kv"]
+        yield from _gemma4(shape)
     for key, count in counts.items():
         yield _count(f"{arch}.{key}", count)
-    if arch == "llama" or shape.n_experts or shape.value_heads:
+    if arch in ("llama", "gemma4") or shape.n_experts or shape.value_heads:
         yield _count(f"{arch}.rope.dimension_count", shape.head_dim // (4 if shape.value_heads else 1))
         yield value(f"{arch}.attention.layer_norm_rms_epsilon", 1e-5)
     else:
@@ -197,7 +200,7 @@ def _metadata(recipe: Recipe) -> Iterator[bytes]:
         yield _count(f"{arch}.expert_feed_forward_length", shape.d_ff)
         yield _count(f"{arch}.expert_count", shape.n_experts)
         yield _count(f"{arch}.expert_used_count", shape.n_experts_used)
-    if shape.shared:
+    if shape.shared and arch != "gemma4":
         yield _count(f"{arch}.expert_shared_feed_forward_length", shape.shared)
     if shape.value_heads:
         for key, size in delta_sizes(shape).items():
@@ -205,7 +208,7 @@ def _metadata(recipe: Recipe) -> Iterator[bytes]:
         quarter = shape.head_dim // 4
         sections = np.array([quarter // 2 - quarter // 4, quarter // 8, quarter // 4 - quarter // 8, 0], "<i4")
         yield entry(f"{arch}.rope.dimension_sections", 9, array(5, 4, sections.tobytes()))
-    if shape.n_experts or shape.value_heads:
+    if shape.n_experts or shape.value_heads or arch == "gemma4":
         yield _count(f"{arch}.attention.key_length", shape.head_dim)
         yield _count(f"{arch}.attention.value_length", shape.head_dim)
         yield value(f"{arch}.rope.freq_base", 1e6)
@@ -214,6 +217,21 @@ def _metadata(recipe: Recipe) -> Iterator[bytes]:
     if recipe.variant == "powerinfer":
         yield value("powerinfer.sparse_threshold", 0.0)
     yield from _vocabulary(shape.vocab_size)
+
+
+def _gemma4(shape: Shape) -> Iterator[bytes]:
+    n_local, size = shape.local
+    numbers = np.array([n_local if is_local else shape.n_kv_heads for is_local in shape.windows], "<u4")
+    yield entry("gemma4.attention.head_count_kv", 9, array(4, len(numbers), numbers.tobytes()))
+    pattern = np.array(shape.windows, np.uint8)
+    yield entry("gemma4.attention.sliding_window_pattern", 9, array(7, len(pattern), pattern.tobytes()))
+    for key in ("attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"):
+        yield _count(f"gemma4.{key}", size)
+    yield _count("gemma4.attention.sliding_window", 1024)
+    yield _count("gemma4.attention.shared_kv_layers", 0)
+    yield _count("gemma4.embedding_length_per_layer_input", 0)
+    yield value("gemma4.rope.freq_base_swa", 1e4)
+    yield value("gemma4.final_logit_softcapping", 30.0)
 
 
 def _vocabulary(size: int) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Family = Literal["llama", "opt", "falcon", "qwen3moe", "gpt-oss", "qwen35", "qwen35moe"]
+Family = Literal["llama", "opt", "falcon", "qwen3moe", "gpt-oss", "qwen35", "qwen35moe", "gemma4"]
 Variant = Literal["dense", "powerinfer"]
 # What a tensor is filled with: see model_contents.py. "first" is the matrix that decides which neurons fire.
 Content = Literal[
@@ -15,6 +15,7 @@ Content = Literal[
     "text", "next token", "router",
 ]  # fmt: skip
 
+_LOCAL_PERIOD = 6  # every sixth layer of Gemma 4 has no window
 _DELTA_PERIOD = 4  # every fourth layer of a model with gated delta nets has attention
 _DELTA_KEY_HEADS, _DELTA_DIM, _DELTA_CONV = 16, 128, 4
 N_SPECIAL = 259  # <unk>, <s>, </s> and a token for each byte
@@ -24,7 +25,8 @@ N_SPECIAL = 259  # <unk>, <s>, </s> and a token for each byte
 class Shape:
     """The sizes of a decoder. norms: of a layer; Falcon has one or two, side by side. d_ff: of one expert, if any.
 
-    value_heads: of gated delta nets. shared: neurons of the shared expert.
+    value_heads: of gated delta nets. shared: neurons of the shared expert. local: number and size of the heads of keys
+    in layers with a window.
     """
 
     family: Family
@@ -41,6 +43,12 @@ class Shape:
     head_size: int | None = None  # None: heads share d_model
     value_heads: int = 0
     shared: int = 0
+    local: tuple[int, int] = (0, 0)
+
+    @property
+    def windows(self) -> list[bool]:
+        """Which layers have a window."""
+        return [bool(self.local[0]) and (layer + 1) % _LOCAL_PERIOD > 0 for layer in range(self.n_layers)]
 
     @property
     def head_dim(self) -> int:
@@ -49,7 +57,7 @@ class Shape:
     @property
     def gated(self) -> bool:
         """Whether there is a gate beside up."""
-        return self.family in ("llama", "qwen35") or self.n_experts > 0
+        return self.family in ("llama", "qwen35", "gemma4") or self.n_experts > 0
 
     @property
     def ffn_parameters(self) -> int:
@@ -77,6 +85,8 @@ SHAPES: dict[str, Shape] = {
     "falcon-40b": Shape("falcon", 60, 8192, 32768, 128, 8, vocab_size=65024),
     "qwen3.5-tiny": Shape("qwen35", 4, 512, 1536, 4, 2, 1024, 512, head_size=256, value_heads=16),
     "qwen3.5-9b": Shape("qwen35", 32, 4096, 12288, 16, 4, context=8192, head_size=256, value_heads=32),
+    "gemma4-tiny": Shape("gemma4", 6, 512, 1536, 4, 1, 1024, 512, head_size=512, local=(2, 256)),
+    "gemma4-31b": Shape("gemma4", 60, 5376, 21504, 32, 4, context=8192, head_size=512, local=(16, 256)),
     "qwen3.6-27b": Shape("qwen35", 64, 5120, 17408, 24, 4, context=8192, head_size=256, value_heads=48),
 }
 # Models with experts, with a smaller vocabulary than the trained ones have.
@@ -100,6 +110,20 @@ EXPERT_SHAPES: dict[str, Shape] = {
         head_size=256,
         value_heads=32,
         shared=512,
+    ),
+    "gemma4-26b-a4b": Shape(
+        "gemma4",
+        30,
+        2816,
+        704,
+        16,
+        2,
+        context=8192,
+        n_experts=128,
+        n_experts_used=8,
+        head_size=512,
+        shared=2112,
+        local=(8, 256),
     ),
     "gpt-oss-20b": Shape("gpt-oss", 24, 2880, 2880, 64, 8, context=8192, n_experts=32, n_experts_used=4, head_size=64),
     "gpt-oss-120b": Shape(
@@ -138,6 +162,9 @@ def delta_sizes(shape: Shape) -> dict[str, int]:
 def tensors(shape: Shape, codec: str, variant: Variant, rank: int) -> Iterator[Tensor]:
     """Every tensor of the file, in its order. rank: of the predictors, which the powerinfer variant alone has."""
     d, vocab = shape.d_model, shape.vocab_size
+    if shape.family == "gemma4":
+        yield from _gemma4(shape, codec)
+        return
     if shape.n_experts:
         yield from _with_experts(shape, codec)
         return
@@ -236,6 +263,35 @@ def _with_experts(shape: Shape, codec: str) -> Iterator[Tensor]:
             norms |= {"ffn_norm": d, "attn_q_norm": shape.head_dim, "attn_k_norm": shape.head_dim}
         for name, size in norms.items():
             yield Tensor(f"{own}{name}.weight", (size,), "f32", "ones", layer)
+
+
+def _gemma4(shape: Shape, codec: str) -> Iterator[Tensor]:
+    """Every tensor of Gemma 4: heads of two shapes, norms around each block, and a FFN beside the experts if any."""
+    d, vocab, n, f = shape.d_model, shape.vocab_size, shape.n_experts, shape.d_ff
+    yield Tensor("token_embd.weight", (vocab, d), codec, "text" if n else "embedding")
+    yield Tensor("output_norm.weight", (d,), "f32", "ones")
+    yield Tensor("output.weight", (vocab, d), codec, "next token" if n else "weights")
+    yield Tensor("rope_freqs.weight", (shape.head_dim // 2,), "f32", "ones")
+    for layer, is_local in enumerate(shape.windows):
+        n_kv, size = shape.local if is_local else (shape.n_kv_heads, shape.head_dim)
+        heads, wide = shape.n_heads * size, shape.shared or f
+        matrices = {"attn_q": (heads, d), "attn_k": (n_kv * size, d), "attn_output": (d, heads), "ffn_gate": (wide, d),
+                    "ffn_up": (wide, d), "ffn_down": (d, wide)}  # fmt: skip
+        vectors = dict.fromkeys(("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"), d)
+        vectors |= {"attn_q_norm": size, "attn_k_norm": size, "layer_output_scale": 1}
+        stacks = {"ffn_gate_exps": (n, f, d), "ffn_up_exps": (n, f, d), "ffn_down_exps": (n, d, f)} if n else {}
+        if is_local:
+            matrices["attn_v"] = (n_kv * size, d)
+        if n:
+            vectors |= dict.fromkeys(("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"), d)
+            yield Tensor(f"blk.{layer}.ffn_gate_inp.weight", (n, d), "f32", "router", layer)
+            yield Tensor(f"blk.{layer}.ffn_gate_inp.scale", (d,), "f32", "ones", layer)
+            yield Tensor(f"blk.{layer}.ffn_down_exps.scale", (n,), "f32", "ones", layer)
+        for name, sizes in (matrices | stacks).items():
+            content: Content = "first" if name == "ffn_gate" and not n else "weights"
+            yield Tensor(f"blk.{layer}.{name}.weight", sizes, codec, content, layer)
+        for name, length in vectors.items():
+            yield Tensor(f"blk.{layer}.{name}.weight", (length,), "f32", "ones", layer)
 
 
 def _layer(shape: Shape) -> Iterator[tuple[str, tuple[int, ...], Content]]:
