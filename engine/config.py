@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, get_args
 from engine.errors import InvalidRequestError, ModelFormatError
 from engine.layer_checks import check_delta, check_groups, check_latent, check_layers, check_streams
 from native_kernels.backend import Activation as KernelActivation
-from native_kernels.backend import DeltaSpec, LatentSpec, Temperature
+from native_kernels.backend import DeltaSpec, LatentSpec, ShortConvSpec, Temperature
 from native_kernels.kv_blocks import KvLayout
 
 # "-glu": activation of gate times up. relu2: the square of ReLU. drelu: ReLU on gate and on up. fatrelu: x above a
@@ -176,7 +176,8 @@ class ModelConfig:
     unrotated: tuple[int, ...] = ()  # rope: layers without rotation
     gated_attention: bool = False  # the logistic function of a projection multiplies attention's output
     delta: DeltaSpec | None = None  # the gated delta net or Mamba-2 that some layers have instead of attention
-    delta_layers: tuple[int, ...] = ()  # those layers, ascending
+    short_conv: ShortConvSpec | None = None  # the gated short convolution that they have in other models
+    delta_layers: tuple[int, ...] = ()  # the layers with either, ascending
     ffn_only_layers: tuple[int, ...] = ()  # layers with an FFN alone, ascending
     mixer_only_layers: tuple[int, ...] = ()  # layers without an FFN, ascending
     latent: LatentSpec | None = None  # latent attention: one key head of rank + rotary_dim numbers
@@ -358,7 +359,12 @@ class ModelConfig:
     @property
     def state_size(self) -> int:
         """Numbers in a conversation's state of all layers that recur."""
-        return 0 if self.delta is None else len(self.delta_layers) * self.delta.state_size
+        return 0 if self.recurrence is None else len(self.delta_layers) * self.recurrence.state_size
+
+    @property
+    def recurrence(self) -> DeltaSpec | ShortConvSpec | None:
+        """What the layers with a state have instead of attention; None if no layer has a state."""
+        return self.short_conv if self.delta is None else self.delta
 
     @property
     def rotated(self) -> int:

@@ -21,11 +21,14 @@ _MOST_QUERY_RANK = 1 << 16
 def check_delta(config: ModelConfig) -> None:
     """Raise ModelFormatError for impossible gated delta nets."""
     spec, layers = config.delta, config.delta_layers
-    if (spec is None) != (not layers) or any(not 0 <= layer < config.n_layers for layer in layers):
+    if (config.recurrence is None) != (not layers) or any(not 0 <= layer < config.n_layers for layer in layers):
         raise ModelFormatError(f"The model's layers {str(layers)[:60]} that keep a state are senseless.")
     if list(layers) != sorted(set(layers)) or len(layers) == config.n_layers:
         raise ModelFormatError("A model with layers that keep a state has some layers with attention too, each once.")
     _check_parts(config)
+    _check_short_conv(config)
+    if config.recurrence is not None and (config.norm != "rms" or config.norms != "pre" or config.parallel):
+        raise ModelFormatError("A model with layers that keep a state has an RMS norm before each block.")
     if spec is None:
         return
     _check_sizes("Mamba-2 layer" if spec.mamba else "gated delta net", spec, _DELTA_CAPS)
@@ -36,8 +39,16 @@ def check_delta(config: ModelConfig) -> None:
         raise ModelFormatError(f"{spec.value_width} values cannot be normed in {groups!r} equal groups.")
     if spec.value_heads % spec.key_heads:
         raise ModelFormatError(f"{spec.value_heads} value heads cannot share {spec.key_heads} key heads.")
-    if config.norm != "rms" or config.norms != "pre" or config.parallel:
-        raise ModelFormatError("A model with layers that keep a state has an RMS norm before each block.")
+
+
+def _check_short_conv(config: ModelConfig) -> None:
+    """Raise ModelFormatError for an impossible short convolution."""
+    spec = config.short_conv
+    if spec is None:
+        return
+    _check_sizes("short convolution", spec, {"conv_width": _DELTA_CAPS["conv_width"], "channels": config.d_model})
+    if spec.channels != config.d_model or config.delta is not None or config.latent is not None:
+        raise ModelFormatError(f"A short convolution of {spec.channels} channels does not fit the model's layers.")
 
 
 def _check_parts(config: ModelConfig) -> None:
@@ -71,7 +82,7 @@ def check_latent(config: ModelConfig) -> None:
             f"Latent attention caches one key of {spec.rank} and {config.rotated} rotated numbers; the model has "
             f"{config.n_kv_heads} of {config.head_dim}."
         )
-    others = (config.qk_norm, config.gated_attention, config.windows, config.delta, config.attention_sinks)
+    others = (config.qk_norm, config.gated_attention, config.windows, config.recurrence, config.attention_sinks)
     if config.norm != "rms" or any(others) or {"q", "k", "v", "o"} & set(config.biases):
         raise ModelFormatError("Latent attention has no windows, sinks, gates, biases or other norms than its own.")
 
@@ -100,7 +111,7 @@ def check_layers(config: ModelConfig) -> None:
     if (config.v_norm and config.norm != "rms") or (config.full_v_is_k and not config.v_norm):
         raise ModelFormatError("A model whose values are normed, or are its keys, has no RMS norm for them.")
     shared, kinds = config.n_shared_kv_layers, [config.window(layer) is None for layer in range(config.n_layers)]
-    if not _is_whole(shared) or not 0 <= shared < config.n_layers or (shared and config.delta):
+    if not _is_whole(shared) or not 0 <= shared < config.n_layers or (shared and config.recurrence):
         raise ModelFormatError(f"{shared!r} of {config.n_layers} layers cannot share keys and values of others.")
     if not set(kinds[config.n_layers - shared :]) <= set(kinds[: config.n_layers - shared]):
         raise ModelFormatError(f"The last {shared} layers share keys and values of a kind that no other layer has.")

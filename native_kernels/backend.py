@@ -241,6 +241,23 @@ class DeltaSpec:
 
 
 @dataclass(frozen=True)
+class ShortConvSpec:
+    """The shape of a gated short convolution, as in LFM2: causal, per channel, between two multiplications.
+
+    The state of a layer is one float32 vector: the last conv_width - 1 inputs of the convolution,
+    [conv_width - 1, channels]. All zeros: nothing was read yet.
+    """
+
+    channels: int
+    conv_width: int  # positions that the convolution sees, the current one included
+
+    @property
+    def state_size(self) -> int:
+        """Numbers of a layer's state."""
+        return (self.conv_width - 1) * self.channels
+
+
+@dataclass(frozen=True)
 class LatentSpec:
     """The shape of multi-head latent attention (MLA), which caches one vector per position for all heads.
 
@@ -290,6 +307,21 @@ class DeltaWeights(NamedTuple):
     epsilon: float
     conv_bias: F32 | None = None
     skip: F32 | None = None
+
+
+class ShortConvInput(NamedTuple):
+    """Projections of T positions for a gated short convolution, [T, channels] each.
+
+    values times gate_in is convolved; the result is multiplied by gate.
+    """
+
+    values: F32
+    gate_in: F32
+    gate: F32
+
+    def rows(self, some: slice) -> ShortConvInput:
+        """Return some of the positions."""
+        return ShortConvInput(*(one[some] for one in self))
 
 
 class Operators(Protocol):
@@ -382,6 +414,13 @@ class Operators(Protocol):
         Mamba-2: q and k are not scaled. With step = softplus(alpha + alpha_bias), S decays by exp(decay step), k (step
         v) is added, and S^T q + skip v is multiplied by SiLU of the gate, then normed in groups.
         Source: Dao and Gu, Transformers are SSMs, arXiv 2405.21060.
+        """
+
+    def short_conv(self, x: ShortConvInput, conv: F32, spec: ShortConvSpec, before: F32, after: F32) -> F32:
+        """Run a gated short convolution over T positions -> [T, channels].
+
+        conv [channels x conv_width]: one channel after another, the oldest position first. before: the state
+        [state_size] that the positions continue, not changed. after: receives the new state; another array than before.
         """
 
     def gated(self, x: F32, gate: F32) -> F32:

@@ -27,6 +27,8 @@ from native_kernels.backend import (
     PackedMatrix,
     RopeOrder,
     Scoring,
+    ShortConvInput,
+    ShortConvSpec,
 )
 from native_kernels.codecs import COPY_CODECS
 from native_kernels.codecs.plain import unpack_f16
@@ -221,6 +223,15 @@ class ReferenceOperators:
         groups = said.reshape(n_tokens, spec.norm_groups, -1)
         weight = w.norm.reshape(spec.norm_groups, -1)
         return self.rms_norm(groups, weight, w.epsilon).reshape(n_tokens, -1)
+
+    def short_conv(self, x: ShortConvInput, conv: F32, spec: ShortConvSpec, before: F32, after: F32) -> F32:
+        n_tokens, shape = len(x.values), (spec.conv_width - 1, spec.channels)
+        seen = np.concatenate([before.reshape(shape), x.values * x.gate_in])  # [W - 1 + T, channels]
+        weights, mixed = conv.reshape(spec.channels, spec.conv_width), np.zeros_like(x.values)
+        for i in range(spec.conv_width):
+            mixed += seen[i : i + n_tokens] * weights[:, i]
+        after.reshape(shape)[:] = seen[n_tokens:]
+        return mixed * x.gate
 
     def gated(self, x: F32, gate: F32) -> F32:
         return x * _logistic(gate)

@@ -20,6 +20,7 @@ from engine.model.graph import (
     Attend,
     AttendLatent,
     AttentionSpec,
+    Convolve,
     Correct,
     Ffn,
     Inject,
@@ -35,9 +36,9 @@ from engine.model.graph import (
 )
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.weights import LayerWeights, ModelWeights
-from native_kernels.backend import F32, I64, DeltaInput, PackedMatrix, Scoring
+from native_kernels.backend import F32, I64, DeltaInput, PackedMatrix, Scoring, ShortConvInput
 from native_kernels.cpu.attention.attention import AttentionBuffers, attention_buffers, attention_calls
-from native_kernels.cpu.attention.delta_net import StatePlace, delta_calls
+from native_kernels.cpu.attention.delta_net import StatePlace, delta_calls, short_conv_calls
 from native_kernels.cpu.attention.kv_store import CachePlace, rotate_and_store_calls
 from native_kernels.cpu.attention.norms import RowNorm, norm_calls
 from native_kernels.cpu.attention.rope import angle_calls, rope_calls
@@ -134,6 +135,9 @@ class DecodeCalls:
             widths = (spec.channels, spec.value_width, spec.value_heads, 0 if spec.mamba else spec.value_heads)
             self._delta = DeltaInput(*(aligned_empty((1, width)) for width in widths))
             self._recurred = Vector(aligned_empty(spec.value_width))
+        if (conv := config.short_conv) is not None:
+            self._convolved = ShortConvInput(*(aligned_empty((1, conv.channels)) for _ in range(3)))
+            self._recurred = Vector(aligned_empty(conv.channels))
         if config.latent is not None:
             heads = self._qkv[: (config.n_heads + 1) * config.head_dim].reshape(-1, config.head_dim)
             self._latent = LatentVectors(config.latent, config, heads, mixed)
@@ -373,6 +377,19 @@ class DecodeCalls:
         place = StatePlace(self.state[STATE : STATE + 1], self.state[NEW_STATE : NEW_STATE + 1])
         out, weights = self._recurred.values[None], w.delta(step.spec.epsilon or self._config.norm_eps)
         self._calls += delta_calls(to, out, weights, step.spec, place, row, self._products.n_workers)
+        self._recurred.renew()
+        self._calls += self._products.calls(w.o, self._recurred, self._attended, "attention")
+        self._add(self._attended, layer, None)
+
+    def convolve(self, layer: int, step: Convolve) -> None:
+        w, to, row = self._weights.layers[layer], self._convolved, self._rows[layer]
+        x = self._read(step.reads)
+        assert row is not None, "the layer's state is in the cache"
+        assert w.conv is not None, "the layer has a short convolution"
+        outs = (to.gate[0], to.gate_in[0], to.values[0])
+        self._project(x, [(one, None, out) for one, out in zip(w.qkv, outs, strict=True)])
+        place = StatePlace(self.state[STATE : STATE + 1], self.state[NEW_STATE : NEW_STATE + 1])
+        self._calls += short_conv_calls(to, self._recurred.values[None], w.conv, step.spec, place, row)
         self._recurred.renew()
         self._calls += self._products.calls(w.o, self._recurred, self._attended, "attention")
         self._add(self._attended, layer, None)

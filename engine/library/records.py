@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
 from engine.plain_config import from_plain
-from native_kernels.backend import DeltaSpec, LatentSpec, Temperature
+from native_kernels.backend import DeltaSpec, LatentSpec, ShortConvSpec, Temperature
 
 ModelKind = Literal["chat", "base"]
 ModelFormat = Literal["powerinfer-gguf", "gguf", "safetensors", "bundle"]
@@ -58,6 +58,7 @@ class ModelShape:
     n_dense_layers: int = 0
     dense_d_ff: int = 0
     delta: DeltaSpec | None = None
+    short_conv: ShortConvSpec | None = None
     delta_layers: tuple[int, ...] = ()
     ffn_only_layers: tuple[int, ...] = ()
     mixer_only_layers: tuple[int, ...] = ()

@@ -119,6 +119,8 @@ class Backend:
             wanted += kernels.expert_kernels()
         if config.delta is not None or config.gated_attention:
             wanted += kernels.delta_kernels()
+        if config.short_conv is not None:
+            wanted += kernels.short_conv_kernels()
         return wanted + kernels.vector_kernels(config.kernel_activation, rotates=config.positions == "rope")
 
     def prepare(

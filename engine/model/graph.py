@@ -22,7 +22,7 @@ from typing import Literal, Protocol, assert_never
 
 from engine.config import ModelConfig
 from engine.errors import UnsupportedModelError
-from native_kernels.backend import Activation, DeltaSpec, LatentSpec, RopeOrder, Temperature
+from native_kernels.backend import Activation, DeltaSpec, LatentSpec, RopeOrder, ShortConvSpec, Temperature
 
 # "stream" is the residual stream; the others are outputs of a norm.
 Value = Literal["stream", "attention_in", "ffn_in", "experts_in", "router_in"]
@@ -169,6 +169,14 @@ class Recur:
 
 
 @dataclass(frozen=True)
+class Convolve:
+    """Add a gated short convolution over `reads` to the stream. Its state belongs to the conversation, like keys."""
+
+    spec: ShortConvSpec
+    reads: Value
+
+
+@dataclass(frozen=True)
 class Ffn:
     """Add the FFN of `reads` to the stream, through the norm `after` if the layer has one.
 
@@ -226,7 +234,7 @@ class Laurel:
 
 
 NO_FFN = Ffn("stream", FfnSpec(0, False, "relu", 0.0, has_zeros=True, cutoff=0.0, routing=None))
-Step = Norm | Select | Attend | AttendLatent | Recur | Ffn | Inject | Scale | Predict | Correct | Laurel
+Step = Norm | Select | Attend | AttendLatent | Recur | Convolve | Ffn | Inject | Scale | Predict | Correct | Laurel
 
 
 @dataclass(frozen=True)
@@ -277,6 +285,8 @@ class Emitter(Protocol):
 
     def recur(self, layer: int, step: Recur) -> None: ...
 
+    def convolve(self, layer: int, step: Convolve) -> None: ...
+
     def ffn(self, layer: int, step: Ffn) -> None: ...
 
     def inject(self, layer: int, step: Inject) -> None: ...
@@ -304,6 +314,8 @@ def emit(layer: int, steps: Sequence[Step], emitter: Emitter) -> None:
                 emitter.attend_latent(layer, step)
             case Recur():
                 emitter.recur(layer, step)
+            case Convolve():
+                emitter.convolve(layer, step)
             case Ffn():
                 emitter.ffn(layer, step)
             case Inject():
@@ -330,6 +342,10 @@ class WithoutCpuSteps:
     def recur(self, layer: int, step: Recur) -> None:
         """Raise UnsupportedModelError."""
         raise UnsupportedModelError(f"Layer {layer} has a recurrent state, which is computed for one sequence.")
+
+    def convolve(self, layer: int, step: Convolve) -> None:
+        """Raise UnsupportedModelError."""
+        raise UnsupportedModelError(f"Layer {layer} has a short convolution, which only the CPU computes.")
 
     def inject(self, layer: int, step: Inject) -> None:
         """Raise UnsupportedModelError."""
@@ -465,6 +481,8 @@ def _layer(config: ModelConfig, i: int) -> tuple[Step, ...]:
     attend: Step = Attend(spec, "attention_in", "post_attention_norm" if both else None)
     if config.delta is not None and i in config.delta_layers:
         attend = Recur(config.delta, "attention_in")
+    elif config.short_conv is not None and i in config.delta_layers:
+        attend = Convolve(config.short_conv, "attention_in")
     if config.latent is not None:
         attend = AttendLatent(spec, config.latent, "attention_in")
     ffn = Ffn("ffn_in", of_ffn, "post_ffn_norm" if both else None)

@@ -1,4 +1,4 @@
-"""What a conversation keeps of its tokens: keys and values, and the state of gated delta nets and Mamba-2."""
+"""What a conversation keeps of its tokens: keys and values, and the state of layers that recur."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class KVCache:
     The first `length` positions of every layer are filled. Operators write after them (`cached_attention`); `advance`
     counts new positions once every layer has them.
 
-    A gated delta net or Mamba-2 has no positions, but one state, which a run reads and replaces (`states`). It cannot
-    forget its last tokens; so the cache keeps snapshots, and can be cut only to their lengths. Keys and values alone
-    can be cut anywhere.
+    A layer that recurs (a gated delta net, Mamba-2, a short convolution) has no positions, but one state, which a run
+    reads and replaces (`states`). It cannot forget its last tokens; so the cache keeps snapshots, and can be cut only
+    to their lengths. Keys and values alone can be cut anywhere.
 
     Shapes: blocks u8 [A, H_kv, n_blocks, block_bytes] for the A layers with keys and values of their own, less those
     whose heads have another shape because they have a window: these are in local_blocks, of the same dimensions.
@@ -70,7 +70,7 @@ class KVCache:
             local_heads, _ = config.head_shapes[-1]
             self.local_blocks: U8 = kv_blocks.allocate(here.count(True), local_heads, context, self.local_layout)
             # The current state and the one that a run writes, by turns: [2, layers that recur, state_size].
-            size = 0 if config.delta is None else config.delta.state_size
+            size = 0 if config.recurrence is None else config.recurrence.state_size
             self._states: F32 = np.zeros((2, len(config.delta_layers), size), np.float32)
         except MemoryError as error:
             need = self.bytes_for(config, context, codec)

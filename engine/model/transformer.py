@@ -15,6 +15,7 @@ from engine.model.graph import (
     Attend,
     AttendLatent,
     AttentionSpec,
+    Convolve,
     Correct,
     Ffn,
     Inject,
@@ -32,7 +33,7 @@ from engine.model.kv_cache import KVCache
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.router import Routing, route
 from engine.model.weights import LayerWeights, ModelWeights
-from native_kernels.backend import F32, I64, U8, DeltaInput, Operators, PackedMatrix, Scoring
+from native_kernels.backend import F32, I64, U8, DeltaInput, Operators, PackedMatrix, Scoring, ShortConvInput
 from native_kernels.kv_blocks import KvLayout
 
 if TYPE_CHECKING:
@@ -43,9 +44,10 @@ Angles = tuple[F32, F32]  # cosines and sines, each [T, R / 2]
 # (layer, q [T, H, head_dim], k and v [T, H_kv, head_dim]) -> attention output [T, H, head_dim]. The function knows the
 # earlier positions and stores k and v; these are empty [0, H_kv, head_dim] if the layer reads those of another layer.
 AttendCached = Callable[[int, F32, F32, F32], F32]
-# (layer, projections of T positions) -> output of the layer's delta net or Mamba-2 [T, V]. The function knows the state
-# before them and keeps the one after.
-RecurCached = Callable[[int, DeltaInput], F32]
+RecurInput = DeltaInput | ShortConvInput
+# (layer, projections of T positions) -> output of the layer's delta net, Mamba-2 or short convolution [T, V]. The
+# function knows the state before them and keeps the one after.
+RecurCached = Callable[[int, RecurInput], F32]
 RECOMPUTE_CHUNK_TOKENS = 256  # per chunk when the cache is recomputed
 LEAST_SQUARE = 1e-5  # mean square that a stream counts as at least when it is scaled
 
@@ -172,7 +174,7 @@ class Transformer:
 
         before, after = cache.states()
 
-        def recur(layer: int, inputs: DeltaInput) -> F32:
+        def recur(layer: int, inputs: RecurInput) -> F32:
             row = self.graph.rows[layer]
             return self.recur(layer, inputs, before[row], after[row])
 
@@ -211,8 +213,16 @@ class Transformer:
         scoring = Scoring(spec.scale, spec.softcap, spec.window, self.weights.layers[layer].sinks, spec.temperature)
         return self.operators.cached_attention(q, k, v, blocks, layout, position, scoring)
 
-    def recur(self, layer: int, x: DeltaInput, before: F32, after: F32) -> F32:
-        """Return the layer's delta net or Mamba-2 over a sequence's next positions. Shapes as in `gated_delta`."""
+    def recur(self, layer: int, x: RecurInput, before: F32, after: F32) -> F32:
+        """Return the output of a layer with a state over a sequence's next positions.
+
+        Shapes as in `gated_delta` or `short_conv`.
+        """
+        if isinstance(x, ShortConvInput):
+            assert self.config.short_conv is not None, "the layer has a short convolution"
+            conv = self.weights.layers[layer].conv
+            assert conv is not None, "as above"
+            return self.operators.short_conv(x, conv, self.config.short_conv, before, after)
         spec = self.config.delta
         assert spec is not None, "the layer recurs"
         weights = self.weights.layers[layer].delta(spec.epsilon or self.config.norm_eps)
@@ -432,6 +442,13 @@ class EagerLayer:
         rest = [ops.matmul(x, one) for one in w.delta_projections]
         beta = [] if w.beta is not None else [np.zeros((len(x), 0), np.float32)]
         inputs = DeltaInput(qkv, *rest, *beta)
+        self._add(ops.matmul(self._recur(layer, inputs), w.o), w, None)
+
+    def convolve(self, layer: int, step: Convolve) -> None:
+        ops, w, x = self._model.operators, self._model.weights.layers[layer], self._values[step.reads]
+        assert self._recur is not None, "the caller keeps the state"
+        gate, gate_in, values = (ops.matmul(x, one) for one in w.qkv)
+        inputs = ShortConvInput(values, gate_in, gate)
         self._add(ops.matmul(self._recur(layer, inputs), w.o), w, None)
 
     def ffn(self, layer: int, step: Ffn) -> None:

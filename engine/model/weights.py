@@ -65,7 +65,8 @@ class LayerWeights:
     """One layer; None for what a family lacks. H_q = H x head_dim, H_kv = H_kv x head_dim.
 
     A gated delta net or Mamba-2 has q and k of its key heads, v of its value heads, and o from them; V = value_heads x
-    value_dim. A layer without attention and state has q and o without rows.
+    value_dim. A short convolution has v for its values, k for the gate before it and q for the gate behind it, [D, D].
+    A layer without attention and state has q and o without rows.
     Latent attention has q [H x (key_dim + R), query_rank or D] for R rotated numbers, k [rank + R, D],
     v [H x value_dim, rank], o [D, H x value_dim], and norms q_norm [query_rank] and k_norm [rank].
     With experts, use `ffns`, which covers both cases.
@@ -83,7 +84,7 @@ class LayerWeights:
     beta: PackedMatrix | None = None  # [value_heads, D]; None in Mamba-2
     alpha_bias: F32 | None = None  # [value_heads]
     decay: F32 | None = None  # [value_heads]
-    conv: F32 | None = None  # [channels x conv_width]
+    conv: F32 | None = None  # [channels x conv_width], also of a short convolution
     head_norm: F32 | None = None  # [DeltaSpec.norm_size]
     conv_bias: F32 | None = None  # [channels]
     skip: F32 | None = None  # [value_heads], of Mamba-2
@@ -131,7 +132,7 @@ class LayerWeights:
 
     @property
     def attention_matrices(self) -> list[PackedMatrix]:
-        """All matrices of attention, or of a gated delta net."""
+        """All matrices of attention, or of what the layer has instead."""
         others = (self.k, self.v, self.q_down, self.k_up, self.attention_gate, self.alpha, self.beta)
         return [one for one in (self.q, self.o, *others) if one is not None and one.n_rows]
 

@@ -107,6 +107,8 @@ def why_not_on_gpu(config: ModelConfig) -> str:
         return "There are no GPU kernels for this model's Mamba-2 layers yet"
     if config.delta is not None and (reason := why_no_delta(config.delta)):
         return reason
+    if config.short_conv is not None:
+        return "There are no GPU kernels for this model's short convolutions yet"
     if config.activation == "relu2":
         return "There are no GPU kernels for the square of ReLU yet"
     if config.ffn_only_layers or config.mixer_only_layers:

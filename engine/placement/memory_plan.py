@@ -154,7 +154,9 @@ def scratch_bytes(model: ModelBytes, context: int) -> int:
 
 
 def _of_delta(config: ModelConfig) -> int:
-    """Return the numbers of a position in a gated delta net: its inputs, and q, k and v before they are joined."""
+    """Return the numbers of a position in a layer with a state: its inputs, and those before they are joined."""
+    if config.short_conv is not None:
+        return 4 * config.short_conv.channels
     return 0 if config.delta is None else 2 * (config.delta.channels + config.delta.value_width)
 
 

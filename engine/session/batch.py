@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from engine.errors import InvalidRequestError
-from engine.model.transformer import RECOMPUTE_CHUNK_TOKENS, Angles, Transformer, check_tokens, joined_angles
+from engine.model.transformer import (
+    RECOMPUTE_CHUNK_TOKENS,
+    Angles,
+    RecurInput,
+    Transformer,
+    check_tokens,
+    joined_angles,
+)
 from engine.session.generate import decode_one_token
-from native_kernels.backend import F32, I64, DeltaInput
+from native_kernels.backend import F32, I64
 
 if TYPE_CHECKING:
     from engine.config import Mode
@@ -91,7 +98,7 @@ class BatchTransformer:
             ]
             return np.concatenate(one_by_one)
 
-        def recur(layer: int, inputs: DeltaInput) -> F32:
+        def recur(layer: int, inputs: RecurInput) -> F32:
             one_by_one = [
                 model.recur(layer, inputs.rows(slice(b, b + 1)), before[row[layer]], after[row[layer]])
                 for b, (before, after) in enumerate(states)

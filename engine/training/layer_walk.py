@@ -24,11 +24,11 @@ from engine.job import Job
 from engine.model.counters import FfnCounters
 from engine.model.graph import Attend, AttendLatent, graph_of
 from engine.model.router import Routing
-from engine.model.transformer import Angles, FfnExecutor, Transformer, check_sequence, joined_angles
+from engine.model.transformer import Angles, FfnExecutor, RecurInput, Transformer, check_sequence, joined_angles
 from engine.model.weights import FfnWeights, ModelWeights
 from engine.training.residual_stream import ResidualStream
 from native_kernels import kv_blocks
-from native_kernels.backend import F32, I64, U8, DeltaInput, Operators
+from native_kernels.backend import F32, I64, U8, Operators
 from native_kernels.kv_blocks import KvLayout
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class _Walk:
             for local, spec in specs.items():
                 layout = config.kv_layout(parts.kv_codec, local)
                 self._kv[local] = kv_blocks.allocate(1, spec.n_kv_heads, longest, layout)[0], layout
-            size = 0 if config.delta is None else config.delta.state_size
+            size = 0 if config.recurrence is None else config.recurrence.state_size
             self._states: F32 = np.zeros((2, size), np.float32)  # of one layer and sequence: read, written
         except MemoryError as error:
             raise HostMemoryError(f"Keys and values of {longest} positions do not fit into the RAM.") from error
@@ -294,8 +294,8 @@ class _Walk:
             out[part] = self._graph.attend(layer, q[part], k[part], v[part], *kept, one.start)
         return out
 
-    def _recur(self, layer: int, inputs: DeltaInput) -> F32:
-        """Run the gated delta net of each sequence, with one state as with one cache."""
+    def _recur(self, layer: int, inputs: RecurInput) -> F32:
+        """Run the recurrent layer over each sequence, with one state as with one cache."""
         out = np.empty_like(inputs.gate)
         for one in self._rows.segments:
             if one.start == 0:

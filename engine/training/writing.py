@@ -17,10 +17,10 @@ from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.job import Job
 from engine.model.kv_cache import KVCache
-from engine.model.transformer import Transformer, check_sequence
+from engine.model.transformer import RecurInput, Transformer, check_sequence
 from engine.session.sampling import Sampler, make_sampler
 from engine.training.layer_walk import ModelParts
-from native_kernels.backend import F32, DeltaInput
+from native_kernels.backend import F32
 
 # Texts at once. Their number is part of what a seed determines (products of few tokens round differently from those of
 # many), so it depends on the model alone and not on the free memory.
@@ -139,7 +139,7 @@ class _Writer:
                 out[rows] = graph.attend(layer, q[rows], k[rows], v[rows], *text.cache.of_layer(layer), start)
             return out
 
-        def recur(layer: int, inputs: DeltaInput) -> F32:
+        def recur(layer: int, inputs: RecurInput) -> F32:
             out = np.empty_like(inputs.gate)
             for (before, after), rows in zip(states, places, strict=True):
                 out[rows] = graph.recur(layer, inputs.rows(rows), before[row[layer]], after[row[layer]])

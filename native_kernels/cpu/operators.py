@@ -26,10 +26,12 @@ from native_kernels.backend import (
     PackedMatrix,
     RopeOrder,
     Scoring,
+    ShortConvInput,
+    ShortConvSpec,
 )
 from native_kernels.codecs import COPY_CODECS, ROW_CODECS
 from native_kernels.cpu.attention.attention import attention_buffers, attention_calls
-from native_kernels.cpu.attention.delta_net import StatePlace, delta_calls
+from native_kernels.cpu.attention.delta_net import StatePlace, delta_calls, short_conv_calls
 from native_kernels.cpu.attention.kv_store import CachePlace, store_calls
 from native_kernels.cpu.attention.norms import RowNorm, norm_calls
 from native_kernels.cpu.attention.rope import rope_calls
@@ -116,6 +118,14 @@ class CpuOperators:
         x, w = DeltaInput(one, one[:, :1], one[:, :1], one[:, :1]), DeltaWeights(one[0], *(one[0, :1],) * 3, 1e-6)
         calls = delta_calls(x, one[:, :1].copy(), w, spec, StatePlace.of(one, one), 0, 1) + gate_calls(
             one, one, one, ""
+        )
+        return [call.kernel for call in calls]
+
+    def short_conv_kernels(self) -> list[Kernel]:
+        """Return the kernels of gated short convolutions."""
+        one = np.zeros((1, 1), np.float32)
+        calls = short_conv_calls(
+            ShortConvInput(one, one, one), one.copy(), one[0], ShortConvSpec(1, 1), StatePlace.of(one, one), 0
         )
         return [call.kernel for call in calls]
 
@@ -228,6 +238,12 @@ class CpuOperators:
         x = DeltaInput(*(np.ascontiguousarray(one, np.float32) for one in x))
         out = np.empty_like(x.gate)
         self._run(delta_calls(x, out, w, spec, StatePlace.of(before, after), 0, self.pool.n_threads))
+        return out
+
+    def short_conv(self, x: ShortConvInput, conv: F32, spec: ShortConvSpec, before: F32, after: F32) -> F32:
+        x = ShortConvInput(*(np.ascontiguousarray(one, np.float32) for one in x))
+        out = np.empty_like(x.gate)
+        self._run(short_conv_calls(x, out, conv, spec, StatePlace.of(before, after), 0))
         return out
 
     def gated(self, x: F32, gate: F32) -> F32:

@@ -27,8 +27,8 @@ from engine.gpu.weights.layers import GpuLayer, GpuModel, GpuRowWiseFfn, heads_o
 from engine.model.counters import FfnCounters
 from engine.model.graph import Attend, Ffn, Norm, Recur, Scale, Select, Value, WithoutCpuSteps, emit
 from engine.model.kv_cache import StateCopy
-from engine.model.transformer import Angles, Transformer
-from native_kernels.backend import F32, I32, I64, U8, DeltaInput
+from engine.model.transformer import Angles, RecurInput, Transformer
+from native_kernels.backend import F32, I32, I64, U8
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.gpu import (
     GpuBlock,
@@ -254,7 +254,7 @@ class GpuPrefill:
         def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
             return self._cpu.attend(layer, q, k, v, *cache.of_layer(layer), start)
 
-        def recur(layer: int, inputs: DeltaInput) -> F32:
+        def recur(layer: int, inputs: RecurInput) -> F32:
             row, (before, after) = cache.rows[layer], cache.states()
             assert row is not None, "a layer at home on the CPU has its state there"
             earlier, found = before[row] if start == cache.length else after[row].copy(), []

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.config import EXACT_MATRICES, ModelConfig
 from engine.errors import UnsupportedModelError
-from engine.model.family.recurrent_plan import add_delta, add_mamba
+from engine.model.family.recurrent_plan import add_recurrent
 from engine.model.graph import AttentionSpec, graph_of
 from native_kernels.backend import F32, LatentSpec
 
@@ -114,7 +114,8 @@ class Layout:
 
     Gated attention: without "attention_gate", the rows of "q" are each head's query, then its gate. A gated delta net's
     names begin with "delta."; "delta.qkv", "delta.qkvz" (z: its gate) and "delta.ba" name fused matrices, of which the
-    last two are grouped by key head. "delta.in" names the rows of Mamba-2's gate, value, key, query and alpha.
+    last two are grouped by key head. "delta.in" names the rows of Mamba-2's gate, value, key, query and alpha; of a
+    short convolution, those of the gate before it, the gate behind it, and the values.
 
     Latent attention: "q_up" names the queries' matrix if "q_down" comes before it, "q" if not. "kv_up" names a matrix
     with the rows of each head's keys, then values; "k_up by head" and "v by head" the same apart, with one more
@@ -276,8 +277,8 @@ class Plan:
             return
         if before:
             self.add_norm("attention_norm", layer=layer, key="shared_norm" if config.shared_norm else "")
-        if config.delta is not None and layer in config.delta_layers:
-            (add_mamba if config.delta.mamba else add_delta)(self, layer, config.delta)
+        if layer in config.delta_layers:
+            add_recurrent(self, layer)
         elif config.latent is not None:
             self._add_latent(layer, config.latent)
         else:

@@ -1,17 +1,38 @@
-"""List the tensors of layers with a recurrent state: gated delta nets and Mamba-2. Part of plan.py."""
+"""List the tensors of layers with a recurrent state: gated delta nets, Mamba-2, short convolutions. Part of plan.py."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from native_kernels.backend import DeltaSpec
+from native_kernels.backend import DeltaSpec, ShortConvSpec
 
 if TYPE_CHECKING:
     from engine.model.family.plan import Plan, Treatment
 
 
-def add_delta(plan: Plan, layer: int, spec: DeltaSpec) -> None:
+def add_recurrent(plan: Plan, layer: int) -> None:
+    """Add the tensors of a layer with a state."""
+    delta, conv = plan.config.delta, plan.config.short_conv
+    if delta is not None:
+        (_add_mamba if delta.mamba else _add_delta)(plan, layer, delta)
+    elif conv is not None:
+        _add_short_conv(plan, layer, conv)
+
+
+def _add_short_conv(plan: Plan, layer: int, spec: ShortConvSpec) -> None:
+    n, width = spec.channels, spec.conv_width
+    if "delta.in" in plan.layout.names:
+        plan.add_fused(layer, "delta.in", {"k": n, "q": n, "v": n}, 1)
+    else:
+        _add_own(plan, layer, dict.fromkeys(("q", "k", "v"), (n, n)))
+    key = "delta.conv" if "delta.conv" in plan.layout.names else "conv"
+    shape = (n, 1, width) if plan.layout.as_trained else (n, width)
+    plan.add("conv", shape, layer=layer, key=key, treatment="flat")
+    _add_own(plan, layer, {"o": (n, n)})
+
+
+def _add_delta(plan: Plan, layer: int, spec: DeltaSpec) -> None:
     """Add the tensors of a gated delta net."""
     names, d = plan.layout.names, plan.config.d_model
     rows = {"q": spec.key_width, "k": spec.key_width, "v": spec.value_width}
@@ -33,7 +54,7 @@ def add_delta(plan: Plan, layer: int, spec: DeltaSpec) -> None:
     _add_own(plan, layer, {"head_norm": (spec.value_dim,), "o": (d, spec.value_width)})
 
 
-def add_mamba(plan: Plan, layer: int, spec: DeltaSpec) -> None:
+def _add_mamba(plan: Plan, layer: int, spec: DeltaSpec) -> None:
     """Add the tensors of a Mamba-2 layer."""
     names, heads, d = plan.layout.names, spec.value_heads, plan.config.d_model
     rows = {"attention_gate": spec.value_width, "v": spec.value_width, "k": spec.key_width, "q": spec.key_width}

@@ -1,6 +1,7 @@
-"""A gated delta net or Mamba-2, one value head per item: convolution, decay and update of its matrix, norm and gate.
+"""Layers with a state: gated delta nets and Mamba-2, one value head per item, and short convolutions.
 
-Specification: gated_delta of native_kernels.reference. The positions of a prompt follow each other within a head.
+Specification: gated_delta and short_conv of native_kernels.reference. A value head does the convolution, the decay and
+update of its matrix, the norm and the gate. The positions of a prompt follow each other within a head.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from native_kernels.backend import F32, I64, DeltaInput, DeltaSpec, DeltaWeights
+from native_kernels.backend import F32, I64, DeltaInput, DeltaSpec, DeltaWeights, ShortConvInput, ShortConvSpec
 from native_kernels.cpu.products.vector_math import logistic, put_some_floats, some_floats
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import inline, kernel
@@ -31,6 +32,7 @@ from native_kernels.cpu.runtime.simd import (
 )
 
 _UNIT_EPSILON = 1e-6
+_GROUP = 64  # channels of a short convolution: whole cache lines, and work for a thread
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,3 +270,49 @@ def delta_calls(
         args = arguments(out, w.norm, float(w.epsilon), size, spec.norm_groups)
         calls.append(Call(_norm_groups, args, out.size // size, 1, "attention", (out, w)))
     return calls
+
+
+@kernel
+def _run_channels(args: int, lo: int, hi: int, worker: int) -> None:
+    """args: values, gate_in, gate, out, positions, conv [width, channels], channels, width, addresses of the states
+    before and after, offset of the layer in both. Items: groups of channels.
+    """
+    values, gate_in, gate, out = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+    n_tokens, conv, channels, width = get_int(args + 32), get_int(args + 40), get_int(args + 48), get_int(args + 56)
+    before, after = get_int(get_int(args + 64)) + get_int(args + 80), get_int(get_int(args + 72)) + get_int(args + 80)
+    row_bytes = 4 * channels
+    for group in range(lo, hi):
+        first = _GROUP * group
+        for i in range(first, min(first + _GROUP, channels), LANES):
+            n, at = channels - i, 4 * i
+            for t in range(n_tokens):
+                mixed = zero()
+                for j in range(width):
+                    place, weight = t - width + 1 + j, some_floats(conv + row_bytes * j + at, n)
+                    if place >= 0:
+                        row = row_bytes * place + at
+                        mixed = fma(mul(some_floats(values + row, n), some_floats(gate_in + row, n)), weight, mixed)
+                    else:
+                        mixed = fma(some_floats(before + row_bytes * (place + width - 1) + at, n), weight, mixed)
+                row = row_bytes * t + at
+                put_some_floats(out + row, n, mul(mixed, some_floats(gate + row, n)))
+            for j in range(width - 1):
+                place, to = n_tokens - width + 1 + j, after + row_bytes * j + at
+                if place >= 0:
+                    row = row_bytes * place + at
+                    put_some_floats(to, n, mul(some_floats(values + row, n), some_floats(gate_in + row, n)))
+                else:
+                    put_some_floats(to, n, some_floats(before + row_bytes * (place + width - 1) + at, n))
+
+
+def short_conv_calls(
+    x: ShortConvInput, out: F32, conv: F32, spec: ShortConvSpec, place: StatePlace, layer: int
+) -> list[Call]:
+    """Run a gated short convolution over T positions: out [T, channels]. layer: its index in the states."""
+    assert all(one.flags.c_contiguous for one in (*x, out)), "rows follow each other"
+    by_position = np.ascontiguousarray(conv.reshape(spec.channels, spec.conv_width).T)
+    args = arguments(
+        *x, out, len(out), by_position, spec.channels, spec.conv_width, place.before, place.after,
+        4 * spec.state_size * layer,
+    )  # fmt: skip
+    return [Call(_run_channels, args, -(-spec.channels // _GROUP), 1, "attention", (x, out, by_position, place))]

@@ -19,6 +19,7 @@ from engine.library.estimate.shapes import config_of, shape_of
 from engine.model.graph import (
     Attend,
     AttendLatent,
+    Convolve,
     Correct,
     Ffn,
     Inject,
@@ -34,14 +35,14 @@ from engine.model.graph import (
 )
 from engine.model.transformer import EagerLayer
 from engine.placement.gpu_bytes import why_not_on_gpu
-from native_kernels.backend import DeltaSpec, LatentSpec, Temperature
+from native_kernels.backend import DeltaSpec, LatentSpec, ShortConvSpec, Temperature
 
 EMITTERS = (EagerLayer, DecodeCalls, TokenSteps, BatchSteps, LayerPass)
 # Steps that an emitter refuses; engine/placement/gpu_bytes.py and GpuBatch keep models with them away from it.
 REFUSED = {
     (emitter, step)
     for emitter in (TokenSteps, BatchSteps, LayerPass)
-    for step in (AttendLatent, Inject, Scale, Predict, Correct, Laurel)
+    for step in (AttendLatent, Convolve, Inject, Scale, Predict, Correct, Laurel)
 } | {(BatchSteps, Recur)}
 DELTA = DeltaSpec(key_heads=2, value_heads=4, key_dim=8, value_dim=8, conv_width=4)
 LATENT = LatentSpec(rank=12, key_dim=8, value_dim=6)
@@ -80,7 +81,8 @@ def test_each_step_is_asked_for_under_its_own_name() -> None:
     asked = Recorder()
     steps = [
         Norm("ffn_norm", "ffn_in"), Select("ffn_in", of_ffn), Attend(spec, "stream"),
-        AttendLatent(spec, LATENT, "stream"), Recur(DELTA, "stream"), Ffn("ffn_in", of_ffn), Inject(of_ffn), Scale(),
+        AttendLatent(spec, LATENT, "stream"), Recur(DELTA, "stream"),
+        Convolve(ShortConvSpec(64, 3), "stream"), Ffn("ffn_in", of_ffn), Inject(of_ffn), Scale(),
         Predict(), Correct(), Laurel("attention_in"),
     ]  # fmt: skip
     assert {type(step) for step in steps} == set(get_args(Step))
@@ -91,6 +93,7 @@ def test_each_step_is_asked_for_under_its_own_name() -> None:
         ("attend Attend", 2),
         ("attend_latent AttendLatent", 2),
         ("recur Recur", 2),
+        ("convolve Convolve", 2),
         ("ffn Ffn", 2),
         ("inject Inject", 2),
         ("scale Scale", 2),
