@@ -327,6 +327,11 @@ CASES: dict[str, Case] = {
     "granite-hybrid-moe": Case("GraniteMoeHybrid", {
         **_GRANITE, "num_local_experts": 8, "num_experts_per_tok": 3, "mamba_n_groups": 1, "intermediate_size": 24,
         "layer_types": ["mamba", "mamba", "attention"]}, "silu-glu", gguf="granitehybrid"),
+    "lfm2": Case("Lfm2", {"layer_types": ["conv", _FULL, "conv"], "conv_L_cache": 4, "block_multiple_of": 16},
+                 "silu-glu", gguf="lfm2"),
+    "lfm2-moe": Case("Lfm2Moe", {
+        "layer_types": ["conv", _FULL, "conv"], "num_dense_layers": 1, "num_experts": 8, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 64}, "silu-glu", gguf="lfm2moe"),
     "gemma4": Case("Gemma4Text", {**_GEMMA4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
                                   "num_global_key_value_heads": 1}, "gelu-tanh-glu", gguf="gemma4"),
     "gemma3n": Case("Gemma3nText", {
@@ -347,6 +352,7 @@ ON_CPU_ALONE = tuple(
     name
     for name, case in CASES.items()
     if {"kv_lora_rank", "mamba_num_heads", "mamba_n_heads", "num_kv_shared_layers"} & case.arguments.keys()
+    or case.gguf.startswith("lfm2")
 )
 
 
@@ -464,7 +470,9 @@ def _randomise(model: Any) -> None:
             elif "norm" in name.lower() or "ln_" in name:
                 middle, spread = (0.0, 0.2) if name.endswith("bias") else (1.0, 0.5)
                 values.uniform_(middle - spread, middle + spread, generator=generator)
-                if name.endswith(("model.norm.weight", "ln_f.weight", "decoder.final_layer_norm.weight")):
+                if name.endswith(
+                    ("model.norm.weight", "embedding_norm.weight", "ln_f.weight", "decoder.final_layer_norm.weight")
+                ):
                     values.mul_(last)
                 if name.endswith("q_norm.weight") and model.config.model_type.startswith(("gemma3n", "gemma4")):
                     values.mul_(len(values) ** -0.5)  # the scores are not divided by it
@@ -480,7 +488,7 @@ def _randomise(model: Any) -> None:
             else:
                 values.normal_(0, 0.1, generator=generator)
     for name, values in model.named_buffers():
-        if name.endswith("e_score_correction_bias"):
+        if name.endswith(("e_score_correction_bias", "expert_bias")):
             values.normal_(0, 0.2, generator=generator)
         if name.endswith("layer_scalar"):
             values.uniform_(0.5, 1.5, generator=generator)

@@ -60,6 +60,7 @@ def write_gguf(
         if ".experts." in name or name.endswith(("per_expert_scale", "router.scale")):
             continue
         known_as = name.replace("e_score_correction_bias", "e_score_correction.bias")
+        known_as = known_as.replace(".expert_bias", ".expert_bias.bias")
         known_as = known_as.replace(".dt_bias", ".dt.bias" if case.gguf.startswith("nemotron") else ".dt_proj.bias")
         foreign = _opt_name(name) if table is None else table.get_name(known_as, try_suffixes=(".weight", ".bias"))
         assert foreign is not None, name
@@ -180,6 +181,12 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     neurons = config.get("intermediate_size") or config.get("ffn_dim") or config.get("moe_ffn_hidden_size")
     if case.gguf == "gemma4":
         kv_heads, neurons, head_dim = _by_layer(config)
+    if case.gguf.startswith("lfm2"):
+        kv_heads = [0 if kind == "conv" else kv_heads for kind in config["layer_types"]]
+        if "block_multiple_of" in config:
+            block = config["block_multiple_of"]
+            neurons = -(-int(2 * neurons / 3) // block) * block
+        writer.add_shortconv_l_cache(config["conv_L_cache"])
     if "layers_block_type" in config:
         kv_heads, of_layers = _write_mamba(writer, config)
         neurons = neurons if case.gguf == "granitehybrid" else of_layers
@@ -205,7 +212,7 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     if case.gguf in ("opt", "falcon", "command-r", "cohere2"):
         writer.add_layer_norm_eps(1e-5)
     else:
-        writer.add_layer_norm_rms_eps(_first(config, "rms_norm_eps", "layer_norm_epsilon"))
+        writer.add_layer_norm_rms_eps(_first(config, "rms_norm_eps", "layer_norm_epsilon", "norm_eps"))
         if case.gguf not in ("deepseek2", "mistral4"):
             writer.add_key_length(head_dim)
             writer.add_value_length(head_dim)
@@ -415,7 +422,9 @@ def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
     if case.gguf == "hunyuan-moe":
         writer.add_expert_shared_count(1)
         writer.add_expert_shared_feed_forward_length(config["intermediate_size"])
-    if case.gguf == "minimax-m2":
+    if case.gguf == "lfm2moe":
+        writer.add_leading_dense_block_count(config["num_dense_layers"])
+    if case.gguf in ("minimax-m2", "lfm2moe"):
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if case.gguf == "smallthinker":
         softmax = config.get("moe_primary_router_apply_softmax")
@@ -447,6 +456,8 @@ def _convert(name: str, values: Array, config: dict[str, Any], architecture: str
         (".A_log", ".D", "mixer.norm.weight", "mamba.norm.weight", "conv1d.weight")
     ):
         return _convert_mamba(name, values, config)
+    if name.endswith("conv.conv.weight"):
+        return values[:, 0]
     if "linear_attn" in name:
         return _convert_delta(name, values, config, architecture)
     if architecture in ("gemma2", "gemma3", "qwen35", "qwen35moe", "qwen3next") and name.endswith("norm.weight"):
