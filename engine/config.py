@@ -36,7 +36,7 @@ ACTIVATIONS: tuple[Activation, ...] = tuple(name for name in get_args(Activation
 
 # Endings of the names of matrices that are never rounded.
 EXACT_MATRICES = (".router", ".alpha", ".beta", ".stream_router", ".stream_prediction", ".stream_correction")
-_BIASES = {"q", "k", "v", "o", "gate", "up", "down", "norm", "router"}
+_BIASES = {"q", "k", "v", "o", "gate", "up", "down", "norm", "router", "head"}
 _SIZE_CAPS = {"n_layers": 1024, "d_model": 1 << 17, "d_ff": 1 << 20, "n_heads": 1024, "n_kv_heads": 1024,
               "head_dim": 1024, "vocab_size": 1 << 21, "max_context": 1 << 24}  # fmt: skip
 _MAX_EXPERTS = 1024  # of a layer
@@ -135,7 +135,7 @@ class ModelConfig:
     # Norms of a block's input, of the stream behind it, of its input and output, of its output alone.
     norms: Literal["pre", "post", "both", "output"] = "pre"
     final_norm: bool = True
-    biases: tuple[str, ...] = ()  # which of q, k, v, o, gate, up, down, norm, router have one
+    biases: tuple[str, ...] = ()  # which of q, k, v, o, gate, up, down, norm, router, head have one
     qk_norm: bool = False  # RMS norm over each head of q and k
     qk_norm_whole: bool = False  # with qk_norm: over all heads together
     qk_norm_after: bool = False  # with qk_norm: after the rotation
@@ -164,6 +164,9 @@ class ModelConfig:
     n_dense_layers: int = 0  # leading layers with one FFN of dense_d_ff neurons instead of experts
     dense_d_ff: int = 0
     router: Literal["softmax", "sigmoid"] = "softmax"  # converts scores to weights, over all experts
+    # softmax: an expert's weight is its share of those near it, without those chosen before (SparseMixer). An expert is
+    # near if its score is less by at most this share of the greater of its size and the chosen score. 0: all are near.
+    router_margin: float = 0.0
     selection_bias: bool = False  # a bias is added to the weights for the selection of experts alone
     normed_routing: bool = True  # the weights of the experts used sum to 1
     routing_scale: float = 1.0  # factor on the weights of the experts used, without the shared one

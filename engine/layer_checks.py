@@ -88,9 +88,11 @@ def check_latent(config: ModelConfig) -> None:
 
 
 def check_groups(config: ModelConfig) -> None:
-    """Raise ModelFormatError for impossible groups of experts."""
+    """Raise ModelFormatError for impossible groups of experts, or an impossible margin of their router."""
     groups, used = config.n_groups, config.n_groups_used
     whole = all(isinstance(one, int) and not isinstance(one, bool) for one in (groups, used))
+    if not 0 <= config.router_margin < 2:
+        raise ModelFormatError(f"The margin {config.router_margin!r} of the model's router is out of range.")
     if not whole or not 1 <= used <= groups or (groups > 1 and config.n_experts % groups):
         raise ModelFormatError(f"{used!r} of {groups!r} groups of {config.n_experts} experts are senseless.")
     each = config.n_experts // groups

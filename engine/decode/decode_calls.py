@@ -471,7 +471,7 @@ class DecodeCalls:
             narrow = Vector(aligned_empty(weights.project_out.n_rows))
             calls += self._products.calls(weights.project_out, hidden, narrow.values, "head")
             hidden = narrow
-        calls += self._products.calls(weights.head, hidden, self.logits, "head")
+        calls += self._products.calls(weights.head, hidden, self.logits, "head", bias=weights.head_bias)
         if config.logit_softcap is not None:
             calls += softcap_calls(self.logits, self.logits, config.logit_softcap)
         return calls

@@ -101,7 +101,7 @@ class ExpertCalls:
         factor = routing.scale if w.expert_scale is None else np.float32(routing.scale) * w.expert_scale
         return calls + choose_calls(
             self._scores, self.chosen[layer], routing.weights, routing.normed, score, w.selection_bias, factor,
-            Groups(routing.n_groups, routing.n_groups_used, routing.best_of_group > 1),
+            Groups(routing.n_groups, routing.n_groups_used, routing.best_of_group > 1), routing.margin,
         )  # fmt: skip
 
     def of_layer(

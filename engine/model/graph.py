@@ -84,6 +84,7 @@ class RoutingSpec:
     n_experts: int  # without the shared one, whose number this is
     n_used: int  # experts per token
     weights: Literal["softmax", "sigmoid"]  # converts scores to weights, over all experts
+    margin: float  # softmax: ModelConfig.router_margin
     normed: bool  # the weights of the experts used sum to 1
     scale: float  # factor on the weights of the experts used, without the shared one
     n_groups: int  # equal groups of experts in order
@@ -437,6 +438,7 @@ def _ffn(config: ModelConfig, i: int) -> FfnSpec:
             n_experts=config.n_experts,
             n_used=config.n_experts_used,
             weights=config.router,
+            margin=config.router_margin,
             normed=config.normed_routing,
             scale=config.routing_scale,
             n_groups=config.n_groups,

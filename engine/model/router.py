@@ -51,6 +51,8 @@ def route(
         wanted = _of_best_groups(spec, wanted)
     experts = np.argsort(-wanted, axis=1, kind="stable")[:, : spec.n_used]
     weights = np.take_along_axis(shares, experts, axis=1)
+    if spec.margin and spec.weights == "softmax":
+        weights = _shares_of_near(scores, experts, spec.margin)
     if spec.normed:
         weights = weights / weights.sum(axis=1, keepdims=True)
     weights = weights * np.float32(spec.scale)
@@ -61,6 +63,21 @@ def route(
         shared = np.ones(len(x), np.float32) if shared_gate is None else _logistic(x @ shared_gate)
         weights = np.concatenate([weights, shared[:, None]], axis=1)
     return Routing(experts, weights)
+
+
+def _shares_of_near(scores: F32, experts: I64, margin: float) -> F32:
+    """Return each chosen expert's share [T, K] of those near it, without those chosen before: SparseMixer.
+
+    Source: GRIN, arXiv 2409.12136, as transformers runs it.
+    """
+    left, found = scores.copy(), np.empty(experts.shape, np.float32)
+    for k in range(experts.shape[1]):
+        own = np.take_along_axis(scores, experts[:, k : k + 1], axis=1)  # [T, 1], the highest left
+        far = own - scores > np.float32(margin) * np.maximum(np.abs(scores), own)
+        near = np.where(far, np.float32(0), np.exp(left - own))
+        found[:, k] = 1 / near.sum(axis=1)
+        np.put_along_axis(left, experts[:, k : k + 1], -np.inf, axis=1)
+    return found
 
 
 def _of_best_groups(spec: RoutingSpec, wanted: F32) -> F32:

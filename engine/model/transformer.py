@@ -240,7 +240,7 @@ class Transformer:
         """Return logits [T, V] of hidden states [T, D]."""
         if self.weights.project_out is not None:
             hidden = self.operators.matmul(hidden, self.weights.project_out)
-        logits = self.operators.matmul(hidden, self.weights.head)
+        logits = self.linear(hidden, self.weights.head, self.weights.head_bias)
         cap = self.config.logit_softcap
         return logits if cap is None else self.operators.softcap(logits, cap)
 

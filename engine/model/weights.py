@@ -204,6 +204,7 @@ class ModelWeights:
     n_bytes: int
     ram_bytes: int
     final_norm_bias: F32 | None = None  # [D]
+    head_bias: F32 | None = None  # [V]
     positions: PackedMatrix | None = None  # [max_context + position_offset, D]
     project_in: PackedMatrix | None = None  # [D, E]
     project_out: PackedMatrix | None = None  # [E, D]
@@ -425,6 +426,7 @@ def _assemble(config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, 
         "final_norm": _scaled(vectors.get("final_norm"), config.logit_scale),
         "head": matrices.get("head", matrices["embedding"]),
         "final_norm_bias": _scaled(vectors.get("final_norm_bias"), config.logit_scale),
+        "head_bias": vectors.get("head_bias"),
         "positions": matrices.get("positions"),
         "project_in": matrices.get("project_in"),
         "project_out": matrices.get("project_out"),

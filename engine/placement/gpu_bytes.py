@@ -115,6 +115,8 @@ def why_not_on_gpu(config: ModelConfig) -> str:
         return "There are no GPU kernels yet for layers that have attention or an FFN alone"
     if config.latent is not None:
         return "There are no GPU kernels for this model's attention yet, which keeps one short vector per token"
+    if config.router_margin or "head" in config.biases:
+        return "There are no GPU kernels yet for this model's router, or for a bias of the head"
     if config.n_groups > 1:
         return "There are no GPU kernels yet for a router that chooses among groups of experts"
     if config.n_shared_kv_layers:

@@ -211,7 +211,7 @@ class ModelBytes:
         )
 
 
-_OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out")
+_OF_HEAD = ("head", "head_bias", "final_norm", "final_norm_bias", "project_out")
 
 
 def part_of(name: str, tensor: PlannedTensor, config: ModelConfig) -> str:

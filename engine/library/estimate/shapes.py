@@ -30,7 +30,7 @@ _MIXTURE = re.compile(r"(q[2-6]_k)_(xs|s|m|l|xl)")
 _NARROWER = {
     "q2_k": "q4_0", "q3_k": "q4_0", "iq4_xs": "iq4_nl", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0",
 }  # fmt: skip
-_OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out")
+_OF_HEAD = ("head", "head_bias", "final_norm", "final_norm_bias", "project_out")
 _OF_NEURONS = ("gate", "up", "down", "down_t", "gate_bias", "up_bias")
 _SLOT_BYTES = 8  # as in engine/placement/gpu_bytes.py
 _LLAMA_70B_LAYERS = 80

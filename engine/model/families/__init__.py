@@ -45,7 +45,7 @@ _KEYS_AND_VALUES = tuple(
 _LAYER = re.compile(r"(?:model\.(?:language_model\.)?layers|blk)\.([0-9]{1,4})\.")
 
 # Other models with experts. Naming them gives a better error than "unknown".
-_WITH_EXPERTS = ("phimoe", "granitemoe", "olmoe", "dbrx")
+_WITH_EXPERTS = ("granitemoe", "olmoe", "dbrx")
 
 
 # These names mean multimodal models in Hugging Face's format.

@@ -36,7 +36,7 @@ _HF_NEUTRAL: dict[str, tuple[Any, ...]] = {
     "embedding_multiplier": (1, 1.0), "attention_multiplier": (), "logits_scaling": (1, 1.0),
     "use_qk_norm": (False,), "qk_layernorm": (False,), "clip_qkv": (), "attention_chunk_size": (),
     "no_rope_layers": (), "use_bidirectional_attention": (False,), "parallel_attn": (False,), "scale_emb": (1, 1.0),
-    "scale_depth": (), "tie_word_embeddings_to_head": (), "use_parallel_residual": (False,),
+    "scale_depth": (), "lm_head_bias": (False,), "tie_word_embeddings_to_head": (), "use_parallel_residual": (False,),
 }  # fmt: skip
 
 # GGUF keys of an architecture that are read here or by a family, or do not affect the graph.

@@ -194,6 +194,8 @@ def plan_tensors(config: ModelConfig, layout: Layout, present: Collection[str]) 
         plan.add("project_out", (e, d))
     if not config.tied_embeddings:
         plan.add("head", (config.vocab_size, e))
+    if "head" in config.biases:
+        plan.add("head_bias", (config.vocab_size,))
     return plan.tensors
 
 

@@ -80,7 +80,8 @@ def _scaling(rope: Reader, key: str, read: Reader, max_context: int) -> RopeScal
     if kind == "dynamic":
         return RopeScaling("dynamic", rope.required("factor", float), original_context=max_context)
     if kind in ("longrope", "su") or (kind == "yarn" and "long_factor" in rope.values):  # as in Phi-3's first files
-        return _longrope(rope, *_original_context(rope, read, max_context))
+        scale = _scale_of_phimoe(rope) if read.values.get("model_type") == "phimoe" else None
+        return _longrope(rope, *_original_context(rope, read, max_context), scale)
     if kind == "yarn":
         if "factor" not in rope.values:
             rope.required("factor", float)
@@ -118,12 +119,20 @@ def yarn_attention(factor: float, scale: float = 1.0) -> float:
     return 0.1 * scale * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
-def _longrope(rope: Reader, original: int, factor: float) -> RopeScaling:
-    for key in ("short_mscale", "long_mscale"):
+def _scale_of_phimoe(rope: Reader) -> float:
+    """Return the factor of cosines and sines that config.json states for short and for long sequences."""
+    short, long = rope.required("short_mscale", float), rope.required("long_mscale", float)
+    if short != long:
+        raise UnsupportedModelError(f"short_mscale and long_mscale differ in {rope.where}, which Hearth does not run.")
+    return short
+
+
+def _longrope(rope: Reader, original: int, factor: float, scale: float | None) -> RopeScaling:
+    for key in ("short_mscale", "long_mscale") if scale is None else ():
         if rope.values.get(key) is not None:
             raise UnsupportedModelError(f"{key} in {rope.where} is not supported.")
-    attention = 1.0
-    if factor > 1:
+    attention = 1.0 if scale is None else scale
+    if factor > 1 and scale is None:
         attention = math.sqrt(1 + math.log(factor) / math.log(max(2, original)))
     return RopeScaling(
         "longrope",

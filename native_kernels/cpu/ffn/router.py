@@ -5,6 +5,7 @@ Specification: engine/model/router.py.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -90,6 +91,17 @@ def _leave_groups(
             put_byte(marks + e, 1)
 
 
+@inline
+def _share_of_near(scores: Any, n_experts: Any, marks: Any, best: Any, margin: Any) -> Any:
+    """Return the share of an expert with the score `best`, the highest left, of the experts left near it."""
+    total = 0.0
+    for e in range(n_experts):
+        score = get_float(scores + 4 * e)
+        if get_byte(marks + e) == 0 and not best - score > margin * max(abs(score), best):
+            total += math.exp(score - best)
+    return np.float32(1.0 / total)
+
+
 @kernel
 def _choose(args: int, lo: int, hi: int, worker: int) -> None:
     """One item: the experts of the highest scores, of equal ones the first; what is no number comes last.
@@ -97,7 +109,8 @@ def _choose(args: int, lo: int, hi: int, worker: int) -> None:
     args: scores [E], E, K, shares [E], marks u8 [E], ids, weights, whether the weights are a logistic function of the
     scores (else softmax over all), whether they add up to 1, the shared expert's score (0: none), counts, what is added
     to the shares for the choice (0: the scores choose), factors [E] on the weights, groups of experts, how
-    many of them are used, whether a group's score is the sum of its two best instead of its best, scores of groups [G].
+    many of them are used, whether a group's score is the sum of its two best instead of its best, scores of groups [G],
+    the margin.
     """
     scores, n_experts, n_used = get_int(args), get_int(args + 8), get_int(args + 16)
     shares, marks, ids, weights = get_int(args + 24), get_int(args + 32), get_int(args + 40), get_int(args + 48)
@@ -105,7 +118,7 @@ def _choose(args: int, lo: int, hi: int, worker: int) -> None:
         get_int(args + 56), get_int(args + 64), get_int(args + 72), get_int(args + 80)
     )  # fmt: skip
     bias, factors = get_int(args + 88), get_int(args + 96)
-    n_groups, groups_used = get_int(args + 104), get_int(args + 112)
+    n_groups, groups_used, margin = get_int(args + 104), get_int(args + 112), get_float(args + 136)
     most = np.float32(-np.inf)
     for e in range(n_experts):
         put_byte(marks + e, 0)
@@ -133,10 +146,12 @@ def _choose(args: int, lo: int, hi: int, worker: int) -> None:
             is_better = best < 0 or score > best_score or (best_score != best_score and score == score)
             if get_byte(marks + e) == 0 and is_better:
                 best, best_score = e, score
+        share = get_float(shares + 4 * best)
+        if margin > 0.0:
+            share = _share_of_near(scores, n_experts, marks, best_score, margin)
         put_byte(marks + best, 1)
         put_int32(ids + 4 * k, best)
         put_int(counts + 8 * best, get_int(counts + 8 * best) + 1)
-        share = get_float(shares + 4 * best)
         used += share
         put_float(weights + 4 * k, share)
     for k in range(n_used):
@@ -150,12 +165,12 @@ def _choose(args: int, lo: int, hi: int, worker: int) -> None:
 
 def choose_calls(
     scores: F32, chosen: Chosen, router: Literal["softmax", "sigmoid"], adds_up: bool, shared_score: F32 | None,
-    bias: F32 | None = None, factor: float | F32 = 1.0, groups: Groups = ONE_GROUP,
+    bias: F32 | None = None, factor: float | F32 = 1.0, groups: Groups = ONE_GROUP, margin: float = 0.0,
 ) -> list[Call]:  # fmt: skip
     """scores [E] -> chosen. adds_up: the weights of the chosen add up to 1. shared_score: [1], weighs one more.
 
     bias [E]: added to the weights for the choice alone. factor: on the weights of the chosen, one for all or [E].
-    groups: those that the experts are chosen from.
+    groups: those that the experts are chosen from. margin: of RoutingSpec.
     """
     factors: F32 = np.full(len(scores), factor, np.float32)
     shares, marks = aligned_empty(len(scores)), aligned_empty(len(scores), np.uint8)
@@ -163,6 +178,6 @@ def choose_calls(
     words = arguments(
         scores, len(scores), len(chosen.ids), shares, marks, chosen.ids, chosen.weights, int(router == "sigmoid"),
         int(adds_up), 0 if shared_score is None else shared_score, chosen.counts, 0 if bias is None else bias, factors,
-        groups.n, groups.used, int(groups.by_two), of_groups,
+        groups.n, groups.used, int(groups.by_two), of_groups, float(margin if router == "softmax" else 0.0),
     )  # fmt: skip
     return [Call(_choose, words, 1, 1, "ffn", (scores, shares, marks, chosen, shared_score, bias, factors, of_groups))]

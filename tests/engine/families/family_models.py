@@ -6,6 +6,7 @@ A model is a configuration and a scale; its weights come from one seed for all.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,6 +60,18 @@ def _fatrelu(model: Any) -> None:
     for layer in model.model.layers:
         mlp = layer.mlp
         mlp.forward = lambda x, m=mlp: m.down_proj(torch.threshold(m.gate_proj(x), 0.3, 0.0) * m.up_proj(x))
+
+
+def _phimoe(model: Any) -> None:
+    """The long divisors beyond the original context, as published; transformers 5 takes the short ones always."""
+    rotary = model.model.rotary_emb
+    divide, rotate = rotary.rope_init_fn, rotary.forward
+
+    def forward(x: Any, position_ids: Any) -> Any:
+        rotary.rope_init_fn = lambda config: divide(config, seq_len=int(position_ids.max()) + 1)
+        return rotate(x, position_ids)
+
+    rotary.forward = forward
 
 
 def _drelu_experts(model: Any) -> None:
@@ -137,6 +150,7 @@ _DELTA = {**SHAPE, "num_hidden_layers": 4, "head_dim": 16, "linear_num_key_heads
           "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5,
                               "mrope_section": [2, 1, 1]}}  # fmt: skip
 _FULL = "full_attention"
+_MSCALE = math.sqrt(1 + math.log(CONTEXT / LONGROPE_BORDER) / math.log(LONGROPE_BORDER))  # what GGUF files have
 _LOCAL_AND_FULL, _LOCALS = ["sliding_attention", _FULL], ["sliding_attention"] * 2
 _GEMMA4 = {**SHAPE, "head_dim": 8, "global_head_dim": 16, "sliding_window": 9, "final_logit_softcapping": 30.0,
            "layer_types": [*_LOCAL_AND_FULL, _FULL], "hidden_size_per_layer_input": 8,
@@ -327,6 +341,11 @@ CASES: dict[str, Case] = {
     "granite-hybrid-moe": Case("GraniteMoeHybrid", {
         **_GRANITE, "num_local_experts": 8, "num_experts_per_tok": 3, "mamba_n_groups": 1, "intermediate_size": 24,
         "layer_types": ["mamba", "mamba", "attention"]}, "silu-glu", gguf="granitehybrid"),
+    "phimoe": Case("Phimoe", {
+        "num_local_experts": 6, "intermediate_size": 64, "attention_bias": True, "lm_head_bias": True,
+        "rope_parameters": {**LONGROPE, "original_max_position_embeddings": LONGROPE_BORDER,
+                            "short_mscale": _MSCALE, "long_mscale": _MSCALE}}, "silu-glu", patch=_phimoe,
+                   gguf="phimoe"),
     "lfm2": Case("Lfm2", {"layer_types": ["conv", _FULL, "conv"], "conv_L_cache": 4, "block_multiple_of": 16},
                  "silu-glu", gguf="lfm2"),
     "lfm2-moe": Case("Lfm2Moe", {
@@ -352,7 +371,7 @@ ON_CPU_ALONE = tuple(
     name
     for name, case in CASES.items()
     if {"kv_lora_rank", "mamba_num_heads", "mamba_n_heads", "num_kv_shared_layers"} & case.arguments.keys()
-    or case.gguf.startswith("lfm2")
+    or case.gguf.startswith(("lfm2", "phimoe"))
 )
 
 

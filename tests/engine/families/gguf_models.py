@@ -219,8 +219,8 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     rope = config.get("rope_parameters") or {}
     if case.gguf in ("qwen35", "qwen35moe"):
         writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
-    if case.gguf in ("llama", "bamboo", "phi3", "glm4", "glm4moe", "minimax-m2", "qwen35", "qwen35moe", "qwen3next",
-                     "deepseek2", "mistral4"):  # fmt: skip
+    if case.gguf in ("llama", "bamboo", "phi3", "phimoe", "glm4", "glm4moe", "minimax-m2", "qwen35", "qwen35moe",
+                     "qwen3next", "deepseek2", "mistral4"):  # fmt: skip
         writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1)))
     rope = rope.get("full_attention") or rope
     theta = rope.get("rope_theta")
@@ -231,7 +231,8 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     if theta:
         writer.add_rope_freq_base(theta)
     _write_rope_scaling(writer, rope, config)
-    if "sliding_window" in config and case.gguf in ("llama", "phi3", "gemma2", "gemma3", "gpt-oss", "cohere2"):
+    windowed = ("llama", "phi3", "phimoe", "gemma2", "gemma3", "gpt-oss", "cohere2")
+    if "sliding_window" in config and case.gguf in windowed:
         writer.add_sliding_window(config["sliding_window"] or 0)
     if config.get("sliding_window") and case.gguf in ("olmo2", "exaone4"):
         writer.add_sliding_window(config["sliding_window"])
@@ -392,7 +393,7 @@ def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
     writer.add_expert_count(experts)
     keys = ("num_experts_per_tok", "moe_topk", "moe_num_active_primary_experts", "top_k_experts")
     writer.add_expert_used_count(_first(config, *keys))
-    if case.gguf != "llama":
+    if case.gguf not in ("llama", "phimoe"):
         writer.add_expert_feed_forward_length(_width_of_experts(config))
     if case.gguf == "granitehybrid":
         writer.add_expert_shared_feed_forward_length(config["shared_intermediate_size"])

@@ -76,7 +76,7 @@ def test_every_feature_matters(reference: Reference, model: Transformer) -> None
     config = model.config
     names = ["windows", "rope_scaling", "rope_theta_local", "rotary_dim", "attention_softcap", "logit_softcap",
              "embedding_scale", "qk_norm", "qk_norm_after", "parallel", "attention_temperature", "position_offset",
-             "norm_eps", "gated_attention", "layer_scale"]  # fmt: skip
+             "norm_eps", "gated_attention", "layer_scale", "router_margin"]  # fmt: skip
     names += ["v_norm"] if not config.full_v_is_k else []
     names += ["gate_cutoffs"]
     names += ["norms"] if config.norms == "post" else []  # both: which weights there are says it

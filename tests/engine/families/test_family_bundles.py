@@ -66,4 +66,5 @@ def test_a_bundle_of_every_family_holds_its_source(
     difference = np.abs(logits(quantised, load_weights(quantised), reference.tokens) - reference.logits)
     # A state carries what another expert wrote to all later positions: 12 % in qwen3-next, 5 % at the median one.
     share = 0.15 if quantised.config.n_experts and (quantised.config.delta or quantised.config.n_groups > 1) else 0.1
+    share = 0.2 if quantised.config.router_margin else share  # nearly each chosen expert weighs 1: 17 % in phimoe
     assert np.sqrt(np.mean(difference**2)) < share * np.sqrt(np.mean(reference.logits**2))

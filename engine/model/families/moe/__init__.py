@@ -8,6 +8,7 @@ from engine.model.families.moe.gpt_oss import GPT_OSS
 from engine.model.families.moe.hunyuan_moe import HUNYUAN_MOE
 from engine.model.families.moe.minimax_m2 import MINIMAX_M2
 from engine.model.families.moe.mixtral import MIXTRAL
+from engine.model.families.moe.phimoe import PHIMOE
 from engine.model.families.moe.qwen2_moe import QWEN2_MOE
 from engine.model.families.moe.qwen3_moe import QWEN3_MOE
 from engine.model.families.moe.smallthinker import SMALLTHINKER
@@ -15,4 +16,5 @@ from engine.model.family.family import Family
 
 MOE: tuple[Family, ...] = (
     MIXTRAL, QWEN2_MOE, QWEN3_MOE, GLM4_MOE, MINIMAX_M2, SMALLTHINKER, GPT_OSS, DEEPSEEK2, MISTRAL4, HUNYUAN_MOE,
+    PHIMOE,
 )  # fmt: skip

@@ -83,6 +83,25 @@ def test_the_choice_among_the_best_groups(groups: int, used: int, by_two: bool) 
         np.testing.assert_allclose(out.weights[:N_USED], 2.5 * shares / shares.sum(), rtol=1e-5)
 
 
+@pytest.mark.parametrize("margin", [0.02, 0.6, 1.9])
+def test_shares_of_the_experts_near_the_chosen_one(margin: float) -> None:
+    rng = np.random.default_rng(5)
+    for n_experts in (3, 8, 33):
+        scores = rng.standard_normal(n_experts).astype(np.float32) * 2 - 1
+        given, out = aligned_empty(n_experts), Chosen.make(n_experts, N_USED)
+        given[:] = scores
+        call.run(choose_calls(given, out, "softmax", False, None, margin=margin), WORKERS)
+        left, wanted = dict(enumerate(scores.astype(np.float64))), []
+        for _ in range(N_USED):
+            best = max(left, key=left.__getitem__)
+            own = left[best]
+            near = [one for one in left.values() if (own - one) / max(abs(one), own) <= margin]
+            wanted.append(1 / sum(np.exp(one - own) for one in near))
+            del left[best]
+        np.testing.assert_allclose(out.weights[:N_USED], wanted, rtol=1e-5)
+        assert out.ids.tolist() == np.argsort(-scores, kind="stable")[:N_USED].tolist()
+
+
 def of_experts(name: str, n_rows: int, n_cols: int) -> tuple[ExpertMatrices, np.ndarray]:
     made = [matrix(name, n_rows, n_cols, seed=seed) for seed in range(N_EXPERTS)]
     return ExpertMatrices.of([w for w, _ in made]), np.stack([values for _, values in made])
