@@ -1,7 +1,7 @@
 """Phi-3.5-MoE: attention and experts like Mixtral's behind layer norms, with biases, and a router of its own.
 
-The router weighs each expert among those whose scores lie near it (SparseMixer). llama.cpp weighs by softmax instead,
-and takes the layer norms for RMS norms.
+The router weighs each expert among those whose scores lie near it (SparseMixer). llama.cpp weighs the chosen ones by
+a softmax over them instead, and takes the layer norms for RMS norms.
 """
 
 from __future__ import annotations
