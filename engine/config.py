@@ -99,7 +99,7 @@ class RopeScaling:
     share: float = 1.0  # proportional: of the waves that turn
 
     def __post_init__(self) -> None:
-        sound = 0 < self.factor < 1e6 and 0 < self.low_freq_factor < self.high_freq_factor < 1e6
+        sound = 0 < self.factor < 1e6 and 0 < self.low_freq_factor <= self.high_freq_factor < 1e6
         sound = sound and 0 < self.beta_slow <= self.beta_fast < 1e6 and 0 < self.attention_factor < 1e3
         sound = sound and 0 < self.share <= 1
         sound = sound and len(self.short_factors) == len(self.long_factors) <= _SIZE_CAPS["head_dim"]
@@ -139,6 +139,7 @@ class ModelConfig:
     qk_norm: bool = False  # RMS norm over each head of q and k
     qk_norm_whole: bool = False  # with qk_norm: over all heads together
     qk_norm_after: bool = False  # with qk_norm: after the rotation
+    qk_norm_plain: bool = False  # with qk_norm_after: without weights, in layers with rotation alone
     parallel: bool = False  # the FFN reads the layer's input, in parallel with attention
     shared_norm: bool = False  # parallel: one norm for both
     positions: Literal["rope", "learned"] = "rope"
@@ -149,9 +150,11 @@ class ModelConfig:
     rope_theta_local: float | None = None  # base of layers with a window, if different
     rope_factors: bool = False  # the file has a divisor per rotary frequency
     windows: tuple[int, ...] = ()  # per layer: positions that a query sees, itself included; 0: all. Empty: all 0
+    chunked_windows: bool = False  # a query sees the positions since the last multiple of the window
     attention_scale: float | None = None  # None: 1 / sqrt(head_dim)
     attention_softcap: float | None = None
     attention_temperature: Temperature | None = None  # None: queries do not grow with their position
+    temperature_of_unrotated: bool = False  # in layers without rotation alone
     attention_sinks: bool = False  # each head has an extra score besides those of the positions
     logit_softcap: float | None = None
     logit_scale: float = 1.0  # factor on the logits, before the cap; load_weights applies it to the final norm
@@ -163,6 +166,8 @@ class ModelConfig:
     shared_gated: bool = True  # a gate weighs the shared expert; otherwise its weight is 1
     n_dense_layers: int = 0  # leading layers with one FFN of dense_d_ff neurons instead of experts
     dense_d_ff: int = 0
+    experts_every: int = 1  # of the layers, each so-manyth has experts, the others one FFN of dense_d_ff neurons
+    weighed_inputs: bool = False  # an expert's weight multiplies its input, not its output
     router: Literal["softmax", "sigmoid"] = "softmax"  # converts scores to weights, over all experts
     # softmax: an expert's weight is its share of those near it, without those chosen before (SparseMixer). An expert is
     # near if its score is less by at most this share of the greater of its size and the chosen score. 0: all are near.
@@ -264,7 +269,8 @@ class ModelConfig:
             )
         first, dense = self.n_dense_layers, self.dense_d_ff
         sound = _is_number(first, whole=True) and _is_number(dense, whole=True) and 0 <= first <= self.n_layers
-        if not sound or not bool(first) <= dense <= bool(first) * self.n_neurons or (first and not used):
+        some = bool(first) or self.experts_every > 1
+        if not sound or not some <= dense <= some * self.n_neurons or (some and not used):
             raise ModelFormatError(f"{first!r} layers of {dense!r} neurons before those with experts are senseless.")
         if not 0 < self.routing_scale < 1e6:
             raise ModelFormatError(f"The model's routing_scale is {self.routing_scale!r}; a positive number is needed.")
@@ -272,8 +278,13 @@ class ModelConfig:
             raise ModelFormatError("A model with experts has parallel blocks or norms behind them.")
         if self.shared_apart and (not shared or first or self.norms != "both" or self.early_router):
             raise ModelFormatError("A shared expert apart from the others needs norms around it, in all layers.")
+        every = self.experts_every
+        if not _is_number(every, whole=True) or not 1 <= every <= self.n_layers or (every > 1 and first):
+            raise ModelFormatError(f"Experts in every layer of {every!r} are senseless in this model.")
+        if self.weighed_inputs and (not used or not self.gated or self.shared_apart or self.biases):
+            raise ModelFormatError("Weights on the inputs of experts do not fit the model's experts.")
         of_experts = self.activation == "clamped-silu-glu" or "router" in self.biases
-        if (of_experts and not used) or ((shared or first) and {"gate", "up", "down"} & set(self.biases)):
+        if (of_experts and not used) or ((shared or some) and {"gate", "up", "down"} & set(self.biases)):
             raise ModelFormatError(f"{self.activation} and biases of {self.biases} do not fit the model's experts.")
 
     def _check_rope_scaling(self) -> None:
@@ -345,7 +356,7 @@ class ModelConfig:
     @property
     def n_blocks_used(self) -> int:
         """FFNs of the first layer that a token uses."""
-        return 1 if self.n_dense_layers else max(1, self.n_experts_used) + (self.shared_d_ff > 0)
+        return 1 if self.is_dense(0) else max(1, self.n_experts_used) + (self.shared_d_ff > 0)
 
     @property
     def routed_share(self) -> float:
@@ -421,9 +432,13 @@ class ModelConfig:
         """Return the neurons of the layer's FFN, or of each of its experts; 0 without an FFN."""
         if layer in self.mixer_only_layers:
             return 0
-        if layer < self.n_dense_layers:
+        if self.is_dense(layer):
             return self.dense_d_ff
         return self.d_ff_by_layer[layer] if self.d_ff_by_layer else self.d_ff
+
+    def is_dense(self, layer: int) -> bool:
+        """Return whether the layer has one FFN of dense_d_ff neurons, in a model with experts in others."""
+        return layer < self.n_dense_layers or (layer + 1) % self.experts_every > 0
 
     def window(self, layer: int) -> int | None:
         """Return how many positions a query of the layer sees, itself included; None: all before it."""

@@ -141,17 +141,18 @@ class ExpertBatch(Protocol):
 
 @dataclass(frozen=True)
 class Temperature:
-    """Queries that grow with their position p, by the factor 1 + strength log(1 + floor(p / length)).
+    """Queries that grow with their position p, by the factor 1 + strength log(1 + floor((p + offset) / length)).
 
     So attention stays as sharp in a long context; positions below length do not change. Source: Llama 4.
     """
 
     strength: float
     length: int
+    offset: int = 0
 
     def factors(self, positions: I64) -> F32:
         """Return the factor of each position."""
-        found: F32 = (1 + self.strength * np.log1p(positions // self.length)).astype(np.float32)
+        found: F32 = (1 + self.strength * np.log1p((positions + self.offset) // self.length)).astype(np.float32)
         return found
 
 
@@ -161,6 +162,7 @@ class Scoring(NamedTuple):
     scale: factor of the products; None: 1 / sqrt(head_dim). softcap c: they become c tanh(x / c); None: unchanged.
     window: number of positions that a query sees, including its own; None: all up to it. sinks [H]: an extra score per
     head that takes a share of the weights and has no value; None: none. temperature: None: queries do not change.
+    chunked: the positions are in chunks of `window`, and a query sees those of its own chunk up to it.
     """
 
     scale: float | None = None
@@ -168,6 +170,7 @@ class Scoring(NamedTuple):
     window: int | None = None
     sinks: F32 | None = None
     temperature: Temperature | None = None
+    chunked: bool = False
 
 
 PLAIN_SCORING = Scoring()

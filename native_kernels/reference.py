@@ -125,7 +125,7 @@ class ReferenceOperators:
         v: F32,
         scoring: Scoring = PLAIN_SCORING,
     ) -> F32:
-        scale, softcap, window, sinks, temperature = scoring
+        scale, softcap, window, sinks, temperature, chunked = scoring
         n_tokens, n_heads, head_dim = q.shape
         n_positions, n_kv_heads, _ = k.shape
         group, past = n_heads // n_kv_heads, n_positions - n_tokens
@@ -140,6 +140,8 @@ class ReferenceOperators:
             t = min(step, n_tokens - start)
             stop = past + start + t  # keys after the last query of this chunk are invisible to all of it, as are
             first = 0 if window is None else max(0, past + start + 1 - window)  # those before the first one's window
+            if window is not None and chunked:
+                first = (past + start) // window * window
             seen = stop - first
             grouped = (q[start : start + t] * factor).reshape(t, n_kv_heads, group, head_dim)
             queries = grouped.transpose(1, 2, 0, 3).reshape(n_kv_heads, group * t, head_dim)
@@ -151,7 +153,7 @@ class ReferenceOperators:
                 other = first + np.arange(seen)  # [seen], positions of the keys
                 hidden = other > place
                 if window is not None:
-                    hidden |= other <= place - window
+                    hidden |= other < place // window * window if chunked else other <= place - window
                 scores[:, :, hidden] = -np.inf
             highest = scores.max(axis=-1, keepdims=True)
             if sinks is not None:

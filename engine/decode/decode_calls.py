@@ -269,7 +269,7 @@ class DecodeCalls:
         else:
             self._calls += rope_calls(q[None], angles[:1], angles[1:], in_pairs)
         mixed = self._mixed[spec.q_width]
-        scoring = Scoring(spec.scale, spec.softcap, spec.window, w.sinks, spec.temperature)
+        scoring = Scoring(spec.scale, spec.softcap, spec.window, w.sinks, spec.temperature, spec.chunked)
         heads = mixed.values.reshape(1, spec.n_heads, spec.head_dim)
         self._calls += attention_calls(q[None], heads, place, row, buffers, scoring)
         if spec.gated:
@@ -317,7 +317,8 @@ class DecodeCalls:
             if spec.qk_norm and len(rows):
                 heads = rows.reshape(1, -1) if spec.qk_norm == "whole" else rows
                 last = rows is k or not len(k)
-                norm = RowNorm(kind, epsilon, weight)
+                ones = np.ones(spec.head_dim, np.float32) if spec.norm_plain else weight
+                norm = RowNorm(kind, epsilon, ones)
                 self._calls += norm_calls(heads, heads, norm, stage="attention", barrier=last)
 
     def inject(self, layer: int, step: Inject) -> None:

@@ -18,10 +18,10 @@ from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu.attention.norms import RowNorm, norm_calls
 from native_kernels.cpu.ffn import experts
-from native_kernels.cpu.ffn.elementwise import activation_calls
+from native_kernels.cpu.ffn.elementwise import activation_calls, scale_calls
 from native_kernels.cpu.ffn.expert_biases import ExpertBiases, chosen_bias_calls
 from native_kernels.cpu.ffn.experts import ExpertMatrices, ExpertRows, ExpertVectors, Residency
-from native_kernels.cpu.ffn.router import Chosen, Groups, choose_calls
+from native_kernels.cpu.ffn.router import Chosen, Groups, Weighing, choose_calls
 from native_kernels.cpu.ffn.sparse_ffn import Buffers, ffn_calls
 from native_kernels.cpu.products.gemv import vector_format
 from native_kernels.cpu.products.linear import Products, Vector
@@ -100,8 +100,8 @@ class ExpertCalls:
             calls += self._products.calls(row, x, score, "ffn")
         factor = routing.scale if w.expert_scale is None else np.float32(routing.scale) * w.expert_scale
         return calls + choose_calls(
-            self._scores, self.chosen[layer], routing.weights, routing.normed, score, w.selection_bias, factor,
-            Groups(routing.n_groups, routing.n_groups_used, routing.best_of_group > 1), routing.margin,
+            self._scores, self.chosen[layer], Weighing(routing.weights, routing.normed, routing.margin), score,
+            w.selection_bias, factor, Groups(routing.n_groups, routing.n_groups_used, routing.best_of_group > 1),
         )  # fmt: skip
 
     def of_layer(
@@ -166,12 +166,14 @@ class ExpertCalls:
             calls += self._biases(blocks, "gate_bias", chosen, self._gate)
         calls += self._product(blocks, "up", chosen, x, self._gate if up is None else up)
         calls += self._biases(blocks, "up_bias", chosen, self._gate if up is None else up)
+        calls += self._weighed(layer, chosen)
         return calls + self._activated(layer, self._gate, up, self._hidden.values, counts)
 
     def _fired(self, layer: int, blocks: _Blocks, chosen: Chosen, x: Vector, counts: I64) -> list[Call]:
         """The first matrix whole, up where it passes the activation, and the list of what fired."""
         gated, rows, hidden = blocks[0].gate is not None, self._rows, self._hidden
         calls = self._product(blocks, "gate" if gated else "up", chosen, x, self._gate)
+        calls += self._weighed(layer, chosen)
         calls += self._activated(layer, self._gate, None, hidden.values, None)
         calls += experts.active_calls(hidden, rows, counts)
         up = None
@@ -180,6 +182,17 @@ class ExpertCalls:
             values, more = x.as_read_by(matrices.first.codec, "ffn")
             calls += more + experts.listed_product_calls(matrices, chosen, rows, values, up)
         return calls + experts.fire_calls(hidden, up, self._graph.ffn(layer).spec.relu_on_up, rows, counts)
+
+    def _weighed(self, layer: int, chosen: Chosen) -> list[Call]:
+        """The gates times the weights, if these belong on the input of an expert.
+
+        Its up would have the same factor, which is left to the output: the rest of the expert is linear in it.
+        """
+        routing, calls = self._graph.ffn(layer).spec.routing, []
+        if routing is not None and routing.of_inputs:
+            for k, gates in enumerate(self._gate):
+                calls += scale_calls(gates, chosen.weights[k : k + 1], "ffn")
+        return calls
 
     def _product(
         self, blocks: _Blocks, part: _Part, chosen: Chosen, x: Vector, out: F32, barrier: bool = True

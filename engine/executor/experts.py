@@ -27,8 +27,10 @@ def through_blocks(blocks: Sequence[FfnWeights], x: F32, routing: Routing | None
     for expert in np.unique(routing.experts).tolist():
         positions, places = np.nonzero(routing.experts == expert)  # each position at most once
         w = blocks[expert]
-        said = block(w, expert * blocks[0].up.n_rows, np.ascontiguousarray(x[positions]))
-        out[positions] += routing.weights[positions, places, None] * said
+        read, weights = np.ascontiguousarray(x[positions]), routing.weights[positions, places, None]
+        if routing.of_inputs:
+            read, weights = read * weights, np.ones_like(weights)
+        out[positions] += weights * block(w, expert * blocks[0].up.n_rows, read)
     return out
 
 
@@ -72,10 +74,19 @@ class ExpertExecutor:
         ids, weights = routing.experts[:, :n_used], routing.weights[:, :n_used]
         step = self._batch.most_tokens(layer, n_used)
         chunks = [slice(start, start + step) for start in range(0, len(x), step)]
-        out = np.concatenate([self.chosen(layer, x[rows], ids[rows], weights[rows], skips) for rows in chunks])
+        chosen = self._chosen_of_inputs if routing.of_inputs else self.chosen
+        out = np.concatenate([chosen(layer, x[rows], ids[rows], weights[rows], skips) for rows in chunks])
         if w_shared is not None and routing.experts.shape[1] > n_used:
             out += routing.weights[:, n_used:] * block(w_shared, first_shared, x)
         return out
+
+    def _chosen_of_inputs(self, layer: int, x: F32, ids: I64, weights: F32, skips: bool) -> F32:
+        """Return the same for weights that multiply what each expert reads."""
+        read = (x[:, None] * weights[..., None]).reshape(-1, x.shape[1])
+        alone = ids.reshape(-1, 1)
+        said = self.chosen(layer, read, alone, np.ones(alone.shape, np.float32), skips)
+        found: F32 = said.reshape(*ids.shape, -1).sum(axis=1)
+        return found
 
     def chosen(self, layer: int, x: F32, ids: I64, weights: F32, skips: bool) -> F32:
         """Return the weighted outputs of experts ids [T, K], negative: none, for normed x [T, D], at once."""

@@ -57,6 +57,7 @@ class ModelShape:
     shared_d_ff: int = 0
     n_dense_layers: int = 0
     dense_d_ff: int = 0
+    experts_every: int = 1
     delta: DeltaSpec | None = None
     short_conv: ShortConvSpec | None = None
     delta_layers: tuple[int, ...] = ()

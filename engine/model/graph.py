@@ -64,6 +64,8 @@ class AttentionSpec:
     v_is_k: bool  # v is k before its norm and rotation
     # RMS norm of q and k before the rotation, of each head or of all; or after it, of each head.
     qk_norm: Literal["heads", "whole", "rotated heads"] | None
+    norm_plain: bool  # qk_norm has no weights
+    chunked: bool  # the window is a chunk: see native_kernels.backend.Scoring
     gated: bool  # the logistic function of another projection multiplies the attention's output
 
     @property
@@ -85,6 +87,7 @@ class RoutingSpec:
     n_used: int  # experts per token
     weights: Literal["softmax", "sigmoid"]  # converts scores to weights, over all experts
     margin: float  # softmax: ModelConfig.router_margin
+    of_inputs: bool  # an expert's weight multiplies its input, not its output
     normed: bool  # the weights of the experts used sum to 1
     scale: float  # factor on the weights of the experts used, without the shared one
     n_groups: int  # equal groups of experts in order
@@ -410,13 +413,15 @@ def _attention(config: ModelConfig, i: int) -> AttentionSpec:
         head_dim=head_dim,
         scale=head_dim**-0.5 if config.attention_scale is None else config.attention_scale,
         softcap=config.attention_softcap,
-        temperature=config.attention_temperature,
+        temperature=None if rotates and config.temperature_of_unrotated else config.attention_temperature,
         window=window,
         sinks=config.attention_sinks,
         rotated=rotated if rotates else 0,
         rope_order=config.rope_order,
         angles=1 if window is not None and rotates and config.rope_theta_local is not None else 0,
-        qk_norm=_qk_norm(config),
+        qk_norm=_qk_norm(config) if rotates or not config.qk_norm_plain else None,
+        norm_plain=config.qk_norm_plain,
+        chunked=config.chunked_windows and window is not None,
         gated=config.gated_attention,
         local=local,
         kv_from=_kv_from(config, i),
@@ -433,12 +438,13 @@ def _qk_norm(config: ModelConfig) -> Literal["heads", "whole", "rotated heads"] 
 
 def _ffn(config: ModelConfig, i: int) -> FfnSpec:
     routing = None
-    if config.n_experts and i >= config.n_dense_layers:
+    if config.n_experts and not config.is_dense(i):
         routing = RoutingSpec(
             n_experts=config.n_experts,
             n_used=config.n_experts_used,
             weights=config.router,
             margin=config.router_margin,
+            of_inputs=config.weighed_inputs,
             normed=config.normed_routing,
             scale=config.routing_scale,
             n_groups=config.n_groups,

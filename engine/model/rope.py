@@ -87,7 +87,10 @@ def _llama3_share(config: ModelConfig, scaling: RopeScaling) -> F32:
     """Return the share of its frequency that each wave keeps: none for slow ones, all for fast ones."""
     frequencies = config.rope_theta ** (-np.arange(0, config.rotated, 2, dtype=np.float64) / config.rotated)
     turns = scaling.original_context * frequencies / (2 * np.pi)  # of each wave in the original context
-    share = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
+    between = scaling.high_freq_factor - scaling.low_freq_factor
+    if not between:
+        return (turns >= scaling.low_freq_factor).astype(np.float32)
+    share = (turns - scaling.low_freq_factor) / between
     kept: F32 = np.clip(share, 0.0, 1.0)
     return kept
 

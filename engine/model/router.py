@@ -16,10 +16,11 @@ class Routing:
 
     experts: I64  # [T, K]
     weights: F32  # [T, K]
+    of_inputs: bool = False  # the weights multiply what experts read, not what they return
 
     def of_columns(self, some: slice) -> Routing:
         """Return the routing to some of the K experts alone."""
-        return Routing(self.experts[:, some], self.weights[:, some])
+        return Routing(self.experts[:, some], self.weights[:, some], self.of_inputs)
 
 
 def route(
@@ -62,7 +63,7 @@ def route(
         experts = np.pad(experts, ((0, 0), (0, 1)), constant_values=spec.n_experts)
         shared = np.ones(len(x), np.float32) if shared_gate is None else _logistic(x @ shared_gate)
         weights = np.concatenate([weights, shared[:, None]], axis=1)
-    return Routing(experts, weights)
+    return Routing(experts, weights, spec.of_inputs)
 
 
 def _shares_of_near(scores: F32, experts: I64, margin: float) -> F32:

@@ -166,8 +166,9 @@ def stored_bytes(source: TensorSource, planned: PlannedTensor) -> U8:
 
 def _order(planned: PlannedTensor) -> NDArray[np.int64] | None:
     """Return the source's rows in our order; None if they are contiguous."""
-    if planned.part is None or planned.part.groups == 1:
+    across = planned.treatment == "transposed"
+    if planned.part is None or (planned.part.groups == 1 and not across):
         return None
-    n_rows = planned.matrix_shape[-1 if planned.treatment == "transposed" else 0]
+    n_rows = planned.matrix_shape[-1 if across else 0]
     rows = np.arange(n_rows).reshape(planned.part.groups, -1)
     return rows[:, planned.part.start : planned.part.stop].reshape(-1)

@@ -210,7 +210,8 @@ class Transformer:
         Keys and values are stored in the blocks after the first `position` positions.
         """
         spec = self.graph.attention(layer)
-        scoring = Scoring(spec.scale, spec.softcap, spec.window, self.weights.layers[layer].sinks, spec.temperature)
+        sinks = self.weights.layers[layer].sinks
+        scoring = Scoring(spec.scale, spec.softcap, spec.window, sinks, spec.temperature, spec.chunked)
         return self.operators.cached_attention(q, k, v, blocks, layout, position, scoring)
 
     def recur(self, layer: int, x: RecurInput, before: F32, after: F32) -> F32:
@@ -393,7 +394,8 @@ class EagerLayer:
             q = ops.rope(q, cos, sin, spec.rope_order)
             k = ops.rope(k, cos, sin, spec.rope_order) if len(k) else k
         if spec.qk_norm == "rotated heads":
-            q, k = model.norm(q, w.q_norm), model.norm(k, w.k_norm)
+            ones = np.ones(spec.head_dim, np.float32) if spec.norm_plain else None
+            q, k = (model.norm(one, weight if ones is None else ones) for one, weight in ((q, w.q_norm), (k, w.k_norm)))
         mixed = self._attend(layer, q, k, v).reshape(len(x), spec.q_width)
         if spec.gated:
             assert w.attention_gate is not None, "gated attention has a gate"

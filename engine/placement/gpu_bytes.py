@@ -88,7 +88,7 @@ class GpuBytes:
                 neuron[index] += sum(plane_row_bytes(codec, tiled.n_cols))
         if config.n_experts:
             neuron = -(-of_experts // config.n_placed_neurons)
-            dense = np.arange(config.n_layers) < config.n_dense_layers
+            dense = np.array([config.is_dense(layer) for layer in range(config.n_layers)])
             widths = np.where(dense, config.dense_d_ff, math.gcd(config.d_ff, config.shared_d_ff))
             possible &= widths % WIDTH_MULTIPLE == 0
         else:
@@ -115,6 +115,8 @@ def why_not_on_gpu(config: ModelConfig) -> str:
         return "There are no GPU kernels yet for layers that have attention or an FFN alone"
     if config.latent is not None:
         return "There are no GPU kernels for this model's attention yet, which keeps one short vector per token"
+    if config.weighed_inputs or config.chunked_windows or config.qk_norm_plain or config.experts_every > 1:
+        return "There are no GPU kernels yet for this model's chunks of attention, or for its experts"
     if config.router_margin or "head" in config.biases:
         return "There are no GPU kernels yet for this model's router, or for a bias of the head"
     if config.n_groups > 1:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from native_kernels.backend import Codec, PackedMatrix, Scoring
+from native_kernels.backend import Codec, PackedMatrix, Scoring, Temperature
 from native_kernels.reference import ReferenceOperators
 
 OPS = ReferenceOperators()
@@ -195,6 +195,23 @@ def test_attention_with_a_window_a_cap_and_sinks(
             total = weights.sum() + (0 if sinks is None else np.exp(sinks[h]))
             by_hand[i, h] = (weights / total) @ v[list(seen), h // 2]
     close(OPS.attention(q, k, v, Scoring(0.7, softcap, window, sinks)), by_hand)
+
+
+@pytest.mark.parametrize("pieces", [1, 4])
+def test_attention_in_chunks_with_queries_that_grow(monkeypatch: pytest.MonkeyPatch, pieces: int) -> None:
+    q, k, v = random(11, 4, 6), random(20, 2, 6, seed=4), random(20, 2, 6, seed=5)
+    if pieces > 1:
+        monkeypatch.setattr("native_kernels.reference._SCORE_BYTES", 4 * 4 * 20 * 3)
+    by_hand = np.zeros(q.shape)
+    for i in range(11):
+        place = 9 + i
+        for h in range(4):
+            seen = range(place - place % 7, place + 1)
+            grown = q[i, h].astype(float) * (1 + 0.3 * math.log(1 + (place + 1) // 5)) * 0.7
+            weights = np.exp([math.fsum(grown * k[j, h // 2]) for j in seen])
+            by_hand[i, h] = (weights / weights.sum()) @ v[list(seen), h // 2]
+    scoring = Scoring(0.7, window=7, temperature=Temperature(0.3, 5, offset=1), chunked=True)
+    close(OPS.attention(q, k, v, scoring), by_hand)
 
 
 def test_rope_on_a_part_of_a_head_with_slowed_waves() -> None:

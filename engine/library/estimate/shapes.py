@@ -155,7 +155,7 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
     neurons = config.n_placed_neurons
     if config.n_experts:
         neuron_on_gpu = -(-of_experts // neurons)
-        dense = np.arange(n_layers) < config.n_dense_layers
+        dense = np.array([config.is_dense(layer) for layer in range(n_layers)])
         widths = np.where(dense, config.dense_d_ff, math.gcd(config.d_ff, config.shared_d_ff))
         possible &= widths % WIDTH_MULTIPLE == 0
     elif not row_wise:
@@ -184,7 +184,7 @@ def one_layer_of_each(sizes: ShapeBytes) -> ModelBytes:
     """Return a model with one layer of each kind."""
     model, first = sizes.model, sizes.first
     config, gpu = model.config, model.gpu_bytes
-    n_dense = int((first < config.n_dense_layers).sum())
+    n_dense = sum(config.is_dense(layer) for layer in first.tolist())
     kinds: dict[str, Any] = {
         name: tuple(i for i, layer in enumerate(first.tolist()) if layer in getattr(config, name))
         for name in _LAYERS_OF_A_KIND
@@ -200,7 +200,7 @@ def one_layer_of_each(sizes: ShapeBytes) -> ModelBytes:
     )  # fmt: skip
     return replace(
         model,
-        config=replace(config, n_layers=len(first), n_dense_layers=n_dense,
+        config=replace(config, n_layers=len(first), n_dense_layers=n_dense, experts_every=1,
                        n_shared_kv_layers=n_shared, **kinds, **by_layer),
         attention=model.attention[first], first=model.first[first], second=model.second[first],
         down=model.down[first],

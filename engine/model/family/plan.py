@@ -108,7 +108,8 @@ class Layout:
 
     Experts: "experts.gate" names one tensor for all experts of a layer, "expert.gate" one per expert ("{}" for layer
     and expert); if a format has both, the names in the file decide. "experts.gate_up columns" names a tensor whose
-    columns are the neurons of gate and up in turn; "experts.down_t" is neuron-major then. "shared.gate" etc. belong to
+    columns are the neurons of gate and up in turn, "experts.gate_up halves" one with those of gate before those of up;
+    "experts.down_t" is neuron-major then. "shared.gate" etc. belong to
     the shared expert, and "shared_gate" is the vector of its weight ("shared_gate row": a matrix with one row).
     "experts.gate_up" and "shared.gate_up" name one tensor with gate's rows before up's.
 
@@ -151,7 +152,7 @@ def in_own_terms(tensor: PlannedTensor, config: ModelConfig) -> PlannedTensor:
     if not tensor.of_expert:
         return PlannedTensor(tensor.name, tensor.name, shape)
     layer, expert, part = split_expert_name(tensor.name)
-    if layer < config.n_dense_layers:
+    if config.is_dense(layer):
         return PlannedTensor(tensor.name, f"{layer}.{part}", shape)
     if tensor.is_vector:
         return PlannedTensor(tensor.name, f"{layer}.{part}", (config.n_experts, *shape), expert=expert)
@@ -304,7 +305,7 @@ class Plan:
 
     def _add_block(self, layer: int) -> None:
         """Add the layer's FFN or experts."""
-        if layer < self.config.n_dense_layers:
+        if self.config.is_dense(layer):
             self._add_expert_of_all(layer, "", self.config.dense_d_ff)
         elif self.config.n_experts:
             self._add_experts(layer)
@@ -314,7 +315,7 @@ class Plan:
     def _add_attention(self, layer: int) -> None:
         config, spec = self.config, graph_of(self.config).attention(layer)
         self._add_qkv(layer, spec)
-        if config.qk_norm:
+        if config.qk_norm and not config.qk_norm_plain:
             whole = config.qk_norm_whole
             self.add_norm("q_norm", spec.q_width if whole else spec.head_dim, layer=layer)
             if spec.kv_from is None:
@@ -371,7 +372,11 @@ class Plan:
             for norm in ("experts_norm", "post_experts_norm", "post_shared_norm"):
                 self.add_norm(norm, layer=layer)
         if "experts.gate_up columns" in names:
-            self._add_column_experts(layer)
+            self._add_column_experts(layer, "experts.gate_up columns", [RowPart(f, n, n + 1) for n in range(2)])
+            return
+        if "experts.gate_up halves" in names:
+            self._add_column_experts(layer, "experts.gate_up halves", [RowPart(1, 0, f), RowPart(1, f, 2 * f)])
+            self._add_shared_expert(layer)
             return
         both = names.get("experts.gate_up", "").format(layer)
         for part in ("gate", "up", "down_t") if config.gated else ("up", "down_t"):
@@ -416,11 +421,11 @@ class Plan:
                 name = f"{layer}.experts.{n}.{bias}_bias"
                 self.tensors.append(PlannedTensor(name, _bias_of(foreign), (e, size), part=rows, expert=n))
 
-    def _add_column_experts(self, layer: int) -> None:
+    def _add_column_experts(self, layer: int, key: str, parts: list[RowPart]) -> None:
+        """Add experts whose neurons are columns of one tensor. parts: the columns of gate and of up."""
         names, d, f = self.layout.names, self.config.d_model, self.config.d_ff
-        both = names["experts.gate_up columns"].format(layer)
-        for number, part in enumerate(("gate", "up")):
-            self._add_stack(layer, part, both, (d, 2 * f), "transposed", RowPart(f, number, number + 1))
+        for part, columns in zip(("gate", "up"), parts, strict=True):
+            self._add_stack(layer, part, names[key].format(layer), (d, 2 * f), "transposed", columns)
         self._add_stack(layer, "down_t", names["experts.down_t"].format(layer), (f, d))
 
     def _add_shared_expert(self, layer: int) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from native_kernels.backend import F32, I64, PLAIN_SCORING, Scoring
+from native_kernels.backend import F32, I64, PLAIN_SCORING, Scoring, Temperature
 from native_kernels.cpu.attention.attention_tiles import TILE, BlockValues, converted_of, mix_of, row_of, scores_of
 from native_kernels.cpu.attention.kv_store import CachePlace
 from native_kernels.cpu.products.vector_math import exp, put_some_floats, some_floats, tanh
@@ -82,8 +82,8 @@ def _kernel(codec: KvCodec, shared: bool) -> Kernel:
     def attend(args: int, lo: int, hi: int, worker: int) -> None:
         """args, in words: 0 q, 1 token stride, 2 out, 3 token stride, 4 to 14 CachePlace.words, 15 heads, 16 tokens, 17
         scale, 18 softcap, 19 window, 20 tokens of an item, 21 splits, 22 scratch, 23 its bytes per worker, 24 partial
-        sums, 25 counts of finished splits, 26 sinks, 27 and 28 the temperature's strength and length. 0: no cap, no
-        window, no sinks, no temperature.
+        sums, 25 counts of finished splits, 26 sinks, 27 to 29 the temperature's strength, length and offset, 30
+        whether the window is a chunk. 0: no cap, no window, no sinks, no temperature.
         """
         position, layer_bytes = get_int(get_int(args + 32)), get_int(get_int(args + 48))
         n_kv_heads, head_dim, padded_dim = get_int(args + 64), get_int(args + 72), get_int(args + 80)
@@ -92,6 +92,7 @@ def _kernel(codec: KvCodec, shared: bool) -> Kernel:
         scale, cap = spread(get_float(args + 136)), get_float(args + 144)
         window, tile, parts = get_int(args + 152), get_int(args + 160), get_int(args + 168)
         sinks, strength, length = get_int(args + 208), get_float(args + 216), get_int(args + 224)
+        offset, chunked = get_int(args + 232), get_int(args + 240)
         group = n_heads // n_kv_heads
         head_bytes = layer_bytes // n_kv_heads
         key_dim = padded_dim if shared else head_dim
@@ -119,6 +120,8 @@ def _kernel(codec: KvCodec, shared: bool) -> Kernel:
             begin, end = 0, position + first_token + tokens
             if window > 0:
                 begin = max(0, position + first_token + 1 - window)
+                if chunked != 0:
+                    begin = (position + first_token) // window * window
             number = begin // BLOCK
             n_blocks = (end + BLOCK - 1) // BLOCK - number
             used = min(parts, max(1, n_blocks * BLOCK // TILE))  # a split has at least one tile
@@ -134,7 +137,7 @@ def _kernel(codec: KvCodec, shared: bool) -> Kernel:
                 source += 4 * head_dim * (head * group + row % group)
                 factor = scale
                 if strength > 0.0:
-                    number_of_lengths = (position + first_token + row // group) // length
+                    number_of_lengths = (position + offset + first_token + row // group) // length
                     factor = mul(scale, spread(1.0 + strength * math.log(1.0 + number_of_lengths)))
                 for d in range(0, padded_dim, LANES):
                     value = mul(some_floats(source + 4 * d, max(0, head_dim - d)), factor)
@@ -169,6 +172,8 @@ def _kernel(codec: KvCodec, shared: bool) -> Kernel:
                     mine = weights + 4 * TILE * row
                     upper = position + first_token + row // group + 1
                     lower = max(0, upper - window) if window > 0 else 0
+                    if chunked != 0:
+                        lower = (upper - 1) // window * window
                     if cap > 0.0 or start + size * BLOCK > upper or start < lower:
                         for i in range(0, size * BLOCK, LANES):
                             value = floats(mine + 4 * i)
@@ -274,8 +279,8 @@ def attention_calls(
     Shapes: q, out [T, H, head_dim], heads contiguous.
     """
     n_tokens, n_heads, head_dim = q.shape
-    scale, softcap, window, sinks, temperature = scoring
-    strength, length = (0.0, 1) if temperature is None else (temperature.strength, temperature.length)
+    scale, softcap, window, sinks, temperature, chunked = scoring
+    growth = Temperature(0.0, 1) if temperature is None else temperature
     layout, n_kv_heads = place.layout, place.n_kv_heads
     assert head_dim == layout.head_dim
     assert q.strides[1:] == out.strides[1:] == (4 * head_dim, 4)
@@ -285,7 +290,7 @@ def attention_calls(
         q, q.strides[0], out, out.strides[0], *place.words(layer), n_heads, n_tokens,
         float(head_dim**-0.5 if scale is None else scale), float(softcap or 0.0), window or 0, tile, parts,
         buffers.scratch, buffers.scratch.strides[0], buffers.partial, buffers.counts, 0 if sinks is None else sinks,
-        float(strength), length,
+        float(growth.strength), growth.length, growth.offset, int(chunked and window is not None),
     )  # fmt: skip
     items = n_kv_heads * parts * -(-n_tokens // tile)
     return [Call(_kernel(layout.codec, layout.shared), args, items, 1, stage, (q, out, place, buffers, sinks))]

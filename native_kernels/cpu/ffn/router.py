@@ -47,6 +47,14 @@ class Chosen:
         return cls(aligned_empty(n_used, np.int32), aligned_empty(n_used + 1), aligned_empty(n_experts, np.int64))
 
 
+class Weighing(NamedTuple):
+    """How scores become weights: fields of RoutingSpec. adds_up: the weights of the chosen add up to 1."""
+
+    router: Literal["softmax", "sigmoid"]
+    adds_up: bool
+    margin: float = 0.0
+
+
 class Groups(NamedTuple):
     """Equal groups of experts in order: n of them, of which a token uses some, those with the highest scores.
 
@@ -164,14 +172,15 @@ def _choose(args: int, lo: int, hi: int, worker: int) -> None:
 
 
 def choose_calls(
-    scores: F32, chosen: Chosen, router: Literal["softmax", "sigmoid"], adds_up: bool, shared_score: F32 | None,
-    bias: F32 | None = None, factor: float | F32 = 1.0, groups: Groups = ONE_GROUP, margin: float = 0.0,
+    scores: F32, chosen: Chosen, weighing: Weighing, shared_score: F32 | None, bias: F32 | None = None,
+    factor: float | F32 = 1.0, groups: Groups = ONE_GROUP,
 ) -> list[Call]:  # fmt: skip
-    """scores [E] -> chosen. adds_up: the weights of the chosen add up to 1. shared_score: [1], weighs one more.
+    """scores [E] -> chosen. shared_score: [1], weighs one more.
 
     bias [E]: added to the weights for the choice alone. factor: on the weights of the chosen, one for all or [E].
-    groups: those that the experts are chosen from. margin: of RoutingSpec.
+    groups: those that the experts are chosen from.
     """
+    router, adds_up, margin = weighing
     factors: F32 = np.full(len(scores), factor, np.float32)
     shares, marks = aligned_empty(len(scores)), aligned_empty(len(scores), np.uint8)
     of_groups: F32 = aligned_empty(groups.n)

@@ -12,7 +12,7 @@ from attention_cases import TOLERANCE, Case, cached, calls, found, wanted
 from lower_sets import KINDS_OF_SETS, THOROUGH, run_limited
 
 from native_kernels import kv_blocks
-from native_kernels.backend import Scoring
+from native_kernels.backend import Scoring, Temperature
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.kv_blocks import KV_CODECS, KvCodec, KvLayout
@@ -86,6 +86,27 @@ def test_token_by_token_and_all_at_once_agree(codec: KvCodec) -> None:
     finally:
         pool.close()
     np.testing.assert_array_equal(anew, blocks)
+
+
+@pytest.mark.parametrize("window", [25, 40, 300])
+def test_chunks_at_once_and_token_by_token(window: int) -> None:
+    whole = Case(6, 2, 64, 0, 330)
+    q, k, v = whole.inputs()
+    layout, scoring = KvLayout(64, "f32"), Scoring(window=window, temperature=Temperature(0.2, 30, 1), chunked=True)
+    wanted = ReferenceOperators().attention(q, k, v, scoring)
+    pool, kept = Pool(2), kv_blocks.allocate(1, 2, 330, layout)[0]
+    try:
+        ops = CpuOperators(pool)
+        at_once = ops.cached_attention(q, k, v, kv_blocks.allocate(1, 2, 330, layout)[0], layout, 0, scoring)
+        ops.cached_attention(q[:280], k[:280], v[:280], kept, layout, 0)
+        one_by_one = [
+            ops.cached_attention(q[i : i + 1], k[i : i + 1], v[i : i + 1], kept, layout, i, scoring)
+            for i in range(280, 330)
+        ]
+    finally:
+        pool.close()
+    np.testing.assert_allclose(at_once, wanted, rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(np.concatenate(one_by_one), wanted[280:], rtol=0, atol=TOLERANCE)
 
 
 def test_what_is_no_number_reaches_those_who_see_it_and_nobody_else() -> None:

@@ -10,7 +10,7 @@ from product_checks import NAMES, block_size, matrix, random
 
 from native_kernels.cpu.ffn import experts
 from native_kernels.cpu.ffn.experts import ExpertMatrices, ExpertRows, ExpertVectors
-from native_kernels.cpu.ffn.router import Chosen, Groups, choose_calls
+from native_kernels.cpu.ffn.router import Chosen, Groups, Weighing, choose_calls
 from native_kernels.cpu.products.gemv import OVER
 from native_kernels.cpu.products.linear import Vector
 from native_kernels.cpu.products.row_dots import CODECS, rows_at_once
@@ -26,7 +26,7 @@ def chosen_by(scores: Any, router: Literal["softmax", "sigmoid"], adds_up: bool,
     given, out = aligned_empty(len(scores)), Chosen.make(len(scores), N_USED)
     given[:] = scores
     score = None if shared is None else np.array([shared], np.float32)
-    call.run(choose_calls(given, out, router, adds_up, score), WORKERS)
+    call.run(choose_calls(given, out, Weighing(router, adds_up), score), WORKERS)
     return out
 
 
@@ -73,7 +73,7 @@ def test_the_choice_among_the_best_groups(groups: int, used: int, by_two: bool) 
         given, out = aligned_empty(24), Chosen.make(24, N_USED)
         given[:] = scores
         call.run(choose_calls(
-            given, out, "sigmoid", True, None, bias if by_two else None, 2.5, Groups(groups, used, by_two)
+            given, out, Weighing("sigmoid", True), None, bias if by_two else None, 2.5, Groups(groups, used, by_two)
         ), WORKERS)  # fmt: skip
         wanted = (1 / (1 + np.exp(-scores)) + bias if by_two else scores).reshape(groups, -1)
         best = np.sort(wanted, axis=1)[:, -2 if by_two else -1 :].sum(axis=1)
@@ -90,7 +90,7 @@ def test_shares_of_the_experts_near_the_chosen_one(margin: float) -> None:
         scores = rng.standard_normal(n_experts).astype(np.float32) * 2 - 1
         given, out = aligned_empty(n_experts), Chosen.make(n_experts, N_USED)
         given[:] = scores
-        call.run(choose_calls(given, out, "softmax", False, None, margin=margin), WORKERS)
+        call.run(choose_calls(given, out, Weighing("softmax", False, margin), None), WORKERS)
         left, wanted = dict(enumerate(scores.astype(np.float64))), []
         for _ in range(N_USED):
             best = max(left, key=left.__getitem__)
