@@ -37,7 +37,7 @@ _SURPLUS = re.compile(
 # Of files that hold more than the text model: layers that draft tokens (MTP), towers for pictures and sound.
 _DRAFTS = "mtp."
 _TOWERS = ("model.visual.", "model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio.",
-           "vision_tower.", "multi_modal_projector.", "model.multi_modal_projector.")  # fmt: skip
+           "vision_tower.", "vision_model.", "multi_modal_projector.", "model.multi_modal_projector.")  # fmt: skip
 _KEYS_AND_VALUES = tuple(
     f".{name}.weight"
     for name in ("self_attn.k_proj", "self_attn.v_proj", "self_attn.k_norm", "attn_k", "attn_v", "attn_k_norm")

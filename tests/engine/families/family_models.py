@@ -155,6 +155,7 @@ _LOCAL_AND_FULL, _LOCALS = ["sliding_attention", _FULL], ["sliding_attention"] *
 _GEMMA4 = {**SHAPE, "head_dim": 8, "global_head_dim": 16, "sliding_window": 9, "final_logit_softcapping": 30.0,
            "layer_types": [*_LOCAL_AND_FULL, _FULL], "hidden_size_per_layer_input": 8,
            "vocab_size_per_layer_input": VOCAB}  # fmt: skip
+_LLAMA4 = {"head_dim": 16, "intermediate_size": 64, "intermediate_size_mlp": 96, "num_local_experts": 6}
 _DELTA_EXPERTS = {**_DELTA, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64,
                   "shared_expert_intermediate_size": 96}  # fmt: skip
 
@@ -341,6 +342,12 @@ CASES: dict[str, Case] = {
     "granite-hybrid-moe": Case("GraniteMoeHybrid", {
         **_GRANITE, "num_local_experts": 8, "num_experts_per_tok": 3, "mamba_n_groups": 1, "intermediate_size": 24,
         "layer_types": ["mamba", "mamba", "attention"]}, "silu-glu", gguf="granitehybrid"),
+    "llama4": Case("Llama4Text", {
+        **_LLAMA4, "attention_chunk_size": 11, "floor_scale": 5, "attn_scale": 0.4, "no_rope_layers": [1, 0, 1],
+        "num_hidden_layers": 3}, "silu-glu"),
+    "llama4-interleaved": Case("Llama4Text", {
+        **_LLAMA4, "num_hidden_layers": 4, "interleave_moe_layer_step": 2, "num_local_experts": 4,
+        "rope_parameters": {**LLAMA3, "low_freq_factor": 1.0, "high_freq_factor": 1.0}}, "silu-glu", gguf="llama4"),
     "phimoe": Case("Phimoe", {
         "num_local_experts": 6, "intermediate_size": 64, "attention_bias": True, "lm_head_bias": True,
         "rope_parameters": {**LONGROPE, "original_max_position_embeddings": LONGROPE_BORDER,
@@ -372,6 +379,7 @@ ON_CPU_ALONE = tuple(
     for name, case in CASES.items()
     if {"kv_lora_rank", "mamba_num_heads", "mamba_n_heads", "num_kv_shared_layers"} & case.arguments.keys()
     or case.gguf.startswith(("lfm2", "phimoe"))
+    or case.kind == "Llama4Text"
 )
 
 
@@ -480,7 +488,8 @@ def _randomise(model: Any) -> None:
     for name, values in model.named_parameters():
         with torch.no_grad():
             if values.ndim >= 2:  # 3: of experts
-                values.normal_(0, values.shape[-1] ** -0.5, generator=generator)
+                inputs = -2 if values.ndim == 3 and model.config.model_type == "llama4_text" else -1
+                values.normal_(0, values.shape[inputs] ** -0.5, generator=generator)
                 if name.endswith(("fc2.weight", "dense_4h_to_h.weight")) or (no_gate and "down_proj" in name):
                     # What ReLU and GELU let through is positive on average: the same vector for every token.
                     values.sub_(values.mean(dim=-1, keepdim=True))

@@ -135,6 +135,8 @@ def _experts(tensors: dict[str, Array], apart: bool, turned: bool) -> dict[str, 
     for name, values in tensors.items():
         if match := re.search(r"layers\.(\d+)\..*experts\.(gate_up|down)_proj$", name):
             layer, part = match.groups()
+            if "feed_forward" in name:  # Llama 4's neurons are columns
+                values = values.swapaxes(1, 2)
             both = {"gate": values[:, : values.shape[1] // 2], "up": values[:, values.shape[1] // 2 :]}
             for own, of in (both if part == "gate_up" else {"down": values}).items():
                 found[layer, own] = {expert: np.ascontiguousarray(one) for expert, one in enumerate(of)}
@@ -179,6 +181,9 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     if case.gguf == "falcon" and not config["new_decoder_architecture"]:
         kv_heads = 1
     neurons = config.get("intermediate_size") or config.get("ffn_dim") or config.get("moe_ffn_hidden_size")
+    if case.gguf == "llama4":
+        neurons = config["intermediate_size_mlp"]
+        writer.add_interleave_moe_layer_step(config["interleave_moe_layer_step"])
     if case.gguf == "gemma4":
         kv_heads, neurons, head_dim = _by_layer(config)
     if case.gguf.startswith("lfm2"):
@@ -220,7 +225,7 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     if case.gguf in ("qwen35", "qwen35moe"):
         writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
     if case.gguf in ("llama", "bamboo", "phi3", "phimoe", "glm4", "glm4moe", "minimax-m2", "qwen35", "qwen35moe",
-                     "qwen3next", "deepseek2", "mistral4"):  # fmt: skip
+                     "qwen3next", "deepseek2", "mistral4", "llama4"):  # fmt: skip
         writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1)))
     rope = rope.get("full_attention") or rope
     theta = rope.get("rope_theta")

@@ -6,6 +6,7 @@ from engine.model.families.moe.deepseek import DEEPSEEK2, MISTRAL4
 from engine.model.families.moe.glm4_moe import GLM4_MOE
 from engine.model.families.moe.gpt_oss import GPT_OSS
 from engine.model.families.moe.hunyuan_moe import HUNYUAN_MOE
+from engine.model.families.moe.llama4 import LLAMA4
 from engine.model.families.moe.minimax_m2 import MINIMAX_M2
 from engine.model.families.moe.mixtral import MIXTRAL
 from engine.model.families.moe.phimoe import PHIMOE
@@ -16,5 +17,5 @@ from engine.model.family.family import Family
 
 MOE: tuple[Family, ...] = (
     MIXTRAL, QWEN2_MOE, QWEN3_MOE, GLM4_MOE, MINIMAX_M2, SMALLTHINKER, GPT_OSS, DEEPSEEK2, MISTRAL4, HUNYUAN_MOE,
-    PHIMOE,
+    PHIMOE, LLAMA4,
 )  # fmt: skip
