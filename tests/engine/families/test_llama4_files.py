@@ -87,6 +87,7 @@ def test_keys_of_published_files() -> None:
 @pytest.mark.parametrize(
     ("changes", "error"),
     [({"moe_layers": [0, 3]}, UnsupportedModelError), ({"interleave_moe_layer_step": 9}, ModelFormatError),
+     ({"interleave_moe_layer_step": 0}, UnsupportedModelError),
      ({"no_rope_layers": [1, 2]}, ModelFormatError), ({"no_rope_layer_interval": 0}, ModelFormatError),
      ({"layer_types": ["sliding_attention"] * 8}, UnsupportedModelError),
      ({"attention_bias": True}, UnsupportedModelError), ({"floor_scale": 0}, ModelFormatError)],
@@ -106,7 +107,7 @@ def test_gguf_files_without_chunks() -> None:
     assert (maverick.windows, maverick.unrotated, maverick.qk_norm) == ((8192, 8192, 8192, 0), (3,), False)
     whole = config_from_gguf(metadata | {"llama4.attention.sliding_window": 0}, set())
     assert (whole.windows, whole.unrotated, whole.attention_temperature) == ((), (), None)
-    with pytest.raises(ModelFormatError, match="interleave_moe_layer_step is 0"):
+    with pytest.raises(UnsupportedModelError, match="runs llama4 with experts"):
         config_from_gguf(metadata | {"llama4.interleave_moe_layer_step": 0}, set())
     with pytest.raises(ModelFormatError, match="every layer of 5"):
         replace(maverick, experts_every=5)

@@ -69,12 +69,19 @@ def _rotated(read: Reader, n_layers: int) -> list[int]:
 
 
 def _step(read: Reader, n_layers: int) -> int:
-    step: int = read.optional("interleave_moe_layer_step", int, 1)
-    if not 1 <= step <= n_layers:
-        raise ModelFormatError(f"interleave_moe_layer_step is {step} in {read.where}, beside {n_layers} layers.")
+    step = _checked(read.optional("interleave_moe_layer_step", int, 1), n_layers, read)
     listed = read.optional("moe_layers", list, None)
     if listed is not None and listed != list(range(step - 1, n_layers, step)):
         raise UnsupportedModelError(f"moe_layers in {read.where} is not every layer of a number, which Hearth runs.")
+    return step
+
+
+def _checked(step: int, n_layers: int, read: Reader) -> int:
+    """Return the distance of layers with experts if some layers have any."""
+    if step == 0:
+        raise UnsupportedModelError(f"interleave_moe_layer_step is 0 in {read.where}; Hearth runs llama4 with experts.")
+    if not 1 <= step <= n_layers:
+        raise ModelFormatError(f"interleave_moe_layer_step is {step} in {read.where}, beside {n_layers} layers.")
     return step
 
 
@@ -96,9 +103,7 @@ def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> 
     own = experts_from_gguf(read, "llama4", "sigmoid", normed=False)
     chunks = read.optional("llama4.attention.sliding_window", int, _CHUNK) != 0
     full = tuple(range(_INTERVAL - 1, n_layers, _INTERVAL)) if chunks else ()
-    step = read.required("llama4.interleave_moe_layer_step", int)
-    if not 1 <= step <= n_layers:
-        raise ModelFormatError(f"llama4.interleave_moe_layer_step is {step} beside {n_layers} layers.")
+    step = _checked(read.required("llama4.interleave_moe_layer_step", int), n_layers, read)
     return {
         **own,
         **_experts(step, width, fields["d_ff"]),
