@@ -23,6 +23,7 @@ from native_kernels.cuda.cublas_products import LibraryProducts
 from native_kernels.cuda.delta_net import GpuDeltaOps
 from native_kernels.cuda.experts import choice_job, choice_threads
 from native_kernels.cuda.gpu import GpuChoice, GpuHeads, GpuKv, GpuMatrix, GpuNorm, GpuScoring, KvCodec
+from native_kernels.cuda.group_products import GroupProducts
 from native_kernels.cuda.layouts import PLANE_FIELDS, plane_row_bytes
 from native_kernels.cuda.operands import Operand, Product, Result
 from native_kernels.cuda.prompt_rows import Groups, HostRows, RoundedRows, RowAngles, Rows, StoredMatrix, Tile, Weights
@@ -105,7 +106,7 @@ class GpuPrefillOps:
     def __init__(self, device: Device, stream: Stream, copy_stream: Stream) -> None:
         self.device, self.stream, self.copy_stream = device, stream, copy_stream
         self._row_threads: int | None = None  # threads of a block that rounds or activates a row; None: by row length
-        self._modules: list[Module | GpuDeltaOps] = []
+        self._modules: list[Module | GpuDeltaOps | GroupProducts] = []
         self._functions: dict[str, Function] = {}
         self._launches = Launches()  # of weights to halves and of products, most of which recur in every chunk
         for source, functions in _KERNELS.items():
@@ -125,8 +126,8 @@ class GpuPrefillOps:
             module = load(device, "gemm_wgmma")
             self._modules.append(module)
             self.wgmma = WgmmaProducts(device, module.function)
-        delta = GpuDeltaOps(device, stream)
-        self._modules.append(delta)
+        delta, self.groups = GpuDeltaOps(device, stream), GroupProducts(device, stream)
+        self._modules += [delta, self.groups]
         self.gated_delta, self.gated = delta.gated_delta, delta.gated
         self.gathering = min(_MOST_GATHERING, max(1, device.n_multiprocessors // _GATHERING_SHARE)), _GATHERING_THREADS
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,7 @@ class NumpyPrefillOps(GpuPrefillOps):
         self.failing = ""  # an operator that fails
         on_host = _OnHost()
         self.gated_delta, self.gated = on_host.gated_delta, on_host.gated
+        self.groups: Any = SimpleNamespace(takes=lambda matrices, positions: False)
 
     def close(self) -> None:
         pass

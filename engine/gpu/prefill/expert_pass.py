@@ -16,6 +16,7 @@ from engine.gpu.prefill.prefill_memory import PrefillMemory, expert_matrix_bytes
 from engine.gpu.weights.layers import GpuExpertFfn
 from engine.model.graph import graph_of
 from native_kernels.cuda.gpu import GpuExperts, GpuNorm
+from native_kernels.cuda.group_products import GroupProduct
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.prompt_rows import Groups, RoundedRows, Rows, Weights
 
@@ -111,6 +112,10 @@ class ExpertPass:
     def _compute(self, experts: _Stack, groups: Groups, x: RoundedRows, to: int) -> None:
         """Compute the rows of these groups: `to` [R, D] = the experts' unweighted outputs for x [R, D]."""
         config, width, d_model = self._config, experts.width, self._config.d_model
+        mean = self._n * (config.n_experts_used / config.n_experts if groups.positions else 1)
+        if not experts.down_is_transposed and self._ops.groups.takes((experts.gate, experts.up, experts.down), mean):
+            self._compute_stored(experts, groups, x, to)
+            return
         half, other = self._memory.tile.halved()
         for first, n in experts.parts(max(1, half.n_bytes // expert_matrix_bytes(d_model, width))):
             part = groups.part(first, n)
@@ -124,9 +129,8 @@ class ExpertPass:
                 address, step = self._ops.as_halves(w, first * width, n * width, tile)
                 products.append((address, rows, bias and bias + 4 * first * width))
             self._ops.multiply_groups(products, step, x, part, width, d_model)
-            most = self._n * min(n, config.n_experts_used) if groups.positions else self._n
             self._ops.activate(
-                activated, None if experts.gate is None else up, most, width, self._spec.activation,
+                activated, None if experts.gate is None else up, self._rows_of(part), width, self._spec.activation,
                 self._spec.threshold, hidden, self._memory.counts_of(self._layer), groups=part,
             )  # fmt: skip
             rows_of_one = experts.down.n_rows // experts.n
@@ -134,6 +138,25 @@ class ExpertPass:
             bias = experts.down_bias and experts.down_bias + 4 * first * d_model
             down = [(address, Rows(to, d_model), bias)]
             self._ops.multiply_groups(down, step, hidden, part, d_model, width, not experts.down_is_transposed)
+
+    def _compute_stored(self, experts: _Stack, groups: Groups, x: RoundedRows, to: int) -> None:
+        """As `_compute`, from weights as they are stored."""
+        hidden, products = self._at.hidden(experts.width), self._ops.groups
+        activated, up = Rows(self._at.first, hidden.step), Rows(self._at.up, hidden.step)
+        given = [(experts.up, activated, experts.up_bias)]
+        if experts.gate is not None:
+            given = [(experts.gate, activated, experts.gate_bias), (experts.up, up, experts.up_bias)]
+        products.multiply([GroupProduct(*one) for one in given], x, groups)
+        self._ops.activate(
+            activated, None if experts.gate is None else up, self._rows_of(groups), experts.width,
+            self._spec.activation, self._spec.threshold, hidden, self._memory.counts_of(self._layer), groups=groups,
+        )  # fmt: skip
+        out = Rows(to, self._config.d_model)
+        products.multiply([GroupProduct(experts.down, out, experts.down_bias)], hidden, groups)
+
+    def _rows_of(self, groups: Groups) -> int:
+        """Return the most rows that these groups have together."""
+        return self._n * min(groups.n, self._config.n_experts_used) if groups.positions else self._n
 
 
 __all__ = ["ExpertPass", "SharedApart"]

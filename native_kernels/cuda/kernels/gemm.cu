@@ -9,7 +9,7 @@
 // ones are being loaded (compute capability 7.5 copies through registers). Shared memory, dynamic: PIECES_BYTES of
 // prefill_ops.py. grid: x over T, so that the blocks which read the same weights run side by side; y over N; z 2 if
 // multiply_rows computes a second product of the same x and shape. The sums do not depend on the grid.
-#include "tensor_cores.cuh"
+#include "async_copies.cuh"
 
 #define SIDE 128
 #define DEPTH 64
@@ -24,38 +24,6 @@
 #define BLOCKS 1
 #endif
 #define PIECE_BYTES (SIDE * DEPTH * 2)
-
-// Sixteen bytes into shared memory, of which only the first n are read and the others become 0.
-__device__ __forceinline__ void copy_16(u32 to, const u16* from, int n) {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(to), "l"(from), "r"(n) : "memory");
-#else
-    u32 v[4] = {0, 0, 0, 0};
-    if (n == 16) {
-        const uint4 all = *(const uint4*)from;
-        v[0] = all.x; v[1] = all.y; v[2] = all.z; v[3] = all.w;
-    } else {
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            if (2 * i < n) v[i / 2] |= (u32)from[i] << (16 * (i & 1));
-    }
-    asm volatile("st.shared.v4.u32 [%0],{%1,%2,%3,%4};" ::"r"(to), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
-                 : "memory");
-#endif
-}
-
-__device__ __forceinline__ void end_group() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-// Wait until only the stages after the one that is needed now may still be in flight.
-__device__ __forceinline__ void await_groups() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
-#endif
-}
 
 // A thread's part in bringing SIDE rows, DEPTH halves of each at a time: 16 bytes of every 32nd row.
 struct Narrow {
@@ -177,7 +145,7 @@ __device__ __forceinline__ void multiply(const u16* x, u64 x_step, const u16* w,
     u32 at = start;
     Fragments fragments[2];
     for (int piece = 0; piece < n_pieces; piece++) {
-        await_groups();
+        await_groups<STAGES - 2>();
         __syncthreads();
         if (works) load_fragments<COLUMNS>(fragments[0], at, 0, warp_token, warp_out, lane);
         fetch();
