@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import re
 import tomllib
@@ -126,6 +127,15 @@ def test_every_pin_is_locked_with_its_version_its_marker_and_its_hashes() -> Non
         assert len(hashes) == len(set(hashes)), name
 
 
+@functools.cache
+def requirements_of(name: str) -> list[Requirement]:
+    """What an installed package needs; nothing for a small package of another system."""
+    try:
+        return [Requirement(line) for line in importlib.metadata.requires(name) or []]
+    except importlib.metadata.PackageNotFoundError:
+        return []
+
+
 def closure(wanted: Iterable[Requirement], environment: dict[str, str]) -> set[str]:
     """Everything that `wanted` needs in `environment`, as the packages that are installed here say."""
     found: set[tuple[str, str]] = set()
@@ -139,11 +149,7 @@ def closure(wanted: Iterable[Requirement], environment: dict[str, str]) -> set[s
             if key in found:
                 continue
             found.add(key)
-            try:
-                lines = importlib.metadata.requires(key[0]) or []
-            except importlib.metadata.PackageNotFoundError:
-                continue  # a small package for another system
-            waiting += [(Requirement(line), extra) for line in lines]
+            waiting += [(one, extra) for one in requirements_of(key[0])]
     needed = {name for name, _ in found}
     return {name for name in needed if not re.match(r"(nvidia-(?!ml-py|cuda-nvrtc-cu12)|cuda-|triton$)", name)}
 
