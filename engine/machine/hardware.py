@@ -26,6 +26,7 @@ __all__ = ["CpuInfo", "GpuInfo", "HardwareProfile", "RamInfo", "choose_gpu", "ch
 
 SCHEMA_VERSION = 1
 MOST_SAMPLE_BYTES = 4 << 30  # bytes read to measure memory bandwidth
+SAMPLE_S = 0.5  # how long they are read again and again
 _MAX_PROFILE_BYTES = 1 << 20
 _NARROW = "\u202f"  # narrow no-break space between number and unit
 
@@ -169,7 +170,7 @@ def measure(profile: HardwareProfile, threads: int | None = None, n_bytes: int |
     pieces = np.array_split(buffer, max(threads, n_bytes >> 23))
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(lambda piece: piece.fill(1), pieces))  # an unwritten page is not in RAM
-        took, end = [], time.perf_counter() + 0.5
+        took, end = [], time.perf_counter() + SAMPLE_S
         for _ in range(8):
             start = time.perf_counter()
             # The maximum of int32 is NumPy's fastest read (2 cores: 38 GB/s, a float32 sum 32).

@@ -20,6 +20,7 @@ from engine.config import Mode
 from engine.errors import InvalidRequestError
 from engine.executor.ffn_bytes import Shares, exact_bytes, ffn_bytes, sparse_bytes
 from engine.job import Progress
+from engine.machine import hardware
 from engine.machine.cpu_and_ram import process_ram_bytes
 from engine.machine.hardware import HardwareProfile, measure, probe, sample_bytes
 from engine.measure.token_bytes import Routed, token_bytes
@@ -308,7 +309,7 @@ def measured(model: LoadedModel) -> HardwareProfile:
     from native_kernels.cpu.products.bandwidth import read_bytes_per_s
 
     profile = probe()
-    speed = read_bytes_per_s(model.backend.kernels.pool, sample_bytes(profile))
+    speed = read_bytes_per_s(model.backend.kernels.pool, sample_bytes(profile), hardware.SAMPLE_S)
     return replace(profile, cpu=replace(profile.cpu, bytes_per_s=speed))
 
 
