@@ -355,10 +355,6 @@ class WithoutCpuSteps:
         """Raise UnsupportedModelError."""
         raise UnsupportedModelError(f"Layer {layer} has its own embedding, which only the CPU computes.")
 
-    def scale(self, layer: int, step: Scale) -> None:
-        """Raise UnsupportedModelError."""
-        raise UnsupportedModelError(f"Layer {layer} has a factor on the stream, which only the CPU computes.")
-
     def predict(self, layer: int, step: Predict) -> None:
         """Raise UnsupportedModelError."""
         raise UnsupportedModelError(f"Layer {layer} has several streams, which only the CPU computes.")

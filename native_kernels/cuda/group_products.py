@@ -17,7 +17,7 @@ from native_kernels.cuda.runtime.modules import load
 MOST_POSITIONS = 96
 _TOKENS, _OUTPUTS, _THREADS, _DEPTH = 64, 128, 256, 64
 _DEPTHS = {"q6_k": 128}  # columns that four units share
-_BYTES_OF_COLUMN = 2 * 2 * (_TOKENS + _OUTPUTS)  # shared memory of two pieces, in halves
+_ONE_AHEAD = ("q6_k", "q3_k")  # for more units in flight there are no registers
 _SMALL_SHARED = 64 << 10  # of a block before compute capability 8.0
 
 
@@ -83,16 +83,22 @@ class GroupProducts:
     def _function(self, codec: str) -> Function:
         found = self._functions.get(codec)
         if found is None:
-            defines: dict[str, int | str] = {"CODEC": codec.upper(), "DEPTH": _DEPTHS.get(codec, _DEPTH)}
-            module: Module = load(self._device, "group_gemm", defines)
+            module: Module = load(self._device, "group_gemm", defines_of(codec))
             self._held.callback(module.close)
             found = self._functions[codec] = module.function("multiply_groups")
             found.allow_shared(_shared_bytes(codec))
         return found
 
 
+def defines_of(codec: str) -> dict[str, int | str]:
+    """Return what group_gemm.cu is compiled with for a codec."""
+    ahead = 1 if codec in _ONE_AHEAD else 2
+    return {"CODEC": codec.upper(), "DEPTH": _DEPTHS.get(codec, _DEPTH), "UNITS_AHEAD": ahead}
+
+
 def _shared_bytes(codec: str) -> int:
-    return _BYTES_OF_COLUMN * _DEPTHS.get(codec, _DEPTH)
+    depth = _DEPTHS.get(codec, _DEPTH)
+    return 2 * depth * ((3 if depth == 64 else 2) * _TOKENS + 2 * _OUTPUTS)
 
 
-__all__ = ["MOST_POSITIONS", "GroupProduct", "GroupProducts"]
+__all__ = ["MOST_POSITIONS", "GroupProduct", "GroupProducts", "defines_of"]

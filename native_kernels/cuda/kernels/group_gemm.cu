@@ -3,19 +3,20 @@
 // as they are stored. With many positions per group, converting them once beforehand (dequantise.cu, gemm.cu) is faster.
 //
 // out [T, N] = (x [T, K] times the rows of the group's w [N, K]) * factors[t] + bias[n]. CODEC is the codec of the matrices
-// (weights.cuh), DEPTH 64 or 128: columns that are multiplied at a time and consist of whole units. x: halves, rows x_step
-// apart, a multiple of 8, 16-byte aligned. Group g has the rows from starts[g] to starts[g + 1] of x and out, and the
+// (weights.cuh), DEPTH 64 or 128: columns that are multiplied at a time and consist of whole units, UNITS_AHEAD 1 or 2:
+// pieces whose units a thread has in flight. x: halves, rows x_step apart, a multiple of 8, 16-byte aligned. Group g has the rows from starts[g] to starts[g + 1] of x and out, and the
 // matrix number g of each stack.
 //
-// A block of 256 threads computes 64 x 128 of the result; while one piece is multiplied, the next one is being loaded. A
+// A block of 256 threads computes 64 x 128 of the result; while one piece is multiplied, the next two are being loaded. A
 // sum does not depend on the grid, and is that of gemm.cu. grid: x as many positions as a group can have by 64, y N by
-// 128, z groups, twice with a second matrix. Shared memory, dynamic: 768 bytes for each column of DEPTH.
+// 128, z groups, twice with a second matrix. Shared memory, dynamic: X_STAGES * X_BYTES + 2 * W_BYTES.
 #include "async_copies.cuh"
 #include "weights.cuh"
 
 #ifndef CODEC
 #define CODEC Q4_0
 #define DEPTH 64
+#define UNITS_AHEAD 2
 #endif
 
 #define TOKENS 64
@@ -25,6 +26,7 @@
 #define UNITS (OUTPUTS * UNITS_OF_ROW / 256)        // of a thread
 #define X_BYTES (TOKENS * DEPTH * 2)
 #define W_BYTES (OUTPUTS * DEPTH * 2)
+#define X_STAGES (DEPTH == 64 ? 3 : 2)  // with more, a block of some GPUs has no room
 
 struct Given {
     Planes planes;
@@ -43,19 +45,46 @@ struct Job {
 
 DEVICE u32 place(int row, int chunk) { return DEPTH == 64 ? narrow_place(row, chunk) : wide_place(row, chunk); }
 
-DEVICE u32 two_weights(float low, float high) {
-    return two_halves(fminf(fmaxf(low, -LARGEST_HALF), LARGEST_HALF), fminf(fmaxf(high, -LARGEST_HALF), LARGEST_HALF));
+// The numbers of a unit as halves, two a word.
+template <class C>
+struct Halves {
+    DEVICE void of(const typename C::Unit& unit, u32 (&out)[C::COLUMNS / 2]) {
+        float values[C::COLUMNS];
+        C::values(unit, values);
+#pragma unroll
+        for (int i = 0; i < C::COLUMNS / 2; i++) out[i] = two_halves(clamped(values[2 * i]), clamped(values[2 * i + 1]));
+    }
+    DEVICE float clamped(float v) { return fminf(fmaxf(v, -LARGEST_HALF), LARGEST_HALF); }
+};
+
+#if __CUDA_ARCH__ >= 800
+// Two numbers of four bits, bytes 0 and 1 or 2 and 3 of a word: a product of halves is rounded once, as that of floats is.
+DEVICE u32 two_of_four(u32 word, bool upper, u32 scales) {
+    const u32 placed = __byte_perm(word, 0x64646464u, upper ? 0x4342 : 0x4140);  // below the exponent of 1024
+    u32 out;
+    asm("{.reg .b32 v; sub.rn.f16x2 v,%1,%2; mul.rn.f16x2 v,v,%3; min.f16x2 v,v,%4; max.f16x2 %0,v,%5;}"
+        : "=r"(out) : "r"(placed), "r"(0x64086408u), "r"(scales), "r"(0x7bff7bffu), "r"(0xfbfffbffu));
+    return out;
 }
 
-// Eight columns of a row that is converted, from `values` on.
-DEVICE void store_eight(u8* to, int row, int column, const float* values) {
-    *(uint4*)(to + place(row, column / 8)) =
-        make_uint4(two_weights(values[0], values[1]), two_weights(values[2], values[3]),
-                   two_weights(values[4], values[5]), two_weights(values[6], values[7]));
-}
+template <>
+struct Halves<Q4_0> {
+    DEVICE void of(const Q4_0::Unit& unit, u32 (&out)[16]) {
+        const uint4 low = lower_halves(unit.bytes), high = upper_halves(unit.bytes);
+        const u32 scales = unit.scale * 0x10001u;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            out[2 * i] = two_of_four(word_of(low, i), false, scales);
+            out[2 * i + 1] = two_of_four(word_of(low, i), true, scales);
+            out[8 + 2 * i] = two_of_four(word_of(high, i), false, scales);
+            out[8 + 2 * i + 1] = two_of_four(word_of(high, i), true, scales);
+        }
+    }
+};
+#endif
 
 KERNEL __launch_bounds__(256, 2) multiply_groups(const Job job) {
-    extern __shared__ __align__(128) u8 room[];  // two pieces of x, then two of the weights
+    extern __shared__ __align__(128) u8 room[];  // X_STAGES pieces of x, then two of the weights
     const int group = blockIdx.z % job.n_groups, start = __ldg(job.starts + group);
     const int token0 = blockIdx.x * TOKENS, n_tokens = __ldg(job.starts + group + 1) - start - token0;
     if (n_tokens <= 0) return;
@@ -65,58 +94,68 @@ KERNEL __launch_bounds__(256, 2) multiply_groups(const Job job) {
     const int n_pieces = (job.depth + DEPTH - 1) / DEPTH;
 
     CODEC::Row rows[UNITS];
-    CODEC::Unit units[UNITS];
+    CODEC::Unit units[UNITS], next[UNITS];
 #pragma unroll
     for (int j = 0; j < UNITS; j++) {
         const int row = (threadIdx.x + 256 * j) / UNITS_OF_ROW;
         rows[j] = CODEC::row(given.planes, job.depth, group * job.n_out + min(out0 + row, job.n_out - 1));
     }
-    const auto load = [&](int piece) {
+    const auto load = [&](int piece, CODEC::Unit(&to)[UNITS]) {
 #pragma unroll
         for (int j = 0; j < UNITS; j++)
-            units[j] = CODEC::load(rows[j], min(piece * UNITS_OF_ROW + (int)threadIdx.x % UNITS_OF_ROW, n_units - 1));
+            to[j] = CODEC::load(rows[j], min(piece * UNITS_OF_ROW + (int)threadIdx.x % UNITS_OF_ROW, n_units - 1));
     };
     const auto convert = [&](int piece) {
-        u8* to = room + 2 * X_BYTES + piece % 2 * W_BYTES;
+        u8* to = room + X_STAGES * X_BYTES + piece % 2 * W_BYTES;
         const int unit = piece * UNITS_OF_ROW + threadIdx.x % UNITS_OF_ROW;
 #pragma unroll
         for (int j = 0; j < UNITS; j++) {
-            float values[CODEC::COLUMNS];
-            CODEC::values(units[j], values);
+            const int row = (threadIdx.x + 256 * j) / UNITS_OF_ROW;
+            u32 words[CODEC::COLUMNS / 2];
+            Halves<CODEC>::of(units[j], words);
 #pragma unroll
-            for (int i = 0; i < CODEC::COLUMNS; i++)
-                if (unit >= n_units) values[i] = 0.f;
-#pragma unroll
-            for (int i = 0; i < CODEC::COLUMNS; i += 8)
-                store_eight(to, (threadIdx.x + 256 * j) / UNITS_OF_ROW, CODEC::column(unit, i) - piece * DEPTH, values + i);
+            for (int i = 0; i < CODEC::COLUMNS; i += 8) {
+                const u32* at = words + i / 2;
+                *(uint4*)(to + place(row, CODEC::column(unit, i) / 8 % (DEPTH / 8))) =
+                    unit < n_units ? make_uint4(at[0], at[1], at[2], at[3]) : make_uint4(0, 0, 0, 0);
+            }
         }
     };
     const auto fetch = [&](int piece) {
-        const u32 to = shared_address(room) + piece % 2 * X_BYTES;
+        const u32 to = shared_address(room) + piece % X_STAGES * X_BYTES;
 #pragma unroll
         for (int j = 0; j < TOKENS * DEPTH / 8 / 256; j++) {
             const int i = threadIdx.x + 256 * j, row = i / (DEPTH / 8), chunk = i % (DEPTH / 8);
             const int column = piece * DEPTH + 8 * chunk, n = row < n_tokens ? max(0, min(16, 2 * (job.depth - column))) : 0;
             copy_16(to + place(row, chunk), job.x + (n ? (u64)(start + token0 + row) * job.x_step + column : 0), n);
         }
-        end_group();
     };
 
     float sums[4][2][4];
 #pragma unroll
     for (int i = 0; i < 32; i++) sums[i / 8][i / 4 % 2][i % 4] = 0.f;
-    load(0);
-    fetch(0);
+    load(0, units);
+    if (UNITS_AHEAD > 1) load(1, next);
+#pragma unroll
+    for (int i = 0; i < X_STAGES - 1; i++) {
+        if (i < n_pieces) fetch(i);
+        end_group();
+    }
     for (int piece = 0; piece < n_pieces; piece++) {
         convert(piece);
-        await_groups<0>();
+        await_groups<X_STAGES - 2>();
         __syncthreads();
-        if (piece + 1 < n_pieces) {
-            load(piece + 1);
-            fetch(piece + 1);
+        if (UNITS_AHEAD > 1) {
+#pragma unroll
+            for (int j = 0; j < UNITS; j++) units[j] = next[j];
+            load(piece + 2, next);
+        } else {
+            load(piece + 1, units);
         }
-        const u32 x_at = shared_address(room) + piece % 2 * X_BYTES;
-        const u32 w_at = shared_address(room) + 2 * X_BYTES + piece % 2 * W_BYTES;
+        if (piece + X_STAGES - 1 < n_pieces) fetch(piece + X_STAGES - 1);
+        end_group();
+        const u32 x_at = shared_address(room) + piece % X_STAGES * X_BYTES;
+        const u32 w_at = shared_address(room) + X_STAGES * X_BYTES + piece % 2 * W_BYTES;
 #pragma unroll
         for (int k = 0; k < DEPTH / 16; k++) {
             u32 w[4];

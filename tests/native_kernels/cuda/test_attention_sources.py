@@ -1,4 +1,4 @@
-"""Attention is compiled for the cache at hand: every usual one compiles, and none spills its registers to memory."""
+"""Attention for the usual caches and products of groups for usual codecs compile, and spill no registers to memory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from native_kernels.cuda.group_products import defines_of
 from native_kernels.cuda.runtime.modules import source_of
 from native_kernels.cuda.runtime.nvrtc import CompilerUnavailableError, compiler
 
@@ -17,19 +18,24 @@ CASES = [(80, 1, 75), (128, 2, 75), (256, 4, 75), (128, 1, 120), (256, 1, 120), 
 
 @pytest.mark.parametrize(("head_dim", "codec_bytes", "architecture"), CASES)
 def test_attention_compiles_for_every_cache(head_dim: int, codec_bytes: int, architecture: int) -> None:
+    heads = 2 if head_dim > 256 and codec_bytes == 4 else 8
+    check_compiled("attention", architecture, {"HEAD_DIM": head_dim, "HEADS": heads, "CODEC": codec_bytes})
+
+
+@pytest.mark.parametrize(("codec", "architecture"), [("q4_0", 120), ("q6_k", 75), ("q3_k", 120), ("q4_k", 75)])
+def test_products_of_groups_compile_for_every_codec(codec: str, architecture: int) -> None:
+    check_compiled("group_gemm", architecture, defines_of(codec))
+
+
+def check_compiled(name: str, architecture: int, defines: dict[str, int | str]) -> None:
     try:
         nvrtc = compiler()
     except CompilerUnavailableError as error:
         pytest.skip(str(error))
     if architecture not in nvrtc.architectures():
         pytest.skip(f"NVRTC {nvrtc.version} does not know {architecture}")
-    source, headers = source_of("attention")
-    defines = {
-        "HEAD_DIM": head_dim,
-        "HEADS": 2 if head_dim > 256 and codec_bytes == 4 else 8,
-        "CODEC": codec_bytes,
-        "COMPILED_ANEW": time.time_ns(),
-    }
-    log = nvrtc.compile(source, "attention.cu", architecture, defines, headers).log
+    source, headers = source_of(name)
+    anew = defines | {"COMPILED_ANEW": time.time_ns()}
+    log = nvrtc.compile(source, f"{name}.cu", architecture, anew, headers).log
     assert not any(int(n) for n in re.findall(r"(\d+) bytes spill", log)), log
     assert "warning" not in log, log
