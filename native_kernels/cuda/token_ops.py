@@ -113,7 +113,7 @@ class GpuTokenOps:
 
     def advance(
         self, stream: int, n: int, parts: int = 0, n_parts: int = 0, others: Sequence[int] = (),
-        norm: GpuNorm | None = None, to: GpuVector | None = None, factor: float = 1.0,
+        norm: GpuNorm | None = None, to: GpuVector | None = None, factor: float = 1.0, fresh: bool = False,
     ) -> None:  # fmt: skip
         """Advance the stream. At most MAX_COLUMNS.
 
@@ -123,26 +123,29 @@ class GpuTokenOps:
         if (norm is None) != (to is None):
             raise ValueError("a norm needs a place for its result")
         for first in range(_OTHERS, len(others), _OTHERS):
-            self._gather(stream, n, 0, 0, others[first : first + _OTHERS], None, 1.0)
-        self._gather(stream, n, parts, n_parts, others[:_OTHERS], norm, factor)
+            self._gather(stream, n, 0, 0, others[first : first + _OTHERS], None, fresh=fresh)
+            fresh = False
+        self._gather(stream, n, parts, n_parts, others[:_OTHERS], norm, factor, fresh)
         if norm is not None and to is not None:
             self._normalise(stream, norm, to)
 
-    def norm(self, x: int, norm: GpuNorm, to: GpuVector) -> None:
-        """Norm x. At most MAX_COLUMNS. Two kernels."""
-        self._gather(x, to.n, 0, 0, (), norm, 1.0)
+    def norm(self, x: int, norm: GpuNorm, to: GpuVector, again: bool = False) -> None:
+        """Norm x. At most MAX_COLUMNS. Two kernels, or one if again."""
+        if not again:
+            self._gather(x, to.n, 0, 0, (), norm)
         self._normalise(x, norm, to)
 
     def _gather(
-        self, stream: int, n: int, parts: int, n_parts: int, others: Sequence[int], norm: GpuNorm | None, factor: float
-    ) -> None:
+        self, stream: int, n: int, parts: int, n_parts: int, others: Sequence[int], norm: GpuNorm | None,
+        factor: float = 1.0, fresh: bool = False,
+    ) -> None:  # fmt: skip
         if not 0 < n <= MAX_COLUMNS:
             raise ValueError(f"a vector of {n} columns; there may be 1 to {MAX_COLUMNS}")
         rows = min(_ROWS, max(1, len(others), -(-n_parts // _PARTS)))
         self._launch(
             "gather", (-(-n // _COLUMNS),), (_COLUMNS, rows),
             _at(stream), _at(parts), c_int(n_parts), *(_at(one) for one in (*others, 0, 0, 0, 0)[:_OTHERS]), c_int(n),
-            c_float(factor), _at(self._stats), c_int(0 if norm is None else _NORMS[norm.kind]),
+            c_float(factor), c_int(fresh), _at(self._stats), c_int(0 if norm is None else _NORMS[norm.kind]),
         )  # fmt: skip
 
     def _normalise(self, x: int, norm: GpuNorm, to: GpuVector) -> None:

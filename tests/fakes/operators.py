@@ -220,10 +220,12 @@ class FakeOperators(ABC):
 
     def advance(
         self, stream: int, n: int, parts: int = 0, n_parts: int = 0, others: Sequence[int] = (),
-        norm: GpuNorm | None = None, to: GpuVector | None = None, factor: float = 1.0,
+        norm: GpuNorm | None = None, to: GpuVector | None = None, factor: float = 1.0, fresh: bool = False,
     ) -> None:  # fmt: skip
         def step() -> None:
             x = self.array(stream, n)
+            if fresh:
+                x[:] = 0
             if parts and n_parts:
                 x += self.array(parts, n_parts * n).reshape(n_parts, n).sum(axis=0, dtype=np.float32)
             for other in others:
@@ -235,7 +237,7 @@ class FakeOperators(ABC):
 
         self.do("advance", step)
 
-    def norm(self, x: int, norm: GpuNorm, to: GpuVector) -> None:
+    def norm(self, x: int, norm: GpuNorm, to: GpuVector, again: bool = False) -> None:
         self.do("norm", lambda: self._put(to, self._normed(self.array(x, to.n), norm)))
 
     def copy(self, source: int, to: int, n_words: int) -> None:

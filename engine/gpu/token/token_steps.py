@@ -93,6 +93,7 @@ class TokenSteps(WithoutCpuSteps):
         self._by_cpu = by_cpu
         self._steps: list[Step] = []
         self._stage = ""
+        self._norm_step: Step | None = None  # the last one that normed the stream
         self._pending = _Pending()
         self._has_angles = False
         self._bits = 0  # address of the mask of the layer's selected neurons; 0: all are computed
@@ -137,8 +138,13 @@ class TokenSteps(WithoutCpuSteps):
         weight = getattr(self._layer(layer), step.weight)
         if step.to == "stream":  # only after the CPU's sum is added
             self._pending.closing = weight
+        elif self._steps and self._steps[-1] is self._norm_step and self._pending == _Pending():
+            stream = self._places.stream.values
+            self._do(partial(self._gpu.norm, stream, weight, self._vector(step.to), again=True))
+            self._norm_step = self._steps[-1]
         else:
             self._advance(weight, self._vector(step.to))
+            self._norm_step = self._steps[-1]
 
     def select(self, layer: int, step: Select) -> None:
         """Select experts or neurons, and publish the CPU's share."""
@@ -357,9 +363,8 @@ class TokenSteps(WithoutCpuSteps):
         assert ffn is not None, "the layer has experts"
         assert ffn.shared is not None, "one is shared"
         self._experts(i, ffn, self._vector(shared_reads), (ffn.shared,))
-        self._do(partial(gpu.copy, places.zeros, places.beside, d))
         beside, norm = GpuVector(d, places.beside), one.post_shared_norm
-        self._do(partial(gpu.advance, places.beside, d, pending.parts, pending.n_parts, (), norm, beside))
+        self._do(partial(gpu.advance, places.beside, d, pending.parts, pending.n_parts, (), norm, beside, fresh=True))
         pending.parts = pending.n_parts = 0
         self._experts(i, ffn, x, () if ffn.resident is None else (ffn.resident,))
         pending.within, pending.beside = one.post_experts_norm, places.beside
@@ -470,16 +475,17 @@ class TokenSteps(WithoutCpuSteps):
         parts, n_parts, others = pending.parts, pending.n_parts, tuple(pending.others)
         if pending.within is not None:  # what attention returned has been added
             inner = GpuVector(d, places.attended)
-            self._do(partial(gpu.copy, places.zeros, places.attended, d))
-            self._do(partial(gpu.advance, places.attended, d, parts, n_parts, others, pending.within, inner))
+            self._do(
+                partial(gpu.advance, places.attended, d, parts, n_parts, others, pending.within, inner, fresh=True)
+            )
             parts, n_parts, others = 0, 0, (places.attended, pending.beside)
         if pending.through is not None:
             added = GpuVector(d, places.added)
             if others == (places.added,):
                 self._do(partial(gpu.norm, places.added, pending.through, added))
             else:
-                self._do(partial(gpu.copy, places.zeros, places.added, d))
-                self._do(partial(gpu.advance, places.added, d, parts, n_parts, others, pending.through, added))
+                through = pending.through
+                self._do(partial(gpu.advance, places.added, d, parts, n_parts, others, through, added, fresh=True))
             parts, n_parts, others = 0, 0, (places.added,)
         stream = places.stream
         if pending.closing is not None:

@@ -9,13 +9,13 @@
 #define NORM_RMS 1
 #define NORM_LAYER 2
 
-// stream [n] = factor (stream + sum of parts [n_parts, n] + others, each [n]). Blocks of 32 columns x blockDim.y rows that share the
+// stream [n] = factor (stream + sum of parts [n_parts, n] + others, each [n]); fresh: without the stream. Blocks of 32 columns x blockDim.y rows that share the
 // parts; the others, which may be in host memory, are loaded first and added last.
 // stats [gridDim.x]: of each block's columns the sum and the sum of squares (kind 1), or that of squared distances from
 // their own mean (kind 2), from which `normalise` computes the total without losing digits.
 KERNEL __launch_bounds__(256) gather(float* stream, const float* parts, int n_parts, const float* a, const float* b,
-                                     const float* c, const float* d, int n, float factor, float2* stats,
-                                     int kind) {
+                                     const float* c, const float* d, int n, float factor, int fresh,
+                                     float2* stats, int kind) {
     __shared__ float rows[MOST_ROWS][32];
     const int lane = threadIdx.x, row = threadIdx.y, column = blockIdx.x * 32 + lane;
     const bool there = column < n;
@@ -24,7 +24,7 @@ KERNEL __launch_bounds__(256) gather(float* stream, const float* parts, int n_pa
         const float* mine = row % 4 == 0 ? a : row % 4 == 1 ? b : row % 4 == 2 ? c : d;
         float other = 0.f, v = 0.f;
         if (mine && row < 4) other = load_fresh(mine + column);
-        if (row == 0) v = stream[column];
+        if (row == 0 && !fresh) v = stream[column];
 #pragma unroll 8
         for (int p = row; p < n_parts; p += blockDim.y) sum += parts[(u64)p * n + column];
         sum = v + (sum + other);
