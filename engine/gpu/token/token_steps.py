@@ -474,10 +474,8 @@ class TokenSteps(WithoutCpuSteps):
         places, gpu, d = self._places, self._gpu, self._config.d_model
         parts, n_parts, others = pending.parts, pending.n_parts, tuple(pending.others)
         if pending.within is not None:  # what attention returned has been added
-            inner = GpuVector(d, places.attended)
-            self._do(
-                partial(gpu.advance, places.attended, d, parts, n_parts, others, pending.within, inner, fresh=True)
-            )
+            inner, within = GpuVector(d, places.attended), pending.within
+            self._do(partial(gpu.advance, inner.values, d, parts, n_parts, others, within, inner, fresh=True))
             parts, n_parts, others = 0, 0, (places.attended, pending.beside)
         if pending.through is not None:
             added = GpuVector(d, places.added)

@@ -80,6 +80,28 @@ def test_the_stream_goes_on_and_is_normed(on_gpu: OnGpu, n: int, n_parts: int, n
     assert all(np.array_equal(one, other) for one, other in zip(*found, strict=True))
 
 
+def test_a_sum_may_replace_the_stream_and_be_scaled(on_gpu: OnGpu) -> None:
+    n = 300
+    stream, parts, others = normal(n), normal(3, n, seed=1), normal(6, n, seed=2)
+    addresses = [on_gpu.put(other) for other in others]
+    for fresh in (False, True):
+        at = on_gpu.put(stream)
+        on_gpu.gpu.advance(at, n, on_gpu.put(parts), 3, addresses, factor=0.5, fresh=fresh)
+        wanted = parts.sum(axis=0) + others.sum(axis=0) + (0 if fresh else stream)
+        np.testing.assert_allclose(on_gpu.get(at, n), 0.5 * wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_second_norm_is_as_good_as_the_first(on_gpu: OnGpu) -> None:
+    n, weights = 700, normal(2, 700, seed=3)
+    at, first, second, alone = on_gpu.put(normal(n)), on_gpu.vector(n), on_gpu.vector(n), on_gpu.vector(n)
+    one, other = (on_gpu.norm("rms", weight, None, 1e-5) for weight in weights)
+    on_gpu.gpu.norm(at, one, first)
+    on_gpu.gpu.norm(at, other, second, again=True)
+    on_gpu.gpu.norm(at, other, alone)
+    assert np.array_equal(on_gpu.get(second.values, n), on_gpu.get(alone.values, n))
+    on_gpu.check_bytes(second)
+
+
 def test_a_large_mean_costs_the_deviation_no_digits(on_gpu: OnGpu) -> None:
     n = 4100
     x = (1000 + normal(n)).astype(np.float32)
