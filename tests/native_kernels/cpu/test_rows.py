@@ -106,14 +106,19 @@ def test_the_feed_forward_part(codec: str, gated: bool) -> None:
     row_checks.check_ffn(codec, n_cols, 75, gated=gated, active=None, threshold=0.5)
 
 
-@pytest.mark.parametrize("codec", row_checks.RUNS)
+# The kernels of runs take longest to compile: every day in floats and in one of the codecs of bytes in lanes, which
+# differ in how a group's bytes are read; `test_the_feed_forward_part` reads both.
+RUNS = [pytest.param(one, marks=pytest.mark.slow) if one == "q8_0.lanes" else one for one in row_checks.RUNS]
+
+
+@pytest.mark.parametrize("codec", RUNS)
 @pytest.mark.parametrize("threshold", [-1e30, 0.0])
 def test_neurons_side_by_side_run_one_after_another(codec: str, threshold: float) -> None:
     for n_cols, n in row_checks.RUNS[codec]:
         row_checks.check_runs(codec, n_cols, n, threshold)
 
 
-@pytest.mark.parametrize("codec", row_checks.RUNS)
+@pytest.mark.parametrize("codec", RUNS)
 def test_few_neurons_side_by_side_are_cut_both_ways(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(down_parts, "LEAST_BYTES", 0)
     n_cols, n = row_checks.RUNS[codec][0]
