@@ -199,10 +199,7 @@ def test_preparing_shows_what_it_brings_before_it_starts(enter: Enter) -> None:
     room.wait(lambda: room.library._jobs)
     for _ in range(30):
         room.library.tick()
-    QTest.qWait(80)
-    card = room.card("prosparse-13b")
-    assert card.activity is not None
-    assert card.activity.stage == "profile"
+    room.wait(lambda: (shown := room.card("prosparse-13b").activity) is not None and shown.stage == "profile")
     room.press("prosparse-13b", "cancel-prepare")
     assert room.library.cancelled
 
