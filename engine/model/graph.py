@@ -8,7 +8,7 @@ Each way to run a model walks the list with its own emitter:
 - transformer.py computes at once; with the reference operators it is the specification of all others;
 - engine/decode/decode_calls.py lays out one token as calls of CPU kernels;
 - engine/gpu/token/token_steps.py lays out one token on the GPU, engine/gpu/batch/batch_steps.py one per sequence;
-- engine/gpu/prefill/prefill.py runs many positions of a prompt on the GPU.
+- engine/gpu/prefill/layer_pass.py runs many positions of a prompt on the GPU.
 
 To add a step, add a dataclass here, a case in `emit`, and a method in each emitter.
 """

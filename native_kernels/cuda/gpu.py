@@ -428,14 +428,19 @@ class Gpu(Protocol):
 
     def advance(
         self, stream: int, n: int, parts: int = 0, n_parts: int = 0, others: Sequence[int] = (),
-        norm: GpuNorm | None = None, to: GpuVector | None = None, factor: float = 1.0, fresh: bool = False,
+        norm: GpuNorm | None = None, to: GpuVector | None = None, factor: float = 1.0,
     ) -> None:  # fmt: skip
-        """Add the sum of parts [n_parts, n] and the sum of others to stream [n], or replace it by them if `fresh`, and
-        multiply it by the factor; with a norm, also write the normed stream.
+        """Add the sum of parts [n_parts, n] and the sum of others to stream [n], and multiply it by the factor; with a
+        norm, also write the normed stream.
 
         others: each [n], added in this order; may be pinned memory that the CPU has just written. to: norm of the
         stream, with its 8-bit form if `to` has one; `to.values` may be the stream itself.
         """
+
+    def total(
+        self, out: int, n: int, parts: int, n_parts: int, others: Sequence[int] = (), norm: GpuNorm | None = None
+    ) -> None:
+        """Compute out [n] = the sum of parts [n_parts, n] and the sum of others, each [n], or its norm."""
 
     def norm(self, x: int, norm: GpuNorm, to: GpuVector, again: bool = False) -> None:
         """Compute to = norm of x [to.n]; may be in place. again: the last operator normed x too, in the same way."""

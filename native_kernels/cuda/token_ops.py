@@ -113,7 +113,7 @@ class GpuTokenOps:
 
     def advance(
         self, stream: int, n: int, parts: int = 0, n_parts: int = 0, others: Sequence[int] = (),
-        norm: GpuNorm | None = None, to: GpuVector | None = None, factor: float = 1.0, fresh: bool = False,
+        norm: GpuNorm | None = None, to: GpuVector | None = None, factor: float = 1.0,
     ) -> None:  # fmt: skip
         """Advance the stream. At most MAX_COLUMNS.
 
@@ -123,11 +123,20 @@ class GpuTokenOps:
         if (norm is None) != (to is None):
             raise ValueError("a norm needs a place for its result")
         for first in range(_OTHERS, len(others), _OTHERS):
-            self._gather(stream, n, 0, 0, others[first : first + _OTHERS], None, fresh=fresh)
-            fresh = False
-        self._gather(stream, n, parts, n_parts, others[:_OTHERS], norm, factor, fresh)
+            self._gather(stream, n, 0, 0, others[first : first + _OTHERS], None)
+        self._gather(stream, n, parts, n_parts, others[:_OTHERS], norm, factor)
         if norm is not None and to is not None:
             self._normalise(stream, norm, to)
+
+    def total(
+        self, out: int, n: int, parts: int, n_parts: int, others: Sequence[int] = (), norm: GpuNorm | None = None
+    ) -> None:
+        """Sum up. At most MAX_COLUMNS and four others. One kernel, or two with a norm."""
+        if len(others) > _OTHERS:
+            raise ValueError(f"{len(others)} vectors are summed at once; there may be {_OTHERS}")
+        self._gather(out, n, parts, n_parts, others, norm, fresh=True)
+        if norm is not None:
+            self._normalise(out, norm, GpuVector(n, out))
 
     def norm(self, x: int, norm: GpuNorm, to: GpuVector, again: bool = False) -> None:
         """Norm x. At most MAX_COLUMNS. Two kernels, or one if again."""

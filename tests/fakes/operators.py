@@ -220,12 +220,10 @@ class FakeOperators(ABC):
 
     def advance(
         self, stream: int, n: int, parts: int = 0, n_parts: int = 0, others: Sequence[int] = (),
-        norm: GpuNorm | None = None, to: GpuVector | None = None, factor: float = 1.0, fresh: bool = False,
+        norm: GpuNorm | None = None, to: GpuVector | None = None, factor: float = 1.0,
     ) -> None:  # fmt: skip
         def step() -> None:
             x = self.array(stream, n)
-            if fresh:
-                x[:] = 0
             if parts and n_parts:
                 x += self.array(parts, n_parts * n).reshape(n_parts, n).sum(axis=0, dtype=np.float32)
             for other in others:
@@ -236,6 +234,12 @@ class FakeOperators(ABC):
                 self._put(to, self._normed(x, norm))
 
         self.do("advance", step)
+
+    def total(
+        self, out: int, n: int, parts: int, n_parts: int, others: Sequence[int] = (), norm: GpuNorm | None = None
+    ) -> None:
+        self.do("total", lambda: self.array(out, n).fill(0))
+        self.advance(out, n, parts, n_parts, others, norm, norm and GpuVector(n, out))
 
     def norm(self, x: int, norm: GpuNorm, to: GpuVector, again: bool = False) -> None:
         self.do("norm", lambda: self._put(to, self._normed(self.array(x, to.n), norm)))

@@ -1,5 +1,4 @@
-"""Prefill on the GPU: many positions at once through every layer, with cold weights streamed to the GPU. An emitter of
-engine/model/graph.py.
+"""Prefill on the GPU: many positions at once through every layer (layer_pass.py), cold weights streamed to the GPU.
 
 A layer placed on the GPU runs there entirely: attention, then hot neurons, then cold ones as they arrive through a
 ring of buffers, all added to the residual stream in this order. If the chunk is long enough, all weights of a layer
@@ -14,52 +13,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
 
 import numpy as np
 
-from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Experts, Key, Neurons, Rates, Wanted, ZeroCopy
-from engine.gpu.prefill.expert_pass import ExpertPass, SharedApart
+from engine.gpu.prefill.cold_stream import ColdStream, Experts, Key, Neurons, Rates, Wanted, ZeroCopy
+from engine.gpu.prefill.layer_pass import Chunk, LayerPass, PromptCache
 from engine.gpu.prefill.prefill_memory import PrefillMemory, Sizes, sizes_for
 from engine.gpu.prefill.streamed_layers import StreamedLayer, StreamedLayers
 from engine.gpu.weights.expert_slots import ExpertSlots
-from engine.gpu.weights.layers import GpuLayer, GpuModel, GpuRowWiseFfn, heads_of
+from engine.gpu.weights.layers import GpuLayer, GpuModel
 from engine.model.counters import FfnCounters
-from engine.model.graph import Attend, Ffn, Norm, Recur, Scale, Select, Value, WithoutCpuSteps, emit
+from engine.model.graph import emit
 from engine.model.kv_cache import StateCopy
 from engine.model.transformer import Angles, RecurInput, Transformer
-from native_kernels.backend import F32, I32, I64, U8
+from native_kernels.backend import F32, I32, I64
 from native_kernels.cpu.runtime.pool import Pool
-from native_kernels.cuda.gpu import (
-    GpuBlock,
-    GpuDeltaInput,
-    GpuExperts,
-    GpuNorm,
-    GpuScoring,
-    GpuStates,
-    GpuVector,
-)
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
-from native_kernels.cuda.prompt_rows import RoundedRows, RowAngles, Rows, Weights
-from native_kernels.kv_blocks import KvLayout
 
 Look = Callable[[float], None]
-
-
-class PromptCache(Protocol):
-    """A cache whose positions are already on the GPU: engine.gpu.weights.cache.GpuCache."""
-
-    length: int
-    tokens: I64
-    sequence_length: int
-    rows: tuple[int | None, ...]
-
-    @property
-    def half(self) -> int: ...
-
-    def of_layer(self, layer: int) -> tuple[U8, KvLayout]: ...
-
-    def states(self) -> tuple[F32, F32]: ...
 
 
 @dataclass(frozen=True)
@@ -207,6 +178,10 @@ class GpuPrefill:
         if self._streamed is not None and self._streams(len(tokens)):
             layers = [here or there for here, there in zip(layers, self._streamed.layers, strict=True)]
         self._cold.begin(self._to_stream(layers, cache, start), memory.sizes.neurons)
+        chunk = Chunk(
+            self._ops, memory, self._config, self._cpu.graph, self._cold, self._streamed, cache, start, len(tokens),
+            self.parts(len(tokens)),
+        )  # fmt: skip
         x, on_gpu = self._cpu.embed(tokens, positions), False
         for i in range(n_layers):
             if i:
@@ -218,7 +193,7 @@ class GpuPrefill:
             if not on_gpu:
                 memory.upload(x)
             on_gpu = True
-            emit(i, self._cpu.graph.layers[i], LayerPass(self, layer, len(tokens), start, cache))
+            emit(i, self._cpu.graph.layers[i], LayerPass(chunk, layer))
         x = memory.download(len(tokens), unwanted) if on_gpu else x[unwanted:]
         if memory.states is not None:
             memory.states.end()
@@ -331,250 +306,6 @@ class GpuPrefill:
             self.counters.add_counted(i, n_tokens * config.n_blocks_used, n_tokens * computed, gate_active, passed)
             if self.counters.per_neuron is not None and not config.n_experts:
                 self.counters.per_neuron[i] += fired[i]
-
-
-class LayerPass(WithoutCpuSteps):
-    """One chunk through one layer on the GPU, whose weights are resident or streamed."""
-
-    def __init__(
-        self, owner: GpuPrefill, layer: GpuLayer | StreamedLayer, n_tokens: int, start: int, cache: PromptCache
-    ) -> None:
-        self._owner, self._layer, self._n, self._start = owner, layer, n_tokens, start
-        self._cache, self._cold = cache, owner._cold
-        self._ops, self._memory = owner._ops, owner._memory
-        self._width = owner._config.d_model
-        self._stream = Rows(self._memory.stream, self._width)
-        self._experts: ExpertPass | None = None
-
-    def norm(self, layer: int, step: Norm) -> None:
-        out = self._stream if step.to == "stream" else None
-        if self._memory.experts is not None and step.to == self._owner._cpu.graph.selects_from(layer):
-            out = Rows(self._memory.experts.normed, self._width)
-        to = None if step.to == "router_in" else self._rounded(step.to)
-        self._round(to, getattr(self._layer, step.weight), out)
-
-    def select(self, layer: int, step: Select) -> None:
-        """Choose experts. Neurons are not selected, because many positions need every one."""
-        one = self._layer
-        if isinstance(one, GpuLayer) and one.experts is not None and one.experts.router is not None:
-            owner, memory = self._owner, self._memory
-            assert memory.experts is not None, "the model has experts"
-            self._experts = ExpertPass(owner._ops, memory, owner._config, layer, one.experts, self._n)
-            self._experts.choose(self._stream if step.reads == "stream" else Rows(memory.experts.normed, self._width))
-
-    def attend(self, layer: int, step: Attend) -> None:
-        one, memory, ops, spec, n = self._layer, self._memory, self._ops, step.spec, self._n
-        x = memory.attention_in
-        if step.reads == "stream":
-            self._round(x, None)
-        kv, at, width = one.kv, memory.qkv, spec.q_width + 2 * spec.kv_width
-        assert kv is not None, "the layer has keys and values"
-        qkv, mixed = Rows(at, width), Rows(memory.mixed, spec.q_width)
-        keys = Rows(at + 4 * spec.q_width, width)
-        values = Rows(keys.address + 4 * spec.kv_width, width)
-        if isinstance(one, GpuLayer):
-            ops.multiply(one.q, x, n, qkv, memory.tile, one.q_bias)
-            if one.v is None:
-                ops.multiply(one.k, x, n, keys, memory.tile, one.k_bias)
-            else:
-                ops.multiply_two((one.k, one.v), x, n, (keys, values), memory.tile, (one.k_bias, one.v_bias))
-        else:
-            assert self._owner._streamed is not None, "the layer is streamed"
-            self._owner._streamed.restore(self._cold.rows((layer, "kv")), self._start)
-            self._stream_products((layer, "qkv"), x, {"q": qkv, "k": keys, "v": values})
-        q_norm, k_norm = one.q_norm, one.k_norm
-        if spec.qk_norm == "whole":
-            ops.round(qkv, n, spec.q_width, None, q_norm, qkv)
-            ops.round(keys, n, spec.kv_width, None, k_norm, keys)
-            q_norm = k_norm = None
-        angles = RowAngles(
-            *memory.angles[spec.angles], spec.rotated // 2, spec.rope_order, spec.qk_norm == "rotated heads",
-            spec.temperature,
-        )  # fmt: skip
-        heads = heads_of(spec, (q_norm, k_norm), self._owner._config.norm_eps)
-        ops.place_heads(qkv, n, heads, kv, self._start, angles)
-        if self._owner._streamed is not None and not isinstance(one, GpuLayer):
-            self._owner._streamed.save(self._cache.of_layer(layer)[0], self._start, self._start + n)
-        scoring = GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks)
-        ops.attend(qkv, n, spec.n_heads, kv, self._start, mixed, scoring)
-        if isinstance(one, GpuLayer) and one.attention_gate is not None:
-            gate = Rows(at + 4 * n * width, spec.q_width)
-            ops.multiply(one.attention_gate, x, n, gate, memory.tile)
-            ops.gated(GpuVector(n * spec.q_width, mixed.address), gate.address)
-        ops.round(mixed, n, mixed.step, memory.mixed_in)
-
-        def project(out: Rows, adds: bool) -> None:
-            if isinstance(one, GpuLayer):
-                ops.multiply(one.o, memory.mixed_in, n, out, memory.tile, one.o_bias, adds)
-            else:
-                self._stream_products((layer, "o"), memory.mixed_in, {"o": out}, adds)
-
-        self._add(step.after, project)
-
-    def recur(self, layer: int, step: Recur) -> None:
-        one, memory, ops, spec, n = self._layer, self._memory, self._ops, step.spec, self._n
-        assert isinstance(one, GpuLayer), "no other layer with a delta net is on the GPU"
-        assert one.delta is not None, "the layer has a delta net"
-        assert one.v is not None, "it has values"
-        x, net, at = memory.attention_in, one.delta, memory.qkv
-        if step.reads == "stream":
-            self._round(x, None)
-        gate = Rows(at + 4 * n * spec.channels, spec.value_width)
-        alpha = Rows(gate.address + 4 * n * spec.value_width, spec.value_heads)
-        beta = Rows(alpha.address + 4 * n * spec.value_heads, spec.value_heads)
-        q, k, v = (Rows(at + 4 * spec.key_width * i, spec.channels) for i in range(3))
-        ops.multiply_two((one.q, one.k), x, n, (q, k), memory.tile)
-        ops.multiply(one.v, x, n, v, memory.tile)
-        ops.multiply(net.gate, x, n, gate, memory.tile)
-        ops.multiply_two((net.alpha, net.beta), x, n, (alpha, beta), memory.tile)
-        before, after = net.states[self._cache.half], net.states[1 - self._cache.half]
-        mixed, outs = Rows(memory.mixed, spec.value_width), (Rows(at, spec.channels), gate, alpha, beta)
-        earlier = before if self._start == self._cache.length else after
-        for part, copy in self._owner.parts(n):
-            x_at, gate_at, alpha_at, beta_at = (rows.address + 4 * part.start * rows.step for rows in outs)
-            inputs = GpuDeltaInput(x_at, gate_at, alpha_at, beta_at, part.stop - part.start)
-            out = mixed.address + 4 * part.start * mixed.step
-            ops.gated_delta(inputs, net.weights, GpuStates(earlier, after), memory.prepared, out)
-            earlier = after
-            if copy is not None:
-                memory.copies(spec.state_size).ask(after, copy[self._owner._cpu.graph.rows[layer]])
-        ops.round(mixed, n, mixed.step, memory.mixed_in)
-        self._add(None, lambda out, adds: ops.multiply(one.o, memory.mixed_in, n, out, memory.tile, adds=adds))
-
-    def scale(self, layer: int, step: Scale) -> None:
-        assert isinstance(self._layer, GpuLayer), "no other layer with a factor is on the GPU"
-        self._ops.scale(self._stream, self._n, self._width, self._layer.scale)
-
-    def _stream_products(self, key: Key, x: RoundedRows, outs: dict[str, Rows], adds: bool = False) -> None:
-        """Multiply x by each streamed matrix, tile by tile, into the rows of its name in `outs`."""
-        for rows in self._cold.rows(key):
-            out, bias, done = outs[rows.name], getattr(self._layer, f"{rows.name}_bias"), 4 * rows.first
-            self._ops.multiply(
-                rows.matrix, x, self._n, Rows(out.address + done, out.step), self._memory.tile, bias and bias + done,
-                adds,
-            )  # fmt: skip
-
-    def ffn(self, layer: int, step: Ffn) -> None:
-        x, experts = self._rounded(step.reads), self._experts
-        if step.reads == "stream":
-            self._round(x, None)
-        if experts is not None:
-            cold = self._cold.experts((layer, "ffn"))
-            apart = None
-            if step.shared_reads is not None:
-                assert isinstance(self._layer, GpuLayer), "layers with experts are not streamed"
-                norms = self._layer.post_experts_norm, self._layer.post_shared_norm
-                apart = SharedApart(self._rounded(step.shared_reads), *norms)
-            self._add(step.after, lambda out, adds: experts.run(x, cold, out, adds, apart))
-            return
-        self._add(step.after, lambda out, adds: FfnPass(self._owner, layer, self._layer, self._n, x, out, adds).run())
-
-    def _rounded(self, value: Value) -> RoundedRows:
-        """Return the rounded value that products read. An FFN that reads the stream uses the place of ffn_in.
-
-        The experts' input takes the place of attention's.
-        """
-        return self._memory.attention_in if value in ("attention_in", "experts_in") else self._memory.ffn_in
-
-    def _round(self, to: RoundedRows | None, norm: GpuNorm | None, out: Rows | None = None) -> None:
-        self._ops.round(self._stream, self._n, self._width, to, norm, out)
-
-    def _add(self, after: str | None, product: Callable[[Rows, bool], None]) -> None:
-        """Add the product to the residual stream, through the norm `after` if given.
-
-        product: (out, adds) writes into `out` or adds to it.
-        """
-        if after is None:
-            product(self._stream, True)
-            return
-        apart = Rows(self._memory.apart, self._width)
-        product(apart, False)
-        self._ops.round(apart, self._n, self._width, None, getattr(self._layer, after), self._stream, adds=True)
-
-
-class FfnPass:
-    """The FFN of one layer for one chunk: hot neurons, then cold ones."""
-
-    def __init__(
-        self,
-        owner: GpuPrefill,
-        i: int,
-        layer: GpuLayer | StreamedLayer,
-        n_tokens: int,
-        x: RoundedRows,
-        out: Rows,
-        adds: bool,
-    ) -> None:
-        self._owner, self._i, self._n, self._x, self._out, self._adds = owner, i, n_tokens, x, out, adds
-        self._layer = layer
-        self._ops, self._memory = owner._ops, owner._memory
-        self._bias = layer.down_bias
-
-    def run(self) -> None:
-        """Compute all neurons. The first product adds down's bias."""
-        if isinstance(self._layer, GpuLayer):
-            if self._layer.whole is not None:
-                self._whole(self._layer.whole)
-            if self._layer.block is not None:
-                self._block(self._layer.block)
-            if self._layer.experts is not None and self._layer.experts.shared is not None:
-                self._without_experts(self._layer.experts.shared)
-        for piece in self._owner._cold.pieces((self._i, "ffn")):
-            self._cold(piece)
-
-    def _whole(self, w: GpuRowWiseFfn) -> None:
-        for part in self._memory.sizes.parts(w.up.n_rows):
-            places = self._memory.tally(self._i)
-            self._hidden(w.gate, w.up, part, w.gate_bias, w.up_bias, 0, places and places + 4 * part.start, 0)
-            self._down(w.down, part, row_wise=True)
-
-    def _block(self, block: GpuBlock) -> None:
-        for part in self._memory.sizes.parts(block.n_slots):
-            slots, fired = block.neuron_in + 4 * part.start, block.fired + 4 * part.start
-            self._hidden(block.gate, block.up, part, block.gate_bias, block.up_bias, slots, fired, 0)
-            self._down(block.down_t, part, row_wise=False)
-
-    def _without_experts(self, w: GpuExperts) -> None:
-        """Compute a layer without experts in a model that has experts."""
-        for part in self._memory.sizes.parts(w.up.n_rows):
-            self._hidden(w.gate, w.up, part, w.gate_bias, w.up_bias, 0, 0, 0)
-            self._down(w.down, part, row_wise=not w.down_is_transposed)
-
-    def _cold(self, piece: ColdPiece) -> None:
-        places, neurons = self._memory.tally(self._i), range(piece.n)
-        ids = piece.ids if places else 0
-        self._hidden(piece.gate, piece.up, neurons, piece.gate_bias, piece.up_bias, 0, places, ids)
-        down = piece.down_t or piece.down
-        assert down is not None, "a piece has down_t or down"
-        self._down(down, neurons, row_wise=piece.down is not None)
-
-    def _hidden(
-        self, gate: Weights | None, up: Weights, neurons: range, gate_bias: int, up_bias: int, slots: int, fired: int,
-        places: int,
-    ) -> None:  # fmt: skip
-        """Compute the input of down for the neurons."""
-        memory, ops, spec = self._memory, self._ops, self._owner._cpu.graph.ffn(self._i).spec
-        step = memory.sizes.neurons
-        activated, up_rows = Rows(memory.first, step), Rows(memory.up, step)
-        n = len(neurons)
-        biases = [bias and bias + 4 * neurons.start for bias in (gate_bias, up_bias)]
-        if gate is None:
-            ops.multiply(up, self._x, self._n, activated, memory.tile, biases[1], False, neurons)
-        else:
-            both = (activated, up_rows)
-            ops.multiply_two((gate, up), self._x, self._n, both, memory.tile, (biases[0], biases[1]), neurons)
-        ops.activate(
-            activated, None if gate is None else up_rows, self._n, n, spec.activation,
-            spec.threshold, memory.hidden_in, memory.counts_of(self._i), slots,
-        )  # fmt: skip
-        if fired:
-            ops.tally(activated, self._n, n, fired, places)
-
-    def _down(self, w: Weights, neurons: range, row_wise: bool) -> None:
-        multiply: Any = self._ops.multiply_columns if row_wise else self._ops.multiply_turned
-        tile = self._memory.tile
-        multiply(w, self._memory.hidden_in, self._n, self._out, tile, self._bias, self._adds, neurons)
-        self._bias, self._adds = 0, True
 
 
 __all__ = ["GpuPrefill", "PromptCache", "Sizes", "StreamingSpeed", "sizes_for", "threshold"]

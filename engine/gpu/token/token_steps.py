@@ -363,8 +363,8 @@ class TokenSteps(WithoutCpuSteps):
         assert ffn is not None, "the layer has experts"
         assert ffn.shared is not None, "one is shared"
         self._experts(i, ffn, self._vector(shared_reads), (ffn.shared,))
-        beside, norm = GpuVector(d, places.beside), one.post_shared_norm
-        self._do(partial(gpu.advance, places.beside, d, pending.parts, pending.n_parts, (), norm, beside, fresh=True))
+        norm = one.post_shared_norm
+        self._do(partial(gpu.total, places.beside, d, pending.parts, pending.n_parts, (), norm))
         pending.parts = pending.n_parts = 0
         self._experts(i, ffn, x, () if ffn.resident is None else (ffn.resident,))
         pending.within, pending.beside = one.post_experts_norm, places.beside
@@ -474,16 +474,14 @@ class TokenSteps(WithoutCpuSteps):
         places, gpu, d = self._places, self._gpu, self._config.d_model
         parts, n_parts, others = pending.parts, pending.n_parts, tuple(pending.others)
         if pending.within is not None:  # what attention returned has been added
-            inner, within = GpuVector(d, places.attended), pending.within
-            self._do(partial(gpu.advance, inner.values, d, parts, n_parts, others, within, inner, fresh=True))
+            self._do(partial(gpu.total, places.attended, d, parts, n_parts, others, pending.within))
             parts, n_parts, others = 0, 0, (places.attended, pending.beside)
         if pending.through is not None:
             added = GpuVector(d, places.added)
             if others == (places.added,):
                 self._do(partial(gpu.norm, places.added, pending.through, added))
             else:
-                through = pending.through
-                self._do(partial(gpu.advance, places.added, d, parts, n_parts, others, through, added, fresh=True))
+                self._do(partial(gpu.total, places.added, d, parts, n_parts, others, pending.through))
             parts, n_parts, others = 0, 0, (places.added,)
         stream = places.stream
         if pending.closing is not None:

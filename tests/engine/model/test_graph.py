@@ -13,7 +13,7 @@ from engine.config import ModelConfig
 from engine.decode.decode_calls import DecodeCalls
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.gpu.batch.batch_steps import BatchSteps
-from engine.gpu.prefill.prefill import LayerPass
+from engine.gpu.prefill.layer_pass import LayerPass
 from engine.gpu.token.token_steps import TokenSteps
 from engine.library.estimate.shapes import config_of, shape_of
 from engine.model.graph import (

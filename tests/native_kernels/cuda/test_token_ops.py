@@ -82,13 +82,17 @@ def test_the_stream_goes_on_and_is_normed(on_gpu: OnGpu, n: int, n_parts: int, n
 
 def test_a_sum_may_replace_the_stream_and_be_scaled(on_gpu: OnGpu) -> None:
     n = 300
-    stream, parts, others = normal(n), normal(3, n, seed=1), normal(6, n, seed=2)
-    addresses = [on_gpu.put(other) for other in others]
-    for fresh in (False, True):
-        at = on_gpu.put(stream)
-        on_gpu.gpu.advance(at, n, on_gpu.put(parts), 3, addresses, factor=0.5, fresh=fresh)
-        wanted = parts.sum(axis=0) + others.sum(axis=0) + (0 if fresh else stream)
-        np.testing.assert_allclose(on_gpu.get(at, n), 0.5 * wanted, rtol=1e-5, atol=1e-5)
+    stream, parts, others = normal(n), normal(3, n, seed=1), normal(4, n, seed=2)
+    addresses, added = [on_gpu.put(other) for other in others], parts.sum(axis=0) + others.sum(axis=0)
+    at = on_gpu.put(stream)
+    on_gpu.gpu.advance(at, n, on_gpu.put(parts), 3, addresses, factor=0.5)
+    np.testing.assert_allclose(on_gpu.get(at, n), 0.5 * (stream + added), rtol=1e-5, atol=1e-5)
+    on_gpu.gpu.total(at, n, on_gpu.put(parts), 3, addresses)
+    np.testing.assert_allclose(on_gpu.get(at, n), added, rtol=1e-5, atol=1e-5)
+    weight = normal(n, seed=3)
+    on_gpu.gpu.total(at, n, 0, 0, addresses, on_gpu.norm("rms", weight, None, 1e-5))
+    wanted = normed("rms", others.sum(axis=0), weight, None, 1e-5)
+    np.testing.assert_allclose(on_gpu.get(at, n), wanted, rtol=1e-5, atol=2e-5)
 
 
 def test_a_second_norm_is_as_good_as_the_first(on_gpu: OnGpu) -> None:
