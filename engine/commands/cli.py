@@ -15,6 +15,7 @@ from engine.commands import answers, catalogue, files, library, machine, measure
 from engine.commands.console import drop_output, make_streams_safe
 from engine.config import DEVICES, KV_CODECS, MODES
 from engine.errors import EngineError
+from engine.machine.cpu_and_ram import share_heaps
 from engine.service.protocol import DEFAULT_PORT
 from engine.text.chat_templates import TEMPLATE_NAMES
 
@@ -24,6 +25,7 @@ Handler = Callable[[argparse.Namespace], int]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code."""
     make_streams_safe()
+    share_heaps()
     arguments = build_parser().parse_args(argv)
     logging.basicConfig(
         level=logging.DEBUG if arguments.verbose else logging.WARNING,

@@ -117,6 +117,20 @@ def process_ram_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
+_ARENA_MAX = -8  # of mallopt, in glibc
+
+
+def share_heaps() -> None:
+    """Let all threads of this process allocate from two heaps. Call it before threads allocate.
+
+    By default glibc has up to eight heaps per processor, and keeps what is free at the end of each. With 15 threads
+    the engine's memory grew by 22 MiB with every second model.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # only glibc has it
+            ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
+
+
 def return_freed_ram() -> None:
     """Return to the system what the C library keeps of freed memory, 10 to 110 MiB after a model, where it can."""
     if sys.platform == "linux":

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, Protocol
 
 from engine import __version__
-from engine.machine.cpu_and_ram import process_ram_bytes
+from engine.machine.cpu_and_ram import process_ram_bytes, share_heaps
 from engine.service import protocol
 from engine.service.host import EngineHost
 from engine.service.request_events import Emit
@@ -35,6 +35,7 @@ class Service(Protocol):
 
 def serve_stdio(make_service: Callable[[Emit], Service] = EngineHost) -> int:
     """Run a service on stdin and stdout until stdin closes or a shutdown request; return the exit code."""
+    share_heaps()
     out = _private_stdout()
     write_lock = threading.Lock()
     host: Service

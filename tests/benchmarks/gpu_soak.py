@@ -37,7 +37,7 @@ from support.exchanges import moves_at_once  # noqa: E402
 from engine.config import EngineConfig  # noqa: E402
 from engine.errors import Cancelled  # noqa: E402
 from engine.gpu.weights.expert_slots import ExpertSlots  # noqa: E402
-from engine.machine.cpu_and_ram import process_ram_bytes, return_freed_ram  # noqa: E402
+from engine.machine.cpu_and_ram import process_ram_bytes, return_freed_ram, share_heaps  # noqa: E402
 from engine.machine.graphics import used_bytes  # noqa: E402
 from engine.machine.hardware import choose_gpu, probe  # noqa: E402
 from engine.session.generate import Logits, decode_one_token, prefill  # noqa: E402
@@ -60,6 +60,7 @@ def main() -> int:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--seed", type=int, default=0)
     flags = parser.parse_args()
+    share_heaps()  # as the engine does when it starts
     chance = random.Random(flags.seed)
     gpu, words = choose_gpu(probe())
     if gpu is None and flags.device == "cuda":

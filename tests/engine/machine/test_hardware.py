@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
 from dataclasses import replace
@@ -537,6 +538,43 @@ def test_files_that_lie_in_ram_are_told_by_their_file_system(tmp_path: Path, pat
     (tmp_path / "proc/self/mountinfo").write_text(_MOUNTS)
     assert lies_in_ram(Path(path), tmp_path) == in_ram
     assert not lies_in_ram(Path(path), tmp_path / "nothing")
+
+
+ROOT = Path(__file__).resolve().parents[3]
+_MANY_THREADS = """
+import sys, threading
+import numpy as np
+from engine.machine.cpu_and_ram import process_ram_bytes, return_freed_ram, share_heaps
+
+if sys.argv[1] == "shared":
+    share_heaps()
+np.ones(3 << 20).sum()  # from now on, arrays of this size come from heaps
+before, together = process_ram_bytes(), threading.Barrier(12)
+
+def allocate():
+    kept = np.ones(2 << 20)
+    together.wait()
+    del kept
+
+threads = [threading.Thread(target=allocate) for _ in range(12)]
+for one in threads:
+    one.start()
+for one in threads:
+    one.join()
+return_freed_ram()
+print((process_ram_bytes() - before) >> 20)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only there does the C library keep freed memory")
+def test_what_threads_have_freed_goes_back_to_the_system() -> None:
+    if "glibc" not in platform.libc_ver():
+        pytest.skip("other C libraries have other heaps")
+    own, shared = (
+        int(subprocess.check_output([sys.executable, "-c", _MANY_THREADS, how], cwd=ROOT)) for how in ("own", "shared")
+    )
+    assert own > 40  # MiB; otherwise the next line says nothing
+    assert shared < 40
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only there does the C library keep freed memory")
