@@ -50,6 +50,7 @@ _CODECS: dict[KvCodec, int] = {"f32": 0, "f16": 1, "q8_0": 2}
 _PLAIN = ("f32", "f16", "bf16")  # stored as on the GPU
 _DEQUANTISED = ("f32", "bf16", *PLANE_FIELDS)
 _HEAD_DIMS, _HALF_DIMS, _WIDE_DIMS = (64, 128, 256, 512), (64, 128), (256, 512)
+MAX_HEAD_DIM = _HEAD_DIMS[-1]
 _WIDE_QUERIES, _WIDE_KEYS, _WIDE_PART = 48, 32, 128  # as in flash_wide.cu
 _STORED = (*PLANE_FIELDS, "q8_0_lanes", "q4_0_lanes")
 _KERNELS = {

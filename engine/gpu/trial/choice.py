@@ -24,9 +24,9 @@ from engine.model.model_files import OpenedModel
 from engine.placement.gpu_bytes import GpuBytes, why_not_on_gpu
 from native_kernels.cuda.gpu import Gpu
 from native_kernels.cuda.layouts import GPU_CODECS, gpu_codec
+from native_kernels.cuda.prefill_ops import MAX_HEAD_DIM
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
 from native_kernels.cuda.runtime.modules import NoMachineCodeError, interrupted_by
-from native_kernels.cuda.token_ops import MAX_HEAD_DIM
 
 log = logging.getLogger(__name__)
 
@@ -159,8 +159,8 @@ def _why_not(opened: OpenedModel, backend: Backend) -> str:
         return f"The GPU works beside the CPU's kernels, and those do not run: {_as_half(backend.reason)}"
     if reason := why_not_on_gpu(opened.config):
         return reason
-    if opened.config.head_dim > MAX_HEAD_DIM:
-        return f"There are no kernels for attention heads of {opened.config.head_dim} numbers"
+    if (size := max(size for _, size in opened.config.head_shapes)) > MAX_HEAD_DIM:
+        return f"There are no kernels for attention heads of {size} numbers"
     sizes = GpuBytes.of(opened, "mapped", opened.down_is_row_wise)
     if not np.any(sizes.possible):
         if not (missing := missing_codecs(opened)):
