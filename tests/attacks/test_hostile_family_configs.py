@@ -58,7 +58,11 @@ HF_KEYS = (
     "mamba_head_dim", "n_groups", "conv_kernel", "use_conv_bias", "time_step_limit", "mamba_hidden_act",
     "moe_latent_size", "moe_shared_expert_intermediate_size", "mlp_hidden_act", "use_bias", "attention_head_dim",
     "mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_n_groups", "mamba_d_conv", "mamba_expand",
-    "mamba_conv_bias", "mamba_proj_bias", "shared_intermediate_size", "position_embedding_type",
+    "mamba_conv_bias", "mamba_proj_bias", "shared_intermediate_size", "position_embedding_type", "conv_L_cache",
+    "conv_bias", "block_auto_adjust_ff_dim", "block_ffn_dim_multiplier", "block_multiple_of", "block_ff_dim",
+    "full_attn_idxs", "num_dense_layers", "use_expert_bias", "attention_chunk_size", "attn_scale", "floor_scale",
+    "attn_temperature_tuning", "interleave_moe_layer_step", "intermediate_size_mlp", "moe_layers", "lm_head_bias",
+    "router_jitter_noise",
 )  # fmt: skip
 GGUF: dict[str, Any] = {
     "block_count": 3, "context_length": 64, "embedding_length": 32, "feed_forward_length": 80, "vocab_size": 96,
@@ -76,12 +80,18 @@ HF_EXPERTS = {
     "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "smallthinker": {"moe_num_primary_experts": 4, "moe_num_active_primary_experts": 2, "moe_ffn_hidden_size": 16,
                      "hidden_act": "relu"},
+    "phimoe": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "llama4_text": {"num_local_experts": 4, "num_experts_per_tok": 2},
 }  # fmt: skip
 _VARIED = {"layer_types": ["sliding_attention", "full_attention", "full_attention"], "num_kv_shared_layers": 1,
            "vocab_size_per_layer_input": 96}  # fmt: skip
 HF_VARIED = {"gemma4_text": _VARIED, "gemma3n_text": {**_VARIED, "activation_sparsity_pattern": [0.9, 0.0, 0.8]}}
 _MIXED = {"feed_forward_length": [0, 0, 80], "attention.head_count_kv": [0, 2, 0]}
+_CONVOLVED = {"attention.head_count_kv": [0, 2, 0], "shortconv.l_cache": 3}
 GGUF_VARIED = {
+    "lfm2": _CONVOLVED, "lfm2moe": {**_CONVOLVED, "expert_gating_func": 2, "leading_dense_block_count": 1,
+                "expert_feed_forward_length": 24},
+    "llama4": {"expert_gating_func": 2, "interleave_moe_layer_step": 1},
     "granitehybrid": {"attention.head_count_kv": [0, 2, 0]},
     "nemotron_h": {**_MIXED, "expert_count": 0}, "nemotron_h_moe": _MIXED,
     "gemma3n": {"attention.sliding_window_pattern": [True, False, False], "attention.shared_kv_layers": 1,
@@ -91,6 +101,9 @@ GGUF_VARIED = {
                "embedding_length_per_layer_input": 8},
 }  # fmt: skip
 HF_DELTA: dict[str, dict[str, Any]] = {"qwen3_5": {"full_attention_interval": 2}}
+HF_DELTA["lfm2"] = {"layer_types": ["conv", "full_attention", "conv"]}
+HF_DELTA["lfm2_moe"] = {**HF_DELTA["lfm2"], "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                        "num_dense_layers": 1}  # fmt: skip
 HF_LATENT = {"deepseek2": {**HF_EXPERTS["glm4_moe"], "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
                            "v_head_dim": 8, "routed_scaling_factor": 1.0, "first_k_dense_replace": 1}}  # fmt: skip
 HF_LATENT["mistral4"] = HF_LATENT["deepseek2"]
@@ -117,6 +130,7 @@ GGUF_KEYS = (
     "expert_group_count", "expert_group_used_count", "rope.scaling.yarn_log_multiplier",
     "attention.key_length_swa", "attention.value_length_swa", "attention.shared_kv_layers", "rope.dimension_count_swa",
     "embedding_length_per_layer_input", "altup.active_idx", "altup.num_inputs", "activation_sparsity_scale",
+    "shortconv.l_cache", "interleave_moe_layer_step", "attention.chunk_size",
 )  # fmt: skip
 GGUF_LATENT = {
     "attention.kv_lora_rank": 16, "attention.key_length_mla": 16, "attention.value_length_mla": 8,
@@ -132,7 +146,8 @@ def bases(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for family in FAMILIES:
         for model_type in family.model_types if kind == "hf" else ():
             act = {"hidden_act": "relu"} if family.name == "bamboo" or model_type == "turbosparsemixtral" else {}
-            act = (HF_EXPERTS | HF_DELTA | HF_LATENT | HF_HUNYUAN).get(family.name, {}) | act
+            of_family = HF_EXPERTS | HF_DELTA | HF_LATENT | HF_HUNYUAN
+            act = of_family.get(family.name, of_family.get(model_type, {})) | act
             act |= HF_VARIED.get(model_type, {})
             window = {} if family.name not in ("qwen2", "qwen3") else {"use_sliding_window": True}
             yield model_type, {**HF, **act, **window, "model_type": model_type}

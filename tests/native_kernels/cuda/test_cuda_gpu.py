@@ -111,7 +111,7 @@ def test_attention_fills_the_gpu_and_no_more(
 
 
 @pytest.mark.parametrize(
-    ("n_heads", "n_kv_heads", "head_dim", "n"), [(5, 2, 64, 320), (4, 2, 264, 1056), (4, 2, 64, 255)]
+    ("n_heads", "n_kv_heads", "head_dim", "n"), [(5, 2, 64, 320), (4, 2, 584, 2336), (4, 2, 64, 255)]
 )
 def test_heads_that_there_are_no_kernels_for_are_refused(
     library: Fake, n_heads: int, n_kv_heads: int, head_dim: int, n: int
