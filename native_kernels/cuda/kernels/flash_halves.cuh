@@ -1,5 +1,5 @@
 // Shared by the kernels of attention on tensor cores (flash_half.cu, flash_wide.cu): keys and values as halves, and what a
-// row of scores is reduced by.
+// warp does with some of them.
 #pragma once
 #include "tensor_cores.cuh"
 
@@ -33,6 +33,78 @@ __device__ __forceinline__ float row_largest(float v) {
 __device__ __forceinline__ float row_sum(float v) {
     v += __shfl_xor_sync(0xffffffffu, v, 1);
     return v + __shfl_xor_sync(0xffffffffu, v, 2);
+}
+
+// Scores of a warp's 16 queries and N keys in shared memory, over 16 DEPTHS of their numbers. place(row, chunk): where
+// eight numbers of a key are, from chunk 0 of these numbers on.
+template <int N, int DEPTHS, class Place>
+__device__ __forceinline__ void score(float (&scores)[N / 8][4], const u32 (&queries)[DEPTHS][4], int lane, Place place) {
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) scores[i / 4][i % 4] = 0.f;
+#pragma unroll
+    for (int k = 0; k < DEPTHS; k++)
+#pragma unroll
+        for (int j = 0; j < N / 16; j++) {
+            u32 b[4];
+            load_matrices(b, place(16 * j + (lane & 7) + (lane >> 4) * 8, 2 * k + (lane >> 3 & 1)));
+            multiply_tile(scores[2 * j], queries[k], b[0], b[1]);
+            multiply_tile(scores[2 * j + 1], queries[k], b[2], b[3]);
+        }
+}
+
+// Turn the scores of keys from key0 on into weights. A lane has two queries, at `position` and 8 behind it: back is what
+// their scores are multiplied by, largest and total what they have seen, shrink what their sums are to be multiplied by.
+template <int N>
+__device__ __forceinline__ void weigh(float (&scores)[N / 8][4], int key0, int position, int lane, const float (&back)[2],
+                                      float softcap, int window, float (&largest)[2], float (&total)[2],
+                                      float (&shrink)[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int own = position + 8 * half;
+        float most = NO_SCORE;
+#pragma unroll
+        for (int i = 0; i < N / 4; i++) {
+            const int key = key0 + i / 2 * 8 + 2 * (lane & 3) + i % 2;
+            float& score = scores[i / 2][2 * half + i % 2];
+            float s = score * back[half];
+            if (softcap > 0.f) s = softcap * tanhf(s / softcap);
+            if (key > own || (window && key <= own - window)) s = NO_SCORE;
+            score = s;
+            most = fmaxf(most, s);
+        }
+        most = fmaxf(largest[half], row_largest(most));
+        shrink[half] = expf(largest[half] - most);
+        largest[half] = most;
+        float sum = 0.f;
+#pragma unroll
+        for (int i = 0; i < N / 4; i++) {
+            float& score = scores[i / 2][2 * half + i % 2];
+            score = score == NO_SCORE ? 0.f : expf(score - most);
+            sum += score;
+        }
+        total[half] = total[half] * shrink[half] + row_sum(sum);
+    }
+}
+
+// sums = shrink sums + weights times N values in shared memory, for 16 TILES of their numbers. place: as in `score`.
+template <int N, int TILES, class Place>
+__device__ __forceinline__ void mix(float (&sums)[2 * TILES][4], const float (&weights)[N / 8][4], const float (&shrink)[2],
+                                    int lane, Place place) {
+#pragma unroll
+    for (int i = 0; i < 8 * TILES; i++) sums[i / 4][i % 4] *= shrink[i / 2 % 2];
+#pragma unroll
+    for (int k = 0; k < N / 16; k++) {
+        const float(&low)[4] = weights[2 * k], (&high)[4] = weights[2 * k + 1];
+        const u32 halves[4] = {two_halves(low[0], low[1]), two_halves(low[2], low[3]),
+                               two_halves(high[0], high[1]), two_halves(high[2], high[3])};
+#pragma unroll
+        for (int j = 0; j < TILES; j++) {
+            u32 b[4];
+            load_matrices_turned(b, place(16 * k + (lane & 15), 2 * j + (lane >> 4)));
+            multiply_tile(sums[2 * j], halves, b[0], b[1]);
+            multiply_tile(sums[2 * j + 1], halves, b[2], b[3]);
+        }
+    }
 }
 
 #define ARGUMENTS                                                                                                     \

@@ -71,19 +71,8 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
         bring<DIM>(some_keys, keys, codec, base, key0, last, dim);
         bring<DIM>(some_values, values, codec, base, key0, last, dim);
         __syncthreads();
-        float scores[KEYS / 8][4];
-#pragma unroll
-        for (int i = 0; i < KEYS / 2; i++) scores[i / 4][i % 4] = 0.f;
-#pragma unroll
-        for (int k = 0; k < PART / 16; k++)
-#pragma unroll
-            for (int j = 0; j < KEYS / 16; j++) {
-                u32 b[4];
-                load_matrices(b, keys_at + place_of<DIM>(16 * j + (lane & 7) + (lane >> 4) * 8,
-                                                         PART / 8 * part + 2 * k + (lane >> 3 & 1)));
-                multiply_tile(scores[2 * j], queries[k], b[0], b[1]);
-                multiply_tile(scores[2 * j + 1], queries[k], b[2], b[3]);
-            }
+        float scores[KEYS / 8][4], shrink[2];
+        score<KEYS>(scores, queries, lane, [&](int row, int chunk) { return keys_at + place_of<DIM>(row, PART / 8 * part + chunk); });
         float* at = by_part + (16 * row + lane / 4) * STEP + 2 * (lane & 3);
 #pragma unroll
         for (int i = 0; i < KEYS / 2; i++) {
@@ -97,49 +86,9 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
 #pragma unroll
             for (int i = 0; i < KEYS / 2; i++)
                 scores[i / 4][i % 4] += at[p * QUERIES * STEP + i / 2 % 2 * 8 * STEP + i / 4 * 8 + i % 2];
-        float shrink[2];
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int position = start + own + 8 * half;
-            float most = NO_SCORE;
-#pragma unroll
-            for (int i = 0; i < KEYS / 4; i++) {
-                const int key = key0 + i / 2 * 8 + 2 * (lane & 3) + i % 2;
-                float& score = scores[i / 2][2 * half + i % 2];
-                float s = score * back[half];
-                if (softcap > 0.f) s = softcap * tanhf(s / softcap);
-                if (key > position || (window && key <= position - window)) s = NO_SCORE;
-                score = s;
-                most = fmaxf(most, s);
-            }
-            most = fmaxf(largest[half], row_largest(most));
-            shrink[half] = expf(largest[half] - most);
-            largest[half] = most;
-            float sum = 0.f;
-#pragma unroll
-            for (int i = 0; i < KEYS / 4; i++) {
-                float& score = scores[i / 2][2 * half + i % 2];
-                score = score == NO_SCORE ? 0.f : expf(score - most);
-                sum += score;
-            }
-            total[half] = total[half] * shrink[half] + row_sum(sum);
-        }
-#pragma unroll
-        for (int i = 0; i < PART / 2; i++) sums[i / 4][i % 4] *= shrink[i / 2 % 2];
-#pragma unroll
-        for (int k = 0; k < KEYS / 16; k++) {
-            const float(&low)[4] = scores[2 * k], (&high)[4] = scores[2 * k + 1];
-            const u32 weights[4] = {two_halves(low[0], low[1]), two_halves(low[2], low[3]),
-                                    two_halves(high[0], high[1]), two_halves(high[2], high[3])};
-#pragma unroll
-            for (int j = 0; j < PART / 16; j++) {
-                u32 b[4];
-                load_matrices_turned(b, values_at + place_of<DIM>(16 * k + (lane & 15),
-                                                                  PART / 8 * part + 2 * j + (lane >> 4)));
-                multiply_tile(sums[2 * j], weights, b[0], b[1]);
-                multiply_tile(sums[2 * j + 1], weights, b[2], b[3]);
-            }
-        }
+        weigh<KEYS>(scores, key0, start + own, lane, back, softcap, window, largest, total, shrink);
+        mix<KEYS, PART / 16>(sums, scores, shrink, lane,
+                           [&](int row, int chunk) { return values_at + place_of<DIM>(row, PART / 8 * part + chunk); });
     }
 #pragma unroll
     for (int half = 0; half < 2; half++) {
