@@ -10,11 +10,13 @@ import pytest
 from fakes.gpu_machine import FakeGpuMachine, same_scratch_for_every_budget
 from samples.experts_gguf import make_tiny_mixtral
 from samples.raw_gguf import make_tiny_powerinfer
+from samples.recurrent_model import make_recurrent_model
 from samples.tiny_model import make_tiny_model
 
 from engine.commands import cli
 from engine.measure import bench
 from engine.measure.token_bytes import token_bytes
+from engine.model.kv_cache import read_kv_bytes
 from engine.placement import memory_plan
 
 
@@ -34,6 +36,17 @@ def test_bench_of_a_model_wholly_on_the_gpu(machine: FakeGpuMachine, tmp_path: P
     assert result.vram_bytes > 0
     assert result.vram_parts_bytes is not None
     assert 0 < result.share_of_floor < 1
+    model.close()
+
+
+def test_only_layers_with_attention_read_keys_and_values(machine: FakeGpuMachine, tmp_path: Path) -> None:
+    model = machine.load(make_recurrent_model(tmp_path / "m"))
+    assert model.gpu is not None
+    read = []
+    for position in (0, 100):
+        shares, fired = np.ones((4, 4)), np.ones((4, model.opened.config.d_ff), np.int64)
+        read.append(token_bytes(model.weights, model.gpu, "dense", shares, fired, position, None).on_gpu)
+    assert read[1] - read[0] == sum(read_kv_bytes(model.opened.config, 100, "f16")) > 0
     model.close()
 
 
