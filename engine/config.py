@@ -40,7 +40,7 @@ _BIASES = {"q", "k", "v", "o", "gate", "up", "down", "norm", "router", "head"}
 _SIZE_CAPS = {"n_layers": 1024, "d_model": 1 << 17, "d_ff": 1 << 20, "n_heads": 1024, "n_kv_heads": 1024,
               "head_dim": 1024, "vocab_size": 1 << 21, "max_context": 1 << 24}  # fmt: skip
 _MAX_EXPERTS = 1024  # of a layer
-_MAX_EXPERTS_IN_ALL = 1 << 14  # each has three tensors in a model's plan
+_MAX_EXPERTS_IN_ALL = 1 << 15  # each has three tensors in a model's plan
 
 
 def parse_activation(text: object) -> tuple[str, float]:

@@ -218,7 +218,7 @@ def test_absurd_counts_of_experts(family: str, n_experts: Any) -> None:
         with pytest.raises(EngineError):
             config_from_hf({**base, **dict.fromkeys(list(HF_EXPERTS[family])[1:2], used)}, {})
     with pytest.raises(EngineError, match="experts in each of 1024 layers"):
-        config_from_hf({**base, count: 17, "num_hidden_layers": 1024}, {})
+        config_from_hf({**base, count: 33, "num_hidden_layers": 1024}, {})
     names = {f"llama.{key}": value for key, value in (GGUF | GGUF_EXPERTS).items()} | {"general.architecture": "llama"}
     for key, value in (("expert_count", n_experts), ("expert_used_count", n_experts)):
         if n_experts in (0, -1) and key == "expert_count":
