@@ -76,6 +76,7 @@ class ModelShape:
     layer_vocab_size: int | None = None
     n_streams: int = 1
     laurel_rank: int = 0
+    router_margin: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,11 @@ class Estimate:
     once_prepared: bool = (
         False  # it holds for the model that preparing makes of the files, not for the files as they are
     )
+
+    @property
+    def leaves_gpu_unused(self) -> bool:
+        """Whether the model runs on the CPU alone although there is a GPU."""
+        return self.fits == "cpu" and self.vram_budget_bytes > 0
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ The counterpart of `ModelBytes.of` and `GpuBytes.of`, which count from files. Re
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, get_args
@@ -15,6 +14,7 @@ import numpy as np
 
 from engine.config import Activation, ModelConfig
 from engine.errors import ModelFormatError, UnsupportedModelError
+from engine.library.estimate.mixtures import codecs_of, fitting, is_routed, main_codec
 from engine.library.records import ModelFormat, ModelShape
 from engine.model.families import FAMILIES, Kind, PlannedTensor, planned_tensors, split_expert_name
 from engine.model.kv_cache import stored_kv_bytes
@@ -24,16 +24,9 @@ from engine.placement.model_bytes import I64, ModelBytes, largest_codecs, part_o
 from native_kernels.codecs import CODECS
 from native_kernels.cuda.layouts import GPU_CODECS, n_gpu_bytes, plane_row_bytes
 
-# llama.cpp's codec mixtures by their names in file names, with the codec of most of their weights.
-_MIXTURE = re.compile(r"(q[2-6]_k)_(xs|s|m|l|xl)")
-# What llama.cpp uses for a row that is not a multiple of 256 columns.
-_NARROWER = {
-    "q2_k": "q4_0", "q3_k": "q4_0", "iq4_xs": "iq4_nl", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0",
-}  # fmt: skip
 _OF_HEAD = ("head", "head_bias", "final_norm", "final_norm_bias", "project_out")
 _OF_NEURONS = ("gate", "up", "down", "down_t", "gate_bias", "up_bias")
 _SLOT_BYTES = 8  # as in engine/placement/gpu_bytes.py
-_LLAMA_70B_LAYERS = 80
 _LAYERS_OF_A_KIND = ("delta_layers", "ffn_only_layers", "mixer_only_layers")
 # Fields that a shape and a configuration have in common.
 _SAME = tuple(field.name for field in fields(ModelShape) if field.name != "activation")
@@ -83,29 +76,16 @@ def shape_of(config: ModelConfig) -> ModelShape:
     return ModelShape(activation=config.activation_text, **{name: getattr(config, name) for name in _SAME})
 
 
-def main_codec(name: str) -> str:
-    """Return the codec of most weights of a file named Q4_K_M, Q8_0 and the like.
-
-    Raises: UnsupportedModelError if Hearth cannot read it.
-    """
-    plain = name.lower()
-    if found := _MIXTURE.fullmatch(plain):
-        plain = found[1]
-    if plain not in CODECS:
-        raise UnsupportedModelError(f"Hearth reads no weights of the kind {name[:40]!r}.")
-    return plain
-
-
 @lru_cache(maxsize=256)
 def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
     """Return the bytes of a model of that shape with matrices in this codec. layout: safetensors and gguf store down by
     row, powerinfer-gguf and bundle by neuron.
 
-    Cost: some ms, 0.3 s with thousands of experts. Raises: as `config_of` and `main_codec`.
+    Cost: some ms, 0.3 s with thousands of experts, which are listed first. Raises: as `config_of` and `main_codec`.
     """
     config = config_of(shape)
     main_codec(codec)
-    plan = planned_tensors(config, _kind(config, layout))
+    plan = _with_one_expert(planned_tensors(config, _kind(config, layout)), config)
     turns = _is_turned(config, plan, codec)
     row_wise = any(one.treatment == "transposed" for one in plan) and not turns
     n_layers = config.n_layers
@@ -116,10 +96,12 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
     possible = np.full(n_layers, why_not_on_gpu(config) == "", np.bool_)
     head_possible, head_on_gpu = bool(possible.all()), 0
     embedding, head_codec = 0, "f32"
-    for tensor in plan:
+    for tensor, wanted in zip(plan, codecs_of(plan, codec, config, layout), strict=True):
         rows, cols = _stored(tensor)
-        stored = "f32" if tensor.is_vector else _fitting(_codec_of(tensor, codec, config, layout), cols)
-        n_bytes = 4 * tensor.n_elements if tensor.is_vector else rows * CODECS[stored].n_bytes(cols)
+        stored = fitting(wanted, cols)
+        routed = is_routed(tensor, config)
+        alike = config.n_experts if routed else 1
+        n_bytes = alike * (4 * tensor.n_elements if tensor.is_vector else rows * CODECS[stored].n_bytes(cols))
         layer, dot, name = tensor.name.partition(".")
         if not dot:
             ends["head" if tensor.name in _OF_HEAD else "embedding"] += n_bytes
@@ -140,8 +122,8 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
         possible[index] &= stored in GPU_CODECS
         if not possible[index]:
             continue
-        if _is_routed(tensor, config):
-            of_experts[index] += n_gpu_bytes(stored, rows, cols)
+        if routed:
+            of_experts[index] += alike * n_gpu_bytes(stored, rows, cols)
         elif name not in _OF_NEURONS:
             on_gpu[index] += _gpu_bytes(stored, rows, cols)
         elif tensor.is_vector:
@@ -221,13 +203,14 @@ def file_bytes(shape: ModelShape, codec: str, layout: ModelFormat, n_draft_layer
     """Return the bytes of the weights in their files, estimated if no size is published.
 
     n_draft_layers: layers behind the model's that draft tokens. Each has a matrix from two hidden states to one, and
-    its own embedding and head.
+    its own embedding and head. Layers that read the keys and values of another have unused matrices for their own.
     """
-    with_drafts = replace(shape, n_layers=shape.n_layers + n_draft_layers)
-    d, vocabulary = shape.d_model, shape.vocab_size
-    own = main_codec(codec)
-    of_draft = d * CODECS[own].n_bytes(2 * d) + 2 * vocabulary * CODECS[own].n_bytes(d)
-    return bytes_of(with_drafts, codec, layout).model.total + n_draft_layers * of_draft
+    with_drafts = replace(shape, n_layers=shape.n_layers + n_draft_layers, n_shared_kv_layers=0)
+    found = bytes_of(with_drafts, codec, layout).model.total
+    if n_draft_layers:
+        d, own = shape.d_model, fitting(main_codec(codec), shape.d_model)
+        found += n_draft_layers * CODECS[own].n_bytes(2 * d * d + 2 * shape.vocab_size * d)
+    return found
 
 
 def scaled(sizes: ShapeBytes, n_bytes: int) -> ShapeBytes:
@@ -268,9 +251,9 @@ def _is_turned(config: ModelConfig, plan: list[PlannedTensor], codec: str) -> bo
     return sum(CODECS[codec].n_bytes(one.n_elements) for one in downs) <= TURNED_BYTES
 
 
-def _is_routed(tensor: PlannedTensor, config: ModelConfig) -> bool:
-    """Return whether it belongs to an expert that the router selects, not to a shared expert or a dense layer."""
-    return tensor.of_expert and split_expert_name(tensor.name)[1] < config.n_experts
+def _with_one_expert(plan: list[PlannedTensor], config: ModelConfig) -> list[PlannedTensor]:
+    """Return the plan with the first of the experts that a router selects, which are all alike."""
+    return [one for one in plan if not one.of_expert or split_expert_name(one.name)[1] in (0, config.n_experts)]
 
 
 def _stored(tensor: PlannedTensor) -> tuple[int, int]:
@@ -279,46 +262,6 @@ def _stored(tensor: PlannedTensor) -> tuple[int, int]:
         return 1, tensor.n_elements
     cols = tensor.matrix_shape[1]
     return tensor.n_elements // cols, cols
-
-
-def _codec_of(tensor: PlannedTensor, codec: str, config: ModelConfig, layout: ModelFormat) -> str:
-    """Return the codec of one matrix. llama.cpp's mixtures use more bits for the head, some downs and values."""
-    name, plain = tensor.name, codec.lower()
-    if tensor.is_exact and layout != "safetensors":
-        return "f32"
-    if plain in ("f32", "f16", "bf16"):
-        return plain
-    own = main_codec(plain)
-    is_head = name == "head" or (name == "embedding" and config.tied_embeddings)
-    if layout != "gguf":  # of PowerInfer's files and of bundles: all matrices alike
-        return own
-    if own == "mxfp4":  # of experts alone
-        return own if _is_routed(tensor, config) else "q8_0"
-    if is_head and own != "q8_0":
-        return "q6_k"
-    if own != "q4_k":
-        return own
-    if plain == "q4_k_m" and ".attn_qkv." in tensor.foreign_name:
-        return "q5_k"
-    layer, part = name.partition(".")[0], name.rpartition(".")[2]  # of experts: "3.experts.7.down_t"
-    if part in ("v", "down_t") and layer.isdigit():
-        i, n = int(layer), config.n_layers
-        if plain == "q4_k_s":
-            few = i < 4 if part == "v" else i < n // 8
-            return "q5_k" if few else own
-        if i < n // 8 or i >= 7 * n // 8 or (i - n // 8) % 3 == 2:
-            return "q6_k"
-        if part == "v" and n == _LLAMA_70B_LAYERS:
-            return "q5_k"
-    return own
-
-
-def _fitting(codec: str, cols: int) -> str:
-    """Return the codec, or a replacement if a row is not a multiple of its block."""
-    if cols % CODECS[codec].block_size == 0:
-        return codec
-    narrower = _NARROWER.get(codec, "f16")
-    return narrower if cols % CODECS[narrower].block_size == 0 else "f16"
 
 
 def _gpu_bytes(codec: str, n_rows: int, n_cols: int) -> int:

@@ -18,11 +18,11 @@ from engine.errors import InvalidRequestError, ModelFormatError, UnsupportedMode
 from engine.library.estimate.coverage import POINTS, check_coverage, curve_through, filled, shares
 from engine.library.estimate.estimates import SolvedEstimate, as_prepared, estimate_shape, solve_estimate
 from engine.library.estimate.machines import KnownMachine, known_machine, with_usual_rates
+from engine.library.estimate.mixtures import main_codec
 from engine.library.estimate.shapes import (
     bytes_of,
     config_of,
     file_bytes,
-    main_codec,
     one_layer_of_each,
     scaled,
     shape_of,
