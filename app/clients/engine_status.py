@@ -31,6 +31,7 @@ SENTENCES = (
     noted("Estimated from models of the same family."),
     noted("Estimated without predictors; preparing can train some and make it faster."),
     noted("Estimated for the model as prepared for this PC."),
+    noted("The GPU cannot compute this model yet, so that it runs on the CPU alone."),
 )
 # How the starter model's file describes it.
 STARTER_DESCRIPTION = noted("A tiny demonstration model that answers simple questions and tells small stories.")

@@ -83,6 +83,11 @@ class ModelRow:
         """Whether it would answer more slowly than people read."""
         return self.rate is not None and self.rate.tok_s < SLOW_TOK_S
 
+    @property
+    def leaves_gpu_unused(self) -> bool:
+        """Whether it runs on the CPU alone although there is a GPU."""
+        return self.estimate is not None and self.estimate.leaves_gpu_unused
+
 
 def rows_of(
     catalogue: Iterable[tuple[CatalogueEntry, Estimate | None]],
@@ -232,7 +237,7 @@ def fit_text(estimate: Estimate | None, measured_tok_s: float | None = None) -> 
     rate = rate_of(estimate, measured_tok_s)
     if rate is not None and rate.tok_s < SLOW_TOK_S:
         return tr("Slow here"), "warn"
-    if estimate.fits == "cpu" and not estimate.vram_budget_bytes:
+    if estimate.fits == "cpu" and not estimate.leaves_gpu_unused:
         return tr("Fits this PC"), "ok"
     words, token = _FITS[estimate.fits]
     return tr(words), token
@@ -245,7 +250,8 @@ def too_big(estimate: Estimate) -> str:
 
 def recommended(rows: Iterable[ModelRow], disk_free_bytes: int | None = None, offered: str = "") -> ModelRow | None:
     """Return the bigger model to offer at the first launch: a chat model that anyone may download, for which there is
-    disk space; the best one at reading speed, else the fastest.
+    disk space; the best one that answers fluently, else at reading speed, else the fastest. Models that would leave the
+    GPU unused come last.
 
     None once the user has or downloads a model besides the shipped one. offered: id of the row offered before; it stays
     the offer while it is downloaded and prepared, until it is in use.
@@ -255,12 +261,17 @@ def recommended(rows: Iterable[ModelRow], disk_free_bytes: int | None = None, of
     if taken:
         return next((row for row in taken if row.id == offered and len(taken) == 1 and not row.in_use), None)
     fitting = [row for row in rows if row.entry and _is_offer(row.entry, row.estimate, disk_free_bytes)]
-    readable = [row for row in fitting if row.estimate and (row.estimate.low_tok_s or 0.0) >= READING_TOK_S]
-    if readable:
-        return min(readable, key=lambda row: (row.rank, row.name))
+    for least in (FLUENT_TOK_S, READING_TOK_S):
+        quick = [row for row in fitting if row.estimate and (row.estimate.low_tok_s or 0.0) >= least]
+        if least == FLUENT_TOK_S:
+            quick = [row for row in quick if row.entry and row.entry.parameters >= ABLE_PARAMETERS]
+        if quick:
+            return min(quick, key=lambda row: (row.leaves_gpu_unused, row.rank, row.name))
     return max(fitting, key=lambda row: (row.estimate and row.estimate.predicted_tok_s) or 0.0, default=None)
 
 
+FLUENT_TOK_S = 20.0  # most models think before they answer, and their user waits for that
+ABLE_PARAMETERS = 4_000_000_000  # smaller models know too little to be preferred for being fluent
 READING_TOK_S = 8.0  # people read about five words a second; a slower model makes a poor first impression
 DISK_SPARE_BYTES = 2_000_000_000
 

@@ -69,7 +69,7 @@ def select(rows: Iterable[ModelRow], choice: Choice, offered: str = "") -> list[
     ]
     if choice.filter == "recommended":
         best = sorted((row for row in found if not is_here(row) and _is_worth_it(row)), key=_by_rank)
-        wanted = {row.id for row in best[:RECOMMENDED]}
+        wanted = {row.id for row in best[:RECOMMENDED]} | {offered}
         found = [row for row in found if is_here(row) or row.id in wanted]
     else:
         found = [row for row in found if _passes(row, choice.filter)]
@@ -101,7 +101,7 @@ def _passes(row: ModelRow, wanted: Filter) -> bool:
 
 
 def _by_rank(row: ModelRow) -> tuple[object, ...]:
-    return (not row.in_use, not fits(row), row.is_slow, row.rank, row.name.casefold())
+    return (not row.in_use, not fits(row), row.is_slow, row.leaves_gpu_unused, row.rank, row.name.casefold())
 
 
 def _by_speed(row: ModelRow) -> tuple[object, ...]:

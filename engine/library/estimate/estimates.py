@@ -22,6 +22,7 @@ from engine.loading.opening import default_context
 from engine.placement import memory_plan
 from engine.placement.activity import activity_of
 from engine.placement.cost_model import Machine
+from engine.placement.gpu_bytes import why_not_on_gpu
 from engine.placement.greedy import Steps, place_greedily, steps_of
 from engine.placement.memory_plan import Budgets
 from engine.placement.model_bytes import I64, PredictorBytes
@@ -193,6 +194,8 @@ def solve_estimate(
     notes: list[str] = []
     if not machine.measured:
         notes.append("Not measured on this PC yet; estimated from similar machines.")
+    if gpu is not None and why_not_on_gpu(config):
+        notes.append("The GPU cannot compute this model yet, so that it runs on the CPU alone.")
     case = _Case(sizes, sparsity, machine, budgets, context)
     mode, problem, choice = case.placed(exact)
     range_s = None

@@ -21,7 +21,7 @@ _BESIDE_WEIGHTS = (
     "chat_template.jinja", "chat_template.json",
 )  # fmt: skip
 _PAPERS = ("LICENSE", "LICENSE.*", "NOTICE", "NOTICE.*", "USE_POLICY.md")
-_NOT_MODELS = re.compile(r"(^|/)(mmproj|imatrix)|[-._]imatrix|gpuidx", re.IGNORECASE)
+_NOT_MODELS = re.compile(r"(^|/)(mmproj|imatrix|mtp-|dflash-)|[-._]imatrix|gpuidx", re.IGNORECASE)
 _PICKLED = (".bin", ".ckpt", ".pt", ".pth", ".pkl", ".pickle", ".h5", ".msgpack")
 # Published with PowerInfer's models: plain tensors, read without running code by engine/sparsity.
 _PLAIN_TENSORS = re.compile(r"(activation|model)_\d{1,4}\.pt")

@@ -128,6 +128,9 @@ def test_the_best_chat_model_that_answers_at_a_pace_to_read_along_is_offered() -
     slow, slower = entry("Slow", rank=1), entry("Slower", rank=2)
     assert offered((slow, estimate("cpu", 3)), (BAMBOO, estimate("hybrid", 39))) == BAMBOO.id
     assert offered((slow, estimate("cpu", 3)), (slower, estimate("cpu", 2))) == "slow", "else the fastest"
+    halting, fluent = entry("Halting", rank=1), entry("Fluent", rank=2)
+    assert offered((halting, estimate("hybrid", 13)), (fluent, estimate("gpu", 40))) == "fluent"
+    assert offered((halting, estimate("cpu", 50)), (fluent, estimate("gpu", 40))) == "fluent", "it uses the GPU"
     assert offered((slow, estimate("no", None, short=1))) is None
     assert offered((entry("Base", kind="base"), estimate())) is None
     assert offered((entry("Gated", gated=True), estimate())) is None

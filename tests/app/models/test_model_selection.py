@@ -53,6 +53,8 @@ def test_recommended_are_not_a_whole_catalogue() -> None:
     assert len(found) == 13
     assert "model-11" in ids(found)
     assert "model-12" not in ids(found)
+    found = select(rows_of(many, [PIP], [], None), Choice(), "model-30")
+    assert (len(found), found[0].id) == (14, "model-30")
 
 
 @pytest.mark.parametrize(

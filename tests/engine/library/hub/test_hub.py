@@ -355,7 +355,9 @@ def variants(*names: str) -> dict[str, tuple[str, str, list[str], str]]:
 
 def test_variants_of_a_gguf_repository() -> None:
     parts = ["m-f16-00001-of-00002.gguf", "m-f16-00002-of-00002.gguf", "big-q8_0-00001-of-00003.gguf"]
-    found = variants("README.md", "m.Q4_K_M.gguf", "m.Q8_0.gguf", "mmproj-m.gguf", "imatrix.dat", *parts)
+    found = variants(
+        "README.md", "m.Q4_K_M.gguf", "m.Q8_0.gguf", "mmproj-m.gguf", "MTP/mtp-m.gguf", "imatrix.dat", *parts
+    )
     assert found["q4_k_m"] == ("gguf", "q4_k_m", ["m.Q4_K_M.gguf"], "")
     assert found["f16"][2] == parts[:2]
     assert len(found) == 4
