@@ -900,6 +900,11 @@
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
+        <source>The GPU cannot compute this model yet, so that it runs on the CPU alone.</source>
+        <translation>Die GPU kann dieses Modell noch nicht rechnen; es läuft nur auf der CPU.</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
         <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Thinking</source>
         <translation>Nachdenken</translation>
@@ -7420,6 +7425,16 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>A small DeepSeek of 2024, fast without a GPU; needs 16 GB of RAM.</source>
+        <translation>Ein kleines DeepSeek von 2024, schnell ohne GPU; braucht 16 GB RAM.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>A strong all-round model for a GPU with 8 GB; thinks before it answers.</source>
+        <translation>Ein starkes Allround-Modell für eine GPU mit 8 GB; denkt vor der Antwort nach.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>A strong all-round model: reasoning, code, many languages.</source>
         <translation>Starkes Allround-Modell: Logik, Code, viele Sprachen.</translation>
     </message>
@@ -7432,6 +7447,11 @@ Andere Programme: {others}</translation>
         <location filename="../../assets/catalogue.json"/>
         <source>Among the best for a PC; slow unless the GPU is large.</source>
         <translation>Eines der besten für einen PC; langsam ohne große GPU.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Among the strongest that a GPU with 24 GB holds: reasoning, code, many languages.</source>
+        <translation>Eines der stärksten für eine GPU mit 24 GB: Denken, Code, viele Sprachen.</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7452,6 +7472,11 @@ Andere Programme: {others}</translation>
         <location filename="../../assets/catalogue.json"/>
         <source>Careful answers in many languages, good at code.</source>
         <translation>Sorgfältige Antworten in vielen Sprachen, gut in Code.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Chinese and English; fits a GPU with 8 GB.</source>
+        <translation>Chinesisch und Englisch; passt in eine GPU mit 8 GB.</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7500,8 +7525,58 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>English; its training texts and code are open too; needs a GPU with 24 GB.</source>
+        <translation>Englisch; auch Trainingstexte und Code sind offen; braucht eine GPU mit 24 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>European languages, tools and documents; fits a GPU with 12 GB.</source>
+        <translation>Europäische Sprachen, Werkzeuge, Dokumente; passt in eine GPU mit 12 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>European languages, tools and documents; fits a GPU with 8 GB.</source>
+        <translation>Europäische Sprachen, Werkzeuge, Dokumente; passt in eine GPU mit 8 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Fast without a GPU: 4 of its 32 experts work on a word.</source>
+        <translation>Schnell ohne GPU: 4 seiner 32 Experten arbeiten an einem Wort.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Fast without a GPU: 6 of its 64 experts work on a word.</source>
+        <translation>Schnell ohne GPU: 6 seiner 64 Experten arbeiten an einem Wort.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Follows instructions and works with documents, in 12 languages.</source>
         <translation>Befolgt Anweisungen und arbeitet mit Dokumenten, in 12 Sprachen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Follows instructions and works with documents; needs a GPU with 24 GB.</source>
+        <translation>Befolgt Anweisungen und arbeitet mit Dokumenten; braucht eine GPU mit 24 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>For PCs without a GPU.</source>
+        <translation>Für PCs ohne GPU.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>For PCs without a GPU; runs on the CPU alone.</source>
+        <translation>Für PCs ohne GPU; läuft nur auf der CPU.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>For programming with tools; needs 56 GB of RAM and VRAM together.</source>
+        <translation>Zum Programmieren mit Werkzeugen; braucht 56 GB RAM und VRAM zusammen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>For programming with tools; needs a GPU with 16 GB.</source>
+        <translation>Zum Programmieren mit Werkzeugen; braucht eine GPU mit 16 GB.</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7525,13 +7600,43 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Knows more and stays fast without a GPU; needs 20 GB of RAM.</source>
+        <translation>Weiß mehr und bleibt ohne GPU schnell; braucht 20 GB RAM.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Knows much and answers fast; needs 24 GB of RAM and VRAM together.</source>
+        <translation>Weiß viel und antwortet schnell; braucht 24 GB RAM und VRAM zusammen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Knows much, answers at once and fast; many languages.</source>
         <translation>Weiß viel, antwortet sofort und schnell; viele Sprachen.</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Large and strong; needs 80 GB of RAM and VRAM together.</source>
+        <translation>Groß und stark; braucht 80 GB RAM und VRAM zusammen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Large, answers at once and fast; needs 56 GB of RAM and VRAM together.</source>
+        <translation>Groß, antwortet sofort und schnell; braucht 56 GB RAM und VRAM zusammen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Large, strong at code and reasoning; needs 80 GB of RAM and VRAM together.</source>
         <translation>Groß, stark bei Code und Logik; braucht 80 GB RAM und VRAM zusammen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Long documents and tools; runs on the CPU alone, with 24 GB of RAM.</source>
+        <translation>Lange Dokumente und Werkzeuge; läuft nur auf der CPU, mit 24 GB RAM.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Many languages; runs on the CPU alone, with 32 GB of RAM.</source>
+        <translation>Viele Sprachen; läuft nur auf der CPU, mit 32 GB RAM.</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7545,6 +7650,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Reasoning over long texts; runs on the CPU alone.</source>
+        <translation>Schlussfolgern über lange Texte; läuft nur auf der CPU.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Reasons about very long texts; quick only on a GPU with 32 GB.</source>
         <translation>Denkt über sehr lange Texte nach; schnell nur auf einer GPU mit 32 GB.</translation>
     </message>
@@ -7555,8 +7665,18 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Reasons well over long texts; runs on the CPU alone, with 32 GB of RAM.</source>
+        <translation>Denkt gut über lange Texte nach; läuft nur auf der CPU, mit 32 GB RAM.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Six European languages, long texts; thinks first if you like.</source>
         <translation>Sechs europäische Sprachen, lange Texte; denkt auf Wunsch erst nach.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Small and able; many languages, long texts.</source>
+        <translation>Klein und fähig; viele Sprachen, lange Texte.</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7575,8 +7695,23 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Small, for PCs without a GPU; runs on the CPU alone.</source>
+        <translation>Klein, für PCs ohne GPU; läuft nur auf der CPU.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Small, for long documents; runs on the CPU alone.</source>
+        <translation>Klein, für lange Dokumente; läuft nur auf der CPU.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Small, many languages; runs well on any PC.</source>
         <translation>Klein, viele Sprachen; läuft gut auf jedem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Small, with European languages.</source>
+        <translation>Klein, mit europäischen Sprachen.</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7595,6 +7730,16 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Strong at code and long tasks; fits a GPU with 24 GB.</source>
+        <translation>Stark bei Code und langen Aufgaben; passt in eine GPU mit 24 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Strong at code and tools; runs on the CPU alone, with 24 GB of RAM.</source>
+        <translation>Stark bei Code und Werkzeugen; läuft nur auf der CPU, mit 24 GB RAM.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Strong at reasoning and code; needs a GPU with 24 GB.</source>
         <translation>Stark in Logik und Code; braucht eine GPU mit 24 GB.</translation>
     </message>
@@ -7607,6 +7752,11 @@ Andere Programme: {others}</translation>
         <location filename="../../assets/catalogue.json"/>
         <source>The largest Gemma 3; needs a GPU with 24 GB.</source>
         <translation>Das größte Gemma 3; braucht eine GPU mit 24 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>The largest Gemma 4, well written; needs a GPU with 24 GB.</source>
+        <translation>Das größte Gemma 4, schreibt gut; braucht eine GPU mit 24 GB.</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7660,8 +7810,28 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Translates between 33 languages; small and fast.</source>
+        <translation>Übersetzt zwischen 33 Sprachen; klein und schnell.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Very fast without a GPU; runs on the CPU alone.</source>
+        <translation>Sehr schnell ohne GPU; läuft nur auf der CPU.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Very large, for code and long tasks; needs 150 GB of RAM and VRAM together.</source>
         <translation>Sehr groß, für Code und lange Aufgaben; braucht 150 GB RAM und VRAM zusammen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Very large; runs on the CPU alone, with 80 GB of RAM.</source>
+        <translation>Sehr groß; läuft nur auf der CPU, mit 80 GB RAM.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Very small and very fast.</source>
+        <translation>Sehr klein und sehr schnell.</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7682,6 +7852,11 @@ Andere Programme: {others}</translation>
         <location filename="../../assets/catalogue.json"/>
         <source>Well-written answers in many languages; fits a GPU with 12 GB.</source>
         <translation>Gut geschriebene Antworten in vielen Sprachen; passt auf eine GPU mit 12 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Well-written answers, fast: 8 of its 128 experts work on a word.</source>
+        <translation>Gut geschriebene Antworten, schnell: 8 von 128 Experten arbeiten an einem Wort.</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>

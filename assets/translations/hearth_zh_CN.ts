@@ -887,6 +887,11 @@
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
+        <source>The GPU cannot compute this model yet, so that it runs on the CPU alone.</source>
+        <translation>GPU 尚不能计算此模型，因此只在 CPU 上运行。</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
         <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Thinking</source>
         <translation>思考中</translation>
@@ -7373,6 +7378,16 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>A small DeepSeek of 2024, fast without a GPU; needs 16 GB of RAM.</source>
+        <translation>2024 年的小型 DeepSeek，没有 GPU 也快；需要 16 GB 内存。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>A strong all-round model for a GPU with 8 GB; thinks before it answers.</source>
+        <translation>适合 8 GB GPU 的强大通用模型；先思考再回答。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>A strong all-round model: reasoning, code, many languages.</source>
         <translation>全能型强模型：推理、代码、多种语言。</translation>
     </message>
@@ -7385,6 +7400,11 @@ Other programs: {others}</source>
         <location filename="../../assets/catalogue.json"/>
         <source>Among the best for a PC; slow unless the GPU is large.</source>
         <translation>PC 上最好的模型之一；GPU 显存不大时较慢。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Among the strongest that a GPU with 24 GB holds: reasoning, code, many languages.</source>
+        <translation>24 GB GPU 能容纳的最强模型之一：推理、代码、多种语言。</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7405,6 +7425,11 @@ Other programs: {others}</source>
         <location filename="../../assets/catalogue.json"/>
         <source>Careful answers in many languages, good at code.</source>
         <translation>多语言回答严谨，擅长代码。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Chinese and English; fits a GPU with 8 GB.</source>
+        <translation>中文和英文；适合 8 GB 的 GPU。</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7453,8 +7478,58 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>English; its training texts and code are open too; needs a GPU with 24 GB.</source>
+        <translation>英文；训练文本和代码也开放；需要 24 GB 的 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>European languages, tools and documents; fits a GPU with 12 GB.</source>
+        <translation>欧洲语言、工具和文档；适合 12 GB 的 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>European languages, tools and documents; fits a GPU with 8 GB.</source>
+        <translation>欧洲语言、工具和文档；适合 8 GB 的 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Fast without a GPU: 4 of its 32 experts work on a word.</source>
+        <translation>没有 GPU 也快：每个词只用 32 个专家中的 4 个。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Fast without a GPU: 6 of its 64 experts work on a word.</source>
+        <translation>没有 GPU 也快：每个词只用 64 个专家中的 6 个。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Follows instructions and works with documents, in 12 languages.</source>
         <translation>遵循指令，处理文档，支持 12 种语言。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Follows instructions and works with documents; needs a GPU with 24 GB.</source>
+        <translation>遵循指令，处理文档；需要 24 GB 的 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>For PCs without a GPU.</source>
+        <translation>适合没有 GPU 的电脑。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>For PCs without a GPU; runs on the CPU alone.</source>
+        <translation>适合没有 GPU 的电脑；只在 CPU 上运行。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>For programming with tools; needs 56 GB of RAM and VRAM together.</source>
+        <translation>用于借助工具编程；内存和显存共需 56 GB。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>For programming with tools; needs a GPU with 16 GB.</source>
+        <translation>用于借助工具编程；需要 16 GB 的 GPU。</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7478,13 +7553,43 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Knows more and stays fast without a GPU; needs 20 GB of RAM.</source>
+        <translation>知识更多，没有 GPU 也快；需要 20 GB 内存。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Knows much and answers fast; needs 24 GB of RAM and VRAM together.</source>
+        <translation>知识丰富，回答快；内存和显存共需 24 GB。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Knows much, answers at once and fast; many languages.</source>
         <translation>知识丰富，直接且快速地回答；多语言。</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Large and strong; needs 80 GB of RAM and VRAM together.</source>
+        <translation>大而强；内存和显存共需 80 GB。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Large, answers at once and fast; needs 56 GB of RAM and VRAM together.</source>
+        <translation>大型模型，直接快速回答；内存和显存共需 56 GB。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Large, strong at code and reasoning; needs 80 GB of RAM and VRAM together.</source>
         <translation>大型，擅长代码和推理；内存加显存共需 80 GB。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Long documents and tools; runs on the CPU alone, with 24 GB of RAM.</source>
+        <translation>长文档和工具；只在 CPU 上运行，需要 24 GB 内存。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Many languages; runs on the CPU alone, with 32 GB of RAM.</source>
+        <translation>多种语言；只在 CPU 上运行，需要 32 GB 内存。</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7498,6 +7603,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Reasoning over long texts; runs on the CPU alone.</source>
+        <translation>对长文本进行推理；只在 CPU 上运行。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Reasons about very long texts; quick only on a GPU with 32 GB.</source>
         <translation>能对很长的文本推理；仅在 32 GB 显存的 GPU 上才快。</translation>
     </message>
@@ -7508,8 +7618,18 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Reasons well over long texts; runs on the CPU alone, with 32 GB of RAM.</source>
+        <translation>擅长对长文本推理；只在 CPU 上运行，需要 32 GB 内存。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Six European languages, long texts; thinks first if you like.</source>
         <translation>六种欧洲语言，长文本；可按需先思考。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Small and able; many languages, long texts.</source>
+        <translation>小而能干；多种语言，长文本。</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7528,8 +7648,23 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Small, for PCs without a GPU; runs on the CPU alone.</source>
+        <translation>小型，适合没有 GPU 的电脑；只在 CPU 上运行。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Small, for long documents; runs on the CPU alone.</source>
+        <translation>小型，适合长文档；只在 CPU 上运行。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Small, many languages; runs well on any PC.</source>
         <translation>小巧，多语言；任何 PC 都能流畅运行。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Small, with European languages.</source>
+        <translation>小型，支持欧洲语言。</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7548,6 +7683,16 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Strong at code and long tasks; fits a GPU with 24 GB.</source>
+        <translation>擅长代码和长任务；适合 24 GB 的 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Strong at code and tools; runs on the CPU alone, with 24 GB of RAM.</source>
+        <translation>擅长代码和工具；只在 CPU 上运行，需要 24 GB 内存。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Strong at reasoning and code; needs a GPU with 24 GB.</source>
         <translation>擅长推理和代码；需要 24 GB 显存的 GPU。</translation>
     </message>
@@ -7560,6 +7705,11 @@ Other programs: {others}</source>
         <location filename="../../assets/catalogue.json"/>
         <source>The largest Gemma 3; needs a GPU with 24 GB.</source>
         <translation>最大的 Gemma 3；需要 24 GB 显存的 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>The largest Gemma 4, well written; needs a GPU with 24 GB.</source>
+        <translation>最大的 Gemma 4，文笔好；需要 24 GB 的 GPU。</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7613,8 +7763,28 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Translates between 33 languages; small and fast.</source>
+        <translation>在 33 种语言之间翻译；小而快。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Very fast without a GPU; runs on the CPU alone.</source>
+        <translation>没有 GPU 也非常快；只在 CPU 上运行。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Very large, for code and long tasks; needs 150 GB of RAM and VRAM together.</source>
         <translation>非常大，用于代码和长任务；内存加显存共需 150 GB。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Very large; runs on the CPU alone, with 80 GB of RAM.</source>
+        <translation>非常大；只在 CPU 上运行，需要 80 GB 内存。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Very small and very fast.</source>
+        <translation>非常小，非常快。</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7635,6 +7805,11 @@ Other programs: {others}</source>
         <location filename="../../assets/catalogue.json"/>
         <source>Well-written answers in many languages; fits a GPU with 12 GB.</source>
         <translation>多语言回答，文笔好；适合 12 GB 显存的 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Well-written answers, fast: 8 of its 128 experts work on a word.</source>
+        <translation>文笔好，速度快：每个词只用 128 个专家中的 8 个。</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>

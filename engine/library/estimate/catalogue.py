@@ -20,12 +20,15 @@ from engine.formats.json_text import read_object
 from engine.library.estimate.coverage import check_coverage
 from engine.library.estimate.estimates import as_prepared, noted, solve_estimate
 from engine.library.estimate.machines import KnownMachine
-from engine.library.estimate.shapes import config_of, main_codec, parameters_of
-from engine.library.records import CatalogueEntry, Estimate, ModelShape
+from engine.library.estimate.mixtures import main_codec
+from engine.library.estimate.shapes import config_of, parameters_of
+from engine.library.records import CatalogueEntry, Estimate, ModelShape, Sparsity
 from engine.plain_config import from_plain
 from engine.text.chat_templates import TEMPLATE_NAMES
 
 SCHEMA_VERSION = 1
+FLUENT_TOK_S = 20.0  # most models think before they answer, and their user waits for that
+ABLE_PARAMETERS = 4_000_000_000  # smaller models know too little to be preferred for being fluent
 READING_TOK_S = 8.0  # people read about five words a second
 SPARE_DISK_BYTES = 2_000_000_000  # that no download takes
 _ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
@@ -164,7 +167,10 @@ def _check(entry: CatalogueEntry, where: str) -> None:
     config = config_of(entry.shape)
     main_codec(entry.codec)
     share = entry.sparsity.active_share
-    require((share is None) == (not config.has_zeros), "active_share is of models whose activation makes zeros")
+    unknown = config.has_zeros and share is None and entry.sparsity == Sparsity(source="family")
+    require(
+        (share is None) == (not config.has_zeros) or unknown, "active_share is of models whose activation makes zeros"
+    )
     require(share is None or 0 < share <= 1, "active_share is above 0 and at most 1")
     require(0 <= entry.sparsity.predictor_share < 0.5, "predictor_share is from 0 to 0.5")
     require(share is None or bool(entry.sparsity.source_note), "source_note is empty")
@@ -230,17 +236,20 @@ class Estimates:
 
 
 def recommended(estimated: Sequence[Estimated], disk_free_bytes: int | None = None) -> Estimated | None:
-    """Return the chat model to offer at the first launch: the best that fits and answers at reading speed; else the
-    fastest that fits.
+    """Return the chat model to offer at the first launch: the best that fits and answers fluently, else at reading
+    speed, else the fastest that fits. Models that would leave the GPU unused come last.
 
     disk_free_bytes: of the disk for models; None: unlimited.
     """
     room = None if disk_free_bytes is None else disk_free_bytes - SPARE_DISK_BYTES
     chat = [one for one in estimated if one.entry.kind == "chat" and not one.entry.gated]
     chat = [one for one in chat if one.estimate.fits != "no" and (room is None or one.entry.n_bytes <= room)]
-    readable = [one for one in chat if (one.estimate.low_tok_s or 0) >= READING_TOK_S]
-    if readable:
-        return min(readable, key=lambda one: one.entry.rank)
+    for least in (FLUENT_TOK_S, READING_TOK_S):
+        quick = [one for one in chat if (one.estimate.low_tok_s or 0) >= least]
+        if least == FLUENT_TOK_S:
+            quick = [one for one in quick if one.entry.parameters >= ABLE_PARAMETERS]
+        if quick:
+            return min(quick, key=lambda one: (one.estimate.leaves_gpu_unused, one.entry.rank))
     return max(chat, key=lambda one: one.estimate.predicted_tok_s or 0, default=None)
 
 
