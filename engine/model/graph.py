@@ -341,7 +341,7 @@ class WithoutCpuSteps:
 
     def attend_latent(self, layer: int, step: AttendLatent) -> None:
         """Raise UnsupportedModelError."""
-        raise UnsupportedModelError(f"Layer {layer} has latent attention, which only the CPU computes.")
+        raise UnsupportedModelError(f"Layer {layer} has latent attention, which is computed for one sequence.")
 
     def recur(self, layer: int, step: Recur) -> None:
         """Raise UnsupportedModelError."""

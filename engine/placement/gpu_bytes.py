@@ -19,6 +19,7 @@ from engine.model.graph import graph_of
 from engine.model.model_files import OpenedModel
 from engine.model.tensor_tiles import TiledTensor
 from native_kernels.cuda.delta_net import why_not as why_no_delta
+from native_kernels.cuda.latent import why_not as why_no_latent
 from native_kernels.cuda.layouts import GPU_CODECS, gpu_codec, n_gpu_bytes, plane_row_bytes
 
 I64 = NDArray[np.int64]
@@ -113,8 +114,8 @@ def why_not_on_gpu(config: ModelConfig) -> str:
         return "There are no GPU kernels for the square of ReLU yet"
     if config.ffn_only_layers or config.mixer_only_layers:
         return "There are no GPU kernels yet for layers that have attention or an FFN alone"
-    if config.latent is not None:
-        return "There are no GPU kernels for this model's attention yet, which keeps one short vector per token"
+    if config.latent is not None and (reason := why_no_latent(config.latent, config.rotated)):
+        return reason
     if config.weighed_inputs or config.chunked_windows or config.qk_norm_plain or config.experts_every > 1:
         return "There are no GPU kernels yet for this model's chunks of attention, or for its experts"
     if config.router_margin or "head" in config.biases:
@@ -159,7 +160,7 @@ def kv_layer_bytes(config: ModelConfig, context: int, codec: KvCodec, local: boo
     rows = n_heads * context
     numbers = aligned(rows * head_dim * {"f32": 4, "f16": 2, "q8_0": 1}[codec])
     scales = aligned(rows * -(-head_dim // SCALE_GROUP) * 2) if codec == "q8_0" else 0
-    return 2 * (numbers + scales)
+    return (numbers + scales) * (1 if config.latent is not None else 2)
 
 
 def gpu_cache_bytes(config: ModelConfig, context: int, codec: KvCodec) -> I64:
@@ -173,6 +174,9 @@ def gpu_cache_bytes(config: ModelConfig, context: int, codec: KvCodec) -> I64:
 
 def input_width(config: ModelConfig) -> int:
     """Return the numbers of a position that attention or a delta net computes with, before its heads are mixed."""
+    if (latent := config.latent) is not None:
+        of_head = latent.key_dim + config.rotated + max(config.head_dim, latent.value_dim)
+        return config.n_heads * of_head + config.head_dim + latent.query_rank
     of_attention = config.q_width * (2 if config.gated_attention else 1) + 2 * config.kv_width
     delta = config.delta
     return max(of_attention, 0 if delta is None else delta.channels + delta.value_width + 2 * delta.value_heads)
@@ -180,6 +184,9 @@ def input_width(config: ModelConfig) -> int:
 
 def mixed_width(config: ModelConfig) -> int:
     """Return the numbers of a position that attention or a delta net returns, before they are projected."""
+    if (latent := config.latent) is not None:
+        of_head = max(config.head_dim, latent.key_dim + config.rotated, latent.value_dim)
+        return max(config.n_heads * of_head, latent.query_rank)
     return max(config.q_width, 0 if config.delta is None else config.delta.value_width)
 
 

@@ -1,6 +1,6 @@
 """An NVIDIA GPU that implements native_kernels/cuda/gpu.py: memory, one stream, captured work, operators.
 
-The operators are in products.py, neurons.py, experts.py, token_ops.py and delta_net.py; this combines them.
+The operators are in products.py, neurons.py, experts.py, token_ops.py, latent.py and delta_net.py; this combines them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from native_kernels.cuda.delta_net import GpuDeltaOps
 from native_kernels.cuda.experts import GpuExpertOps
 from native_kernels.cuda.gpu import Work
+from native_kernels.cuda.latent import GpuLatentOps
 from native_kernels.cuda.neurons import GpuNeurons
 from native_kernels.cuda.products import GpuProducts
 from native_kernels.cuda.runtime.driver import Device, Event, Graph, Stream
@@ -46,9 +47,11 @@ class CudaGpu:
             held.callback(token.close)
             delta = GpuDeltaOps(device, self.stream)
             held.callback(delta.close)
+            latent = GpuLatentOps(device, self.stream)
+            held.callback(latent.close)
             self._held = held.pop_all()
         self.unpack_rows, self.quantise, self.multiply = products.unpack_rows, products.quantise, products.multiply
-        self.expect, self.signs = products.expect, products.signs
+        self.multiply_each, self.expect, self.signs = products.multiply_each, products.expect, products.signs
         self.hidden, self.activate = neurons.hidden, neurons.activate
         self.down_parts, self.down = neurons.down_parts, neurons.down
         self.choose, self.expert_products = experts.choose, experts.expert_products
@@ -57,6 +60,7 @@ class CudaGpu:
         self.angles, self.rotate_and_store = token.angles, token.rotate_and_store
         self.attend, self.attend_each, self.softcap = token.attend, token.attend_each, token.softcap
         self.publish = token.publish
+        self.place_latent = latent.place_latent
         self.gated_delta, self.gated = delta.gated_delta, delta.gated
 
     def enter(self) -> None:

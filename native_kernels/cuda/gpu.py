@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from native_kernels.backend import Activation, DeltaSpec, RopeOrder, Temperature
+from native_kernels.backend import Activation, DeltaSpec, LatentSpec, RopeOrder, Temperature
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.layouts import n_gpu_bytes
 
@@ -68,7 +68,7 @@ class GpuNorm:
 class GpuKv:
     """One layer's keys and values: [H_kv, capacity, head_dim] each, in f32, f16 or bytes.
 
-    Bytes have scales f16 [H_kv, capacity, head_dim / 32 rounded up].
+    Bytes have scales f16 [H_kv, capacity, head_dim / 32 rounded up]. With latent attention, values are the keys.
     """
 
     codec: KvCodec
@@ -79,6 +79,11 @@ class GpuKv:
     n_kv_heads: int
     head_dim: int
     capacity: int
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a position's key is its value too."""
+        return self.keys == self.values
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,22 @@ class GpuSequences:
     n: int
     slot: int
     states: int
+
+
+@dataclass(frozen=True)
+class GpuLatent:
+    """Numbers of T positions in latent attention with R rotated numbers: addresses of f32 arrays.
+
+    q [T, H, key_dim + R], k [T, rank + R], queries [T, H, rank + R]. norm: of the latent vector.
+    """
+
+    spec: LatentSpec
+    n_heads: int
+    rotated: int
+    q: int
+    k: int
+    queries: int
+    norm: GpuNorm
 
 
 @dataclass(frozen=True)
@@ -354,6 +375,12 @@ class Gpu(Protocol):
         Quantised codecs read x's 8-bit form.
         """
 
+    def multiply_each(self, matrix: GpuMatrix, n: int, x: GpuVector, out: int, out_step: int) -> None:
+        """Multiply each of n equal parts of the matrix's rows by its own part of x [n, D].
+
+        out: results of the first part; those of the next ones begin out_step numbers apart.
+        """
+
     def expect(
         self, matrix: GpuMatrix, x: GpuVector, bias: int, threshold: float, bits: int, among: int = 0,
         copied: int = 0,
@@ -462,11 +489,19 @@ class Gpu(Protocol):
 
     def attend(self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scoring: GpuScoring) -> None:
         """Compute to [H * head_dim] = attention of q [H, head_dim] over positions 0 to state[0], limited to the last
-        scoring.window.
+        scoring.window. If values are the keys, `to` may have fewer numbers per head: the first ones.
         """
 
     def softcap(self, x: int, n: int, cap: float) -> None:
         """Compute x = cap tanh(x / cap), in place."""
+
+    # ------------------------------------------------------------ latent attention (latent.py)
+
+    def place_latent(self, x: GpuLatent, plain: GpuVector, kv: GpuKv, state: int, angles: GpuAngles) -> None:
+        """Norm and rotate the key of one position, and store it into kv at position state[0].
+
+        The rotated numbers of q go to the end of each of `queries`, the others to plain [H, key_dim].
+        """
 
     # ------------------------------------------------------------ delta nets (delta_net.py)
 

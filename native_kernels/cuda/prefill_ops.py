@@ -24,6 +24,7 @@ from native_kernels.cuda.delta_net import GpuDeltaOps
 from native_kernels.cuda.experts import choice_job, choice_threads
 from native_kernels.cuda.gpu import GpuChoice, GpuHeads, GpuKv, GpuMatrix, GpuNorm, GpuScoring, KvCodec
 from native_kernels.cuda.group_products import GroupProducts
+from native_kernels.cuda.latent import GpuLatentOps
 from native_kernels.cuda.layouts import PLANE_FIELDS, plane_row_bytes
 from native_kernels.cuda.operands import Operand, Product, Result
 from native_kernels.cuda.prompt_rows import Groups, HostRows, RoundedRows, RowAngles, Rows, StoredMatrix, Tile, Weights
@@ -49,12 +50,19 @@ _NORMS = {"rms": 1, "layer": 2}
 _CODECS: dict[KvCodec, int] = {"f32": 0, "f16": 1, "q8_0": 2}
 _PLAIN = ("f32", "f16", "bf16")  # stored as on the GPU
 _DEQUANTISED = ("f32", "bf16", *PLANE_FIELDS)
-_HEAD_DIMS, _HALF_DIMS, _WIDE_DIMS = (64, 128, 256, 512), (64, 128), (256, 512)
+_HEAD_DIMS, _HALF_DIMS, _WIDE_DIMS = (64, 128, 256, 512, 576), (64, 128), (256, 512, 576)
 MAX_HEAD_DIM = _HEAD_DIMS[-1]
-_WIDE_QUERIES, _WIDE_KEYS, _WIDE_PART = 48, 32, 128  # as in flash_wide.cu
+_WIDE_KEYS, _WIDE_BLOCKS = 32, {256: (48, 2), 512: (48, 4), 576: (32, 6)}  # queries and parts of a head: flash_wide.cu
+_OF_SHARED = 576  # that kernel takes only heads of so many numbers, whose keys are the values too
 _STORED = (*PLANE_FIELDS, "q8_0_lanes", "q4_0_lanes")
 _KERNELS = {
-    "gemm": ("multiply_rows", "multiply_columns", "multiply_group_rows", "multiply_group_columns"),
+    "gemm": (
+        "multiply_rows",
+        "multiply_each_rows",
+        "multiply_columns",
+        "multiply_group_rows",
+        "multiply_group_columns",
+    ),
     "flash": tuple(f"attend_{dim}" for dim in _HEAD_DIMS),
     "flash_half": tuple(f"attend_half_{dim}" for dim in _HALF_DIMS),
     "flash_wide": tuple(f"attend_wide_{dim}" for dim in _WIDE_DIMS),
@@ -107,7 +115,7 @@ class GpuPrefillOps:
     def __init__(self, device: Device, stream: Stream, copy_stream: Stream) -> None:
         self.device, self.stream, self.copy_stream = device, stream, copy_stream
         self._row_threads: int | None = None  # threads of a block that rounds or activates a row; None: by row length
-        self._modules: list[Module | GpuDeltaOps | GroupProducts] = []
+        self._modules: list[Module | GpuDeltaOps | GpuLatentOps | GroupProducts] = []
         self._functions: dict[str, Function] = {}
         self._launches = Launches()  # of weights to halves and of products, most of which recur in every chunk
         for source, functions in _KERNELS.items():
@@ -119,7 +127,7 @@ class GpuPrefillOps:
         self._pieces_bytes = PIECES_BYTES[device.capability >= (8, 0)]
         for name in _KERNELS["gemm"]:
             self._functions[name].allow_shared(self._pieces_bytes)
-        self._wide_dims = [dim for dim in _WIDE_DIMS if device.capability >= (8, 0) or dim < _WIDE_DIMS[-1]]
+        self._wide_dims = [dim for dim in _WIDE_DIMS if device.capability >= (8, 0) or dim == _WIDE_DIMS[0]]
         for dim in self._wide_dims:
             self._functions[f"attend_wide_{dim}"].allow_shared(_wide_bytes(dim))
         self.wgmma: WgmmaProducts | None = None  # None: gemm.cu computes all products
@@ -127,8 +135,10 @@ class GpuPrefillOps:
             module = load(device, "gemm_wgmma")
             self._modules.append(module)
             self.wgmma = WgmmaProducts(device, module.function)
-        delta, self.groups = GpuDeltaOps(device, stream), GroupProducts(device, stream)
-        self._modules += [delta, self.groups]
+        delta, latent = GpuDeltaOps(device, stream), GpuLatentOps(device, stream)
+        self.groups = GroupProducts(device, stream)
+        self._modules += [delta, latent, self.groups]
+        self.place_latents = latent.place_latents
         self.gated_delta, self.gated = delta.gated_delta, delta.gated
         self.gathering = min(_MOST_GATHERING, max(1, device.n_multiprocessors // _GATHERING_SHARE)), _GATHERING_THREADS
 
@@ -188,6 +198,26 @@ class GpuPrefillOps:
             result = Result(out.address + done, out.step, bias and bias + done)
             part = Operand(at, some, w.n_cols, step)
             self._launch_product(Product("rows", x.operand(n_tokens, w.n_cols), x.factors, part, result, adds))
+
+    def multiply_each(
+        self, w: Weights, n: int, x: RoundedRows, x_apart: int, n_tokens: int, out: Rows, out_apart: int, tile: Tile
+    ) -> None:
+        """Multiply each of n equal parts of w's rows by its own columns of x, into its own columns of out.
+
+        Columns of two parts begin x_apart and out_apart numbers apart, a multiple of 8 and of 4.
+        """
+        n_out, step = w.n_rows // n, -(-w.n_cols // 8) * 8
+        most = n if w.codec == "f16" else tile.n_bytes // (2 * n_out * step)
+        for first in range(0, n, max(1, most)):
+            some = min(max(1, most), n - first)
+            at, step = self.as_halves(w, first * n_out, some * n_out, tile)
+            self._functions["multiply_each_rows"].launch(
+                self.stream, (-(-n_tokens // _SIDE), -(-n_out // _SIDE), some), (256,),
+                c_uint64(x.address + 2 * first * x_apart), c_uint64(x.step), c_uint64(at), c_uint64(step),
+                c_uint64(out.address + 4 * first * out_apart), c_uint64(out.step), c_uint64(x.factors),
+                c_int(n_tokens), c_int(n_out), c_int(w.n_cols), c_int(x_apart), c_int(out_apart),
+                shared_bytes=self._pieces_bytes,
+            )  # fmt: skip
 
     def multiply_two(
         self, pair: tuple[Weights, Weights], x: RoundedRows, n_tokens: int, outs: tuple[Rows, Rows], tile: Tile,
@@ -520,7 +550,7 @@ class GpuPrefillOps:
     ) -> None:
         """Compute out [T, H * head_dim] = attention of q [T, H, head_dim], at positions from `start` on.
 
-        Each sees all positions up to its own, limited to the last scoring.window. head_dim up to 512.
+        Each sees all positions up to its own, limited to the last scoring.window. head_dim up to 576.
         """
         name, queries, threads, shared_bytes = self._attention_of(kv)
         self._functions[name].launch(
@@ -539,16 +569,18 @@ class GpuPrefillOps:
                 if kv.head_dim <= dim:
                     return f"attend_half_{dim}", 64, 128, 0
             for dim in self._wide_dims:
-                if kv.head_dim <= dim:
-                    threads = _WIDE_QUERIES // 16 * 32 * (dim // _WIDE_PART)
-                    return f"attend_wide_{dim}", _WIDE_QUERIES, threads, _wide_bytes(dim)
+                if kv.head_dim <= dim and (dim != _OF_SHARED or (kv.is_shared and kv.head_dim == dim)):
+                    queries, parts = _WIDE_BLOCKS[dim]
+                    return f"attend_wide_{dim}", queries, 2 * queries * parts, _wide_bytes(dim)
         dim = next(dim for dim in _HEAD_DIMS if kv.head_dim <= dim)
         return f"attend_{dim}", 64, 256, 0
 
 
 def _wide_bytes(dim: int) -> int:
     """Return the shared memory of a block of flash_wide.cu."""
-    return 2 * _WIDE_KEYS * dim * 2 + dim // _WIDE_PART * _WIDE_QUERIES * (_WIDE_KEYS + 1) * 4
+    tiles = 1 if dim == _OF_SHARED else 2  # of keys and of values
+    queries, parts = _WIDE_BLOCKS[dim]
+    return tiles * _WIDE_KEYS * dim * 2 + parts * queries * (_WIDE_KEYS + 1) * 4
 
 
 def is_streamed(codec: str) -> bool:

@@ -42,7 +42,8 @@ class _Part(Structure):
 
 
 class _Products(Structure):
-    _fields_ = [("parts", _Part * _AT_ONCE), ("x", _Vector), ("split", c_int), ("relu", c_int)]
+    _fields_ = [("parts", _Part * _AT_ONCE), ("x", _Vector), ("split", c_int), ("relu", c_int),
+                ("rows_each", c_int), ("out_step", c_int)]  # fmt: skip
 
 
 class _Expected(Structure):
@@ -75,17 +76,20 @@ class GpuProducts:
     """
 
     def __init__(self, device: Device, stream: Stream) -> None:
-        self._stream, self._n_multiprocessors = stream, device.n_multiprocessors
+        self._device, self._stream, self._n_multiprocessors = device, stream, device.n_multiprocessors
         self._modules: list[Module] = []
         self._functions: dict[str, Function] = {}
         try:
             for name, kernels in (("products", _kernels()), ("repack", ["unpack_rows"])):
-                module = load(device, name)
-                self._modules.append(module)
-                self._functions |= {kernel: module.function(kernel) for kernel in kernels}
+                self._load(name, kernels)
         except BaseException:
             self.close()
             raise
+
+    def _load(self, source: str, kernels: Sequence[str]) -> None:
+        module = load(self._device, source)
+        self._modules.append(module)
+        self._functions |= {kernel: module.function(kernel) for kernel in kernels}
 
     def close(self) -> None:
         """Unload the kernels. A second call does nothing."""
@@ -131,19 +135,33 @@ class GpuProducts:
                 raise ValueError(f"a GPU does not multiply {codec}")
             same = [one for one in given if one[0].codec == codec]
             for start in range(0, len(same), _AT_ONCE):
-                self._multiply(codec, same[start : start + _AT_ONCE], x, relu)
+                self._multiply(f"multiply_{codec}", same[start : start + _AT_ONCE], x, relu)
 
-    def _multiply(self, codec: str, given: Sequence[tuple[GpuMatrix, int, int]], x: GpuVector, relu: bool) -> None:
+    def multiply_each(self, matrix: GpuMatrix, n: int, x: GpuVector, out: int, out_step: int) -> None:
+        """Multiply parts. Each has an even number of rows, and its columns are a multiple of 4."""
+        rows_each, n_cols = matrix.n_rows // n, matrix.n_cols
+        if matrix.n_rows % (2 * n) or n_cols % 4 or x.n != n * n_cols:
+            raise ValueError(f"{n} parts of {matrix.n_rows} x {n_cols} numbers do not fit a vector of {x.n}")
+        name = f"multiply_each_{matrix.codec}"
+        if name not in self._functions:
+            self._load("products_each", [f"multiply_each_{codec}" for codec in UNIT_COLUMNS])
+        part = GpuVector(n_cols, x.values, x.bytes, x.scales)
+        self._multiply(name, [(matrix, out, 0)], part, False, rows_each, out_step)
+
+    def _multiply(
+        self, name: str, given: Sequence[tuple[GpuMatrix, int, int]], x: GpuVector, relu: bool,
+        rows_each: int = 0, out_step: int = 0,
+    ) -> None:  # fmt: skip
         vector = _vector(x, *(matrix for matrix, _, _ in given))
         n_rows = sum(matrix.n_rows for matrix, _, _ in given)
-        split = split_of(n_rows, -(-x.n // UNIT_COLUMNS[codec]), self._n_multiprocessors)
+        split = split_of(n_rows, -(-x.n // UNIT_COLUMNS[given[0][0].codec]), self._n_multiprocessors)
         of_block = _ROWS * _WARPS // split
         parts = [
             _Part(_planes(matrix), out, bias, matrix.n_rows, -(-matrix.n_rows // of_block))
             for matrix, out, bias in given
         ]
-        job = _Products((_Part * _AT_ONCE)(*parts), vector, split, relu)
-        self._launch(f"multiply_{codec}", sum(part.n_blocks for part in parts), job)
+        job = _Products((_Part * _AT_ONCE)(*parts), vector, split, relu, rows_each, out_step)
+        self._launch(name, sum(part.n_blocks for part in parts), job)
 
     def expect(
         self, matrix: GpuMatrix, x: GpuVector, bias: int, threshold: float, bits: int, among: int = 0,

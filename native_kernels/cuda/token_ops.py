@@ -55,6 +55,7 @@ class _AttentionShape:
     """Compile-time parameters of attention.cu."""
 
     head_dim: int
+    value_dim: int
     heads: int
     codec_bytes: int
 
@@ -211,19 +212,20 @@ class GpuTokenOps:
         scoring: GpuScoring,
     ) -> None:  # fmt: skip
         _check_heads(n_heads, kv)
-        if to.n != n_heads * kv.head_dim:
+        value_dim = to.n // n_heads
+        if to.n % n_heads or value_dim > kv.head_dim or (value_dim < kv.head_dim and not kv.is_shared):
             raise ValueError(f"a result of {to.n} numbers for {n_heads} heads of {kv.head_dim}")
         group = n_heads // kv.n_kv_heads
         most = _MAX_WIDE_HEADS if kv.codec == "f32" and kv.head_dim > _WIDE else _MAX_HEADS
         tiles = -(-group // most)
         heads = -(-group // tiles) if kv.codec == "f32" else _MAX_HEADS
-        shape = _AttentionShape(kv.head_dim, heads, _CODEC_BYTES[kv.codec])
+        shape = _AttentionShape(kv.head_dim, value_dim, heads, _CODEC_BYTES[kv.codec])
         n, scale, softcap = sequences.n, scoring.scale, scoring.softcap
         seen = sequences.slot if scoring.window is None else min(sequences.slot, scoring.window)
         wanted = shape.blocks * self._n_multiprocessors // (kv.n_kv_heads * tiles * n)
         n_splits = max(1, min(wanted, -(-seen // shape.step), _MAX_SPLITS))
         attend, merge = self._attention_kernels(shape)
-        row_dim = -(-kv.head_dim // 8) * 8
+        row_dim = -(-value_dim // 8) * 8
         n_parts = n * n_heads * n_splits
         parts = self._partial_sums(4 * n_parts * (row_dim + 2))
         tops = parts + 4 * n_parts * row_dim
@@ -244,7 +246,12 @@ class GpuTokenOps:
     def _attention_kernels(self, shape: _AttentionShape) -> tuple[Function, Function]:
         found = self._attention.get(shape)
         if found is None:
-            defines = {"HEAD_DIM": shape.head_dim, "HEADS": shape.heads, "CODEC": shape.codec_bytes}
+            defines = {
+                "HEAD_DIM": shape.head_dim,
+                "VALUE_DIM": shape.value_dim,
+                "HEADS": shape.heads,
+                "CODEC": shape.codec_bytes,
+            }
             module = self._loaded("attention", defines)
             found = self._attention[shape] = module.function("attend"), module.function("merge")
         return found

@@ -182,7 +182,7 @@ def _metadata(recipe: Recipe) -> Iterator[bytes]:
         "context_length": table,
         "embedding_length": shape.d_model,
         "block_count": shape.n_layers,
-        "feed_forward_length": shape.shared if arch == "gemma4" and shape.n_experts else shape.d_ff,
+        "feed_forward_length": shape.dense or (shape.shared if arch == "gemma4" and shape.n_experts else shape.d_ff),
         "attention.head_count": shape.n_heads,
         "attention.head_count_kv": shape.n_kv_heads,
     }
@@ -191,8 +191,11 @@ def _metadata(recipe: Recipe) -> Iterator[bytes]:
         yield from _gemma4(shape)
     for key, count in counts.items():
         yield _count(f"{arch}.{key}", count)
+    if arch == "deepseek2":
+        yield from _deepseek2(shape)
     if arch in ("llama", "gemma4") or shape.n_experts or shape.value_heads:
-        yield _count(f"{arch}.rope.dimension_count", shape.head_dim // (4 if shape.value_heads else 1))
+        rotated = shape.latent[3] or shape.head_dim // (4 if shape.value_heads else 1)
+        yield _count(f"{arch}.rope.dimension_count", rotated)
         yield value(f"{arch}.attention.layer_norm_rms_epsilon", 1e-5)
     else:
         yield value(f"{arch}.attention.layer_norm_epsilon", 1e-5)
@@ -200,7 +203,7 @@ def _metadata(recipe: Recipe) -> Iterator[bytes]:
         yield _count(f"{arch}.expert_feed_forward_length", shape.d_ff)
         yield _count(f"{arch}.expert_count", shape.n_experts)
         yield _count(f"{arch}.expert_used_count", shape.n_experts_used)
-    if shape.shared and arch != "gemma4":
+    if shape.shared and arch not in ("gemma4", "deepseek2"):
         yield _count(f"{arch}.expert_shared_feed_forward_length", shape.shared)
     if shape.value_heads:
         for key, size in delta_sizes(shape).items():
@@ -210,7 +213,7 @@ def _metadata(recipe: Recipe) -> Iterator[bytes]:
         yield entry(f"{arch}.rope.dimension_sections", 9, array(5, 4, sections.tobytes()))
     if shape.n_experts or shape.value_heads or arch == "gemma4":
         yield _count(f"{arch}.attention.key_length", shape.head_dim)
-        yield _count(f"{arch}.attention.value_length", shape.head_dim)
+        yield _count(f"{arch}.attention.value_length", shape.latent[1] or shape.head_dim)
         yield value(f"{arch}.rope.freq_base", 1e6)
     if arch == "gpt-oss":
         yield _count("gpt-oss.attention.sliding_window", 128)
@@ -232,6 +235,20 @@ def _gemma4(shape: Shape) -> Iterator[bytes]:
     yield _count("gemma4.embedding_length_per_layer_input", 0)
     yield value("gemma4.rope.freq_base_swa", 1e4)
     yield value("gemma4.final_logit_softcapping", 30.0)
+
+
+def _deepseek2(shape: Shape) -> Iterator[bytes]:
+    query_rank, rank, key_dim, rotated, value_dim = shape.latent
+    sizes = {
+        "attention.q_lora_rank": query_rank, "attention.kv_lora_rank": rank,
+        "attention.key_length_mla": key_dim + rotated, "attention.value_length_mla": value_dim,
+        "leading_dense_block_count": int(shape.dense > 0), "expert_shared_count": shape.shared // shape.d_ff,
+        "expert_gating_func": 2, "vocab_size": shape.vocab_size,
+    }  # fmt: skip
+    for key, size in sizes.items():
+        yield _count(f"deepseek2.{key}", size)
+    yield value("deepseek2.expert_weights_scale", 1.8)
+    yield value("deepseek2.expert_weights_norm", True)
 
 
 def _vocabulary(size: int) -> Iterator[bytes]:

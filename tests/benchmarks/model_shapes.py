@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Family = Literal["llama", "opt", "falcon", "qwen3moe", "gpt-oss", "qwen35", "qwen35moe", "gemma4"]
+Family = Literal["llama", "opt", "falcon", "qwen3moe", "gpt-oss", "qwen35", "qwen35moe", "gemma4", "deepseek2"]
 Variant = Literal["dense", "powerinfer"]
 # What a tensor is filled with: see model_contents.py. "first" is the matrix that decides which neurons fire.
 Content = Literal[
@@ -26,7 +26,8 @@ class Shape:
     """The sizes of a decoder. norms: of a layer; Falcon has one or two, side by side. d_ff: of one expert, if any.
 
     value_heads: of gated delta nets. shared: neurons of the shared expert. local: number and size of the heads of keys
-    in layers with a window.
+    in layers with a window. latent: query_rank, rank, key_dim, rotated numbers and value_dim of latent attention.
+    dense: neurons of the first layer, which has no experts then; 0: it has.
     """
 
     family: Family
@@ -44,6 +45,8 @@ class Shape:
     value_heads: int = 0
     shared: int = 0
     local: tuple[int, int] = (0, 0)
+    latent: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+    dense: int = 0
 
     @property
     def windows(self) -> list[bool]:
@@ -125,6 +128,37 @@ EXPERT_SHAPES: dict[str, Shape] = {
         shared=2112,
         local=(8, 256),
     ),
+    "glm-4.7-flash": Shape(
+        "deepseek2",
+        47,
+        2048,
+        1536,
+        20,
+        1,
+        context=8192,
+        n_experts=64,
+        n_experts_used=4,
+        head_size=576,
+        shared=1536,
+        latent=(768, 512, 192, 64, 256),
+        dense=10240,
+    ),
+    "mla-tiny": Shape(
+        "deepseek2",
+        3,
+        256,
+        256,
+        4,
+        1,
+        1024,
+        512,
+        n_experts=16,
+        n_experts_used=4,
+        head_size=320,
+        shared=256,
+        latent=(256, 256, 64, 64, 128),
+        dense=512,
+    ),
     "gpt-oss-20b": Shape("gpt-oss", 24, 2880, 2880, 64, 8, context=8192, n_experts=32, n_experts_used=4, head_size=64),
     "gpt-oss-120b": Shape(
         "gpt-oss", 36, 2880, 2880, 64, 8, context=8192, n_experts=128, n_experts_used=4, head_size=64
@@ -164,6 +198,9 @@ def tensors(shape: Shape, codec: str, variant: Variant, rank: int) -> Iterator[T
     d, vocab = shape.d_model, shape.vocab_size
     if shape.family == "gemma4":
         yield from _gemma4(shape, codec)
+        return
+    if shape.family == "deepseek2":
+        yield from _deepseek2(shape, codec)
         return
     if shape.n_experts:
         yield from _with_experts(shape, codec)
@@ -292,6 +329,37 @@ def _gemma4(shape: Shape, codec: str) -> Iterator[Tensor]:
             yield Tensor(f"blk.{layer}.{name}.weight", sizes, codec, content, layer)
         for name, length in vectors.items():
             yield Tensor(f"blk.{layer}.{name}.weight", (length,), "f32", "ones", layer)
+
+
+def _deepseek2(shape: Shape, codec: str) -> Iterator[Tensor]:
+    """Every tensor of a model with latent attention and experts. Only repeating numbers may have Q4_K or MXFP4."""
+    d, vocab, n, f = shape.d_model, shape.vocab_size, shape.n_experts, shape.d_ff
+    query_rank, rank, key_dim, rotated, value_dim = shape.latent
+    heads, embedding = shape.n_heads, "q8_0" if codec in ("mxfp4", "q4_k") else codec
+    of_heads = embedding  # rows of key_dim numbers are not whole blocks of 256
+    yield Tensor("token_embd.weight", (vocab, d), embedding, "text")
+    yield Tensor("output_norm.weight", (d,), "f32", "ones")
+    yield Tensor("output.weight", (vocab, d), embedding, "next token")
+    for layer in range(shape.n_layers):
+        own, is_dense = f"blk.{layer}.", layer == 0 and shape.dense > 0
+        matrices: list[tuple[str, tuple[int, ...], str]] = [
+            ("attn_q_a", (query_rank, d), codec), ("attn_q_b", (heads * (key_dim + rotated), query_rank), codec),
+            ("attn_kv_a_mqa", (rank + rotated, d), codec), ("attn_k_b", (heads, rank, key_dim), of_heads),
+            ("attn_v_b", (heads, value_dim, rank), codec), ("attn_output", (d, heads * value_dim), codec),
+        ]  # fmt: skip
+        vectors = {"attn_norm": d, "attn_q_a_norm": query_rank, "attn_kv_a_norm": rank, "ffn_norm": d}
+        for name in ("ffn_gate", "ffn_up", "ffn_down"):
+            kinds = [("", (shape.dense,))] if is_dense else [("_exps", (n, f)), ("_shexp", (shape.shared,))]
+            for kind, (*stack, width) in kinds:
+                sizes = (d, width) if name == "ffn_down" else (width, d)
+                matrices.append((name + kind, (*stack, *sizes), codec))
+        for name, sizes, stored in matrices:
+            yield Tensor(f"{own}{name}.weight", sizes, stored, "weights", layer)
+        for name, size in vectors.items():
+            yield Tensor(f"{own}{name}.weight", (size,), "f32", "ones", layer)
+        if not is_dense:
+            yield Tensor(f"{own}ffn_gate_inp.weight", (n, d), "f32", "router", layer)
+            yield Tensor(f"{own}exp_probs_b.bias", (n,), "f32", "zeros", layer)
 
 
 def _layer(shape: Shape) -> Iterator[tuple[str, tuple[int, ...], Content]]:

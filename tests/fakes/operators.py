@@ -25,6 +25,7 @@ from native_kernels.cuda.gpu import (
     GpuExperts,
     GpuHeads,
     GpuKv,
+    GpuLatent,
     GpuMatrix,
     GpuNorm,
     GpuScoring,
@@ -32,6 +33,7 @@ from native_kernels.cuda.gpu import (
     GpuVector,
 )
 from native_kernels.cuda.layouts import plane_row_bytes
+from native_kernels.cuda.prompt_rows import RowAngles
 
 F32 = NDArray[np.float32]
 _OPS = reference.ReferenceOperators()
@@ -81,6 +83,15 @@ class FakeOperators(ABC):
                 self.array(out, matrix.n_rows)[:] = np.maximum(found, 0) if relu else found
 
         self.do("multiply", step)
+
+    def multiply_each(self, matrix: GpuMatrix, n: int, x: GpuVector, out: int, out_step: int) -> None:
+        def step() -> None:
+            assert x.n == n * matrix.n_cols
+            values = self._values(matrix).reshape(n, -1, matrix.n_cols)
+            for i, (rows, of_part) in enumerate(zip(values, self._read_by(matrix, x).reshape(n, -1), strict=True)):
+                self.array(out + 4 * i * out_step, len(rows))[:] = rows @ of_part
+
+        self.do("multiply_each", step)
 
     def expect(
         self, matrix: GpuMatrix, x: GpuVector, bias: int, threshold: float, bits: int, among: int = 0,
@@ -294,12 +305,53 @@ class FakeOperators(ABC):
             queries = self.array(q, n_heads * d).reshape(1, n_heads, d)
             sinks = self.array(scoring.sinks, n_heads) if scoring.sinks else None
             how = Scoring(scoring.scale, scoring.softcap, scoring.window, sinks)
-            self._put(to, _OPS.attention(queries, keys, values, how).reshape(-1))
+            value_dim = to.n // n_heads
+            assert value_dim == d or kv.is_shared
+            self._put(to, _OPS.attention(queries, keys, values, how)[..., :value_dim].reshape(-1))
 
         self.do("attend", step)
 
     def softcap(self, x: int, n: int, cap: float) -> None:
         self.do("softcap", lambda: np.copyto(self.array(x, n), _OPS.softcap(self.array(x, n), cap)))
+
+    # ------------------------------------------------------------ latent attention
+
+    def place_latent(self, x: GpuLatent, plain: GpuVector, kv: GpuKv, state: int, angles: GpuAngles) -> None:
+        def step() -> None:
+            turns = self.array(angles.values, 2 * angles.n).reshape(1, angles.n, 2)
+            found = self._latents(x, kv, int(self.array(state, 1, np.int32)[0]), (turns[..., 0], turns[..., 1]), angles)
+            self._put(plain, found.reshape(-1))
+
+        self.do("place_latent", step)
+
+    def place_latents(self, x: GpuLatent, n_tokens: int, kv: GpuKv, start: int, angles: RowAngles) -> None:
+        def step() -> None:
+            turns = [
+                self.array(one, n_tokens * angles.n).reshape(n_tokens, -1) for one in (angles.cosines, angles.sines)
+            ]
+            self._latents(x, kv, start, (turns[0], turns[1]), angles)
+
+        self.do("place_latents", step)
+
+    def _latents(
+        self, x: GpuLatent, kv: GpuKv, start: int, turns: tuple[F32, F32], angles: GpuAngles | RowAngles
+    ) -> F32:
+        """The numbers of q that are not rotated, [T, H, key_dim]."""
+        n, spec = len(turns[0]), x.spec
+        q = self.array(x.q, n * x.n_heads * (spec.key_dim + x.rotated)).reshape(n, x.n_heads, -1)
+        k = self.array(x.k, n * kv.head_dim).reshape(n, 1, -1).copy()
+        queries = self.array(x.queries, n * x.n_heads * kv.head_dim).reshape(n, x.n_heads, -1)
+        if angles.temperature is not None:
+            q *= angles.temperature.factors(np.arange(start, start + n))[:, None, None]
+        queries[..., spec.rank :], rotated = q[..., spec.key_dim :], k[..., spec.rank :]
+        if angles.n:
+            queries[..., spec.rank :] = _OPS.rope(q[..., spec.key_dim :].copy(), *turns, angles.order)
+            rotated = _OPS.rope(k[..., spec.rank :].copy(), *turns, angles.order)
+        keys = np.concatenate([self._normed(k[..., : spec.rank], x.norm), rotated], axis=-1)
+        assert start + n <= kv.capacity
+        for t in range(n):
+            self._store(kv, kv.keys, kv.key_scales, start + t, keys[t])
+        return q[..., : spec.key_dim]
 
     # ------------------------------------------------------------ delta nets
 

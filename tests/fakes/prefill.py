@@ -123,8 +123,9 @@ class NumpyPrefillOps(GpuPrefillOps):
         self.device = HostDevice()
         self.stream, self.copy_stream = Stream(self.device), Stream(self.device)
         self.failing = ""  # an operator that fails
-        on_host = _OnHost()
+        on_host = self._on_host = _OnHost()
         self.gated_delta, self.gated = on_host.gated_delta, on_host.gated
+        self.place_latents = on_host.place_latents
         self.groups: Any = SimpleNamespace(takes=lambda matrices, positions: False)
 
     def close(self) -> None:
@@ -157,6 +158,17 @@ class NumpyPrefillOps(GpuPrefillOps):
         if self.failing == "multiply":
             raise CudaError("cuLaunchKernel", 700, "CUDA_ERROR_ILLEGAL_ADDRESS")
         self._product(values_of(w)[_slice(rows)], x, n_tokens, out, bias, adds)
+
+    def multiply_each(  # type: ignore[override]
+        self, w: Any, n: int, x: Any, x_apart: int, n_tokens: int, out: Any, out_apart: int, tile: Any
+    ) -> None:
+        whole, values = at(x.address, np.float16, n_tokens, x.step), values_of(w).reshape(n, -1, w.n_cols)
+        factors = at(x.factors, np.float32, n_tokens)[:, None]
+        for i, rows in enumerate(values):
+            of_part = whole[:, i * x_apart : i * x_apart + w.n_cols].astype(np.float32)
+            rows_at(Rows(out.address + 4 * i * out_apart, out.step), n_tokens, len(rows))[:] = (
+                of_part @ rows.T * factors
+            )
 
     def multiply_two(  # type: ignore[override]
         self, pair: Any, x: Any, n_tokens: int, outs: Any, tile: Any, biases: Any = (0, 0), rows: range | None = None
@@ -385,7 +397,8 @@ class NumpyPrefillOps(GpuPrefillOps):
         dim = kv.head_dim
         queries = rows_at(q, n_tokens, n_heads * dim).reshape(n_tokens, n_heads, dim)
         keys, values = (
-            numbers[:, : start + n_tokens].astype(np.float32).swapaxes(0, 1) for numbers, _ in self._kept(kv)
+            self._on_host._stored(kv, numbers, scales, start + n_tokens)
+            for numbers, scales in ((kv.keys, kv.key_scales), (kv.values, kv.value_scales))
         )
         found = REFERENCE.attention(queries, keys, values, scoring_of(scoring, n_heads))
         rows_at(out, n_tokens, n_heads * dim)[:] = found.reshape(n_tokens, -1)

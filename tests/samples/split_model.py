@@ -10,10 +10,17 @@ from typing import Any
 import numpy as np
 
 from engine.config import ModelConfig
-from engine.gpu.weights.layers import GpuDeltaNet, GpuExpertFfn, GpuLayer, GpuModel, GpuRowWiseFfn
+from engine.gpu.weights.layers import (
+    GpuDeltaNet,
+    GpuExpertFfn,
+    GpuLatentMatrices,
+    GpuLayer,
+    GpuModel,
+    GpuRowWiseFfn,
+)
 from engine.gpu.weights.layout import slots_of
 from engine.model.weights import FfnWeights, LayerWeights, ModelWeights
-from native_kernels.backend import DeltaSpec, PackedMatrix, Temperature
+from native_kernels.backend import DeltaSpec, LatentSpec, PackedMatrix, Temperature
 from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuKv, GpuMatrix, GpuNorm
 
 BASE = ModelConfig(
@@ -64,6 +71,11 @@ FAMILIES: dict[str, ModelConfig] = {
         BASE, gated_attention=True, delta_layers=(0, 2), qk_norm=True, rotary_dim=8,
         delta=DeltaSpec(key_heads=2, value_heads=4, key_dim=12, value_dim=20, conv_width=4),
     ),
+    "latent": replace(
+        BASE, n_kv_heads=1, head_dim=32, rotary_dim=8, attention_scale=0.2, rope_order="interleaved",
+        latent=LatentSpec(rank=24, key_dim=16, value_dim=12, query_rank=20),
+        attention_temperature=Temperature(0.3, 8),
+    ),
     "olmo": replace(BASE, norms="output", qk_norm=True, qk_norm_whole=True),
 }  # fmt: skip
 
@@ -113,6 +125,15 @@ def random_weights(config: ModelConfig, codec: str = "f32", row_wise: bool = Fal
             "head_norm": vector(spec.value_dim, 1),
         }  # fmt: skip
 
+    def latent(spec: LatentSpec) -> dict[str, Any]:
+        n, of_query = config.n_heads, spec.query_rank or d
+        below = {"q_down": matrix(of_query, d), "q_norm": vector(of_query, 1)} if spec.query_rank else {}
+        return below | {
+            "q": matrix(n * (spec.key_dim + config.rotated), of_query), "k": matrix(config.head_dim, d),
+            "k_up": matrix(n * spec.rank, spec.key_dim), "v": matrix(n * spec.value_dim, spec.rank),
+            "o": matrix(d, n * spec.value_dim), "k_norm": vector(spec.rank, 1),
+        }  # fmt: skip
+
     def layer(i: int) -> LayerWeights:
         before = None if config.norms == "output" else vector(d, 1)
         found: dict[str, Any] = {"attention_norm": before, "q": matrix(heads, d), "k": matrix(kv, d),
@@ -121,6 +142,8 @@ def random_weights(config: ModelConfig, codec: str = "f32", row_wise: bool = Fal
             found["attention_gate"] = matrix(heads, d)
         if i in config.delta_layers and config.delta is not None:
             found |= delta_net(config.delta)
+        if config.latent is not None:
+            found |= latent(config.latent)
         if not config.shared_norm and config.norms != "output":
             found["ffn_norm"] = vector(d, 1)
         if config.gated:
@@ -217,8 +240,11 @@ def hot_part(
             fired = arrays.put(np.zeros(len(slots), np.uint32))
             block = GpuBlock(some(w.gate, ids), up, down_t, *shifts, arrays.put(slots), fired)
         kv_numbers = config.n_kv_heads * capacity * config.head_dim
-        kv = GpuKv(
-            kv_codec, *(arrays.space(4 * kv_numbers) for _ in range(4)), config.n_kv_heads, config.head_dim, capacity
+        places = [arrays.space(4 * kv_numbers) for _ in range(2 if config.latent else 4)]
+        numbers, scales = (places[0], places[-2]), (places[1], places[-1])
+        kv = GpuKv(kv_codec, *numbers, *scales, config.n_kv_heads, config.head_dim, capacity)
+        heads = (
+            None if w.k_up is None else GpuLatentMatrices(w.q_down and arrays.matrix(w.q_down), arrays.matrix(w.k_up))
         )
         delta, spec = None, config.delta
         if w.alpha is not None and spec is not None:
@@ -242,7 +268,7 @@ def hot_part(
             )
         return GpuLayer(
             *matrices, *biases, *norms, None if delta else kv, None, block, 0, rows, put(w.down_bias), has_cold,
-            sinks=put(w.sinks), attention_gate=gate, delta=delta,
+            sinks=put(w.sinks), attention_gate=gate, delta=delta, latent=heads,
         )  # fmt: skip
 
     def stack(blocks: Sequence[FfnWeights]) -> GpuExperts | None:

@@ -43,6 +43,8 @@ def why_not(config: ModelConfig, model: GpuModel) -> str:
     predictors = [layer.predictor for layer in model.layers if layer is not None and layer.predictor is not None]
     if any(predictor.copy is not None for predictor in predictors):
         return "Predictors that are copies of the weights serve one sequence at a time on a GPU."
+    if config.latent is not None:
+        return "Latent attention serves one sequence at a time on a GPU."
     if config.delta is not None or config.gated_attention:
         return "Layers that keep a state instead of keys and values serve one sequence at a time on a GPU."
     return ""

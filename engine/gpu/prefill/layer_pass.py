@@ -9,10 +9,11 @@ from typing import Any, Protocol
 from engine.config import ModelConfig
 from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Key
 from engine.gpu.prefill.expert_pass import ExpertPass, SharedApart
+from engine.gpu.prefill.latent_pass import run_latent
 from engine.gpu.prefill.prefill_memory import PrefillMemory
 from engine.gpu.prefill.streamed_layers import StreamedLayer, StreamedLayers
 from engine.gpu.weights.layers import GpuLayer, GpuRowWiseFfn, heads_of
-from engine.model.graph import Attend, Ffn, Graph, Norm, Recur, Scale, Select, Value, WithoutCpuSteps
+from engine.model.graph import Attend, AttendLatent, Ffn, Graph, Norm, Recur, Scale, Select, Value, WithoutCpuSteps
 from native_kernels.backend import F32, I64, U8
 from native_kernels.cuda.gpu import GpuBlock, GpuDeltaInput, GpuExperts, GpuNorm, GpuScoring, GpuStates, GpuVector
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
@@ -131,6 +132,14 @@ class LayerPass(WithoutCpuSteps):
                 self._stream_products((layer, "o"), memory.mixed_in, {"o": out}, adds)
 
         self._add(step.after, project)
+
+    def attend_latent(self, layer: int, step: AttendLatent) -> None:
+        one, memory, ops, n = self._layer, self._memory, self._ops, self._n
+        assert isinstance(one, GpuLayer), "no other layer with latent attention is on the GPU"
+        if step.reads == "stream":
+            self._round(memory.attention_in, None)
+        run_latent(ops, memory, one, step, n, self._start)
+        self._add(None, lambda out, adds: ops.multiply(one.o, memory.mixed_in, n, out, memory.tile, adds=adds))
 
     def recur(self, layer: int, step: Recur) -> None:
         one, memory, ops, spec, n = self._layer, self._memory, self._ops, step.spec, self._n

@@ -14,6 +14,7 @@ import numpy as np
 from engine.config import ModelConfig
 from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel
 from engine.placement.gpu_bytes import input_width, mixed_width
+from native_kernels.backend import LatentSpec
 from native_kernels.cpu.ffn.bit_lists import mask_words
 from native_kernels.cuda.gpu import Gpu, GpuChoice, GpuMatrix, GpuVector, HostMemory
 
@@ -44,6 +45,18 @@ class _Places:
 
 
 @dataclass(frozen=True)
+class LatentPlaces:
+    """Vectors of latent attention, empty without it; the heads' queries are in TokenPlaces.qkv."""
+
+    below: GpuVector  # [query_rank]
+    q: int  # [H, key_dim + R]
+    k: int  # [rank + R]
+    plain: GpuVector  # [H, key_dim]
+    mixed: GpuVector  # [H, rank]
+    values: GpuVector  # [H * value_dim]
+
+
+@dataclass(frozen=True)
 class TokenPlaces:
     """GPU addresses; f32 unless noted.
 
@@ -60,6 +73,7 @@ class TokenPlaces:
     router_in: GpuVector  # [D]
     beside: int  # [D], the output of that shared expert
     qkv: int  # [H + 2 H_kv, head_dim], then [H * head_dim] of gated attention; or the input of a delta net
+    latent: LatentPlaces
     prepared: int  # [prepared_width] of a delta net
     mixed: GpuVector  # [H * head_dim], or [V] of a delta net
     attended: int  # [D]
@@ -220,6 +234,7 @@ def _lay_out(
         router_in=places.vector(apart, rounds),
         beside=places.take(4 * apart),
         qkv=places.take(4 * input_width(config)),
+        latent=_latent(places, config, layers),
         prepared=places.take(0 if config.delta is None else 4 * config.delta.prepared_width),
         mixed=places.vector(mixed_width(config), rounds_o),
         attended=places.take(4 * d),
@@ -251,6 +266,20 @@ def _lay_out(
     return found, places.end - start
 
 
+def _latent(places: _Places, config: ModelConfig, layers: list[GpuLayer]) -> LatentPlaces:
+    n, spec = config.n_heads, config.latent or LatentSpec(0, 0, 0)
+    matrices = [(one, one.latent) for one in layers if one.latent is not None]
+    rotated = config.rotated if matrices else 0
+    return LatentPlaces(
+        below=places.vector(spec.query_rank, _read_bytes(one.q for one, _ in matrices)),
+        q=places.take(4 * n * (spec.key_dim + rotated)),
+        k=places.take(4 * (spec.rank + rotated)),
+        plain=places.vector(n * spec.key_dim, _read_bytes(latent.k_up for _, latent in matrices)),
+        mixed=places.vector(n * spec.rank, _read_bytes(one.v for one, _ in matrices if one.v is not None)),
+        values=places.vector(n * spec.value_dim, _read_bytes(one.o for one, _ in matrices)),
+    )
+
+
 def _choice(places: _Places, n_used: int) -> GpuChoice:
     ids = places.take(4 * (3 * n_used + 1))
     return GpuChoice(n_used, ids, ids + 4 * n_used, ids + 4 * (2 * n_used + 1))
@@ -264,6 +293,8 @@ def _expert_parts(gpu: Gpu, ffn: GpuExpertFfn, n_used: int) -> int:
 def _readers(layer: GpuLayer) -> Iterator[GpuMatrix]:
     """Yield the matrices that read a vector of the model's width."""
     yield from layer.qkv
+    if layer.latent is not None and layer.latent.q_down is not None:
+        yield layer.latent.q_down
     if layer.attention_gate is not None:
         yield layer.attention_gate
     if layer.delta is not None:

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from engine.config import Mode, ModelConfig
+from engine.gpu.token.latent_steps import latent_steps
 from engine.gpu.token.token_memory import COUNTS, STATE_WORDS, SharedMemory, TokenPlaces
 from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel, heads_of
 from engine.model.graph import (
     Attend,
+    AttendLatent,
     Ffn,
     Norm,
     Recur,
@@ -203,6 +205,14 @@ class TokenSteps(WithoutCpuSteps):
             attended = GpuVector(self._config.d_model, places.attended)
             self._do(partial(gpu.norm, places.attended, getattr(one, step.after), attended))
         self._pending.others.insert(0, places.attended)  # before the CPU's sum, as in all emitters
+
+    def attend_latent(self, layer: int, step: AttendLatent) -> None:
+        one, places = self._layer(layer), self._places
+        x = self._read(step.reads)
+        self._begin("attention")
+        for operator in latent_steps(self._gpu, one, step, x, places):
+            self._do(operator)
+        self._pending.others.insert(0, places.attended)
 
     def recur(self, layer: int, step: Recur) -> None:
         one, places, gpu, spec = self._layer(layer), self._places, self._gpu, step.spec

@@ -158,10 +158,9 @@ class KvRegion:
         """Yield address and bytes of `length` positions from `first` on, for every layer, part and head."""
         for kv in self._kept:
             row = kv.head_dim * _NUMBER_BYTES[kv.codec]
-            parts = [(kv.keys, row), (kv.values, row)]
-            if kv.codec == "q8_0":
-                scales = 2 * -(-kv.head_dim // GROUP)
-                parts += [(kv.key_scales, scales), (kv.value_scales, scales)]
+            scales = 2 * -(-kv.head_dim // GROUP)
+            parts = [(kv.keys, row), (kv.key_scales, scales), (kv.values, row), (kv.value_scales, scales)]
+            parts = [part for part in parts[: 2 if kv.is_shared else 4] if part[0]]
             for start, size in parts:
                 for head in range(kv.n_kv_heads):
                     yield start + (head * kv.capacity + first) * size, length * size

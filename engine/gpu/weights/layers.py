@@ -96,6 +96,14 @@ class GpuDeltaNet:
 
 
 @dataclass(frozen=True)
+class GpuLatentMatrices:
+    """Latent attention's matrices besides q, k, v and o, whose shapes are those of LayerWeights."""
+
+    q_down: GpuMatrix | None  # [query_rank, D]; then q reads its product, through q_norm
+    k_up: GpuMatrix  # [H x rank, key_dim]
+
+
+@dataclass(frozen=True)
 class GpuLayer:
     """A layer placed on the GPU. Biases are addresses, 0: none. Norms that the family lacks are None.
 
@@ -134,6 +142,7 @@ class GpuLayer:
     sinks: int = 0
     attention_gate: GpuMatrix | None = None
     delta: GpuDeltaNet | None = None
+    latent: GpuLatentMatrices | None = None
     scale: float = 1.0
     router_norm: GpuNorm | None = None  # where a shared expert is apart, like the next three
     experts_norm: GpuNorm | None = None

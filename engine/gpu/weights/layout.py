@@ -19,6 +19,7 @@ from engine.gpu.weights.layers import (
     GpuCopy,
     GpuDeltaNet,
     GpuExpertFfn,
+    GpuLatentMatrices,
     GpuLayer,
     GpuLowRank,
     GpuModel,
@@ -186,7 +187,8 @@ class GpuLayout:
         fields = {"block": None, "hot_bits": 0, "whole": None, **ffn}
         assert w.k is not None, "the layer has keys"
         q, k, v = put.matrix(w.q), put.matrix(w.k), put.optional(w.v)
-        recurs = w.alpha is not None
+        recurs, latent = w.alpha is not None, self._config.latent
+        eps = self._config.norm_eps if latent is None else latent.epsilon
         layer = GpuLayer(
             q=q, k=k, v=v, o=put.matrix(w.o),
             q_bias=put.vector(w.q_bias), k_bias=put.vector(w.k_bias), v_bias=put.vector(w.v_bias),
@@ -195,10 +197,11 @@ class GpuLayout:
             post_attention_norm=self._norm(w.post_attention_norm),
             ffn_norm=self._norm(w.ffn_norm, w.ffn_norm_bias),
             post_ffn_norm=self._norm(w.post_ffn_norm),
-            q_norm=self._norm(w.q_norm, None, "rms"), k_norm=self._norm(w.k_norm, None, "rms"),
+            q_norm=put.norm(w.q_norm, None, "rms", eps), k_norm=put.norm(w.k_norm, None, "rms", eps),
             kv=None if recurs else self._keys_and_values(i), predictor=None, down_bias=put.vector(w.down_bias),
             sinks=put.vector(w.sinks), attention_gate=None if recurs else put.optional(w.attention_gate),
             delta=self._delta_net(w) if recurs else None,
+            latent=None if w.k_up is None else GpuLatentMatrices(put.optional(w.q_down), put.matrix(w.k_up)),
             scale=1.0 if w.layer_scale is None else float(w.layer_scale[0]),
             router_norm=self._norm(w.router_norm), experts_norm=self._norm(w.experts_norm),
             post_experts_norm=self._norm(w.post_experts_norm), post_shared_norm=self._norm(w.post_shared_norm),
@@ -268,8 +271,9 @@ class GpuLayout:
         n_bytes = rows * spec.head_dim * _KV_BYTES[codec]
         scales = rows * -(-spec.head_dim // SCALE_GROUP) * 2 if codec == "q8_0" else 0
         before = self._kv.n_bytes
-        keys, values = self._kv.take(n_bytes), self._kv.take(n_bytes)
-        key_scales, value_scales = (self._kv.take(scales), self._kv.take(scales)) if scales else (0, 0)
+        keys, key_scales = values, value_scales = self._kv.take(n_bytes), self._kv.take(scales) if scales else 0
+        if self._config.latent is None:
+            values, value_scales = self._kv.take(n_bytes), self._kv.take(scales) if scales else 0
         self.part_bytes["kv_cache"] += self._kv.n_bytes - before
         return GpuKv(codec, keys, values, key_scales, value_scales, spec.n_kv_heads, spec.head_dim, self._context)
 

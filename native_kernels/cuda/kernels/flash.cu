@@ -4,7 +4,7 @@
 // A block of 256 threads takes 64 queries of one head and goes over their visible keys, 64 (of wide heads 32 or 16) at a
 // time. Query t is at position start + t and sees the positions up to its own, limited to the last `window` (0: all).
 // Keys and values: [H_kv, capacity, dim] in f32, f16 or bytes (codec 0, 1, 2) with scales f16 [H_kv, capacity, dim / 32
-// rounded up]; dim up to 64, 128, 256, 512, the number in the kernel's name. grid: x queries by 64, y heads.
+// rounded up]; dim up to 64, 128, 256, 512, 576, the number in the kernel's name. grid: x queries by 64, y heads.
 #include "halves.cuh"
 
 #define QUERIES 64
@@ -160,3 +160,4 @@ KERNEL __launch_bounds__(256, 2) attend_64(ARGUMENTS) { attend<64, 64>(PASSED); 
 KERNEL __launch_bounds__(256, 2) attend_128(ARGUMENTS) { attend<128, 64>(PASSED); }
 KERNEL __launch_bounds__(256, 2) attend_256(ARGUMENTS) { attend<256, 32>(PASSED); }
 KERNEL __launch_bounds__(256, 1) attend_512(ARGUMENTS) { attend<512, 16>(PASSED); }
+KERNEL __launch_bounds__(256, 1) attend_576(ARGUMENTS) { attend<576, 16>(PASSED); }

@@ -1,15 +1,15 @@
-// Attention of many positions at once on tensor cores, as flash_half.cu, for heads of 129 to 512 numbers, a multiple of 8.
+// Attention of many positions at once on tensor cores, as flash_half.cu, for heads of 129 to 576 numbers, a multiple of 8.
+// With 576, a position's key is its value too, as in latent attention.
 //
-// A block takes 48 queries of one head and goes over their visible keys 32 at a time (16 before compute capability
-// 8.0). For each 128 numbers of a head, three warps have 16 queries each: they score by these numbers, add the scores of
-// the other numbers from shared memory, and weigh these numbers of the values. With 64 queries, registers would not
-// suffice. grid: x queries by 48, y heads.
+// A block takes 48 queries of one head (32 with 576) and goes over their visible keys 32 at a time (16 before compute
+// capability 8.0). For each PART numbers of a head, three warps (two with 576) have 16 queries each: they score by these
+// numbers, add the scores of the other numbers from shared memory, and weigh these numbers of the values. With more
+// queries, registers would not suffice. grid: x queries by 48 or 32, y heads.
 #include "flash_halves.cuh"
 
-#define ROWS 3           // of warps
+#define ROWS (PART == 128 ? 3 : 2)  // of warps
 #define QUERIES (16 * ROWS)
 #define KEYS (__CUDA_ARCH__ >= 800 ? 32 : 16)
-#define PART 128         // numbers of a head that a warp has
 #define STEP (KEYS + 1)  // of a row of scores in shared memory
 
 // As narrow_place, for rows of DIM halves.
@@ -17,7 +17,7 @@ template <int DIM>
 __device__ __forceinline__ u32 place_of(int row, int chunk) { return row * (2 * DIM) + (chunk ^ (row & 7)) * 16; }
 
 // KEYS positions from `first` on; zeros beyond the last one and beyond dim.
-template <int DIM>
+template <int DIM, int PART>
 __device__ __forceinline__ void bring(u8* to, const Kept& k, int codec, u64 base, int first, int last, int dim) {
     constexpr int CHUNKS = DIM / 8;
 #pragma unroll 2
@@ -29,14 +29,16 @@ __device__ __forceinline__ void bring(u8* to, const Kept& k, int codec, u64 base
     }
 }
 
-template <int DIM>
+// PART: numbers of a head that a warp has. SHARED: keys are the values too, and of DIM numbers.
+template <int DIM, int PART, bool SHARED = false>
 __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u64 out_step, const Kept keys,
-                                       const Kept values, int codec, int dim, int n_tokens, int start, int group,
+                                       const Kept values, int codec, int given_dim, int n_tokens, int start, int group,
                                        int capacity, float scale, float softcap, int window,
                                        const float* sinks) {
+    const int dim = SHARED ? DIM : given_dim;
     extern __shared__ __align__(128) u8 room[];
-    u8 *some_keys = room, *some_values = room + KEYS * DIM * 2;
-    float* by_part = (float*)(room + 2 * KEYS * DIM * 2);  // [DIM / PART, QUERIES, STEP], scores by each part of a head
+    u8 *some_keys = room, *some_values = SHARED ? room : room + KEYS * DIM * 2;
+    float* by_part = (float*)(some_values + KEYS * DIM * 2);  // [DIM / PART, QUERIES, STEP], scores by each part of a head
     const int lane = threadIdx.x & 31, row = threadIdx.x / 32 % ROWS, part = threadIdx.x / (32 * ROWS), head = blockIdx.y;
     const int query0 = (gridDim.x - 1 - blockIdx.x) * QUERIES;  // the longest first
     const int own = query0 + 16 * row + lane / 4;               // and the one 8 rows below
@@ -68,8 +70,8 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
 
     for (int key0 = first; key0 <= last; key0 += KEYS) {
         __syncthreads();
-        bring<DIM>(some_keys, keys, codec, base, key0, last, dim);
-        bring<DIM>(some_values, values, codec, base, key0, last, dim);
+        bring<DIM, PART>(some_keys, keys, codec, base, key0, last, dim);
+        if (!SHARED) bring<DIM, PART>(some_values, values, codec, base, key0, last, dim);
         __syncthreads();
         float scores[KEYS / 8][4], shrink[2];
         score<KEYS>(scores, queries, lane, [&](int row, int chunk) { return keys_at + place_of<DIM>(row, PART / 8 * part + chunk); });
@@ -105,5 +107,10 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
     }
 }
 
-KERNEL __launch_bounds__(192, 2) attend_wide_256(ARGUMENTS) { attend<256>(PASSED); }
-KERNEL __launch_bounds__(384, 1) attend_wide_512(ARGUMENTS) { attend<512>(PASSED); }
+KERNEL __launch_bounds__(192, 2) attend_wide_256(ARGUMENTS) { attend<256, 128>(PASSED); }
+KERNEL __launch_bounds__(384, 1) attend_wide_512(ARGUMENTS) { attend<512, 128>(PASSED); }
+KERNEL __launch_bounds__(384, 1) attend_wide_576(ARGUMENTS) {
+#if __CUDA_ARCH__ >= 800  // before, registers do not suffice, and it is not launched
+    attend<576, 96, true>(PASSED);
+#endif
+}

@@ -194,6 +194,14 @@ KERNEL __launch_bounds__(256, BLOCKS) multiply_rows(
     multiply<false>(x, x_step, w, w_step, out, out_step, factors, bias, n_tokens, n_out, depth, adds);
 }
 
+// Each blockIdx.z has its own n_out rows of w, and its own columns of x and out.
+KERNEL __launch_bounds__(256, BLOCKS) multiply_each_rows(
+    const u16* x, u64 x_step, const u16* w, u64 w_step, float* out, u64 out_step, const float* factors, int n_tokens,
+    int n_out, int depth, int x_apart, int out_apart) {
+    multiply<false>(x + (u64)blockIdx.z * x_apart, x_step, w + (u64)blockIdx.z * n_out * w_step, w_step,
+                    out + (u64)blockIdx.z * out_apart, out_step, factors, nullptr, n_tokens, n_out, depth, 0);
+}
+
 KERNEL __launch_bounds__(256, BLOCKS) multiply_columns(
     const u16* x, u64 x_step, const u16* w, u64 w_step, float* out, u64 out_step, const float* factors,
     const float* bias, int n_tokens, int n_out, int depth, int adds) {

@@ -7,7 +7,7 @@
 // speed of a plain read and those of 5120 x 5120, which take 15 us, 81 %; q4_0 79 and 56 %. With four loads of a row in
 // flight instead of two, fewer blocks fit and the last ones take longer: most shapes were 3 to 20 % slower.
 #include "copies.cuh"
-#include "rounding.cuh"
+#include "multiply.cuh"
 
 // ------------------------------------------------------------ rounding
 
@@ -39,63 +39,22 @@ KERNEL __launch_bounds__(256) signs(const Rounded job) {
 
 // ------------------------------------------------------------ products
 
-struct Part {
-    Planes planes;
-    float* out;
-    const float* bias;
-    int n_rows, n_blocks;
-};
-
-// split: how many warps share a row, 1 to 8, a power of two.
-struct Products {
-    Part parts[3];
-    Vector x;
-    int split, relu;
-};
-
-// Blocks of WARPS warps, each with ROWS rows, or with its share of them.
-template <class C, int ROWS, int AHEAD, int WARPS>
-DEVICE void multiply(const Products& job) {
-    __shared__ float sums[WARPS][ROWS];
-    int block = blockIdx.x, p = 0;
-    while (block >= job.parts[p].n_blocks) block -= job.parts[p++].n_blocks;
-    const Part& part = job.parts[p];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, groups = WARPS / job.split;
-    const int share = warp % job.split, first = (block * groups + warp / job.split) * ROWS;
-    float found[ROWS] = {};
-    if (first < part.n_rows) {
-        typename C::Row rows[ROWS];
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) rows[i] = C::row(part.planes, job.x.n, min(first + i, part.n_rows - 1));
-        add_dots<C, ROWS, AHEAD>(rows, job.x, 32 * share + lane, 32 * job.split, C::units(job.x.n), found);
-    }
-    const float whole = warp_sums(found);
-    if (lane % (32 / ROWS) == 0) sums[warp][lane * ROWS / 32] = whole;
-    __syncthreads();
-    const int mine = threadIdx.x / ROWS, row = block * groups * ROWS + threadIdx.x;
-    if (mine >= groups || row >= part.n_rows) return;
-    float sum = 0.f;
-    for (int k = 0; k < job.split; k++) sum += sums[mine * job.split + k][threadIdx.x % ROWS];
-    if (part.bias) sum += __ldg(part.bias + row);
-    part.out[row] = job.relu && sum < 0.f ? 0.f : sum;  // NaN stays NaN
-}
-
-KERNEL __launch_bounds__(256, 4) multiply_f32(const Products job) { multiply<F32, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_f16(const Products job) { multiply<F16, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_bf16(const Products job) { multiply<BF16, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q8_0(const Products job) { multiply<Q8_0, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q4_0(const Products job) { multiply<Q4_0, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q4_k(const Products job) { multiply<Q4_K, 2, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 3) multiply_q6_k(const Products job) { multiply<Q6_K, 2, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_mxfp4(const Products job) { multiply<MXFP4, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q5_k(const Products job) { multiply<Q5_K, 2, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_iq4_nl(const Products job) { multiply<IQ4_NL, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_iq4_xs(const Products job) { multiply<IQ4_XS, 2, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q5_0(const Products job) { multiply<Q5_0, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q4_1(const Products job) { multiply<Q4_1, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q5_1(const Products job) { multiply<Q5_1, 2, 2, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q3_k(const Products job) { multiply<Q3_K, 2, 1, 8>(job); }
-KERNEL __launch_bounds__(256, 4) multiply_q2_k(const Products job) { multiply<Q2_K, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_f32(const Products job) { multiply<false, F32, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_f16(const Products job) { multiply<false, F16, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_bf16(const Products job) { multiply<false, BF16, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q8_0(const Products job) { multiply<false, Q8_0, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q4_0(const Products job) { multiply<false, Q4_0, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q4_k(const Products job) { multiply<false, Q4_K, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 3) multiply_q6_k(const Products job) { multiply<false, Q6_K, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_mxfp4(const Products job) { multiply<false, MXFP4, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q5_k(const Products job) { multiply<false, Q5_K, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_iq4_nl(const Products job) { multiply<false, IQ4_NL, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_iq4_xs(const Products job) { multiply<false, IQ4_XS, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q5_0(const Products job) { multiply<false, Q5_0, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q4_1(const Products job) { multiply<false, Q4_1, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q5_1(const Products job) { multiply<false, Q5_1, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q3_k(const Products job) { multiply<false, Q3_K, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q2_k(const Products job) { multiply<false, Q2_K, 2, 2, 8>(job); }
 
 // ------------------------------------------------------------ which neurons are expected to fire
 

@@ -2,12 +2,9 @@
 // Products with weights are elsewhere.
 //
 // Sums run in an order that depends only on the sizes. Vectors are f32; 0 stands for a missing array.
-#include "vectors.cuh"
+#include "heads.cuh"
 
 #define MOST_ROWS 8     // of a block of `gather`: how many partial sums are added side by side
-#define MOST_HEAD 576   // values of a head
-#define NORM_RMS 1
-#define NORM_LAYER 2
 
 // stream [n] = factor (stream + sum of parts [n_parts, n] + others, each [n]); fresh: without the stream. Blocks of 32 columns x blockDim.y rows that share the
 // parts; the others, which may be in host memory, are loaded first and added last.
@@ -114,35 +111,6 @@ KERNEL __launch_bounds__(64) angles(const int* state, const double* frequencies,
     const float near = (float)rest, dropped = (float)(rest - (double)near);
     const float sine = sinf(near), cosine = cosf(near);
     to[i] = make_float2(scale * fmaf(-dropped, sine, cosine), scale * fmaf(dropped, cosine, sine));
-}
-
-// A head's numbers (shared, blockDim.x >= 32 threads of whole warps) normed in place.
-DEVICE void norm_head(float* head, int n, int kind, const float* weight, const float* bias, float epsilon,
-                      float* places) {
-    const int i = threadIdx.x;
-    const float v = i < n ? head[i] : 0.f;
-    const float mean = kind == NORM_LAYER ? block_sum(v, places) / (float)n : 0.f;
-    const float off = i < n ? v - mean : 0.f;
-    const float squares = block_sum(off * off, places);
-    const float factor = __fdiv_rn(1.f, __fsqrt_rn(squares / (float)n + epsilon));
-    if (i < n) head[i] = off * factor * (weight ? weight[i] : 1.f) + (bias ? bias[i] : 0.f);
-    __syncthreads();
-}
-
-// Store one number of a head into the keys or values: codec 4 f32, 2 f16, 1 bytes with a scale for every 32 of them,
-// rounded as in native_kernels/kv_blocks.py. Whole warps.
-DEVICE void put_in_cache(float v, int i, int n, int codec, u64 row, u8* cache, u16* scales) {
-    if (codec == 1) {
-        const float most = warp_max(i < n ? fabsf(v) : 0.f);
-        const float step = most > 0.f ? __fdiv_rn(127.f, most) : 0.f;
-        if (i < n) {
-            cache[row * n + i] = (u8)__float2int_rn(v * step);
-            if (i % 32 == 0) scales[row * ((n + 31) / 32) + i / 32] = float_to_half(most * (1.f / 127.f));
-        }
-    } else if (i < n) {
-        if (codec == 2) ((u16*)cache)[row * n + i] = float_to_half(v);
-        else ((float*)cache)[row * n + i] = v;
-    }
 }
 
 // qkv [n_heads + 2 n_kv_heads, head_dim]: a block each, of whole warps with at least head_dim threads; or the n_heads of q

@@ -50,7 +50,8 @@ IN_SPARSE_MODE = {*BATCHES, "falcon-40b", "phi3", "cohere2", "olmo2", "exaone4"}
 EXPERTS_ANYWHERE = {"mixtral-window", "qwen2-moe", "glm4-moe", "gpt-oss", "smallthinker-window"}
 EVERY_FAMILY = [pytest.param(name, marks=pytest.mark.slow) if name in ALIKE else name for name in FAMILIES]
 # Layers that keep a state serve one sequence at a time on a GPU.
-NOT_ON_A_GPU = {*ON_CPU_ALONE, *(name for name, case in CASES.items() if "linear_num_key_heads" in case.arguments)}
+ALONE = {"linear_num_key_heads", "kv_lora_rank"}  # a state, or latent attention: one sequence at a time
+NOT_ON_A_GPU = {*ON_CPU_ALONE, *(name for name, case in CASES.items() if ALONE & case.arguments.keys())}
 ON_A_GPU = [family for name, family in zip(FAMILIES, EVERY_FAMILY, strict=True) if name not in NOT_ON_A_GPU]
 
 

@@ -288,6 +288,27 @@ def test_two_products_at_once(gpu: Setting, codec: str, other: str, kind: str) -
 
 
 @pytest.mark.parametrize("codec", ["f32", "f16", "q8_0", "q4_0"])
+@pytest.mark.parametrize(
+    ("n", "n_out", "n_cols", "x_apart", "out_apart"), [(20, 512, 192, 256, 576), (3, 12, 32, 40, 12)]
+)
+def test_parts_of_a_matrix_with_their_own_columns(
+    gpu: Setting, codec: str, n: int, n_out: int, n_cols: int, x_apart: int, out_apart: int
+) -> None:
+    """The larger matrix does not fit into the tile at once."""
+    n_tokens, w = 140, _matrix(codec, n * n_out, n_cols)
+    x = rng.standard_normal((n_tokens, n * x_apart)).astype(np.float32)
+    out = Rows(gpu.arrays.space(4 * n_tokens * n * out_apart), n * out_apart)
+    gpu.ops.multiply_each(
+        gpu.arrays.matrix(w), n, gpu.rounded(x), x_apart, n_tokens, out, out_apart, gpu.tile
+    )  # fmt: skip
+    found = gpu.arrays.get(out.address, np.float32, n_tokens, n, out_apart)
+    assert np.isnan(found[..., n_out:]).all()
+    for i in range(n):
+        some = _values(w)[i * n_out : (i + 1) * n_out]
+        _check_product(found[:, i, :n_out], x[:, i * x_apart : i * x_apart + n_cols], some)
+
+
+@pytest.mark.parametrize("codec", ["f32", "f16", "q8_0", "q4_0"])
 @pytest.mark.parametrize(("n_tokens", "n_neurons", "n_cols"), [(1, 3, 64), (140, 700, 288), (33, 1025, 512)])
 def test_a_down_that_lies_neuron_by_neuron(
     gpu: Setting, codec: str, n_tokens: int, n_neurons: int, n_cols: int

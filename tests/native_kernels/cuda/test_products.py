@@ -106,6 +106,21 @@ def test_rows_are_unpacked_byte_by_byte(bench: Bench, source: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("codec", MULTIPLIED)
+def test_parts_of_a_matrix_have_their_own_part_of_the_vector(bench: Bench, codec: str) -> None:
+    for n, rows_each, wide, out_step in ((3, 6, 96, 10), (5, 40, 192, 40), (16, 128, 512, 576), (2, 4, 24, 4)):
+        n_cols = columns_for(codec, wide)
+        rows, x = some_rows(codec, n * rows_each, n_cols), some_numbers(n * n_cols)
+        matrix, out = bench.matrix(codec, rows, n_cols), bench.arrays.empty(4 * n * out_step)
+        bench.products.multiply_each(matrix, n, bench.vector(x), out, out_step)
+        found = bench.arrays.get(out, np.float32, n, out_step)[:, :rows_each]
+        for i in range(n):
+            some = rows[i * rows_each : (i + 1) * rows_each]
+            wanted, near = products_of(codec, some, x[i * n_cols : (i + 1) * n_cols])
+            assert (np.abs(found[i] - wanted) <= near).all()
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("source", ["f16", "q4_0", "q6_k", "mxfp4", "q8_0.lanes", "copy3"])
 def test_rows_go_where_they_are_wanted(bench: Bench, source: str) -> None:
     n_cols = columns_for(source, 320)

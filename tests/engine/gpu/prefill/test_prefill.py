@@ -22,7 +22,7 @@ from engine.gpu.prefill.streamed_layers import can_stream
 from engine.model.kv_cache import StateCopy
 from engine.model.weights import FfnWeights
 from native_kernels import kv_blocks
-from native_kernels.backend import PackedMatrix
+from native_kernels.backend import LatentSpec, PackedMatrix
 from native_kernels.cuda.cublas_trial import use_library
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.runtime.driver import CudaError, Stream
@@ -83,6 +83,15 @@ def test_every_family_by_the_library_of_products(gpu: tuple[Any, Any], family: s
         library, ops.library = ops.library, None
         if library is not None:
             library.close()
+
+
+@pytest.mark.parametrize(("rank", "key_dim", "rotated", "kv_codec", "codec"), [
+    (512, 96, 64, "f16", "f16"), (512, 64, 64, "q8_0", "q8_0"), (256, 32, 64, "q8_0", "f16"), (24, 16, 8, "f16", "f32"),
+])  # fmt: skip
+def test_latent_attention(make: Make, rank: int, key_dim: int, rotated: int, kv_codec: str, codec: str) -> None:
+    spec, width = LatentSpec(rank, key_dim, 32), rank + rotated
+    config = replace(FAMILIES["latent"], latent=spec, head_dim=width, rotary_dim=rotated, attention_scale=width**-0.5)
+    make(config, kv_codec=kv_codec, codec=codec, at_home=lambda i: i != 1).check(1, 37, 50)
 
 
 @pytest.mark.parametrize("codec", ["f16", "q8_0", "q4_0", "q4_0.lanes", "q8_0.lanes"])
@@ -164,7 +173,7 @@ def test_the_state_of_a_position_is_copied(make: Make, after: int) -> None:
     np.testing.assert_allclose(whole[after:], wanted, atol=2e-2)
 
 
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "delta"])
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in ("delta", "latent")])
 def test_layers_of_the_cpu_are_streamed(make: Make, family: str) -> None:
     setting = make(FAMILIES[family], at_home=lambda i: i == 1, streams=1)
     setting.prefill._cpu.layer = None  # type: ignore[assignment, method-assign]  # which would compute them
