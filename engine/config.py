@@ -353,6 +353,10 @@ class ModelConfig:
         """Neurons per layer that a placement divides between devices: all but the shared expert's."""
         return self.d_ff * max(1, self.n_experts)
 
+    def placed_neurons_of(self, layer: int) -> int:
+        """Return those of one layer, if the layers differ."""
+        return self.d_ff_by_layer[layer] if self.d_ff_by_layer else self.n_placed_neurons
+
     @property
     def n_blocks_used(self) -> int:
         """FFNs of the first layer that a token uses."""

@@ -43,7 +43,8 @@ class HotBlocks:
         if len(placed) != config.n_layers:
             raise InvalidRequestError(f"Neurons of {len(placed)} layers are placed; the model has {config.n_layers}.")
         self.placement = placement_fingerprint(placed)
-        self.tables = tuple(SlotTable(config.d_ff, ids) for ids in (placed if learned is None else learned))
+        of_layers = enumerate(placed if learned is None else learned)
+        self.tables = tuple(SlotTable(config.ffn_width(layer), ids) for layer, ids in of_layers)
         if learned is not None and [len(ids) for ids in placed] != [table.n_slots for table in self.tables]:
             raise InvalidRequestError("Other numbers of neurons were learned than were placed.", "Forget what was.")
         self.hot = hot([table.n_slots for table in self.tables])

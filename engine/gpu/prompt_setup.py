@@ -52,9 +52,10 @@ def open_prompts(
 def streaming_speed(opened: OpenedGpu, base: LoadContext, placement: Placement) -> StreamingSpeed:
     """Return the speeds that decide about prefill: of bus and CPU, as measured, and the placement's time per token."""
     config, sizes = base.opened.config, ModelBytes.of(base.opened, base.weights)
+    layers = enumerate(zip(placement.hot, sizes.neuron, placement.attention, strict=True))
     cold = sum(
-        (config.n_placed_neurons - len(hot)) * int(neuron)
-        for hot, neuron, home in zip(placement.hot, sizes.neuron, placement.attention, strict=True)
+        round((1 - len(hot) / config.placed_neurons_of(i)) * config.n_placed_neurons * int(neuron))
+        for i, (hot, neuron, home) in layers
         if home == "gpu"
     )
     bus = opened.info.pcie_bytes_per_s or UNKNOWN_PCIE_BYTES_PER_S

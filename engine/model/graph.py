@@ -258,6 +258,15 @@ class Graph:
         """Return the layer's attention, which it must have."""
         return next(step.spec for step in self.layers[layer] if isinstance(step, Attend | AttendLatent))
 
+    @property
+    def tied_from(self) -> int:
+        """The first layer whose keys and values others read: all layers from it on are placed on one device.
+
+        The number of layers if none share keys and values.
+        """
+        specs = [step.spec for steps in self.layers for step in steps if isinstance(step, Attend)]
+        return min((spec.kv_from for spec in specs if spec.kv_from is not None), default=len(self.layers))
+
     def is_local(self, layer: int) -> bool:
         """Return whether the layer has attention with heads of the shape of layers with a window."""
         return any(isinstance(step, Attend) and step.spec.local for step in self.layers[layer])

@@ -36,9 +36,9 @@ WIDTH_MULTIPLE = 32  # of an expert's neurons, whose hidden values are rounded i
 class GpuBytes:
     """Bytes of a model's parts on a GPU.
 
-    i64 [L]: attention, a layer without its placed neurons; neuron, one neuron in a slot; block, the overhead of a
-    layer's hot neurons besides their slots. possible [L]: whether the GPU has kernels for the whole layer;
-    head_possible likewise.
+    i64 [L]: attention, a layer without its placed neurons; neuron, one neuron in a slot, as if every layer had as
+    many as the widest; block, the overhead of a layer's hot neurons besides their slots. possible [L]: whether the GPU
+    has kernels for the whole layer; head_possible likewise.
     """
 
     attention: I64
@@ -55,7 +55,7 @@ class GpuBytes:
         attention, neuron = np.zeros(config.n_layers, np.int64), np.zeros(config.n_layers, np.int64)
         of_experts = np.zeros(config.n_layers, np.int64)
         possible = np.full(config.n_layers, why_not_on_gpu(config) == "", np.bool_)
-        head, head_possible = 0, bool(possible.all())
+        head, head_possible, inputs = 0, bool(possible.all()), 0
         for tensor in opened.plan:
             layer, dot, name = tensor.name.partition(".")
             tiled = TiledTensor.of(opened, tensor)
@@ -65,6 +65,8 @@ class GpuBytes:
                 if tensor.name in _OF_HEAD or (tensor.name == "embedding" and config.tied_embeddings):
                     head_possible &= codec in GPU_CODECS
                     head += _bytes(codec, tiled.n_rows, tiled.n_cols)
+                if tensor.name == "layer_projection":
+                    inputs = _bytes(codec, tiled.n_rows, tiled.n_cols)
                 continue
             index = int(layer)
             possible[index] &= codec in GPU_CODECS
@@ -86,7 +88,7 @@ class GpuBytes:
             elif name == "down_t" and down_is_row_wise:
                 neuron[index] += -(-n_gpu_bytes(codec, tiled.n_cols, tiled.n_rows) // config.d_ff)
             else:
-                neuron[index] += sum(plane_row_bytes(codec, tiled.n_cols))
+                neuron[index] += -(-tiled.n_rows * sum(plane_row_bytes(codec, tiled.n_cols)) // config.d_ff)
         if config.n_experts:
             neuron = -(-of_experts // config.n_placed_neurons)
             dense = np.array([config.is_dense(layer) for layer in range(config.n_layers)])
@@ -94,6 +96,7 @@ class GpuBytes:
             possible &= widths % WIDTH_MULTIPLE == 0
         else:
             neuron += 0 if down_is_row_wise else _SLOT_BYTES
+        attention += -(-inputs // config.n_layers)  # each layer counts its part of what computes all layers' inputs
         # All buffers are aligned to 256 bytes: at most four planes of three matrices, biases, slots and counts.
         block = np.full(config.n_layers, 16 * ALIGNMENT + aligned(-(-config.d_ff // 32) * 4), np.int64)
         return cls(attention, neuron, block, head, possible, head_possible)
@@ -164,9 +167,13 @@ def kv_layer_bytes(config: ModelConfig, context: int, codec: KvCodec, local: boo
 
 
 def gpu_cache_bytes(config: ModelConfig, context: int, codec: KvCodec) -> I64:
-    """Return the bytes of each layer's cache on the GPU, [L]: keys and values, or the two states of a delta net."""
+    """Return the bytes of each layer's cache on the GPU, [L]: keys and values, or the two states of a delta net.
+
+    0 for a layer that reads another layer's.
+    """
     graph, by_kind = graph_of(config), [kv_layer_bytes(config, context, codec, local) for local in (False, True)]
     found = np.array([by_kind[graph.is_local(i)] for i in range(config.n_layers)], np.int64)
+    found[config.n_layers - config.n_shared_kv_layers :] = 0
     if config.delta is not None:
         found[list(config.delta_layers)] = 2 * aligned(4 * config.delta.state_size)
     return found

@@ -93,6 +93,8 @@ def _on_the_gpu(problem: Problem, vram_budget: int, ram_budget: int | None, step
     for head_on_gpu in (False, True) if np.isfinite(problem.head_seconds[1]) else (False,):
         room = vram_budget - problem.fixed_vram - problem.head_vram[head_on_gpu]
         for n_gpu in range(n_layers + 1) if problem.attention_on_gpu.any() else (0,):
+            if 0 < n_gpu < n_layers - problem.tied_from:
+                continue
             on_gpu = can_be_there & (layers >= n_layers - n_gpu)
             start = steps.base_way[on_gpu.astype(np.int64), layers]
             left = room - int(problem.vram[layers, start].sum())

@@ -230,6 +230,7 @@ def _all_prefill_bytes(model: ModelBytes, context: int, wide: bool) -> int:
         12 * config.d_model + 4 * qkv + 6 * heads + 10 * neurons + 16 * config.most_rotated + 8 * config.n_layers
     )
     widest = max(config.d_model, heads, min(neurons, _PREFILL_NEURONS))
+    of_position += (8 * config.n_layers + 8) * config.layer_embedding_dim
     tile = min(2 * GPU_LANDING_BYTES, 2 * widest * widest + 256 * widest)
     if wide:
         tile = max(tile, min(WIDE_TILE_BYTES, 4 * neurons * config.d_model), 256 * neurons + 512 * widest)
@@ -252,6 +253,7 @@ def batch_bytes(model: ModelBytes, sequences: int) -> int:
     heads = 2 * config.q_width + 2 * config.kv_width
     of_sequence = 32 * config.d_model + 6 * heads + 14 * config.d_ff + 4 * config.vocab_size
     of_sequence += 16 * config.most_rotated + 16 * config.n_layers
+    of_sequence += (8 * config.n_layers + 8) * config.layer_embedding_dim
     if config.n_experts:
         parts = (config.n_experts_used + 1) * (1 if model.down_is_row_wise else _EXPERT_SEGMENTS)
         hidden = max(config.n_experts_used * config.d_ff, config.shared_d_ff)
@@ -270,7 +272,8 @@ def _decode_bytes(config: ModelConfig) -> int:
     parts = 128 if config.n_experts else 64
     n_blocks = max(1, config.n_experts_used) + (config.shared_d_ff > 0)
     hidden = 8 * config.d_ff * n_blocks + 8 * config.shared_d_ff + 8 * config.dense_d_ff
-    return 4 * config.vocab_size + 4 * (parts * config.d_model + hidden + 2 * heads) + (1 << 16)
+    inputs = (config.n_layers + 4) * config.layer_embedding_dim
+    return 4 * config.vocab_size + 4 * (parts * config.d_model + hidden + 2 * heads + inputs) + (1 << 16)
 
 
 def check_vram_budget(budgets: Budgets, fixed_bytes: int, smallest_part: int) -> None:

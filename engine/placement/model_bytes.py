@@ -120,8 +120,11 @@ class ModelBytes:
 
     @property
     def ffn_is_whole(self) -> bool:
-        """Whether a layer's FFN is on one device completely, because no part of down belongs to a few neurons."""
-        return self.down_is_row_wise and not self.config.n_experts
+        """Whether a layer's FFN is on one device completely.
+
+        No part of down belongs to a few neurons, or layers have different numbers of them, which are placed alike.
+        """
+        return (self.down_is_row_wise or bool(self.config.d_ff_by_layer)) and not self.config.n_experts
 
     @property
     def unit(self) -> int | None:

@@ -16,6 +16,7 @@ from engine.config import KvCodec
 from engine.errors import HostMemoryError
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
+from engine.model.graph import graph_of
 from engine.model.weights import MARGIN_BYTES
 from engine.placement import memory_plan
 from engine.placement.gpu_bytes import gpu_cache_bytes
@@ -217,14 +218,21 @@ class Case:
     def _of_layers(self, context: int) -> tuple[I64, I64]:
         """Return (freed, taken), i64 [L]: RAM bytes saved and VRAM bytes used by a whole layer on the GPU.
 
-        Both are 0 for layers that the GPU cannot compute.
+        Both are 0 for layers that the GPU cannot compute. Layers that must be on one device count as one.
         """
         model, gpu, tokens = self.model, self.model.gpu_bytes, self.sequences * context
         kv_ram = model.kv_of_layer(tokens, self.kv_codec, self.sequences)
         kv_gpu = gpu_cache_bytes(model.config, tokens, self.kv_codec)
         freed = model.attention + model.neurons * model.neuron + kv_ram
         taken = gpu.attention + model.neurons * gpu.neuron + gpu.block + kv_gpu
-        return np.where(gpu.possible, freed, 0), np.where(gpu.possible, taken, 0)
+        freed, taken = (np.where(gpu.possible, one, 0) for one in (freed, taken))
+        tied = slice(graph_of(model.config).tied_from, None)
+        together = gpu.possible[tied].all()
+        for one in (freed, taken):
+            total = one[tied].sum() * together
+            one[tied] = 0
+            one[tied][:1] = total
+        return freed, taken
 
     def _left_on_gpu(self, context: int, limits: MemoryLimits) -> int:
         """Return the VRAM left for weights and KV cache after the CUDA context and scratch."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import KvCodec, Mode
+from engine.model.graph import graph_of
 from engine.placement.activity import Activity
 from engine.placement.cost_model import (
     DeviceRates,
@@ -59,6 +60,7 @@ class Problem:
     Neurons: order i32 [L, F], hottest first; computed f64 [L, K + 1], expected computed neurons in the first k blocks.
     Other costs: fixed_vram, bytes needed as soon as the GPU is used; fixed_ram, fixed_seconds, always added;
     crossing_s, added whenever two consecutive layers are on different devices. A token starts and ends on the CPU.
+    tied_from: the layers from this one on have their attention on the same device.
     """
 
     seconds: F64
@@ -78,6 +80,7 @@ class Problem:
     fixed_ram: int
     fixed_seconds: float
     crossing_s: float
+    tied_from: int
 
     @property
     def n_layers(self) -> int:
@@ -239,6 +242,7 @@ def build_problem(
         [all_of_it[:, None]],
     )
     of_predictor, zero_copy, ways = [vram[0]], [vram[0]], [(False, 0)]
+    tied_from = graph_of(model.config).tied_from
     if rates is not None:
         on_gpu = model.gpu_bytes
         taken = np.array([0, last]) if model.ffn_is_whole else np.arange(last + 1)
@@ -258,7 +262,9 @@ def build_problem(
             predictor_s = parts.predictor_s(machine.cpu)[:, None] * has_cold
         layer_s = always[:, None] + predictor_s + np.maximum(hot, cold) + exchange * has_cold
         of_parts = parts.predictor_on_gpu * (not model.ffn_is_whole)
-        seconds.append(np.where((on_gpu.possible & (of_parts >= 0))[:, None], layer_s, np.inf))
+        possible = on_gpu.possible & (of_parts >= 0)
+        possible[tied_from:] &= possible[tied_from:].all()
+        seconds.append(np.where(possible[:, None], layer_s, np.inf))
         of_predictor.append(np.maximum(of_parts, 0)[:, None] * np.ones(len(taken), np.int64))
         held = on_gpu.attention + gpu_cache_bytes(model.config, at.context, at.kv_codec)
         vram.append(
@@ -295,6 +301,7 @@ def build_problem(
         fixed_ram=fixed.ram + model.embedding,
         fixed_seconds=cpu_token_s(),
         crossing_s=machine.exchange(4 * d_model) if rates is not None else 0.0,
+        tied_from=tied_from,
     )
 
 

@@ -29,7 +29,7 @@ def machine_of(setting: Setting) -> Machine:
 def can_use_zero_copy(setting: Setting, placement: Placement) -> bool:
     """Return whether the GPU reads zero-copy neurons, or could."""
     model = setting.model
-    if model.down_is_row_wise or model.unit or "gpu" not in placement.attention or setting.gpu is None:
+    if model.ffn_is_whole or model.unit or "gpu" not in placement.attention or setting.gpu is None:
         return False
     if all(len(hot) == placement.neurons for hot in placement.hot):
         return False
@@ -84,6 +84,6 @@ def _choice_of(problem: Problem, placement: Placement) -> Choice:
     ways = []
     for home, hot in zip(placement.attention, placement.hot, strict=True):
         blocks = -(-len(hot) // problem.block)
-        found = np.flatnonzero((problem.attention_on_gpu == (home == "gpu")) & (problem.blocks == blocks))
+        found = np.flatnonzero((problem.attention_on_gpu == (home == "gpu")) & (problem.blocks >= blocks))
         ways.append(int(found[0]))
     return Choice(tuple(ways), placement.head == "gpu")

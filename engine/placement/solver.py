@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -122,6 +123,8 @@ def _programme(
         for sign in (1.0, -1.0):
             entries = dict.fromkeys(here, sign) | dict.fromkeys(there, -sign)
             add({**entries, crossing + i: -1.0}, -np.inf, 0.0)
+    for here, there in pairwise(of_layer[problem.tied_from :]):
+        add(dict.fromkeys(here, 1.0) | dict.fromkeys(there, -1.0), 0.0, 0.0)
     vram = {i: float(problem.vram[layer[i], way[i]]) * _MIB for i in range(n_ways)}
     room = vram_budget - problem.fixed_vram - _SPARE_BYTES
     add({**vram, head: problem.head_vram[1] * _MIB}, -np.inf, room * _MIB)

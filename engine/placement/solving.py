@@ -257,8 +257,11 @@ def placement_of(
         )
         notes.append(f"Nothing is placed on {setting.gpu.name}: {why[:1].lower()}{why[1:]}.")
     zero_copy = tuple(problem.zero_copy_neurons(layer, way) for layer, way in enumerate(ways))
+    hot = [problem.hot_neurons(layer, way) for layer, way in enumerate(ways)]
+    if model.config.d_ff_by_layer:  # a layer has all of its neurons there, or none
+        hot = [ids[ids < width] for ids, width in zip(hot, model.config.d_ff_by_layer, strict=True)]
     return Placement(
-        hot=tuple(problem.hot_neurons(layer, way) for layer, way in enumerate(ways)),
+        hot=tuple(hot),
         zero_copy=zero_copy if any(map(len, zero_copy)) else (),
         attention=tuple(device[bool(problem.attention_on_gpu[way])] for way in ways),
         predictor=tuple(device[bool(problem.attention_on_gpu[way]) and not model.ffn_is_whole] for way in ways),

@@ -31,13 +31,17 @@ _NUMBER_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
 
 
 def host_rows(config: ModelConfig, layers: Sequence[GpuLayer | None]) -> tuple[int | None, ...]:
-    """Return the index of each layer's blocks or state in host memory; None for layers placed on the GPU."""
+    """Return the index of each layer's blocks or state in host memory; None for layers placed on the GPU.
+
+    A layer that reads another layer's keys and values has the index of that one.
+    """
     graph = graph_of(config)
     found = [row if layer is None else None for row, layer in zip(graph.rows, layers, strict=True)]
     for local in (False, True):
-        blocks = [i for i, row in enumerate(found) if i not in config.delta_layers and graph.is_local(i) == local]
-        for row, i in enumerate(i for i in blocks if layers[i] is None):
-            found[i] = row
+        blocks = [i for i in range(len(found)) if i not in config.delta_layers and graph.is_local(i) == local]
+        here = sorted({graph.rows[i] for i in blocks if layers[i] is None})
+        for i in blocks:
+            found[i] = here.index(graph.rows[i]) if layers[i] is None else None
     return tuple(found)
 
 
@@ -51,7 +55,8 @@ class KvRegion:
         """layers: [L], None for layers placed on the CPU. codec: of all layers on either side."""
         self.gpu = gpu
         self.codec: KvCodec = codec
-        self._kept = [layer.kv for layer in layers if layer is not None and layer.kv is not None]
+        kept = [layer.kv for layer in layers if layer is not None and layer.kv is not None]
+        self._kept = list(dict.fromkeys(kept))  # layers that share keys and values have the same
         assert all(kv.codec == codec for kv in self._kept), "all layers have one KV codec"
         self.capacity = min((kv.capacity for kv in self._kept), default=None)
         state_rows, self.rows = graph_of(config).rows, host_rows(config, layers)

@@ -19,6 +19,7 @@ from engine.library.estimate.machines import KnownMachine
 from engine.library.estimate.shapes import ShapeBytes, bytes_of, config_of, one_layer_of_each, scaled
 from engine.library.records import CatalogueEntry, Estimate, Fits, ModelFormat, ModelShape, Source, Sparsity
 from engine.loading.opening import default_context
+from engine.model.graph import graph_of
 from engine.placement import memory_plan
 from engine.placement.activity import activity_of
 from engine.placement.cost_model import Machine
@@ -357,6 +358,7 @@ class _Case:
             zero_copy=few.zero_copy[kinds],
             computed=few.computed[kinds],
             order=np.broadcast_to(few.order[:1], (len(kinds), few.order.shape[1])),
+            tied_from=graph_of(self.sizes.model.config).tied_from,
         )
 
     def _predictors(self, codecs: tuple[str, ...]) -> PredictorBytes:

@@ -94,7 +94,7 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
     ends = {"embedding": 0, "head": 0}
     on_gpu, neuron_on_gpu, of_experts = (np.zeros(n_layers, np.int64) for _ in range(3))
     possible = np.full(n_layers, why_not_on_gpu(config) == "", np.bool_)
-    head_possible, head_on_gpu = bool(possible.all()), 0
+    head_possible, head_on_gpu, inputs = bool(possible.all()), 0, 0
     embedding, head_codec = 0, "f32"
     for tensor, wanted in zip(plan, codecs_of(plan, codec, config, layout), strict=True):
         rows, cols = _stored(tensor)
@@ -112,6 +112,8 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
             if tensor.name in _OF_HEAD or (tensor.name == "embedding" and config.tied_embeddings):
                 head_possible &= stored in GPU_CODECS
                 head_on_gpu += _gpu_bytes(stored, rows, cols)
+            if tensor.name == "layer_projection":
+                inputs = _gpu_bytes(stored, rows, cols)
             continue
         index = int(layer)
         part = part_of(name, tensor, config)
@@ -131,7 +133,8 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
         elif name == "down_t" and row_wise:
             neuron_on_gpu[index] += -(-rows * sum(plane_row_bytes(stored, cols)) // config.d_ff)
         else:  # its row on the GPU has d_model columns in any layout
-            neuron_on_gpu[index] += sum(plane_row_bytes(stored, config.d_model))
+            row = sum(plane_row_bytes(stored, config.d_model))
+            neuron_on_gpu[index] += -(-config.ffn_width(index) * row // config.d_ff)
     if config.tied_embeddings:
         ends["head"] += embedding
     neurons = config.n_placed_neurons
@@ -142,6 +145,7 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
         possible &= widths % WIDTH_MULTIPLE == 0
     elif not row_wise:
         neuron_on_gpu += _SLOT_BYTES
+    on_gpu += -(-inputs // n_layers)
     block = np.full(n_layers, 16 * ALIGNMENT + aligned(-(-config.d_ff // 32) * 4), np.int64)
     model = ModelBytes(
         config=config,

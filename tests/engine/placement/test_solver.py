@@ -46,6 +46,8 @@ def problems(draw: st.DrawFn) -> Problem:
     vram[:, 0] = 0
     seconds = np.array(numbers(1, 60, shape[0] * shape[1]), np.float64).reshape(shape) / 1e4
     possible = np.array(draw(st.lists(st.booleans(), min_size=n_layers, max_size=n_layers)))
+    tied_from = draw(st.integers(0, n_layers))
+    possible[tied_from:] = possible[tied_from:].all()
     seconds[~possible, 1:] = np.inf  # GPUs have no kernels for some layers, or for the head
     head_s = draw(st.one_of(st.just(np.inf), st.integers(1, 50).map(lambda n: n / 1e4)))
     ram = np.array(numbers(0, 50, shape[0] * shape[1]), np.int64).reshape(shape) * 1000
@@ -68,12 +70,14 @@ def problems(draw: st.DrawFn) -> Problem:
         fixed_ram=5000,
         fixed_seconds=1e-4,
         crossing_s=draw(st.integers(0, 20)) / 1e4,
+        tied_from=tied_from,
     )
 
 
 def everything(problem: Problem) -> list[Choice]:
     ways = range(problem.seconds.shape[1])
     choices = [Choice(taken, head) for taken in product(ways, repeat=problem.n_layers) for head in (False, True)]
+    choices = [one for one in choices if len(set(problem.attention_on_gpu[list(one.ways[problem.tied_from :])])) < 2]
     return [one for one in choices if np.isfinite(one.seconds(problem))]
 
 
@@ -89,6 +93,7 @@ def test_as_good_as_trying_everything(problem: Problem, vram: int, ram: int | No
     best = min(one.seconds(problem) for one in possible)
     solution = solve(problem, vram_budget, ram_budget, good_gap=0)
     assert fits(problem, solution.choice, vram_budget, ram_budget)
+    assert solution.choice in possible
     assert solution.seconds == solution.choice.seconds(problem)
     assert solution.seconds == pytest.approx(best, rel=1e-6)
     assert solution.seconds * (1 - solution.gap) <= best * (1 + 1e-9)
@@ -303,3 +308,16 @@ def test_eighty_layers_of_28672_neurons() -> None:
     solution = solve(problem, 24 << 30, time_limit_s=600)
     assert solution.gap < 1e-3
     assert solution.choice.vram(problem) <= 24 << 30
+
+
+def test_layers_that_share_keys_and_values_have_one_device() -> None:
+    """The last of four layers has the keys and values of two more; a token crosses between the devices once."""
+    problem = a_problem(a_config(n_layers=6, n_shared_kv_layers=2))
+    assert problem.tied_from == 3
+    found = set()
+    for budget in BUDGETS:
+        ways = list(solve(problem, budget).choice.ways)
+        found.add(tuple(problem.attention_on_gpu[ways].tolist()))
+    assert all(len(set(homes[3:])) == 1 for homes in found)
+    assert {sum(homes) for homes in found} >= {0, 6}
+    assert any(0 < sum(homes) < 6 for homes in found)
