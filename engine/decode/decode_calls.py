@@ -144,6 +144,7 @@ class DecodeCalls:
         self._low_rank = Vector(aligned_empty(config.laurel_rank))
         extra = config.layer_embedding_dim
         self._inputs: F32 = aligned_empty((config.n_layers, extra))  # the token's for each layer
+        self._projects_inputs = True
         self._injected = Vector(aligned_empty(extra))
         self._attended: F32 = aligned_empty(config.d_model)
         self._added: F32 = aligned_empty(config.d_model)  # by the FFN
@@ -154,6 +155,10 @@ class DecodeCalls:
         self._angles: list[F32] = []  # [2, R / 2] each: the graph's tables at the token's position
         self._pending: list[F32] = []  # to be added to the stream
         self._calls: list[Call] = []  # of the layers in progress
+
+    def send_inputs(self, to: F32, are_complete: bool) -> None:
+        """Write what the token adds to each layer into `to` [L P]; unless complete, only its embeddings for them."""
+        self._inputs, self._projects_inputs = to.reshape(self._inputs.shape), are_complete
 
     def of_a_token(self, layout: KvLayout) -> list[Call]:
         """Return all calls from the token id to its logits, for caches of that layout."""
@@ -442,10 +447,12 @@ class DecodeCalls:
             return []
         assert weights.layer_projection is not None, "they come together"
         inputs: F32 = self._inputs.reshape(-1)
-        of_token: F32 = aligned_empty(inputs.size)
+        of_token: F32 = aligned_empty(inputs.size) if self._projects_inputs else inputs
         scale = config.layer_embedding_scale
         word = TOKEN if config.layer_vocab_size is None else LAYER_TOKEN
         calls = embedding_calls(weights.layer_embeddings, self.state, word, of_token, scale=scale)
+        if not self._projects_inputs:
+            return calls
         calls += self._products.calls(weights.layer_projection, Vector(self._x), inputs, "embedding")
         weight, epsilon = weights.layer_projection_norm_of(config)
         calls += norm_calls(self._inputs, self._inputs, RowNorm("rms", epsilon, weight), stage="embedding")

@@ -360,10 +360,6 @@ class WithoutCpuSteps:
         """Raise UnsupportedModelError."""
         raise UnsupportedModelError(f"Layer {layer} has a short convolution, which only the CPU computes.")
 
-    def inject(self, layer: int, step: Inject) -> None:
-        """Raise UnsupportedModelError."""
-        raise UnsupportedModelError(f"Layer {layer} has its own embedding, which only the CPU computes.")
-
     def predict(self, layer: int, step: Predict) -> None:
         """Raise UnsupportedModelError."""
         raise UnsupportedModelError(f"Layer {layer} has several streams, which only the CPU computes.")

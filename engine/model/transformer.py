@@ -266,16 +266,21 @@ class Transformer:
 
         It is the token's embedding for the layer, plus a normed projection of its embedding x [T, D].
         """
-        config, ops, weights = self.config, self.operators, self.weights
-        if weights.layer_embeddings is None:
+        config, weights, of_tokens = self.config, self.weights, self.layer_embeddings(tokens)
+        if of_tokens is None:
             return None
         assert weights.layer_projection is not None, "they come together"
-        shape = (len(tokens), config.n_layers, config.layer_embedding_dim)
+        projected = self.operators.matmul(x[:, : config.d_model], weights.layer_projection).reshape(of_tokens.shape)
+        return self.operators.rms_norm(projected, *weights.layer_projection_norm_of(config)) + of_tokens
+
+    def layer_embeddings(self, tokens: I64) -> F32 | None:
+        """Return the tokens' embeddings for the layers, [T, L, P]; None without any."""
+        config, weights = self.config, self.weights
+        if weights.layer_embeddings is None:
+            return None
         known = tokens if config.layer_vocab_size is None else np.where(tokens < config.layer_vocab_size, tokens, 0)
-        of_token = ops.rows(weights.layer_embeddings, known).reshape(shape)
-        projected = ops.matmul(x[:, : config.d_model], weights.layer_projection).reshape(shape)
-        normed = ops.rms_norm(projected, *weights.layer_projection_norm_of(config))
-        return normed + of_token * np.float32(config.layer_embedding_scale)
+        found = self.operators.rows(weights.layer_embeddings, known) * np.float32(config.layer_embedding_scale)
+        return found.reshape(len(tokens), config.n_layers, config.layer_embedding_dim)
 
     def angles(self, positions: I64, length: int) -> tuple[Angles, ...]:
         """Return cosines and sines of each of the graph's angle tables.

@@ -125,14 +125,8 @@ def why_not_on_gpu(config: ModelConfig) -> str:
         return "There are no GPU kernels yet for this model's router, or for a bias of the head"
     if config.n_groups > 1:
         return "There are no GPU kernels yet for a router that chooses among groups of experts"
-    if config.n_shared_kv_layers:
-        return "There are no GPU kernels yet for this model's attention, whose layers share keys and values"
-    if (
-        config.layer_embedding_dim
-        or config.d_ff_by_layer
-        or (config.n_streams > 1 or config.laurel_rank or config.gate_cutoffs)
-    ):
-        return "There are no GPU kernels yet for what this model's layers add to the stream besides attention and FFN"
+    if config.n_streams > 1 or config.laurel_rank or config.gate_cutoffs:
+        return "There are no GPU kernels yet for this model's several streams, or for gates that it cuts off"
     return ""
 
 

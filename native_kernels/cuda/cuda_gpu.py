@@ -57,6 +57,7 @@ class CudaGpu:
         self.choose, self.expert_products = experts.choose, experts.expert_products
         self.expert_parts, self.expert_down = experts.expert_parts, experts.expert_down
         self.advance, self.total, self.norm, self.copy = token.advance, token.total, token.norm, token.copy
+        self.norm_rows = token.norm_rows
         self.angles, self.rotate_and_store = token.angles, token.rotate_and_store
         self.attend, self.attend_each, self.softcap = token.attend, token.attend_each, token.softcap
         self.publish = token.publish

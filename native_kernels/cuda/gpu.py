@@ -472,6 +472,12 @@ class Gpu(Protocol):
     def norm(self, x: int, norm: GpuNorm, to: GpuVector, again: bool = False) -> None:
         """Compute to = norm of x [to.n]; may be in place. again: the last operator normed x too, in the same way."""
 
+    def norm_rows(self, x: int, n_rows: int, n: int, norm: GpuNorm, added: int) -> None:
+        """Norm each row of x [n_rows, n] by an RMS norm, in place, and add `added` [n_rows, n] to it.
+
+        added: may be pinned memory that the CPU has just written.
+        """
+
     def copy(self, source: int, to: int, n_words: int) -> None:
         """Copy n_words u32; either address may be pinned host memory."""
 

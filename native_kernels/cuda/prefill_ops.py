@@ -380,11 +380,10 @@ class GpuPrefillOps:
         Slots with a negative neuron_in i32 [n] become 0. counts u32 [T, 2], incremented: values with an active gate,
         and values that fired (drelu: gate and up active). groups: only their rows, of n_tokens at most.
         """
-        if up is not None and up.step != first.step:
-            raise ValueError("both rows of hidden values lie alike")
         self._functions["activate_rows"].launch(
             self.stream, (n_tokens,), self._threads_of_row(n, _ACTIVATED_BY_THREAD), c_uint64(first.address),
-            c_uint64(up.address if up else 0), c_uint64(first.step), c_int(n), c_int(_ACTIVATIONS[activation]),
+            c_uint64(up.address if up else 0), c_uint64(first.step), c_uint64(up.step if up else 0), c_int(n),
+            c_int(_ACTIVATIONS[activation]),
             c_float(threshold), c_uint64(neuron_in), c_uint64(to.address), c_uint64(to.step), c_uint64(to.factors),
             c_uint64(counts), c_uint64(groups.starts if groups else 0), c_int(groups.n if groups else 0),
             c_uint64(groups.positions if groups else 0),

@@ -28,7 +28,7 @@ from native_kernels.cuda.runtime.memory import DeviceMemory
 from native_kernels.cuda.runtime.modules import load
 
 _KERNELS = {
-    "token": ("gather", "normalise", "copy_words", "angles", "rotate_and_store", "softcap"),
+    "token": ("gather", "normalise", "norm_rows", "copy_words", "angles", "rotate_and_store", "softcap"),
     "exchange": ("publish",),
 }
 _NORMS = {"rms": 1, "layer": 2}  # token.cu
@@ -163,6 +163,14 @@ class GpuTokenOps:
             "normalise", (-(-to.n // 512),), (128,),
             _at(x), _at(self._stats), c_int(to.n), c_int(_NORMS[norm.kind]), _at(norm.weight), _at(norm.bias),
             c_float(norm.eps), _at(to.values), _at(to.bytes), _at(to.scales),
+        )  # fmt: skip
+
+    def norm_rows(self, x: int, n_rows: int, n: int, norm: GpuNorm, added: int) -> None:
+        """Norm rows of any length. One kernel."""
+        if norm.kind != "rms" or norm.bias:
+            raise ValueError("rows are normed by their root mean square")
+        self._launch(
+            "norm_rows", (n_rows,), (128,), _at(x), c_int(n), _at(norm.weight), c_float(norm.eps), _at(added)
         )  # fmt: skip
 
     def copy(self, source: int, to: int, n_words: int) -> None:

@@ -255,6 +255,13 @@ class FakeOperators(ABC):
     def norm(self, x: int, norm: GpuNorm, to: GpuVector, again: bool = False) -> None:
         self.do("norm", lambda: self._put(to, self._normed(self.array(x, to.n), norm)))
 
+    def norm_rows(self, x: int, n_rows: int, n: int, norm: GpuNorm, added: int) -> None:
+        def step() -> None:
+            rows = self.array(x, n_rows * n).reshape(n_rows, n)
+            rows[:] = self._normed(rows, norm) + self.array(added, n_rows * n).reshape(n_rows, n)
+
+        self.do("norm_rows", step)
+
     def copy(self, source: int, to: int, n_words: int) -> None:
         self.do("copy", lambda: np.copyto(self.array(to, n_words, np.uint32), self.array(source, n_words, np.uint32)))
 

@@ -71,7 +71,7 @@ def put_on_gpu(
     counters, pool = FfnCounters(config.n_layers, config.n_neurons), Pool(threads)
     loaded = load_onto_gpu(gpu, pool, config, weights, predictor, GpuContents(placement, CONTEXT, kv_codec))
     region = KvRegion(gpu, loaded.model.layers, config, kv_codec)
-    tables = [] if config.n_experts else [SlotTable(config.d_ff, ids) for ids in loaded.placed]
+    tables = [] if config.n_experts else [SlotTable(config.ffn_width(i), ids) for i, ids in enumerate(loaded.placed)]
     model = TokenModel(config, weights, loaded.model, mode, predictor, tables or None, loaded.expert_slots)
     decoder = GpuDecodeProgram(gpu, model, counters, pool, region, **how)
     return OnGpu(loaded, region, decoder, counters, pool, tables, config)
@@ -105,8 +105,11 @@ def some_hot(config: ModelConfig, kind: str, seed: int = 11) -> list[I32]:
     rng = np.random.default_rng(seed)
     uneven = [(0.1, 1.0, 0.0, 0.6)[i % 4] for i in range(config.n_layers)]
     shares = {"empty": [0.0], "full": [1.0], "random": [0.4], "uneven": uneven}[kind]
-    counts = [round(shares[i % len(shares)] * config.d_ff) for i in range(config.n_layers)]
-    return [np.sort(rng.permutation(config.d_ff)[:count]).astype(np.int32) for count in counts]
+    found = []
+    for i in range(config.n_layers):
+        width = config.ffn_width(i)
+        found.append(np.sort(rng.permutation(width)[: round(shares[i % len(shares)] * width)]).astype(np.int32))
+    return found
 
 
 def some_experts(config: ModelConfig, counts: Sequence[int], seed: int = 5) -> list[I32]:

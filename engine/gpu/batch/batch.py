@@ -164,7 +164,13 @@ class GpuBatch:
             for place, values in zip(memory.host_angles.array[2 * i :], angles, strict=False):
                 place.reshape(-1)[: values.size] = values.reshape(-1)
         cpu = self._cpu.transformer
-        x = self._runner.run(cpu.embed(tokens, positions))
+        x = cpu.embed(tokens, positions)
+        on_gpu = self._model.inputs is not None
+        inputs = cpu.layer_embeddings(tokens) if on_gpu else cpu.layer_inputs(tokens, x)
+        if inputs is not None:
+            memory.host_inputs.array[:] = inputs.reshape(self.batch, -1)
+            self._cpu.inputs = inputs
+        x = self._runner.run(x)
         self._gpu.synchronize()
         self._count()
         if self._model.head is None:
@@ -178,7 +184,7 @@ class GpuBatch:
         on_gpu = model.layers[0] is not None
         parts: list[Part] = [OnGpu(steps.begin)]
         if on_gpu:  # write the rows before the first launch reads them
-            parts = [self._write_stream, *parts, OnGpu(steps.enter)]
+            parts = [self._write_stream, *parts, OnGpu(steps.enter), OnGpu(steps.complete_inputs)]
         for i, layer in enumerate(model.layers):
             if layer is None:
                 parts += self._leaving() if on_gpu else []

@@ -10,6 +10,7 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.gpu.batch.staging import half_bytes
+from engine.gpu.prefill.layer_inputs import InputRows
 from engine.gpu.weights.layers import GpuModel
 from engine.placement import memory_plan
 from native_kernels.backend import F32, I64
@@ -72,8 +73,10 @@ class BatchMemory:
         }  # fmt: skip
         beside = ("beside", "experts_normed", "router_normed")  # where a shared expert is apart
         wanted |= dict.fromkeys(beside, 4 * b * d if config.shared_apart else 0)
+        extra, inputs = config.layer_embedding_dim, config.n_layers * config.layer_embedding_dim
+        wanted |= {"inputs": 4 * b * inputs, "projected": 4 * b * inputs, "injection_gate": 4 * b * extra}
         widths = {"attention_in": d, "ffn_in": d, "mixed_in": heads, "hidden_in": neurons, "stream_in": d,
-                  "inner_in": rank, "narrow_in": narrow}  # fmt: skip
+                  "inner_in": rank, "narrow_in": narrow, "injected": extra}  # fmt: skip
         for name, width in widths.items():
             wanted[name] = 2 * b * _even(width) + _ALIGNMENT + 4 * b
         zero_copy = [layer.zero_copy for layer in layers if layer.zero_copy is not None]
@@ -82,7 +85,7 @@ class BatchMemory:
         at, n_bytes = _places(wanted)
         shared = {"stream": 4 * b * d, "x": 4 * b * d, "cold": 4 * b * d, "cold_words": 4 * config.d_ff,
                   "states": 8 * b, "angles": 4 * angles, "logits": 4 * b * vocabulary, "counts": 4 * counts,
-                  "words": 4 * 128}  # fmt: skip
+                  "words": 4 * 128, "inputs": 4 * b * inputs}  # fmt: skip
         there, n_pinned = _places(shared)
         self._memory = gpu.allocate(n_bytes)
         try:
@@ -116,12 +119,18 @@ class BatchMemory:
         self.mixed_in, self.hidden_in = rounded["mixed_in"], rounded["hidden_in"]
         self.stream_in, self.inner_in, self.narrow_in = rounded["stream_in"], rounded["inner_in"], rounded["narrow_in"]
 
+        self.inputs = InputRows(
+            config.n_layers, extra, rows("inputs", inputs), rows("projected", inputs), rows("injection_gate", extra),
+            rounded["injected"], self.uncounted,
+        )  # fmt: skip
+
         def exchanged(name: str, dtype: Any, *shape: int, on_gpu: str = "") -> Exchanged:
             array = self._pinned.as_array(dtype, int(np.prod(shape)), there[name]).reshape(shape)
             own = start + at[on_gpu or name] if (on_gpu or name) in at else 0
             return Exchanged(array, self._pinned.device_address + there[name], own)
 
         self.host_stream = exchanged("stream", np.float32, b, d)
+        self.host_inputs = exchanged("inputs", np.float32, b, inputs)
         self.host_x = exchanged("x", np.float32, b, d, on_gpu="normed")
         self.host_cold = exchanged("cold", np.float32, b, d)
         self.host_cold_words = exchanged("cold_words", np.uint32, config.d_ff)
@@ -154,10 +163,14 @@ class BatchMemory:
 def _matrices(model: GpuModel) -> Iterator[GpuMatrix]:
     """Yield all matrices that rows are multiplied by."""
     yield from (one for one in (model.head, model.project_out) if one is not None)
+    if model.inputs is not None:
+        yield model.inputs.projection
     for layer in model.layers:
         if layer is None:
             continue
         yield from (*layer.qkv, layer.o)
+        if layer.injection is not None:
+            yield from (layer.injection.gate, layer.injection.projection)
         for block in layer.blocks:
             yield from (one for one in (block.gate, block.up, block.down_t) if one is not None)
         if layer.whole is not None:

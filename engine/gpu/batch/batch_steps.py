@@ -9,7 +9,7 @@ from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
 from engine.gpu.batch.staging import Piece, pieces_of
 from engine.gpu.token.token_model import TokenModel
 from engine.gpu.weights.layers import GpuLayer, heads_of
-from engine.model.graph import Attend, Ffn, Norm, Scale, Select, Value, WithoutCpuSteps, emit, graph_of
+from engine.model.graph import Attend, Ffn, Inject, Norm, Scale, Select, Value, WithoutCpuSteps, emit, graph_of
 from native_kernels.cuda.batch_ops import GpuBatchOps
 from native_kernels.cuda.gpu import NOTHING, Gpu, GpuBlock, GpuCopy, GpuMatrix, GpuNorm, GpuScoring, GpuSequences
 from native_kernels.cuda.prompt_rows import RoundedRows, RowAngles, Rows
@@ -63,14 +63,22 @@ class BatchSteps(WithoutCpuSteps):
     # -------------------------------------------------------------- a step's ends
 
     def begin(self) -> None:
-        """Copy positions and RoPE angles to the GPU, and clear the counts."""
+        """Copy positions, RoPE angles and what the tokens add to each layer to the GPU, and clear the counts."""
         self._copy_to_gpu(self._memory.host_states)
         self._copy_to_gpu(self._memory.host_angles)
+        self._copy_to_gpu(self._memory.host_inputs)
         self._gpu.fill(self._memory.counts_address, 0, 4 * counts_words(self._n) * self._config.n_layers)
 
     def enter(self) -> None:
         """Copy the CPU's stream to the GPU."""
         self._copy_to_gpu(self._memory.host_stream)
+
+    def complete_inputs(self) -> None:
+        """Complete what the tokens add to each layer, if that is not done on the CPU. The stream is the embeddings."""
+        if self._model.inputs is not None:
+            memory = self._memory
+            self._round(memory.ffn_in, None)
+            memory.inputs.project(self._ops, self._model.inputs, memory.ffn_in, self._n, memory.tile)
 
     def leave(self) -> None:
         """Copy the stream to the CPU."""
@@ -160,7 +168,9 @@ class BatchSteps(WithoutCpuSteps):
         keys = Rows(qkv.address + 4 * spec.q_width, qkv.step)
         values = Rows(keys.address + 4 * spec.kv_width, qkv.step)
         biases = (one.q_bias, one.k_bias, one.v_bias)
-        if one.v is None:
+        if one.k is None:
+            ops.multiply(one.q, memory.attention_in, n, qkv, memory.tile, one.q_bias)
+        elif one.v is None:
             ops.multiply_two((one.q, one.k), memory.attention_in, n, (qkv, keys), memory.tile, biases[:2])
         else:
             matrices = (one.q, one.k, one.v)
@@ -197,6 +207,13 @@ class BatchSteps(WithoutCpuSteps):
             self._chosen(layer, one, step, target)
         if not one.has_cold:
             self._end_ffn(layer, step)
+
+    def inject(self, layer: int, step: Inject) -> None:
+        one, memory = self._layer(layer).injection, self._memory
+        assert one is not None, "the layer has per-layer embeddings"
+        self._round(memory.ffn_in, None)
+        memory.inputs.inject(self._ops, layer, one, step, memory.ffn_in, self._n, memory.apart, memory.tile)
+        self._ops.round(memory.apart, self._n, self._width, None, one.norm, memory.stream, adds=True)
 
     def scale(self, layer: int, step: Scale) -> None:
         self._ops.scale(self._memory.stream, self._n, self._width, self._layer(layer).scale)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -59,10 +60,12 @@ class CpuPart:
         self.by_cpu = frozenset() if self._union is None else computed_by_cpu(weights, model.on_gpu)
         self.counts: I64 = np.zeros((config.n_layers, 5), np.int64)
         self.unions: I64 = np.zeros((config.n_layers, 2), np.int64) if self._union is None else self._union.unions
-        self._tables = model.tables or [SlotTable(config.d_ff, np.zeros(0, np.int32))] * config.n_layers
+        nothing = np.zeros(0, np.int32)
+        self._tables = model.tables or [SlotTable(config.ffn_width(i), nothing) for i in range(config.n_layers)]
         self._tokens = np.array([batch], np.int64)
         self._angles: tuple[Angles, ...] | None = None  # of the current step
         self._caches: Sequence[GpuCache] = ()
+        self.inputs: F32 | None = None  # what the tokens of the current step add to each layer, [B, L, P]
 
     def begin(self, positions: I64, caches: Sequence[GpuCache]) -> tuple[Angles, ...]:
         """Begin a step, and return its RoPE angles."""
@@ -72,7 +75,7 @@ class CpuPart:
     def layer(self, i: int, x: F32) -> F32:
         """Compute a layer that is not on the GPU."""
         assert self._angles is not None, "a step runs"
-        return self.transformer.layer(i, x, self._angles, self._attend)
+        return self.transformer.layer(i, x, self._angles, self._attend, inputs=self.inputs)
 
     def _attend(self, layer: int, q: F32, k: F32, v: F32) -> F32:
         cpu = self.transformer
@@ -96,11 +99,12 @@ class CpuPart:
             return [OnCpu(()), partial(self._whole, i, memory)]
         w, table = self._model.weights.layers[i].ffns[0], self._tables[i]
         needed: Words | Listed = memory.host_cold_words.array if predicts else Listed(table.cold_room, table.n_cold)
-        self._union.work.buffers.tally[0] = 0
+        work = replace(self._union.work, buffers=self._union.work.buffers.of_width(w.up.n_rows))
+        work.buffers.tally[0] = 0
         matrices = ffn_matrices(graph_of(self._model.config).ffn(i).spec, w)
         calls = union_calls(
             matrices, memory.host_x.array, self._tokens, memory.host_cold.array,
-            self._union.work, needed=needed, counts=self.counts[i],
+            work, needed=needed, counts=self.counts[i],
         )  # fmt: skip
         if layer.blocks or w.down_bias is None:  # with blocks, the GPU adds the bias
             return [OnCpu(calls)]

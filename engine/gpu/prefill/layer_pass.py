@@ -13,7 +13,19 @@ from engine.gpu.prefill.latent_pass import run_latent
 from engine.gpu.prefill.prefill_memory import PrefillMemory
 from engine.gpu.prefill.streamed_layers import StreamedLayer, StreamedLayers
 from engine.gpu.weights.layers import GpuLayer, GpuRowWiseFfn, heads_of
-from engine.model.graph import Attend, AttendLatent, Ffn, Graph, Norm, Recur, Scale, Select, Value, WithoutCpuSteps
+from engine.model.graph import (
+    Attend,
+    AttendLatent,
+    Ffn,
+    Graph,
+    Inject,
+    Norm,
+    Recur,
+    Scale,
+    Select,
+    Value,
+    WithoutCpuSteps,
+)
 from native_kernels.backend import F32, I64, U8
 from native_kernels.cuda.gpu import GpuBlock, GpuDeltaInput, GpuExperts, GpuNorm, GpuScoring, GpuStates, GpuVector
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
@@ -96,9 +108,9 @@ class LayerPass(WithoutCpuSteps):
         values = Rows(keys.address + 4 * spec.kv_width, width)
         if isinstance(one, GpuLayer):
             ops.multiply(one.q, x, n, qkv, memory.tile, one.q_bias)
-            if one.v is None:
+            if one.k is not None and one.v is None:
                 ops.multiply(one.k, x, n, keys, memory.tile, one.k_bias)
-            else:
+            elif one.k is not None and one.v is not None:
                 ops.multiply_two((one.k, one.v), x, n, (keys, values), memory.tile, (one.k_bias, one.v_bias))
         else:
             assert self._chunk.streamed is not None, "the layer is streamed"
@@ -145,6 +157,7 @@ class LayerPass(WithoutCpuSteps):
         one, memory, ops, spec, n = self._layer, self._memory, self._ops, step.spec, self._n
         assert isinstance(one, GpuLayer), "no other layer with a delta net is on the GPU"
         assert one.delta is not None, "the layer has a delta net"
+        assert one.k is not None, "it has keys"
         assert one.v is not None, "it has values"
         x, net, at = memory.attention_in, one.delta, memory.qkv
         if step.reads == "stream":
@@ -170,6 +183,17 @@ class LayerPass(WithoutCpuSteps):
                 memory.copies(spec.state_size).ask(after, copy[self._chunk.graph.rows[layer]])
         ops.round(mixed, n, mixed.step, memory.mixed_in)
         self._add(None, lambda out, adds: ops.multiply(one.o, memory.mixed_in, n, out, memory.tile, adds=adds))
+
+    def inject(self, layer: int, step: Inject) -> None:
+        one, memory = self._layer, self._memory
+        assert isinstance(one, GpuLayer), "no other layer with per-layer embeddings is on the GPU"
+        of, rows = one.injection, memory.inputs
+        assert of is not None, "the layer has per-layer embeddings"
+        assert rows is not None, "so has the model"
+        self._round(memory.ffn_in, None)
+        apart = Rows(memory.apart, self._width)
+        rows.inject(self._ops, layer, of, step, memory.ffn_in, self._n, apart, memory.tile)
+        self._ops.round(apart, self._n, self._width, None, of.norm, self._stream, adds=True)
 
     def scale(self, layer: int, step: Scale) -> None:
         assert isinstance(self._layer, GpuLayer), "no other layer with a factor is on the GPU"

@@ -21,7 +21,7 @@ from engine.gpu.prefill.layer_pass import Chunk, LayerPass, PromptCache
 from engine.gpu.prefill.prefill_memory import PrefillMemory, Sizes, sizes_for
 from engine.gpu.prefill.streamed_layers import StreamedLayer, StreamedLayers
 from engine.gpu.weights.expert_slots import ExpertSlots
-from engine.gpu.weights.layers import GpuLayer, GpuModel
+from engine.gpu.weights.layers import GpuLayer, GpuLayerInputs, GpuModel
 from engine.model.counters import FfnCounters
 from engine.model.graph import emit
 from engine.model.kv_cache import StateCopy
@@ -29,6 +29,7 @@ from engine.model.transformer import Angles, RecurInput, Transformer
 from native_kernels.backend import F32, I32, I64
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
+from native_kernels.cuda.prompt_rows import Rows
 
 Look = Callable[[float], None]
 
@@ -183,16 +184,21 @@ class GpuPrefill:
             self.parts(len(tokens)),
         )  # fmt: skip
         x, on_gpu = self._cpu.embed(tokens, positions), False
+        inputs = self._upload_inputs(tokens, x)
         for i in range(n_layers):
             if i:
                 look(i / n_layers)
             layer = layers[i]
             if layer is None:
-                x, on_gpu = self._on_cpu(i, memory.download(len(tokens)) if on_gpu else x, angles, cache, start)
+                if on_gpu:
+                    x, on_gpu = memory.download(len(tokens)), False
+                x = self._on_cpu(i, x, angles, inputs, cache, start)
                 continue
             if not on_gpu:
                 memory.upload(x)
             on_gpu = True
+            if i == 0 and self._model.inputs is not None:
+                self._project_inputs(self._model.inputs, len(tokens))
             emit(i, self._cpu.graph.layers[i], LayerPass(chunk, layer))
         x = memory.download(len(tokens), unwanted) if on_gpu else x[unwanted:]
         if memory.states is not None:
@@ -225,7 +231,26 @@ class GpuPrefill:
                 found += self._streamed.wanted(i, cache.of_layer(i)[0], start)
         return found
 
-    def _on_cpu(self, i: int, x: F32, angles: tuple[Angles, ...], cache: PromptCache, start: int) -> tuple[F32, bool]:
+    def _upload_inputs(self, tokens: I64, x: F32) -> F32 | None:
+        """Upload what the tokens add to each layer, and return it, [T, L, P]; None without per-layer embeddings.
+
+        x: their embeddings [T, D]. The GPU completes it if the model has no layers on the CPU.
+        """
+        on_gpu, cpu = self._model.inputs is not None, self._cpu
+        found = cpu.layer_embeddings(tokens) if on_gpu else cpu.layer_inputs(tokens, x)
+        if found is not None:
+            self._memory.upload_inputs(found)
+        return found
+
+    def _project_inputs(self, own: GpuLayerInputs, n_tokens: int) -> None:
+        memory, width = self._memory, self._config.d_model
+        assert memory.inputs is not None, "the model has per-layer embeddings"
+        self._ops.round(Rows(memory.stream, width), n_tokens, width, memory.ffn_in)
+        memory.inputs.project(self._ops, own, memory.ffn_in, n_tokens, memory.tile)
+
+    def _on_cpu(
+        self, i: int, x: F32, angles: tuple[Angles, ...], inputs: F32 | None, cache: PromptCache, start: int
+    ) -> F32:
         def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
             return self._cpu.attend(layer, q, k, v, *cache.of_layer(layer), start)
 
@@ -240,7 +265,7 @@ class GpuPrefill:
                 earlier = after[row].copy()  # the next part, or chunk, goes on with it
             return np.concatenate(found)
 
-        return self._cpu.layer(i, x, angles, attend, recur), False
+        return self._cpu.layer(i, x, angles, attend, recur, inputs)
 
     def parts(self, n_tokens: int) -> list[tuple[slice, F32 | None]]:
         """Return the parts of a chunk that recur in one piece, and where the state after each is to be copied to."""
@@ -259,9 +284,9 @@ class GpuPrefill:
             return self._cold_experts()
         found: list[I32] = []
         slots = self._memory.download_slots([layer.block if layer else None for layer in self._model.layers])
-        for layer, in_slots in zip(self._model.layers, slots, strict=True):
+        for i, (layer, in_slots) in enumerate(zip(self._model.layers, slots, strict=True)):
             some = layer is not None and (layer.has_cold or layer.zero_copy is not None)
-            missing = np.ones(self._config.d_ff if some else 0, bool)
+            missing = np.ones(self._config.ffn_width(i) if some else 0, bool)
             if some:
                 missing[in_slots[in_slots >= 0]] = False
             found.append(np.flatnonzero(missing).astype(np.int32))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from engine.config import ModelConfig
 from engine.gpu.prefill.cold_stream import experts_bytes, least_bytes, piece_bytes
+from engine.gpu.prefill.layer_inputs import InputRows
 from engine.model.transformer import Angles
 from engine.model.weights import FfnWeights
 from engine.placement.gpu_bytes import input_width, mixed_width
@@ -17,7 +18,7 @@ from engine.placement.memory_plan import WIDE_EXPERT_TILE_BYTES, WIDE_NEURONS, W
 from native_kernels.backend import F32, I32
 from native_kernels.cuda.gpu import GpuBlock, GpuChoice
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
-from native_kernels.cuda.prompt_rows import Groups, RoundedRows, Tile
+from native_kernels.cuda.prompt_rows import Groups, RoundedRows, Rows, Tile
 from native_kernels.cuda.runtime.driver import Event
 from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.runtime.upload_ring import UploadRing
@@ -69,6 +70,7 @@ class Sizes:
     n_used: int = 0  # experts per position
     shared: int = 0  # neurons of the shared expert
     prepared: int = 0  # prepared_width of a delta net
+    injected: int = 0  # numbers that a token adds to each layer
 
     def parts(self, n: int) -> Iterator[range]:
         """Yield the tiles of n neurons."""
@@ -87,6 +89,10 @@ class Sizes:
             "tallies": 4 * self.n_layers * self.d_ff if self.counts_neurons else 0,
             "tile": self.tile_bytes,
         }  # fmt: skip
+        if self.injected:
+            inputs = 4 * t * self.n_layers * self.injected
+            wanted |= {"inputs": inputs, "projected": inputs, "injection_gate": 4 * t * self.injected,
+                       "injected": 2 * t * even(self.injected) + 4 * t, "uncounted": 8 * t}  # fmt: skip
         if self.n_experts:
             rows, of_rows = t * self.n_used, max(t * self.n_used * even(self.d_ff), t * even(self.shared))
             wanted |= {
@@ -155,7 +161,7 @@ def _sizes(
         prepared=0 if config.delta is None else config.delta.prepared_width,
         angles=config.most_rotated // 2, n_layers=config.n_layers, d_ff=config.d_ff,
         adds_apart=config.norms in ("both", "output"), counts_neurons=counts_neurons, n_experts=config.n_experts,
-        n_used=config.n_experts_used, shared=config.shared_d_ff,
+        n_used=config.n_experts_used, shared=config.shared_d_ff, injected=config.layer_embedding_dim,
     )  # fmt: skip
 
 
@@ -178,6 +184,15 @@ def _expert_tile_bytes(config: ModelConfig) -> int:
 def expert_matrix_bytes(d_model: int, width: int) -> int:
     """Return the bytes of one matrix of an expert in FP16, either way round, at most."""
     return 2 * (d_model + 8) * (width + 8)
+
+
+def _input_rows(sizes: Sizes, at: dict[str, int]) -> InputRows:
+    n, t, all_inputs = sizes.injected, sizes.positions, sizes.n_layers * sizes.injected
+    injected = RoundedRows(at["injected"], _even(n), at["injected"] + 2 * t * _even(n))
+    return InputRows(
+        sizes.n_layers, n, Rows(at["inputs"], all_inputs), Rows(at["projected"], all_inputs),
+        Rows(at["injection_gate"], n), injected, at["uncounted"],
+    )  # fmt: skip
 
 
 class PrefillMemory:
@@ -221,6 +236,7 @@ class PrefillMemory:
         self._keep: list[F32] = []
         self.states: StateCopies | None = None
         self.experts = ExpertMemory(sizes, at) if sizes.n_experts else None
+        self.inputs = _input_rows(sizes, at) if sizes.injected else None
 
     def begin(self, angles: Sequence[Angles], n_layers: int, counts_neurons: bool) -> None:
         """Begin a chunk: upload its RoPE angles and clear the counts and gathers."""
@@ -237,6 +253,12 @@ class PrefillMemory:
         self._counting = counts_neurons and self.sizes.counts_neurons
         if self._counting:
             self._ops.stream.fill(self._tallies, 0, 4 * n_layers * self.sizes.d_ff)
+
+    def upload_inputs(self, inputs: F32) -> None:
+        """Upload what the tokens of the chunk add to each layer, [T, L, P]."""
+        assert self.inputs is not None, "the model has per-layer embeddings"
+        self._keep.append(np.ascontiguousarray(inputs, np.float32))
+        self._ops.stream.upload(self.inputs.inputs.address, self._keep[-1].ctypes.data, self._keep[-1].nbytes)
 
     def upload_ranks(self, ranks: I32) -> None:
         """Upload the ranks of all layers' experts, [L, E]."""

@@ -63,7 +63,8 @@ class CpuCalls:
         self._weights = weights
         self._model = model.on_gpu
         self._mode = model.mode
-        self._tables = model.tables or [SlotTable(config.d_ff, np.zeros(0, np.int32))] * config.n_layers
+        nothing = np.zeros(0, np.int32)
+        self._tables = model.tables or [SlotTable(config.ffn_width(i), nothing) for i in range(config.n_layers)]
         self._shared = shared
         self._x = Vector(shared.x.array)
         self._residual = Vector(shared.residual.array)

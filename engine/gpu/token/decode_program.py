@@ -30,6 +30,7 @@ from native_kernels.cpu.products.linear import Products
 from native_kernels.cpu.runtime.token_state import (
     CACHE,
     LAYER_BYTES,
+    LAYER_TOKEN,
     LOCAL_CACHE,
     LOCAL_LAYER_BYTES,
     NEW_STATE,
@@ -301,6 +302,7 @@ class GpuDecodeProgram:
         calls.set_rotation(length)
         state = calls.state
         state[TOKEN], state[POSITION] = token, cache.length
+        state[LAYER_TOKEN] = token if token < (self._config.layer_vocab_size or self._config.vocab_size) else 0
         state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
         state[LOCAL_CACHE], state[LOCAL_LAYER_BYTES] = cache.local_blocks.ctypes.data, cache.local_blocks.strides[0]
         state[STATE], state[NEW_STATE] = (states.ctypes.data for states in cache.states())

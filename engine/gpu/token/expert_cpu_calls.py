@@ -86,6 +86,10 @@ def cpu_calls(
     model: TokenModel, products: Products, shared: SharedMemory, rows: Sequence[int | None]
 ) -> CpuCalls | CpuExpertCalls:
     """Return the CPU's part of a model's tokens."""
+    found: CpuCalls | CpuExpertCalls
     if model.slots is None:
-        return CpuCalls(model, products, shared, rows)
-    return CpuExpertCalls(model, model.slots, products, shared, rows)
+        found = CpuCalls(model, products, shared, rows)
+    else:
+        found = CpuExpertCalls(model, model.slots, products, shared, rows)
+    found.calls.send_inputs(shared.inputs.array, are_complete=model.on_gpu.inputs is None)
+    return found

@@ -78,6 +78,9 @@ class TokenPlaces:
     mixed: GpuVector  # [H * head_dim], or [V] of a delta net
     attended: int  # [D]
     added: int  # [D], a block's whole output, if a norm or a row-wise down needs it
+    inputs: int  # [L, P], what the token adds to each layer; empty without per-layer embeddings, like the next two
+    injection_gate: int  # [P]
+    injected: GpuVector  # [P]
     zeros: int  # [D]
     bits: int  # u32 [F / 32], neurons selected by the predictor
     first_bits: int  # u32 [F / 32], those of a cascade's first stage
@@ -108,6 +111,10 @@ class TokenPlaces:
     def mixed_of(self, n: int) -> GpuVector:
         """Return the heads' results as a vector of length n."""
         return GpuVector(n, self.mixed.values, self.mixed.bytes, self.mixed.scales)
+
+    def hidden_of(self, n: int) -> GpuVector:
+        """Return the hidden values of a block with row-wise down as a vector of length n."""
+        return GpuVector(n, self.hidden.values, self.hidden.bytes, self.hidden.scales)
 
     def inner_of(self, rank: int) -> GpuVector:
         """Return the predictor's low-rank values as a vector of length `rank`."""
@@ -149,8 +156,9 @@ class Shared:
 class SharedMemory:
     """Pinned memory that GPU and CPU share.
 
-    To the GPU: state, stream, and `cold`, the CPU's sum of cold neurons. From the GPU: residual and normed input of a
-    block, bits, final hidden state, logits, counts. Both ways: the flags by which the sides wait for each other.
+    To the GPU: state, stream, `inputs` for each layer [L, P], and `cold`, the CPU's sum of cold neurons. From the GPU:
+    residual and normed input of a block, bits, final hidden state, logits, counts. Both ways: the flags by which the
+    sides wait for each other.
 
     `stream` is also the CPU's residual stream, so that either side continues where the other ended.
     """
@@ -158,10 +166,10 @@ class SharedMemory:
     def __init__(self, gpu: Gpu, config: ModelConfig, vocabulary: int) -> None:
         d = config.d_model
         gap = _filled(4 * d)
-        logits = _filled(4 * vocabulary)
+        logits, extra = _filled(4 * vocabulary), config.n_layers * config.layer_embedding_dim
         sizes = {
             "into": 4 * STATE_WORDS + 4 * d, "block": gap + 4 * d, "bits": 4 * _published_words(config), "cold": 4 * d,
-            "hidden": 4 * d, "outcome": logits + 4 * COUNTS * config.n_layers, "words": 2 * _LINE,
+            "inputs": 4 * extra, "hidden": 4 * d, "outcome": logits + 4 * COUNTS * config.n_layers, "words": 2 * _LINE,
         }  # fmt: skip
         places = _Places(0)
         at = {name: places.take(size) for name, size in sizes.items()}
@@ -173,6 +181,7 @@ class SharedMemory:
 
         self.state = shared(np.int32, STATE_WORDS, at["into"])
         self.stream = shared(np.float32, d, at["into"] + 4 * STATE_WORDS)
+        self.inputs = shared(np.float32, extra, at["inputs"])
         self.residual = shared(np.float32, d, at["block"])
         self.x = shared(np.float32, d, at["block"] + gap)
         self.bits = shared(np.uint32, _published_words(config), at["bits"])
@@ -212,6 +221,8 @@ def _lay_out(
     ranks = [part.a.n_rows for layer in layers if layer.predictor and (part := layer.predictor.low_rank)]
     d, places = config.d_model, _Places(start)
     rounds = _read_bytes(matrix for layer in layers for matrix in _readers(layer))
+    rounds |= model.inputs is not None and model.inputs.projection.reads_bytes
+    injections = [layer.injection for layer in layers if layer.injection is not None]
     rounds_head = _read_bytes(one for one in (model.project_out, model.head) if one is not None)
     rounds_o = _read_bytes(layer.o for layer in layers)
     rounds_inner = _read_bytes(part.b for layer in layers if layer.predictor and (part := layer.predictor.low_rank))
@@ -239,6 +250,9 @@ def _lay_out(
         mixed=places.vector(mixed_width(config), rounds_o),
         attended=places.take(4 * d),
         added=places.take(4 * d),
+        inputs=places.take(4 * config.n_layers * config.layer_embedding_dim),
+        injection_gate=places.take(4 * config.layer_embedding_dim),
+        injected=places.vector(config.layer_embedding_dim, _read_bytes(one.projection for one in injections)),
         zeros=places.take(4 * d),
         bits=places.take(words),
         first_bits=places.take(words),
@@ -297,6 +311,8 @@ def _readers(layer: GpuLayer) -> Iterator[GpuMatrix]:
         yield layer.latent.q_down
     if layer.attention_gate is not None:
         yield layer.attention_gate
+    if layer.injection is not None:
+        yield layer.injection.gate
     if layer.delta is not None:
         yield from (layer.delta.gate, layer.delta.alpha, layer.delta.beta)
     for block in (*layer.blocks, layer.whole):

@@ -82,6 +82,7 @@ def plan_tokens(
             steps.layer(i, layer)
             if layer.has_cold:
                 cut(cpu.cold(i))
+            steps.rest_of_layer(i)
         on_gpu = layer is not None
     if model.head is None:
         if on_gpu:

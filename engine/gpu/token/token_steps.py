@@ -19,6 +19,7 @@ from engine.model.graph import (
     Attend,
     AttendLatent,
     Ffn,
+    Inject,
     Norm,
     Recur,
     RoutingSpec,
@@ -108,7 +109,10 @@ class TokenSteps(WithoutCpuSteps):
     # -------------------------------------------------------------- from the CPU and back to it
 
     def enter(self, angle_scale: float) -> None:
-        """Copy position and stream from the CPU; at the first call per token, compute the RoPE angles too."""
+        """Copy position and stream from the CPU.
+
+        At the first call per token, compute the RoPE angles and what the token adds to each layer too.
+        """
         places, config = self._places, self._config
         words = STATE_WORDS + config.d_model
         self._begin("other")
@@ -120,6 +124,18 @@ class TokenSteps(WithoutCpuSteps):
             if table.rotated:
                 scale = angle_scale if table.scaled else 1.0
                 self._do(partial(self._gpu.angles, places.state, frequencies, scale, table.rotated // 2, to))
+        if config.layer_embedding_dim:
+            self._layer_inputs()
+
+    def _layer_inputs(self) -> None:
+        """Complete the inputs of all layers; Transformer.layer_inputs is the specification."""
+        places, gpu, config, own = self._places, self._gpu, self._config, self._model.inputs
+        sent, n = self._shared.inputs.address, config.n_layers
+        if own is None:
+            self._do(partial(gpu.copy, sent, places.inputs, n * config.layer_embedding_dim))
+            return
+        self._do(partial(gpu.multiply, (own.projection,), self._read("stream"), (places.inputs,)))
+        self._do(partial(gpu.norm_rows, places.inputs, n, config.layer_embedding_dim, own.norm, sent))
 
     def leave(self) -> None:
         """Publish the stream and the counts to the CPU."""
@@ -131,10 +147,18 @@ class TokenSteps(WithoutCpuSteps):
     # -------------------------------------------------------------- layers
 
     def layer(self, i: int, layer: GpuLayer) -> None:
-        """Add layer i. If it has cold neurons, publish their input once; the next step adds the CPU's sum."""
+        """Add layer i up to its FFN. `rest_of_layer` follows, after the CPU's part.
+
+        If it has cold neurons, publish their input once; the next step adds the CPU's sum.
+        """
         self._begin("attention")
         self._bits = 0
-        emit(i, self._graph.layers[i], self)
+        steps = self._graph.layers[i]
+        emit(i, steps[: len(steps) - len(self._graph.steps_after_ffn(i))], self)
+
+    def rest_of_layer(self, i: int) -> None:
+        """Add the steps of layer i after its FFN."""
+        emit(i, self._graph.steps_after_ffn(i), self)
 
     def norm(self, layer: int, step: Norm) -> None:
         weight = getattr(self._layer(layer), step.weight)
@@ -247,6 +271,18 @@ class TokenSteps(WithoutCpuSteps):
                 self._experts_apart(layer, step.shared_reads, x)
         self._pending.through = None if step.after is None else getattr(one, step.after)
 
+    def inject(self, layer: int, step: Inject) -> None:
+        one, places, gpu, spec = self._layer(layer).injection, self._places, self._gpu, step.spec
+        assert one is not None, "the layer has per-layer embeddings"
+        self._begin("ffn")
+        n, x = self._config.layer_embedding_dim, self._read("stream")
+        gate, inputs, injected = places.injection_gate, places.inputs + 4 * n * layer, places.injected
+        self._do(partial(gpu.multiply, (one.gate,), x, (gate,)))
+        self._do(partial(gpu.activate, gate, inputs, n, spec.activation, spec.threshold, injected, 0))
+        self._do(partial(gpu.multiply, (one.projection,), injected, (places.added,)))
+        self._pending.others.append(places.added)
+        self._pending.through = one.norm
+
     def scale(self, layer: int, step: Scale) -> None:
         self._pending.factor = self._layer(layer).scale
 
@@ -321,7 +357,7 @@ class TokenSteps(WithoutCpuSteps):
         """Compute all neurons of an FFN whose down is row-wise into `places.added`."""
         places, gpu, spec, whole = self._places, self._gpu, self._graph.ffn(i).spec, layer.whole
         assert whole is not None, "the block is on the GPU"
-        up = 0
+        up, hidden = 0, places.hidden_of(spec.width)
         if whole.gate is None:
             self._do(partial(gpu.multiply, (whole.up,), x, (places.first,), (whole.up_bias,)))
         else:
@@ -329,10 +365,9 @@ class TokenSteps(WithoutCpuSteps):
             outs, biases = (places.first, up), (whole.gate_bias, whole.up_bias)
             self._do(partial(gpu.multiply, (whole.gate, whole.up), x, outs, biases))
         self._do(partial(
-            gpu.activate, places.first, up, spec.width, spec.activation, spec.threshold, places.hidden,
-            self._counts_of(i),
+            gpu.activate, places.first, up, spec.width, spec.activation, spec.threshold, hidden, self._counts_of(i)
         ))  # fmt: skip
-        self._do(partial(gpu.multiply, (whole.down,), places.hidden, (places.added,), (layer.down_bias,)))
+        self._do(partial(gpu.multiply, (whole.down,), hidden, (places.added,), (layer.down_bias,)))
         self._pending.others.append(places.added)
 
     # -------------------------------------------------------------- experts

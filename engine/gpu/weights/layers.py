@@ -104,20 +104,30 @@ class GpuLatentMatrices:
 
 
 @dataclass(frozen=True)
+class GpuInjection:
+    """A layer's matrices of per-layer embeddings: gate [P, D] and projection [D, P]."""
+
+    gate: GpuMatrix
+    projection: GpuMatrix
+    norm: GpuNorm | None
+
+
+@dataclass(frozen=True)
 class GpuLayer:
     """A layer placed on the GPU. Biases are addresses, 0: none. Norms that the family lacks are None.
 
-    kv: None for a layer with a delta net, which has no keys and values. attention_gate: of gated attention.
+    kv: None for a layer with a delta net, which has no keys and values; those of another layer for a layer that reads
+    them, whose k and v are None. attention_gate: of gated attention.
 
     block: hot neurons in VRAM; None without any. hot_bits: address of u32 [F / 32 rounded up], set for neurons with a
     slot; 0 without slots. whole: instead of a block, if down is row-wise. has_cold: whether the CPU computes neurons or
     experts of the layer. zero_copy: neurons whose matrices the GPU reads in pinned memory; None without any.
     experts: instead of neurons. sinks: f32 [H]. v: None where v is k before its norm. scale: factor on the stream after
-    the layer.
+    the layer. injection: of a model with per-layer embeddings.
     """
 
     q: GpuMatrix
-    k: GpuMatrix
+    k: GpuMatrix | None
     v: GpuMatrix | None
     o: GpuMatrix
     q_bias: int
@@ -148,11 +158,12 @@ class GpuLayer:
     experts_norm: GpuNorm | None = None
     post_experts_norm: GpuNorm | None = None
     post_shared_norm: GpuNorm | None = None
+    injection: GpuInjection | None = None
 
     @property
     def qkv(self) -> tuple[GpuMatrix, ...]:
-        """q, k and v, if there is one."""
-        return (self.q, self.k) if self.v is None else (self.q, self.k, self.v)
+        """q, and k and v as far as the layer has them."""
+        return tuple(one for one in (self.q, self.k, self.v) if one is not None)
 
     @property
     def blocks(self) -> tuple[GpuBlock, ...]:
@@ -167,10 +178,22 @@ def heads_of(spec: AttentionSpec, norms: tuple[GpuNorm | None, GpuNorm | None], 
 
 
 @dataclass(frozen=True)
+class GpuLayerInputs:
+    """Computes what a token adds to each layer: projection [L P, D] of its embedding, and a norm of each P numbers."""
+
+    projection: GpuMatrix
+    norm: GpuNorm
+
+
+@dataclass(frozen=True)
 class GpuModel:
-    """layers: None for layers on the CPU. head: None if it is on the CPU; then so are final_norm and project_out."""
+    """layers: None for layers on the CPU. head: None if it is on the CPU; then so are final_norm and project_out.
+
+    inputs: of a model with per-layer embeddings; None if the CPU computes them, as it does where it has layers.
+    """
 
     layers: tuple[GpuLayer | None, ...]
     head: GpuMatrix | None
     final_norm: GpuNorm | None
     project_out: GpuMatrix | None
+    inputs: GpuLayerInputs | None = None

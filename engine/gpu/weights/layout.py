@@ -19,8 +19,10 @@ from engine.gpu.weights.layers import (
     GpuCopy,
     GpuDeltaNet,
     GpuExpertFfn,
+    GpuInjection,
     GpuLatentMatrices,
     GpuLayer,
+    GpuLayerInputs,
     GpuLowRank,
     GpuModel,
     GpuPredictor,
@@ -34,7 +36,7 @@ from engine.sparsity.predictor import Predictor
 from engine.sparsity.predictor_kinds import LayerPredictor
 from native_kernels.backend import F32, I32, PackedMatrix
 from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuKv, GpuMatrix, GpuNorm, Norm
-from native_kernels.cuda.layouts import gpu_codec, plane_row_bytes
+from native_kernels.cuda.layouts import GPU_CODECS, gpu_codec, plane_row_bytes
 
 _KV_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
 
@@ -126,16 +128,20 @@ class GpuLayout:
         """hot: [L], each layer's neurons in the order of their slots: first as many in VRAM as the placement has hot
         neurons, the rest zero-copy. bases: addresses of weights, of the KV cache, of zero-copy neurons.
         """
-        self._config = config
+        self._config, self._source = config, weights
         self._weights, self._kv, self._reached = (Region(base) for base in bases)
         self._context, self._kv_codec = context, kv_codec
         self.part_bytes = dict.fromkeys(("attention", "kv_cache", "head", "hot"), 0)
         layers: list[GpuLayer | None] = []
+        self._layers = layers  # so far
+        tied = set(placement.attention[graph_of(config).tied_from :])
+        assert len(tied) < 2, "layers that share keys and values have one device"
         for i, layer in enumerate(weights.layers):
             if placement.attention[i] != "gpu":
                 layers.append(None)
                 continue
             layers.append(self._layer(i, layer, hot[i], len(placement.hot[i])))
+        inputs = self._inputs() if None not in layers else None
         before = self._weights.n_bytes
         on_gpu = placement.head == "gpu"
         self.model = GpuModel(
@@ -143,6 +149,7 @@ class GpuLayout:
             head=self._weights.matrix(weights.head) if on_gpu else None,
             final_norm=self._norm(weights.final_norm, weights.final_norm_bias) if on_gpu else None,
             project_out=self._weights.optional(weights.project_out) if on_gpu else None,
+            inputs=inputs,
         )
         self.part_bytes["head"] = self._weights.n_bytes - before
 
@@ -167,7 +174,7 @@ class GpuLayout:
         return self._with_neurons(i, w, hot, n_hot)
 
     def _with_neurons(self, i: int, w: LayerWeights, hot: I32, n_hot: int) -> GpuLayer:
-        ffn, d_ff = w.ffns[0], self._config.d_ff
+        ffn, d_ff = w.ffns[0], self._config.ffn_width(i)
         is_whole = ffn.down is not None and len(hot) == d_ff
         some = hot if ffn.down is None else hot[:0]
         before = self._weights.n_bytes
@@ -185,8 +192,7 @@ class GpuLayout:
         """Lay out attention and norms. ffn: the other fields of GpuLayer."""
         before, put = self._weights.n_bytes, self._weights
         fields = {"block": None, "hot_bits": 0, "whole": None, **ffn}
-        assert w.k is not None, "the layer has keys"
-        q, k, v = put.matrix(w.q), put.matrix(w.k), put.optional(w.v)
+        q, k, v = put.matrix(w.q), put.optional(w.k), put.optional(w.v)
         recurs, latent = w.alpha is not None, self._config.latent
         eps = self._config.norm_eps if latent is None else latent.epsilon
         layer = GpuLayer(
@@ -205,10 +211,28 @@ class GpuLayout:
             scale=1.0 if w.layer_scale is None else float(w.layer_scale[0]),
             router_norm=self._norm(w.router_norm), experts_norm=self._norm(w.experts_norm),
             post_experts_norm=self._norm(w.post_experts_norm), post_shared_norm=self._norm(w.post_shared_norm),
-            **fields,
+            injection=self._injection(w), **fields,
         )  # fmt: skip
         self.part_bytes["attention"] += self._weights.n_bytes - before
         return layer
+
+    def _injection(self, w: LayerWeights) -> GpuInjection | None:
+        if w.embedding_gate is None or w.embedding_projection is None:
+            return None
+        gate, projection = self._weights.matrix(w.embedding_gate), self._weights.matrix(w.embedding_projection)
+        return GpuInjection(gate, projection, self._norm(w.post_embedding_norm))
+
+    def _inputs(self) -> GpuLayerInputs | None:
+        """Lay out what computes the layers' inputs; None for a model without, or in a codec that only the CPU reads."""
+        projection, before = self._source.layer_projection, self._weights.n_bytes
+        if projection is None or gpu_codec(projection.codec) not in GPU_CODECS:
+            return None
+        weight, epsilon = self._source.layer_projection_norm_of(self._config)
+        norm = self._weights.norm(weight, None, "rms", epsilon)
+        assert norm is not None, "it has a weight"
+        found = GpuLayerInputs(self._weights.matrix(projection), norm)
+        self.part_bytes["attention"] += self._weights.n_bytes - before
+        return found
 
     def _block(self, ffn: FfnWeights, hot: I32, matrices: Region) -> GpuBlock | None:
         """Lay out neurons with their matrices in the region `matrices`; biases and ids are always in VRAM."""
@@ -267,6 +291,11 @@ class GpuLayout:
 
     def _keys_and_values(self, layer: int) -> GpuKv:
         spec, codec = graph_of(self._config).attention(layer), self._kv_codec
+        if spec.kv_from is not None:
+            source = self._layers[spec.kv_from]
+            assert source is not None, "layers that share keys and values have one device"
+            assert source.kv is not None, "the layer has keys and values"
+            return source.kv
         rows = spec.n_kv_heads * self._context
         n_bytes = rows * spec.head_dim * _KV_BYTES[codec]
         scales = rows * -(-spec.head_dim // SCALE_GROUP) * 2 if codec == "q8_0" else 0

@@ -172,6 +172,13 @@ class UnionBuffers:
         flags = aligned_empty(f, np.uint8)
         return cls(max_tokens, first, up, h, Listed(ids, one[0]), flags, places, Listed(neurons, one[1]), one[2])
 
+    def of_width(self, f: int) -> UnionBuffers:
+        """Return the first part of the same memory, for an FFN of f neurons, at most as many as these are for."""
+        t = self.max_tokens
+        first, up, h = (one.reshape(-1)[: t * f].reshape(t, f) for one in (self.first, self.up, self.h))
+        needed, active = (Listed(one.ids[:f], one.n) for one in (self.needed, self.active))
+        return UnionBuffers(t, first, up, h, needed, self.flags[:f], self.places[:f], active, self.tally)
+
 
 @dataclass(frozen=True, eq=False)
 class Workspace:

@@ -200,18 +200,18 @@ __device__ __forceinline__ float activated(float x, int kind, float threshold) {
 
 #define HIDDEN_FOURS 2
 
-// first [T, n] becomes its activation times up (0: without), as halves too. kind: 0 relu, 1 drelu, 2 fatrelu, 3 silu, 4
+// first [T, n] becomes its activation times up [T, n] (0: without), as halves too. kind: 0 relu, 1 drelu, 2 fatrelu, 3 silu, 4
 // gelu, 5 gelu-tanh, 6 clamped silu. neuron_in [n]: slots with a negative number are empty (0: none is). counts [T, 2],
 // incremented: values that passed the first activation, and that fired. One block per row. range [n_groups + 1]: only
 // its rows from the first to the last number; then positions [rows]: which of counts a row adds to.
 KERNEL __launch_bounds__(1024, 1) activate_rows(
-    float* first, const float* up, u64 step, int n, int kind, float threshold, const int* neuron_in, u16* halves,
+    float* first, const float* up, u64 step, u64 up_step, int n, int kind, float threshold, const int* neuron_in, u16* halves,
     u64 half_step, float* factors, u32* counts, const int* range, int n_groups, const int* positions) {
     const u64 t = blockIdx.x + (range ? range[0] : 0);
     if (range && (int)t >= range[n_groups]) return;
     float* row = first + t * step;
-    const float* others = up + t * step;
-    const bool fours = in_fours(first, step), up_fours = in_fours(up, step), id_fours = in_fours(neuron_in);
+    const float* others = up + t * up_step;
+    const bool fours = in_fours(first, step), up_fours = in_fours(up, up_step), id_fours = in_fours(neuron_in);
     Held<HIDDEN_FOURS> h, other;
     const int span = h.span();
     float largest = 0.f, opened = 0.f, fired = 0.f;

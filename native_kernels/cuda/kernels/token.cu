@@ -91,6 +91,18 @@ KERNEL __launch_bounds__(128) normalise(const float* x, const float2* stats, int
     if (bytes) round_four({x, to, bytes, scales, n}, column, v);
 }
 
+// x [gridDim.x, n] = RMS norm of each row, plus the row of `added`, which the CPU may have just written.
+KERNEL __launch_bounds__(128) norm_rows(float* x, int n, const float* weight, float epsilon, const float* added) {
+    __shared__ float places[4];
+    float* row = x + (u64)blockIdx.x * n;
+    const float* other = added + (u64)blockIdx.x * n;
+    float squares = 0.f;
+    for (int i = threadIdx.x; i < n; i += 128) squares += row[i] * row[i];
+    squares = block_sum(squares, places);
+    const float factor = __fdiv_rn(1.f, __fsqrt_rn(squares / (float)n + epsilon));
+    for (int i = threadIdx.x; i < n; i += 128) row[i] = row[i] * factor * weight[i] + load_fresh(other + i);
+}
+
 // n_words words; source may have just been written by the CPU, and the CPU may read `to`.
 KERNEL __launch_bounds__(256) copy_words(const float* source, float* to, int n_words) {
     const int step = gridDim.x * 256, first = blockIdx.x * 256 + threadIdx.x;

@@ -151,6 +151,17 @@ def test_every_family_decodes_several_sequences_on_a_gpu(
         )
 
 
+@pytest.mark.parametrize(("name", "on_cpu"), [("gemma4-e", (0,)), ("gemma4-e", (1, 2, 3, 4))])
+def test_layers_that_share_keys_are_on_one_side(
+    any_gpu: Any, name: str, on_cpu: tuple[int, ...], references: Callable[[str], Reference]
+) -> None:
+    opened = open_model(references(name).folder)
+    config, weights = opened.config, load_weights(opened, hold="f32")
+    hot = [ids[: len(ids) * (i not in on_cpu)] for i, ids in enumerate(some_hot(config, "random"))]
+    attention = ["cpu" if i in on_cpu else "gpu" for i in range(config.n_layers)]
+    check(any_gpu, (config, weights), "dense", hot, attention=attention, head="cpu" if 0 in on_cpu else "gpu")
+
+
 @pytest.mark.parametrize("name", [name for name in CASES if name not in {*FAMILIES, *NOT_ON_A_GPU}])
 def test_every_family_with_experts_decodes_several_sequences_on_a_gpu(
     any_gpu: Any, name: str, references: Callable[[str], Reference]

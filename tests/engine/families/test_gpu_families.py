@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from fakes.gpu_machine import FakeGpuMachine
+from fakes.prefill import NumpyPrefillOps
 from family_models import CASES, ON_CPU_ALONE, VOCAB, Reference
 from samples.predictors import predictor_of
 from samples.tiny_model import byte_letters
@@ -19,13 +21,19 @@ from tokenizers.models import BPE
 
 from engine.config import EngineConfig, Mode, SamplingConfig
 from engine.executor.dense import DenseExecutor
+from engine.gpu.prefill.prefill import GpuPrefill
+from engine.gpu.prefill.prefill_memory import sizes_for
 from engine.gpu.token.transformer import GpuTransformer
+from engine.model.graph import graph_of
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
 from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
+from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.gpu import Gpu
+from native_kernels.cuda.prefill_ops import GpuPrefillOps
+from native_kernels.cuda.runtime.driver import Stream
 from native_kernels.reference import ReferenceOperators
 
 CLOSE = 2e-4  # only the order of additions differs; logits of up to some ten
@@ -45,16 +53,22 @@ WITH_EXPERTS += [(name, "mapped") for name in ON_GPU if name in MAPPED]
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_runs_on_both(any_gpu: Gpu, name: str, references: Callable[[str], Reference]) -> None:
-    """Its first layer on the GPU with some hot neurons, then one on the CPU; half of all the others."""
+    """Its first layer on the GPU with some hot neurons, then one on the CPU; half of all the others. Layers that share
+    keys and values are all on one side.
+    """
     opened = open_model(references(name).folder)
     config, weights = opened.config, load_weights(opened, hold="f32")
     n_tokens = 36 if config.rope_scaling is not None or config.windows else 5
     tokens = np.random.default_rng(3).integers(0, config.vocab_size, n_tokens).tolist()
-    hot = [ids if i != 1 else ids[:0] for i, ids in enumerate(some_hot(config, "random"))]
-    attention = ["cpu" if i == 1 else "gpu" for i in range(config.n_layers)]
-    modes: list[tuple[Mode, str]] = [("exact" if config.has_zeros else "dense", "gpu"), ("sparse", "cpu")]
-    for mode, head in modes:
-        predictor = predictor_of(config, weights, "low_rank", reads="residual")
+    graph = graph_of(config)
+    others: list[tuple[Mode, str, Collection[int]]] = [("sparse", "cpu", {1})]
+    if graph.tied_from < config.n_layers:
+        others = [("dense", "cpu", range(graph.tied_from)), ("dense", "gpu", ())]
+    on_cpu = range(graph.tied_from, config.n_layers) or {1}
+    for mode, head, there in [("exact" if config.has_zeros else "dense", "gpu", on_cpu), *others]:
+        hot = [ids if i not in there else ids[:0] for i, ids in enumerate(some_hot(config, "random"))]
+        attention = ["cpu" if i in there else "gpu" for i in range(config.n_layers)]
+        predictor = predictor_of(config, weights, "low_rank", reads="residual") if mode == "sparse" else None
         wanted, counted = by_cpu(config, weights, mode, tokens, predictor)
         ours = put_on_gpu(any_gpu, config, weights, mode, hot, predictor, attention=attention, head=head,
                            execution="token" if head == "cpu" else "segments")  # fmt: skip
@@ -110,8 +124,8 @@ def test_positions_that_turn_by_the_length_of_the_sequence(
     ours.close()
 
 
-@pytest.mark.parametrize("name", ["qwen3.5", "qwen3.5-moe"])
-def test_a_conversation_with_states(
+@pytest.mark.parametrize("name", ["qwen3.5", "qwen3.5-moe", "gemma4-e"])
+def test_a_conversation_of_a_loaded_model(
     name: str, references: Callable[[str], Reference], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A loaded model answers twice, the second time behind a part of the first prompt, as it does on the CPU."""
@@ -137,3 +151,44 @@ def test_a_conversation_with_states(
     assert answers[0] == answers[1]
     for gpu in machine.gpus:
         gpu.close()
+
+
+@pytest.mark.parametrize("name", ["gemma4", "gemma4-e", "gemma4-moe"])
+def test_prompts_through_layers_of_different_shapes(
+    any_gpu: Gpu, name: str, references: Callable[[str], Reference]
+) -> None:
+    """In chunks, with all layers on the GPU, and with the first of them on the CPU; then tokens one by one."""
+    opened = open_model(references(name).folder)
+    config, weights = opened.config, load_weights(opened, hold="f32")
+    tokens = np.random.default_rng(3).integers(0, config.vocab_size, CONTEXT)
+    ops = ReferenceOperators()
+    reference = Transformer(config, weights, DenseExecutor(config, weights, ops), ops)
+    wanted = reference.forward(tokens, KVCache(config, CONTEXT))
+    for n_on_cpu in (0, 1):
+        attention = ["cpu" if i < n_on_cpu else "gpu" for i in range(config.n_layers)]
+        hot = some_experts(config, [config.n_experts // 2] * config.n_layers) if config.n_experts else []
+        hot = [ids[: len(ids) * (i >= n_on_cpu)] for i, ids in enumerate(hot or some_hot(config, "random"))]
+        ours = put_on_gpu(any_gpu, config, weights, "dense", hot, attention=attention)
+        on_device = prompt_ops(any_gpu)
+        sizes = sizes_for(config, [w.ffns[0] for w in weights.layers], CONTEXT)
+        prefill = GpuPrefill(reference, ours.loaded.model, on_device, ours.pool, sizes)
+        cache, found = ours.cache(), []
+        cache.claim_region()
+        for start, stop in ((0, 21), (21, 22), (22, 36)):
+            found.append(prefill.run(tokens[start:stop], cache, stop))
+            cache.advance(stop - start)
+        error = np.sqrt(
+            np.square(np.concatenate(found) - wanted[:36]).mean(axis=1) / np.square(wanted[:36]).mean(axis=1)
+        )
+        assert np.sort(error)[-5 if config.n_experts else -1] < (1e-2 if config.n_experts else 4e-3), error.tolist()
+        for i in range(36, CONTEXT):
+            logits = ours.decoder.step(int(tokens[i]), cache)
+            np.testing.assert_allclose(logits, reference.logits(wanted[i : i + 1])[0], atol=0.1)
+        prefill.close()
+        on_device.close()
+        ours.close()
+
+
+def prompt_ops(gpu: Gpu) -> Any:
+    """The operators of prompts on that GPU, or on its fake."""
+    return GpuPrefillOps(gpu.device, gpu.stream, Stream(gpu.device)) if isinstance(gpu, CudaGpu) else NumpyPrefillOps()

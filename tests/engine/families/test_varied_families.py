@@ -82,9 +82,9 @@ def test_where_keys_and_values_come_from(reference: Reference) -> None:
     assert KVCache.bytes_read(model.config, 64) > cache.n_bytes  # shared ones are read twice
 
 
-@pytest.mark.parametrize(("name", "on_gpu"), [("gemma3n", False), ("gemma4-e", False), ("gemma4", True),
+@pytest.mark.parametrize(("name", "on_gpu"), [("gemma3n", False), ("gemma4-e", True), ("gemma4", True),
                                               ("gemma4-moe", True)])  # fmt: skip
-def test_models_whose_layers_share_keys_stay_on_the_cpu(
+def test_models_with_several_streams_stay_on_the_cpu(
     name: str, on_gpu: bool, references: Callable[[str], Reference]
 ) -> None:
     assert (why_not_on_gpu(open_model(references(name).folder).config) == "") is on_gpu

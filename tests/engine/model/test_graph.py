@@ -42,7 +42,7 @@ EMITTERS = (EagerLayer, DecodeCalls, TokenSteps, BatchSteps, LayerPass)
 REFUSED = {
     (emitter, step)
     for emitter in (TokenSteps, BatchSteps, LayerPass)
-    for step in (AttendLatent, Convolve, Inject, Predict, Correct, Laurel)
+    for step in (AttendLatent, Convolve, Predict, Correct, Laurel)
 } | {(BatchSteps, Recur)}
 DELTA = DeltaSpec(key_heads=2, value_heads=4, key_dim=8, value_dim=8, conv_width=4)
 LATENT = LatentSpec(rank=12, key_dim=8, value_dim=6)

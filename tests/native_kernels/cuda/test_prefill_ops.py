@@ -474,3 +474,16 @@ def test_hidden_values(gpu: Setting, activation: Any, gated: bool, n: int) -> No
     found = gpu.arrays.get(counts, np.uint32, n_tokens, 2)
     assert found.tolist() == [[1 + int((a != 0).sum()), 1 + int(b.sum())] for a, b in zip(opened, fired, strict=True)]
     assert np.array_equal(gpu.arrays.get(tally, np.uint32, n), 1 + (wanted != 0).sum(axis=0))
+
+
+@pytest.mark.parametrize(("n", "step", "column"), [(256, 35 * 256, 512), (8, 24, 16), (30, 91, 7)])
+def test_hidden_values_beside_rows_that_are_farther_apart(gpu: Setting, n: int, step: int, column: int) -> None:
+    """What a token adds to a layer is one part of what it adds to all."""
+    n_tokens, padded = 5, -(-n // 8) * 8
+    first, others = (rng.standard_normal((n_tokens, width)).astype(np.float32) for width in (n, step))
+    at, up = Rows(gpu.arrays.put(first), n), Rows(gpu.arrays.put(others) + 4 * column, step)
+    to = RoundedRows(gpu.arrays.space(2 * n_tokens * padded), padded, gpu.arrays.space(4 * n_tokens))
+    counts = gpu.arrays.put(np.zeros((n_tokens, 2), np.uint32))
+    gpu.ops.activate(at, up, n_tokens, n, "gelu-tanh", 0.0, to, counts)
+    wanted = REFERENCE.gelu_tanh(first) * others[:, column : column + n]
+    assert np.allclose(gpu.arrays.get(at.address, np.float32, n_tokens, n), wanted, atol=1e-5)

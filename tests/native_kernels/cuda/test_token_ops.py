@@ -106,6 +106,18 @@ def test_a_second_norm_is_as_good_as_the_first(on_gpu: OnGpu) -> None:
     on_gpu.check_bytes(second)
 
 
+@pytest.mark.parametrize(("n_rows", "n"), [(1, 256), (35, 256), (3, 8), (4, 300)])
+def test_rows_are_normed_and_added_to(on_gpu: OnGpu, n_rows: int, n: int) -> None:
+    x, added, weight = 3 * normal(n_rows, n), normal(n_rows, n, seed=1), normal(n, seed=2)
+    at, pinned = on_gpu.put(x), on_gpu.pin(added.nbytes)
+    pinned.as_array(np.float32, added.size)[:] = added.reshape(-1)
+    on_gpu.gpu.norm_rows(at, n_rows, n, on_gpu.norm("rms", weight, None, 0.03), pinned.device_address)
+    wanted = np.stack([normed("rms", row, weight, None, 0.03) for row in x]) + added
+    np.testing.assert_allclose(on_gpu.get(at, (n_rows, n)), wanted, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="root mean square"):
+        on_gpu.gpu.norm_rows(at, n_rows, n, on_gpu.norm("layer", weight, None, 0.03), pinned.device_address)
+
+
 def test_a_large_mean_costs_the_deviation_no_digits(on_gpu: OnGpu) -> None:
     n = 4100
     x = (1000 + normal(n)).astype(np.float32)
