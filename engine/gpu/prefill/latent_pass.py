@@ -19,6 +19,7 @@ def run_latent(
     """
     spec, latent, matrices = step.spec, step.latent, one.latent
     assert matrices is not None, "the layer has latent attention"
+    assert one.k is not None, "it has the matrix of the cached vector"
     assert one.v is not None, "it has the heads' value matrices"
     assert one.kv is not None, "it has a cache"
     assert one.k_norm is not None, "the latent vector is normed"

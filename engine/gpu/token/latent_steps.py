@@ -17,6 +17,7 @@ def latent_steps(
     """Yield the operators that write the layer's attention over x to `places.attended`."""
     spec, latent, matrices, to = step.spec, step.latent, one.latent, places.latent
     assert matrices is not None, "the layer has latent attention"
+    assert one.k is not None, "it has the matrix of the cached vector"
     assert one.v is not None, "it has the heads' value matrices"
     assert one.kv is not None, "it has a cache"
     assert one.k_norm is not None, "the latent vector is normed"
