@@ -13,9 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.gpu.trial.trial import GpuTrial
-from native_kernels.backend import F32
+from native_kernels.backend import F32, DeltaInput, DeltaSpec, DeltaWeights, LatentSpec, Scoring
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cuda.gpu import Gpu, GpuAngles, GpuBlock, GpuHeads, GpuKv, GpuNorm, GpuScoring, GpuVector
+from native_kernels.cuda.gpu import (
+    Gpu,
+    GpuAngles,
+    GpuBlock,
+    GpuDelta,
+    GpuDeltaInput,
+    GpuHeads,
+    GpuKv,
+    GpuLatent,
+    GpuNorm,
+    GpuScoring,
+    GpuStates,
+    GpuVector,
+)
 from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.reference import ReferenceOperators
 
@@ -158,7 +171,77 @@ def check_attention(trial: GpuTrial) -> str:
     return ""
 
 
-CHECKS: tuple[Callable[[GpuTrial], str], ...] = (check_products, check_neurons, check_stream, check_attention)
+def check_latent(trial: GpuTrial) -> str:
+    """Check latent attention, whose heads are wide, over some positions in sequence."""
+    spec, heads, rotated, capacity = LatentSpec(rank=256, key_dim=64, value_dim=32), 3, 32, 16
+    width, turns = spec.rank + rotated, 10000.0 ** -(np.arange(rotated // 2) / (rotated / 2))
+    frequencies, weight, keys_at = trial.put(turns), trial.numbers(spec.rank), trial.room(2 * capacity * width)
+    kv = GpuKv("f16", keys_at, keys_at, 0, 0, 1, width, capacity)
+    up, down = (
+        _rows_of(trial, "f16", heads * n, m) for n, m in ((spec.rank, spec.key_dim), (spec.value_dim, spec.rank))
+    )
+    k_up, v = trial.matrix(up, "f16", spec.key_dim), trial.matrix(down, "f16", spec.rank)
+    of_keys, of_values = (
+        ROW_CODECS["f16"].decode(rows).reshape(heads, -1, n) for rows, n in ((up, spec.key_dim), (down, spec.rank))
+    )
+    plain, mixed = (trial.vector(np.zeros(heads * n, np.float32)) for n in (spec.key_dim, spec.rank))
+    norm, queries = GpuNorm("rms", trial.put(weight), 0, 1e-6), trial.room(4 * heads * width)
+    angles, out, scale = trial.room(4 * rotated), trial.room(4 * heads * spec.value_dim), 0.1 * width**-0.5
+    kept: list[F32] = []
+    for position in range(3):
+        q, k = trial.numbers(heads * (spec.key_dim + rotated)), trial.numbers(width)
+        state = trial.put(np.array([position], np.int32))
+        trial.gpu.angles(state, frequencies, 1.0, rotated // 2, angles)
+        numbers = GpuLatent(spec, heads, rotated, trial.put(q), trial.put(k), queries, norm)
+        trial.gpu.place_latent(numbers, plain, kv, state, GpuAngles(angles, rotated // 2, "halves"))
+        trial.gpu.multiply_each(k_up, heads, plain, queries, width)
+        trial.gpu.attend(queries, heads, kv, state, mixed, GpuScoring(scale))
+        trial.gpu.multiply_each(v, heads, mixed, out, spec.value_dim)
+        cosines, sines = (part(position * turns).astype(np.float32)[None] for part in (np.cos, np.sin))
+        of_query, of_key = q.reshape(1, heads, -1), k.reshape(1, 1, -1)
+        turned = [_OPS.rope(x[..., -rotated:], cosines, sines) for x in (of_query, of_key)]
+        kept.append(_half(np.concatenate([_OPS.rms_norm(of_key[..., : spec.rank], weight, 1e-6), turned[1]], axis=-1)))
+        absorbed = np.einsum("hrk,thk->thr", of_keys, of_query[..., : spec.key_dim]).astype(np.float32)
+        keys = np.concatenate(kept)
+        how = Scoring(scale, None, None, None)
+        seen = _OPS.attention(np.concatenate([absorbed, turned[0]], axis=-1), keys, keys, how)[0, :, : spec.rank]
+        wanted = np.einsum("hvr,hr->hv", of_values, seen).reshape(-1)
+        size = np.einsum("hvr,hr->hv", np.abs(of_values), np.abs(seen)).reshape(-1) + 1
+        if _differs(trial.take(out, len(wanted)), wanted, size, _SOFT):
+            return f"latent attention over {position + 1} positions is wrong"
+    return ""
+
+
+def check_delta_net(trial: GpuTrial) -> str:
+    """Check a gated delta net, for one position and then for several."""
+    spec = DeltaSpec(key_heads=2, value_heads=4, key_dim=32, value_dim=64, conv_width=4)
+    sizes = spec.channels * spec.conv_width, spec.value_heads, spec.value_heads, spec.value_dim
+    conv, decay, alpha_bias, norm = (trial.numbers(n) for n in sizes)
+    weights = DeltaWeights(conv, -np.exp(decay), alpha_bias, norm, 1e-5)
+    at = [trial.put(one) for one in weights[:4]]
+    of_gpu = GpuDelta(spec, at[0], at[1], at[2], at[3], weights.epsilon)
+    state, after = (np.zeros(spec.state_size, np.float32) for _ in range(2))
+    first, second = trial.put(state), trial.put(state)
+    for n in (1, 5):
+        widths = spec.channels, spec.value_width, spec.value_heads, spec.value_heads
+        inputs = DeltaInput(*(trial.numbers(n * width).reshape(n, width) for width in widths))
+        to, prepared = trial.room(4 * n * spec.value_width), trial.room(4 * n * spec.prepared_width)
+        qkv, gate, alpha, beta = (trial.put(one) for one in inputs)
+        given = GpuDeltaInput(qkv, gate, alpha, beta, n)
+        trial.gpu.gated_delta(given, of_gpu, GpuStates(first, second), prepared, to)
+        wanted = _OPS.gated_delta(inputs, weights, spec, state, after).reshape(-1)
+        found = trial.take(to, len(wanted)), trial.take(second, spec.state_size)
+        if any(
+            _differs(one, right, 1 + np.abs(right), _SOFT) for one, right in zip(found, (wanted, after), strict=True)
+        ):
+            return f"layers with a state are wrong over {n} positions"
+        state, after, first, second = after, state, second, first
+    return ""
+
+
+CHECKS: tuple[Callable[[GpuTrial], str], ...] = (
+    check_products, check_neurons, check_stream, check_attention, check_latent, check_delta_net,
+)  # fmt: skip
 
 
 def failures_of(gpu: Gpu, checks: Sequence[Callable[[GpuTrial], str]] = CHECKS) -> tuple[str, ...]:
