@@ -42,8 +42,8 @@ EMITTERS = (EagerLayer, DecodeCalls, TokenSteps, BatchSteps, LayerPass)
 REFUSED = {
     (emitter, step)
     for emitter in (TokenSteps, BatchSteps, LayerPass)
-    for step in (AttendLatent, Convolve, Predict, Correct, Laurel)
-} | {(BatchSteps, Recur)}
+    for step in (Convolve, Predict, Correct, Laurel)
+} | {(BatchSteps, Recur), (BatchSteps, AttendLatent)}
 DELTA = DeltaSpec(key_heads=2, value_heads=4, key_dim=8, value_dim=8, conv_width=4)
 LATENT = LatentSpec(rank=12, key_dim=8, value_dim=6)
 
