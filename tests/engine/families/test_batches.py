@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from family_models import CASES, ON_CPU_ALONE, Reference
+from family_cover import BATCHES_ON_GPU, WITH_EXPERTS, of_cover
+from family_models import CASES, Reference
 from samples.predictors import predictor_of
 from samples.tiny_model import make_tiny_model
 from support.gpu_batches import check
@@ -31,28 +32,13 @@ from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.runtime.pool import Pool
 
 CLOSE = 1e-4
-FAMILIES = [
-    name
-    for name, case in CASES.items()
-    if not {"num_local_experts", "num_experts", "n_routed_experts"} & set(case.arguments)
-]
-# They differ from another case in what does not depend on the number of sequences: biases, angles, scales.
-ALIKE = {
-    "llama-linear", "llama-3", "llama-yarn", "llama-biases", "mistral-whole", "opt-gelu-galactica", "falcon-rows",
-    "falcon-2", "qwen2-window", "qwen3-yarn", "gemma2-scalar", "gemma3-scaled", "phi4-mini", "phi3-window",
-    "glm4-plain", "smollm3-stated", "seed-oss-biases", "ernie4.5-biases", "exaone4-whole",
-}  # fmt: skip
+FAMILIES = [name for name in CASES if name not in WITH_EXPERTS]
 # Of many sequences at once, one family with each kind of zeros and one without; the others decode three.
-BATCHES = dict.fromkeys(("llama", "relu-llama", "turbosparse-mistral", "opt", "gemma2"), (2, 7))
+BATCHES = dict.fromkeys(("llama-biases", "relu-llama", "bamboo", "opt-350m", "gemma2"), (2, 7))
 # Which neurons are needed depends on the feed-forward part alone: sparse mode for one family with each kind of it.
-IN_SPARSE_MODE = {*BATCHES, "falcon-40b", "phi3", "cohere2", "olmo2", "exaone4"}
+IN_SPARSE_MODE = {*BATCHES, "falcon-40b", "phi4-mini", "command-r", "olmo2", "exaone4"}
 # Placements of experts beyond the first: for one family with each kind of router, and with a shared expert.
-EXPERTS_ANYWHERE = {"mixtral-window", "qwen2-moe", "glm4-moe", "gpt-oss", "smallthinker-window"}
-EVERY_FAMILY = [pytest.param(name, marks=pytest.mark.slow) if name in ALIKE else name for name in FAMILIES]
-# Layers that keep a state serve one sequence at a time on a GPU.
-ALONE = {"linear_num_key_heads", "kv_lora_rank"}  # a state, or latent attention: one sequence at a time
-NOT_ON_A_GPU = {*ON_CPU_ALONE, *(name for name, case in CASES.items() if ALONE & case.arguments.keys())}
-ON_A_GPU = [family for name, family in zip(FAMILIES, EVERY_FAMILY, strict=True) if name not in NOT_ON_A_GPU]
+EXPERTS_ANYWHERE = {"mixtral-window", "qwen2-moe", "glm4-moe-air", "gpt-oss", "smallthinker-21b"}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +46,7 @@ def operators() -> CpuOperators:
     return CpuOperators(Pool(2))
 
 
-@pytest.mark.parametrize("name", EVERY_FAMILY)
+@pytest.mark.parametrize("name", of_cover(FAMILIES))
 def test_every_family_decodes_several_sequences(
     name: str, references: Callable[[str], Reference], operators: CpuOperators
 ) -> None:
@@ -133,7 +119,7 @@ def test_a_loaded_model_decodes_a_batch(tmp_path: Path) -> None:
             open_batch(model, bad)
 
 
-@pytest.mark.parametrize("name", ON_A_GPU)
+@pytest.mark.parametrize("name", of_cover(name for name in BATCHES_ON_GPU if name not in WITH_EXPERTS))
 def test_every_family_decodes_several_sequences_on_a_gpu(
     any_gpu: Any, name: str, references: Callable[[str], Reference]
 ) -> None:
@@ -162,7 +148,7 @@ def test_layers_that_share_keys_are_on_one_side(
     check(any_gpu, (config, weights), "dense", hot, attention=attention, head="cpu" if 0 in on_cpu else "gpu")
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in {*FAMILIES, *NOT_ON_A_GPU}])
+@pytest.mark.parametrize("name", of_cover(name for name in BATCHES_ON_GPU if name in WITH_EXPERTS))
 def test_every_family_with_experts_decodes_several_sequences_on_a_gpu(
     any_gpu: Any, name: str, references: Callable[[str], Reference]
 ) -> None:

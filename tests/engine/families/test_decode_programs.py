@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from family_cover import COVER
 from family_models import CASES, CONTEXT, Reference
 from samples.recoded_gguf import recode
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
+from support.repetitions import slow, some_daily
 
 from engine.config import EngineConfig, Mode, ModelConfig, SamplingConfig
 from engine.decode.decode_program import DecodeProgram, why_not
@@ -76,28 +78,12 @@ def one_by_one(model: Transformer, tokens: np.ndarray) -> np.ndarray:
 # From memory, a program reads float32 at other addresses: every day in one mode, on several numbers of threads, with
 # every kind of layer.
 ON_MANY_THREADS = {
-    "llama", "relu-llama", "turbosparse-mistral", "opt", "falcon-40b", "gemma2", "gemma3n", "gemma4-e", "gemma4-moe",
-    "cohere2", "phi3-longrope", "llama-dynamic", "mixtral-window", "smallthinker-window", "qwen2-moe", "glm4-moe",
-    "gpt-oss", "hunyuan-moe", "qwen3.5", "qwen3-next", "deepseek-v2", "deepseek-v3", "mistral4",
+    "opt-350m", "falcon-40b", "gpt-oss", "qwen3.5", "deepseek-v2", "nemotron-h", "phimoe", "lfm2", "gemma3n",
+    "gemma4-moe",
 }  # fmt: skip
-# Which neurons are computed depends on the feed-forward part and on what it reads: sparse mode every day for one family
-# with each kind of them.
-IN_SPARSE_MODE = {
-    "llama", "relu-llama", "turbosparse-mistral", "opt", "falcon-40b", "phi3", "gemma2", "gemma3n", "gemma4-e",
-    "cohere2", "olmo2", "exaone4", "mixtral-window", "qwen3.5",
-}  # fmt: skip
-RUNS = [
-    pytest.param(name, "mapped", MODES if name in IN_SPARSE_MODE else MODES[:2], id=f"{name}-mapped") for name in CASES
-]
-RUNS += [
-    pytest.param(name, "mapped", MODES[2:], id=f"{name}-mapped-sparse", marks=pytest.mark.slow)
-    for name in CASES
-    if name not in IN_SPARSE_MODE
-]
-for _name in CASES:
-    marks = () if _name in ON_MANY_THREADS else pytest.mark.slow
-    RUNS.append(pytest.param(_name, "f32", MODES[:1], id=f"{_name}-f32", marks=marks))
-    RUNS.append(pytest.param(_name, "f32", MODES[1:], id=f"{_name}-f32-others", marks=pytest.mark.slow))
+RUNS = [one if name in COVER else slow(*one) for name in CASES for one in [(name, "mapped", MODES)]]
+RUNS += [one if name in ON_MANY_THREADS else slow(*one) for name in CASES for one in [(name, "f32", MODES[:1])]]
+RUNS += [slow(name, "f32", MODES[1:]) for name in CASES]
 
 
 @pytest.mark.parametrize(("name", "hold", "modes"), RUNS)
@@ -144,7 +130,7 @@ def test_logits_and_counts_are_those_of_the_reference(
             assert all((output == outputs[0]).all() for output in outputs)
 
 
-@pytest.mark.parametrize("codec", ["f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"])
+@pytest.mark.parametrize("codec", some_daily(["f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"], ("f16", "q8_0")))
 def test_packed_weights(tmp_path: Path, codec: str) -> None:
     """Quantised rows are multiplied with tokens rounded to 8 bits: a step of 1 / 254 of the largest of 32 numbers."""
     width = 256 if codec.endswith("_k") else 64

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from family_models import CASES, CONTEXT, Reference
+from support.repetitions import some_daily
 
 from engine.config import ModelConfig
 from engine.executor import dense, exact
@@ -27,9 +28,10 @@ Kind = type[DenseExecutor] | type[ExactExecutor]
 
 
 FAMILIES = ("mixtral", "turbosparse-mixtral", "qwen2-moe", "qwen3-moe", "smallthinker", "gpt-oss")
+DAILY = ("turbosparse-mixtral", "qwen2-moe", "smallthinker-21b", "gpt-oss")
 
 
-@pytest.fixture(scope="module", params=[name for name in CASES if name.startswith(FAMILIES)])
+@pytest.fixture(scope="module", params=some_daily([name for name in CASES if name.startswith(FAMILIES)], DAILY))
 def reference(request: pytest.FixtureRequest, references: Callable[[str], Reference]) -> Reference:
     return references(request.param)
 

@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from family_cover import of_cover
 from family_models import CASES, CONTEXT, PROMPT, SHAPE, STEPS, Reference, make_reference
 from gguf_models import write_gguf
+from support.repetitions import some_daily
 
 from engine.config import ACTIVATIONS, Mode, ModelConfig
 from engine.errors import ContextOverflowError, InvalidRequestError, ModelFormatError, UnsupportedModelError
@@ -33,6 +35,10 @@ CLOSE = 2e-4  # what these small models keep to; a wrong kind of GELU would stay
 OPS = ReferenceOperators()
 INTERLEAVED = ("llama", "bamboo", "glm4", "smollm3", "ernie4_5", "granite", "granitehybrid", "command-r", "cohere2",
                "deepseek2", "mistral3", "mistral4", "llama4")  # in GGUF  # fmt: skip
+
+
+# Every family's logits are compared every day, by the reference and by the CPU kernels.
+IN_COVER = pytest.mark.parametrize("reference", of_cover(CASES), indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -71,6 +77,7 @@ def test_logits_at_every_position(reference: Reference, model: Transformer) -> N
     print(f"largest logit error {error:.1e}, logits up to {np.abs(reference.logits).max():.0f}")
 
 
+@IN_COVER
 def test_every_feature_matters(reference: Reference, model: Transformer) -> None:
     """What the family asks for beyond LLaMA changes these logits, so that leaving it out would be seen above."""
     config = model.config
@@ -121,6 +128,7 @@ def test_every_feature_matters(reference: Reference, model: Transformer) -> None
         assert np.abs(logits - reference.logits).max() > 3 * CLOSE, str(other)
 
 
+@IN_COVER
 def test_greedy_tokens(reference: Reference, model: Transformer) -> None:
     top = np.sort(reference.steps, axis=-1)
     margins = top[:, -1] - top[:, -2]
@@ -139,14 +147,14 @@ def test_greedy_tokens(reference: Reference, model: Transformer) -> None:
 
 
 # One by one: the greedy tokens, and a token between two pieces here.
-@pytest.mark.parametrize(
-    "pieces", [pytest.param((1,), marks=pytest.mark.slow), (7, 1, 13), pytest.param((3,), marks=pytest.mark.slow)]
-)
+@IN_COVER
+@pytest.mark.parametrize("pieces", some_daily([(1,), (7, 1, 13), (3,)], [(7, 1, 13)]))
 def test_prefill_in_odd_pieces(reference: Reference, model: Transformer, pieces: tuple[int, ...]) -> None:
     logits = run(model, reference.tokens, KVCache(model.config, CONTEXT), pieces)
     assert np.abs(logits - reference.logits).max() < CLOSE
 
 
+@IN_COVER
 def test_a_cache_cut_at_odd_places(reference: Reference, model: Transformer) -> None:
     if model.config.rope_scaling is not None and model.config.rope_scaling.kind == "dynamic":
         pytest.skip("what the cache holds depends on how long the sequence was that it was computed for")
@@ -163,6 +171,7 @@ def test_a_cache_cut_at_odd_places(reference: Reference, model: Transformer) -> 
         assert np.abs(logits - reference.logits[kept : kept + 31]).max() < CLOSE
 
 
+@IN_COVER
 def test_exact_equals_dense(reference: Reference, model: Transformer) -> None:
     if not model.config.has_some_zeros:
         with pytest.raises(InvalidRequestError, match="makes no zeros"):
@@ -204,7 +213,7 @@ def test_the_gguf_file_of_the_same_model(reference: Reference, model: Transforme
     assert np.abs(logits - reference.logits).max() < CLOSE
 
 
-@pytest.mark.parametrize("form", ["safetensors", "gguf"])
+@pytest.mark.parametrize("form", some_daily(["safetensors", "gguf"], ["safetensors"]))
 def test_the_cpu_kernels_answer_alike(reference: Reference, kernels: Backend, form: str, tmp_path: Path) -> None:
     """A prompt in pieces and an answer token by token, from float32 where it lies: but another order of sums."""
     if form == "gguf" and not reference.case.gguf:
@@ -226,6 +235,7 @@ def test_the_cpu_kernels_answer_alike(reference: Reference, kernels: Backend, fo
         assert executor.counters.tokens == len(reference.tokens)
 
 
+@IN_COVER
 def test_other_ways_in_which_gguf_files_hold_experts(reference: Reference, model: Transformer, tmp_path: Path) -> None:
     """One tensor for each, as in 2023; down neuron-major under its usual name, as PowerInfer's SmallThinker."""
     if not reference.case.gguf or not model.config.n_experts or reference.case.gguf in ("gpt-oss", "gemma4"):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from family_cover import of_cover
 from family_models import CASES, CONTEXT, Reference
 from gguf_models import write_gguf
 
@@ -37,7 +38,7 @@ def logits(opened: OpenedModel, weights: ModelWeights, tokens: np.ndarray) -> np
     return model.logits(model.forward(tokens, KVCache(opened.config, CONTEXT)))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", of_cover(CASES))
 def test_a_bundle_of_every_family_holds_its_source(
     name: str, references: Callable[[str], Reference], tmp_path: Path
 ) -> None:

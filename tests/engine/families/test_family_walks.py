@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from family_cover import of_cover
 from family_models import CASES, Reference
 from support.walked_sequences import BATCH, CLOSE, OPS, by_sequence, check_batches, sequences_of
 
@@ -23,7 +24,7 @@ SHARING = [
 ]
 
 
-@pytest.fixture(scope="module", params=[name for name in CASES if name not in SHARING])
+@pytest.fixture(scope="module", params=of_cover(name for name in CASES if name not in SHARING))
 def reference(request: pytest.FixtureRequest, references: Callable[[str], Reference]) -> Reference:
     return references(request.param)
 

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from fakes.gpu_machine import FakeGpuMachine
 from fakes.prefill import NumpyPrefillOps
-from family_models import CASES, ON_CPU_ALONE, VOCAB, Reference
+from family_cover import COVER, ON_GPU, WITH_EXPERTS, of_cover
+from family_models import VOCAB, Reference
 from samples.predictors import predictor_of
 from samples.tiny_model import byte_letters
 from support.gpu_tokens import CONTEXT, by_cpu, logits_of, put_on_gpu, some_experts, some_hot
+from support.repetitions import slow
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel
 from tokenizers.models import BPE
@@ -40,18 +42,12 @@ CLOSE = 2e-4  # only the order of additions differs; logits of up to some ten
 CLOSE_DELTA = (
     8e-4  # what a head of a delta net returns is normed, however small it is: one ulp of products becomes 1e-4
 )
-EXPERTS = {"num_local_experts", "num_experts", "n_routed_experts"}
-ON_GPU = {name: case for name, case in CASES.items() if name not in ON_CPU_ALONE}
-FAMILIES = [name for name, case in ON_GPU.items() if not EXPERTS & set(case.arguments)]
-
-
 # Float32 where the file has it: for one family with each kind of router, and with a shared expert.
-MAPPED = {"mixtral-window", "qwen2-moe", "glm4-moe", "gpt-oss", "smallthinker-window", "qwen3-next"}
-WITH_EXPERTS = [(name, "f32") for name in ON_GPU if name not in FAMILIES]
-WITH_EXPERTS += [(name, "mapped") for name in ON_GPU if name in MAPPED]
+MAPPED = {"mixtral-window", "qwen2-moe", "glm4-moe-air", "gpt-oss", "smallthinker-window", "qwen3.5-moe"}
+RUNS = [(name, hold) for name in WITH_EXPERTS for hold in ("f32", "mapped") if hold == "f32" or name in MAPPED]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", of_cover(name for name in ON_GPU if name not in WITH_EXPERTS))
 def test_a_family_runs_on_both(any_gpu: Gpu, name: str, references: Callable[[str], Reference]) -> None:
     """Its first layer on the GPU with some hot neurons, then one on the CPU; half of all the others. Layers that share
     keys and values are all on one side.
@@ -78,7 +74,7 @@ def test_a_family_runs_on_both(any_gpu: Gpu, name: str, references: Callable[[st
         ours.close()
 
 
-@pytest.mark.parametrize(("name", "hold"), WITH_EXPERTS)
+@pytest.mark.parametrize(("name", "hold"), [one if one[0] in COVER else slow(*one) for one in RUNS if one[0] in ON_GPU])
 def test_a_family_with_experts_runs_on_both(
     any_gpu: Gpu, name: str, hold: str, references: Callable[[str], Reference]
 ) -> None:
