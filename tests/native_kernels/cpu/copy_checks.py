@@ -18,7 +18,7 @@ from native_kernels.cpu.ffn import predicting, sparse_ffn
 from native_kernels.cpu.ffn.matrices import FfnMatrices
 from native_kernels.cpu.products import gemv
 from native_kernels.cpu.products.copy_batch import batch_calls
-from native_kernels.cpu.runtime import call, isa
+from native_kernels.cpu.runtime import call
 from native_kernels.cpu.runtime.tallies import Counting
 
 CODECS = ("copy1", "copy2", "copy3", "copy4")
@@ -112,18 +112,11 @@ def check_signs() -> None:
     np.testing.assert_array_equal(out, signs(x))
 
 
-def main(codecs: list[str], thorough: bool) -> None:
-    """Scores in listed rows are made of the same products, so without `thorough` they are left out."""
-    for codec in codecs:
-        for n_cols in (65, 512, 700):
-            check_rows(codec, n_cols)
-            check_batch(codec, n_cols)
-    if thorough:
-        check_second_score(codecs[0], 700)
-        check_ffn_of_a_second_score()
-    check_signs()
-    print(isa.chosen().name)
-
-
 if __name__ == "__main__":
-    main([name for name in sys.argv[1:] if name != "thorough"], "thorough" in sys.argv)
+    for name in sys.argv[1:]:
+        for width in (65, 512, 700):
+            check_rows(name, width)
+            check_batch(name, width)
+        check_second_score(name, 700)
+    check_ffn_of_a_second_score()
+    check_signs()

@@ -1,4 +1,4 @@
-"""What the kernels become on aarch64: verified and compiled by LLVM, not run; by rows alone see test_rows."""
+"""What the kernels become on aarch64: verified and compiled by LLVM, not run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ import llvmlite.binding as binding
 from llvmlite import ir
 from native_kernels.cpu.runtime import isa, simd
 from native_kernels.cpu.attention import attention, kv_store, norms, rope
-from native_kernels.cpu.ffn import elementwise
+from native_kernels.cpu.ffn import elementwise, sparse_ffn
 from native_kernels.cpu.gemm import gemm_floats, gemm_transposed
+from native_kernels.cpu.products import activations, gemv
 from unpacked_rows import rows_kernel
 
+KERNELS
 assert isa.chosen().name == "generic" and isa.chosen().half
 binding.initialize_all_targets()
 binding.initialize_all_asmprinters()
@@ -39,6 +41,13 @@ def compiled(text):
 kernels = [gemm_floats.pack_floats, gemm_transposed.mark, gemm_transposed.list_marked, gemm_transposed.pack_firing,
            norms._add_and_norm, rope._rope, rope._angles]
 multiplying = [elementwise._activation_kernel("silu")]
+for codec in ROWS:
+    multiplying.append(gemv.GEMV[codec])
+for codec in SUMS:
+    multiplying.append(sparse_ffn.DOWN[codec])
+    kernels += activations.QUANTISE.values()
+for codec in HIDDEN:
+    multiplying.append(sparse_ffn.hidden_kernel(codec, codec))
 for codec in FLOATS:
     multiplying.append(gemm_floats.float_kernel(codec))
 for codec in TRANSPOSED:
@@ -46,7 +55,7 @@ for codec in TRANSPOSED:
     kernels.append(rows_kernel(codec))
 for codec in KEPT:
     multiplying.append(attention._kernel(codec, False))
-    kernels += [kv_store._store_kernel(codec), kv_store._rotate_kernel(codec)]
+    kernels += [kv_store._store_kernel(codec, False), kv_store._rotate_kernel(codec, False)]
 for one in (*kernels, *multiplying):
     assembly = compiled(one.llvm_ir())
     assert one not in multiplying or re.search(r"\\bfmla\\s+v[0-9]", assembly), one.name
@@ -62,9 +71,10 @@ print("clock")
 """
 
 
-SOME = "FLOATS, TRANSPOSED, KEPT = ['f16'], [], []"
-EVERY_KIND = "FLOATS, TRANSPOSED, KEPT = ['f16'], ['q4_0'], ['q8_0']"
-MORE_CODECS = "FLOATS, TRANSPOSED, KEPT = ['q4_0', 'bf16'], ['f16', 'q6_k'], ['f16', 'f32']"
+KINDS = "ROWS, SUMS, HIDDEN, FLOATS, TRANSPOSED, KEPT"
+SOME = "['q4_0.lanes'], [], [], ['f16'], [], []"
+EVERY_KIND = "[], ['q4_0.lanes'], ['q4_0.lanes'], ['f16'], ['q4_0'], ['q8_0']"
+MORE_CODECS = "gemv.GEMV, sparse_ffn.DOWN, ['f16'], ['q4_0', 'bf16'], ['f16', 'q6_k'], ['f16', 'f32']"
 
 
 @pytest.mark.timeout(600)
@@ -90,7 +100,11 @@ def test_kernels_of_prompts_and_attention_compile_for_aarch64(tmp_path: Path, co
         jit.CACHE_VARIABLE: str(tmp_path),
     }
     done = subprocess.run(
-        [sys.executable, "-c", f"{codecs}\n{CROSS}"], env=around, capture_output=True, text=True, check=False
+        [sys.executable, "-c", CROSS.replace("KERNELS", f"{KINDS} = {codecs}")],
+        env=around,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.split()[-1] == "clock"

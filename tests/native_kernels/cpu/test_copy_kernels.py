@@ -1,31 +1,22 @@
-"""Low-bit copies of a matrix: every way of multiplying them, in every shape and for every instruction set here."""
+"""Low-bit copies of a matrix: every way of multiplying them, in every shape."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import copy_checks
 import numpy as np
 import pytest
-from lower_sets import LOWER, LOWER_SETS, THOROUGH, dealt, run_limited
 from row_checks import matrix, random
+from support.repetitions import some_daily
 
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.reference import ReferenceOperators
 
-HERE = Path(__file__).parent
+# Planes of 1 and 2 bits, and of 4; of two more codecs only the others' parts are made.
+CODECS = some_daily(copy_checks.CODECS, ("copy3", "copy4"))
 
 
-@pytest.mark.timeout(600)
-@THOROUGH
-@LOWER_SETS
-def test_every_lower_instruction_set_here(name: str, thorough: bool) -> None:
-    codecs = dealt(("copy3", "copy4"), name, LOWER, thorough)  # planes of 1 and 2 bits, and of 4
-    assert run_limited([str(HERE / "copy_checks.py"), *codecs, *["thorough"] * thorough], name).strip() == name
-
-
-@pytest.mark.parametrize("codec", copy_checks.CODECS)
+@pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("n_cols", copy_checks.WIDTHS)
 def test_rows_and_batches(codec: str, n_cols: int) -> None:
     copy_checks.check_rows(codec, n_cols)
@@ -33,7 +24,7 @@ def test_rows_and_batches(codec: str, n_cols: int) -> None:
         copy_checks.check_batch(codec, n_cols, n_rows)
 
 
-@pytest.mark.parametrize("codec", copy_checks.CODECS)
+@pytest.mark.parametrize("codec", CODECS)
 def test_only_rows_that_a_first_score_lets_pass_are_read(codec: str) -> None:
     for n_cols in (64, 700):
         copy_checks.check_second_score(codec, n_cols)
@@ -47,7 +38,7 @@ def test_signs() -> None:
     copy_checks.check_signs()
 
 
-@pytest.mark.parametrize("codec", copy_checks.CODECS)
+@pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_operators_multiply_as_the_reference_does(codec: str, n_threads: int) -> None:
     """Both round x alike; what is left is the order of additions."""
@@ -64,7 +55,7 @@ def test_operators_multiply_as_the_reference_does(codec: str, n_threads: int) ->
     pool.close()
 
 
-@pytest.mark.parametrize("codec", copy_checks.CODECS)
+@pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_what_is_no_number_stays_none(codec: str, value: float) -> None:
     x = random(3, 128, seed=1)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import row_checks
-from lower_sets import LOWER, LOWER_SETS, OTHER_KINDS, THOROUGH, dealt, run_limited
+from support.repetitions import slow, some_daily
 
 from native_kernels.backend import Activation
 from native_kernels.cpu.ffn import down_parts, sparse_ffn
@@ -17,20 +16,7 @@ from native_kernels.cpu.products import activations, gemv
 from native_kernels.cpu.runtime import call, tallies
 from native_kernels.cpu.runtime.pool import Pool, Program
 
-HERE = Path(__file__).parent
 CASES = [(codec, n_cols) for codec in row_checks.CODECS for n_cols in row_checks.widths(codec)]
-
-
-@pytest.mark.timeout(600)
-@THOROUGH
-@LOWER_SETS
-def test_every_lower_instruction_set_here(name: str, thorough: bool) -> None:
-    """Byte products of both layouts on every set; plain numbers where the vectors are of another kind."""
-    codecs = dealt(("q8_0", "q4_0"), name, LOWER, thorough)
-    codecs += dealt(("q4_0.lanes", "q8_0.lanes"), name, LOWER, thorough)
-    if name in OTHER_KINDS:
-        codecs += ["f16", "f32", "bf16"] if thorough else ["f16"]  # whose conversion is the largest of the three
-    assert run_limited([str(HERE / "row_checks.py"), *codecs, *["thorough"] * thorough], name).strip() == name
 
 
 @pytest.mark.parametrize(("codec", "n_cols"), CASES)
@@ -47,7 +33,7 @@ def test_weighted_sums_of_rows(codec: str, n_cols: int) -> None:
         row_checks.check_axpy(codec, n_cols, 30, n_active)
 
 
-@pytest.mark.parametrize("codec", row_checks.CODECS)
+@pytest.mark.parametrize("codec", some_daily(row_checks.CODECS, ("f16", "q4_0", "q4_0.lanes")))
 def test_large_sums_are_cut_both_ways(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(down_parts, "LEAST_BYTES", 0)
     monkeypatch.setattr(down_parts, "_PIECE_BYTES", 256)
@@ -89,15 +75,13 @@ def test_what_is_cut_both_ways_is_counted_once_and_shared_out(codec: str, monkey
     assert (found[0] == found[2]).all()
 
 
-# Without a gate the kernels are the same but for one product: every day in one codec of each kind.
-FEED_FORWARD = [(codec, True) for codec in row_checks.CODECS]
-FEED_FORWARD += [
-    (codec, False) if codec in ("f32", "f16", "q4_0.lanes") else pytest.param(codec, False, marks=pytest.mark.slow)
-    for codec in row_checks.CODECS
-]
+# It is made of the products and sums above: every day in one codec for each format of vectors, and where runs are
+# tested. Without a gate the kernels are the same but for one product.
+DAILY = [("f32", True), ("f16", True), ("q4_0", True), ("q4_0.lanes", True), ("f32", False)]
+FEED_FORWARD = [(codec, gated) for gated in (True, False) for codec in row_checks.CODECS]
 
 
-@pytest.mark.parametrize(("codec", "gated"), FEED_FORWARD)
+@pytest.mark.parametrize(("codec", "gated"), [one if one in DAILY else slow(*one) for one in FEED_FORWARD])
 def test_the_feed_forward_part(codec: str, gated: bool) -> None:
     n_cols = row_checks.widths(codec)[-1]
     row_checks.check_ffn(codec, n_cols, 75, gated=gated, active=None)
@@ -108,7 +92,7 @@ def test_the_feed_forward_part(codec: str, gated: bool) -> None:
 
 # The kernels of runs take longest to compile: every day in floats and in one of the codecs of bytes in lanes, which
 # differ in how a group's bytes are read; `test_the_feed_forward_part` reads both.
-RUNS = [pytest.param(one, marks=pytest.mark.slow) if one == "q8_0.lanes" else one for one in row_checks.RUNS]
+RUNS = some_daily(row_checks.RUNS, ("f16", "q4_0.lanes"))
 
 
 @pytest.mark.parametrize("codec", RUNS)
@@ -218,47 +202,3 @@ def test_a_predictor_is_two_products_with_a_relu_between(codec: str) -> None:
     held = row_checks.input_of(inner.astype(np.float32), codec).held
     most = np.abs(row_checks.values_of(fc2)) @ np.abs(held)
     np.testing.assert_array_less(np.abs(logits - row_checks.values_of(fc2) @ held), 0.01 * most + 1e-6)
-
-
-CROSS = """
-import re
-import llvmlite.binding as binding
-from native_kernels.cpu.products import activations, gemv
-from native_kernels.cpu.ffn import sparse_ffn
-binding.initialize_all_targets()
-binding.initialize_all_asmprinters()
-target = binding.Target.from_triple("aarch64-unknown-linux-gnu")
-machine = target.create_target_machine(cpu="generic", features="+neon")
-of_some = CODECS or {*gemv.GEMV, *sparse_ffn.DOWN}
-kernels = [kernel for all_of in (gemv.GEMV, sparse_ffn.DOWN) for codec, kernel in all_of.items() if codec in of_some]
-kernels += activations.QUANTISE.values()
-kernels += [] if CODECS else [sparse_ffn.hidden_kernel(codec, codec) for codec in ("f16", "q4_0.lanes")]
-for one in kernels:
-    text = one.llvm_ir()
-    assert "llvm.x86" not in text, one.name
-    lines = [line for line in text.splitlines() if not line.startswith(("target triple", "target datalayout"))]
-    module = binding.parse_assembly("\\n".join(lines))
-    module.triple = "aarch64-unknown-linux-gnu"
-    module.data_layout = str(machine.target_data)
-    module.verify()
-    multiplies_vectors = re.search(r"\\b(fmla|fmul)\\s+v[0-9]", machine.emit_assembly(module))
-    assert multiplies_vectors or "quantise" in one.name, one.name
-    print(one.name)
-"""
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "codecs",
-    [("q4_0.lanes",), pytest.param((), id="all", marks=pytest.mark.slow)],
-)
-def test_kernels_compile_for_aarch64(codecs: tuple[str, ...]) -> None:
-    """Not run there: LLVM verifies and compiles what the generic set makes of a kernel of every kind, or of all."""
-    from llvmlite import binding
-
-    try:
-        binding.initialize_all_targets()
-        binding.Target.from_triple("aarch64-unknown-linux-gnu")
-    except (AttributeError, RuntimeError):
-        pytest.skip("this LLVM was built without the aarch64 target")
-    assert "gemv.q4_0.lanes" in run_limited(["-c", f"CODECS = {codecs!r}\n{CROSS}"], "generic").split()

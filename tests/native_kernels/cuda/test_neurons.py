@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from fakes.rows import to_planes
 from numpy.typing import NDArray
+from support.repetitions import slow
 
 from native_kernels.backend import Activation
 from native_kernels.cuda.gpu import GpuBlock, GpuMatrix, GpuVector
@@ -333,14 +334,12 @@ def nvrtc() -> Compiler:
 DAILY = {"neurons": ("q8_0", "q4_k", "mxfp4", "q3_k"), "down": ("q4_0", "q6_k", "q5_k", "iq4_xs")}
 
 
-@pytest.mark.parametrize("architecture", [75, 90])
+ON_EACH = [(name, codec, architecture) for name in DAILY for codec in ALL_CODECS for architecture in (75, 90)]
+
+
 @pytest.mark.parametrize(
-    ("name", "codec"),
-    [
-        pytest.param(name, codec, marks=() if codec in DAILY[name] else pytest.mark.slow)
-        for name in DAILY
-        for codec in ALL_CODECS
-    ],
+    ("name", "codec", "architecture"),
+    [one if one[1] in DAILY[one[0]][one[2] == 90 :: 2] else slow(*one) for one in ON_EACH],
 )
 def test_no_codec_spills(nvrtc: Compiler, name: str, codec: str, architecture: int) -> None:
     source, headers = source_of(name)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from product_checks import NAMES, block_size, matrix, random
+from support.repetitions import some_daily
 
 from native_kernels.cpu.ffn import experts
 from native_kernels.cpu.ffn.experts import ExpertMatrices, ExpertRows, ExpertVectors
@@ -117,12 +118,11 @@ def check(out: np.ndarray, wanted: np.ndarray, codec: str) -> None:
     assert np.abs(out - wanted).max() <= CLOSE.get(codec, 0.02) * np.abs(wanted).max()
 
 
-# Products of each codec's rows are tested without experts; every day one codec of each kind is read by experts, too.
-DAILY = ("f32", "f16", "q8_0", "q4_0", "q4_0.lanes", "q4_k", "mxfp4")
-OF_EXPERTS = [name if name in DAILY else pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name in OVER]
+# Products and sums of each codec's rows are tested without experts; every day one codec for each format of vectors.
+DAILY = ("f32", "q4_0", "q4_0.lanes")
 
 
-@pytest.mark.parametrize("name", OF_EXPERTS)
+@pytest.mark.parametrize("name", some_daily([name for name in NAMES if name in OVER], DAILY))
 def test_products_with_the_rows_of_the_chosen(name: str) -> None:
     n_rows, n_cols = 40, 2 * max(block_size(name), 80 // block_size(name) * block_size(name))
     matrices, values = of_experts(name, n_rows, n_cols)
@@ -148,7 +148,7 @@ def test_products_with_the_rows_of_the_chosen(name: str) -> None:
     assert (target[:, n_rows:] == 7.0).all()
 
 
-@pytest.mark.parametrize("name", list(SUMS))
+@pytest.mark.parametrize("name", some_daily(SUMS, DAILY))
 @pytest.mark.parametrize("n_cols", [64, 2560])
 def test_sums_of_the_rows_of_the_chosen(name: str, n_cols: int) -> None:
     matrices, values = of_experts(name, 48, n_cols)
@@ -166,7 +166,7 @@ def test_sums_of_the_rows_of_the_chosen(name: str, n_cols: int) -> None:
     check(total, chosen.weights @ np.concatenate([wanted, shared[None]]), name)
 
 
-@pytest.mark.parametrize("name", ["f32", "f16", "q8_0", "q4_0", "q4_0.lanes"])
+@pytest.mark.parametrize("name", some_daily(["f32", "f16", "q8_0", "q4_0", "q4_0.lanes"], DAILY))
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 1.0])
 @pytest.mark.parametrize("relu", [True, False])
 def test_neurons_that_do_not_fire_are_skipped(name: str, share: float, relu: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from product_checks import matrix, random
+from support.repetitions import slow, some_daily
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.cpu.ffn import down_parts, needed_down, needed_ffn
@@ -61,11 +62,12 @@ def computed(name: str, batch: int, activation: Any, needed: np.ndarray | None, 
     return out, h @ downs, counts, (mask.sum(), (first != 0).sum()), tally
 
 
-# q8_0 is multiplied as q4_0 is: with tokens rounded to bytes.
-DAILY = ("f32", "f16", "q4_0")
+# Every day plain numbers, and blocks that are multiplied with tokens rounded to bytes.
+DAILY = ("f32", "q8_0")
+OTHERS = ("f16", "q4_0")
 
 
-@pytest.mark.parametrize("name", [*DAILY, pytest.param("q8_0", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", some_daily((*DAILY, *OTHERS), DAILY))
 @pytest.mark.parametrize("batch", [2, 17, 32])
 def test_every_token_has_its_own_neurons(name: str, batch: int) -> None:
     needed = np.random.default_rng(batch).random((batch, F)) < 0.1
@@ -92,7 +94,7 @@ def test_all_neurons_or_those_listed_and_without_a_gate() -> None:
         assert counts[3] == (40 if "listed" in how else F) >= counts[4] > 0
 
 
-@pytest.mark.parametrize("names", [DAILY, pytest.param(("q8_0",), id="q8_0", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("names", some_daily((DAILY, OTHERS), (DAILY,)))
 def test_neurons_of_several_blocks_and_many_rows_of_one(
     names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,36 +110,36 @@ def test_neurons_of_several_blocks_and_many_rows_of_one(
             assert np.array_equal(out, found[0][0])
 
 
-def test_down_is_cut_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("batch", "name"), [slow(1, "f16"), slow(1, "q4_0.lanes"), (1, "q8_0"), slow(3, "f16"), (3, "f32"), slow(3, "q4_0")]
+)
+def test_down_is_cut_both_ways(monkeypatch: pytest.MonkeyPatch, batch: int, name: str) -> None:
     monkeypatch.setattr(needed_down, "_ROOM_SHARE", 1)
     monkeypatch.setattr(needed_down, "_SHORTEST", 8)
     monkeypatch.setattr(needed_down, "_SHORTEST_OF_TOKEN", 1)
     monkeypatch.setattr(needed_down, "_BLOCK", 16)
     d = 4256  # the last piece is shorter
-    for batch, names in ((1, ("f16", "q4_0.lanes")), (3, ("f16", "q4_0"))):
-        needed = np.random.default_rng(batch).random((batch, F)) < 0.5
-        for name in names:
-            close = CLOSE[name.removesuffix(".lanes")]
-            pieces, most = needed_down.cut_of(matrix(name, F, d)[0], batch)
-            assert pieces > 1
-            assert most > 1
-            found = [computed(name, batch, "relu", needed, n_workers, d=d) for n_workers in (1, 2, 7, 15)]
-            for out, wanted, *_ in found:
-                assert np.abs(out - wanted).max() < close * np.abs(wanted).max()
-                assert np.array_equal(out, found[0][0])
+    needed = np.random.default_rng(batch).random((batch, F)) < 0.5
+    pieces, most = needed_down.cut_of(matrix(name, F, d)[0], batch)
+    assert pieces > 1
+    assert most > 1
+    found = [computed(name, batch, "relu", needed, n_workers, d=d) for n_workers in (1, 2, 7, 15)]
+    for out, wanted, *_ in found:
+        assert np.abs(out - wanted).max() < CLOSE[name.removesuffix(".lanes")] * np.abs(wanted).max()
+        assert np.array_equal(out, found[0][0])
 
 
 def test_a_program_of_many_threads_finds_the_same_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(needed_down, "_ROOM_SHARE", 1)
     needed = np.random.default_rng(4).random((4, F)) < 0.5
-    for name in ("f16", "q4_0"):
+    for name in DAILY:
         outs = [computed(name, 4, "relu", needed, 1, d=1120)[0]]
         outs += [computed(name, 4, "relu", needed, 5, d=1120, pool=True)[0] for _ in range(3)]
         assert all(np.array_equal(out, outs[0]) for out in outs)
 
 
 def test_machine_code_can_be_loaded_without_a_runtime() -> None:
-    for one in (needed_down.parts_kernel("f16"), needed_ffn.hidden_kernel("f16", "f16")):
+    for one in (needed_down.parts_kernel("f32"), needed_ffn.hidden_kernel("f32", "f32")):
         assert one.address
         path = one._path()
         found = None if path is None else jit._read(path)
@@ -162,7 +164,7 @@ def test_room_for_sums_is_bounded() -> None:
 
 
 def test_nobody_needs_anything() -> None:
-    out, *_ = computed("f16", 3, "relu", np.zeros((3, F), bool), 2)
+    out, *_ = computed("f32", 3, "relu", np.zeros((3, F), bool), 2)
     assert not out.any()
 
 

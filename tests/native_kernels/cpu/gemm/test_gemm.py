@@ -1,11 +1,23 @@
-"""Products of many tokens, in every codec, shape and instruction set; product_checks says which errors are allowed."""
+"""Products of many tokens, in every codec and shape; product_checks says which errors are allowed."""
 
 from __future__ import annotations
 
 import numpy as np
 import product_checks
 import pytest
-from product_checks import NAMES, check_matmul, check_matmul_t, check_rows, matmul, matmul_t, matrix, random, tokens_of
+from product_checks import (
+    DAILY,
+    NAMES,
+    check_matmul,
+    check_matmul_t,
+    check_rows,
+    matmul,
+    matmul_t,
+    matrix,
+    random,
+    tokens_of,
+)
+from support.repetitions import some_daily
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.cpu.gemm import gemm
@@ -17,7 +29,7 @@ NUMBERS = ("f32", "f16", "bf16")
 SMALL_BLOCKS = [name for name in NAMES if name not in NUMBERS and product_checks.block_size(name) == 32]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some_daily(NAMES, DAILY))
 def test_products_of_every_codec(name: str) -> None:
     for n_tokens in (1, 2, 8, 17, 33):
         check_matmul(name, n_tokens, 75, 768, apart=5)
@@ -42,7 +54,7 @@ def test_ragged_columns_of_plain_numbers(name: str, n_cols: int) -> None:
         check_matmul_t(name, n_tokens, n_rows, n_cols, apart=1)
 
 
-@pytest.mark.parametrize("name", SMALL_BLOCKS)
+@pytest.mark.parametrize("name", some_daily(SMALL_BLOCKS, DAILY))
 @pytest.mark.parametrize("groups", [1, 15, 17, 71])
 def test_ragged_groups(name: str, groups: int) -> None:
     for n_tokens, n_rows in ((2, 1), (6, 33), (9, 140)):
@@ -56,7 +68,7 @@ def test_more_tokens_than_are_summed_at_once() -> None:
         check_matmul_t(name, 531, 60, 288)
 
 
-@pytest.mark.parametrize("name", ["f32", "f16", "q4_0", "q8_0", "q4_k"])
+@pytest.mark.parametrize("name", some_daily(["f32", "f16", "q4_0", "q8_0", "q4_k"], DAILY))
 def test_no_result_depends_on_how_rows_are_dealt_out(name: str) -> None:
     w, _ = matrix(name, 211, 768)
     for n_tokens in (3, 29):
@@ -67,31 +79,31 @@ def test_no_result_depends_on_how_rows_are_dealt_out(name: str) -> None:
             assert np.array_equal(matmul_t(h, w, n_workers)[0], found_t)
 
 
+@pytest.mark.parametrize("name", some_daily(["f32", "f16", "q4_0", "q8_0", "q6_k"], DAILY))
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
-def test_what_is_not_finite_stays_in_its_token(bad: float) -> None:
-    for name in ("f32", "f16", "q4_0", "q8_0", "q6_k"):
-        w, _ = matrix(name, 40, 512)
-        for n_tokens in (3, 20, 37):
-            x = random(n_tokens, 512)
-            clean = matmul(x, w)
-            x[1, 77] = bad
-            found = matmul(x, w)
-            assert not np.isfinite(found[1]).any(), name
-            others = np.arange(n_tokens) != 1
-            assert np.array_equal(found[others], clean[others]), name
-
-
-def test_weights_that_are_not_finite_stay_in_their_row() -> None:
-    for name in ("f16", "q4_0", "q8_0", "q4_k"):
-        w, _ = matrix(name, 70, 512)
-        x = random(20, 512)
+def test_what_is_not_finite_stays_in_its_token(bad: float, name: str) -> None:
+    w, _ = matrix(name, 40, 512)
+    for n_tokens in (3, 20, 37):
+        x = random(n_tokens, 512)
         clean = matmul(x, w)
-        raw = w.data.view(np.uint8)
-        raw[33, :2] = (0, 0x7C)  # an infinite float16
+        x[1, 77] = bad
         found = matmul(x, w)
-        assert not np.isfinite(found[:, 33]).any(), name
-        others = np.arange(70) != 33
-        assert np.array_equal(found[:, others], clean[:, others]), name
+        assert not np.isfinite(found[1]).any()
+        others = np.arange(n_tokens) != 1
+        assert np.array_equal(found[others], clean[others])
+
+
+@pytest.mark.parametrize("name", some_daily(["f16", "q4_0", "q8_0", "q4_k"], DAILY))
+def test_weights_that_are_not_finite_stay_in_their_row(name: str) -> None:
+    w, _ = matrix(name, 70, 512)
+    x = random(20, 512)
+    clean = matmul(x, w)
+    raw = w.data.view(np.uint8)
+    raw[33, :2] = (0, 0x7C)  # an infinite float16
+    found = matmul(x, w)
+    assert not np.isfinite(found[:, 33]).any()
+    others = np.arange(70) != 33
+    assert np.array_equal(found[:, others], clean[:, others])
 
 
 def test_the_largest_quants_do_not_overflow() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from product_checks import matmul, matrix, random
+from product_checks import DAILY, matmul, matrix, random
+from support.repetitions import some_daily
 
 from native_kernels.backend import F32, I32, PackedMatrix
 from native_kernels.cpu.gemm.gemm import Panels, Scratch, form_of, pack_calls
@@ -29,7 +30,7 @@ def listed(x: F32, w: PackedMatrix, ids: I32, n_workers: int = 1) -> F32:
     return out[:, : len(ids)]
 
 
-@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("name", some_daily(CODECS, DAILY))
 @pytest.mark.parametrize("n_tokens", [4, 17, 32])
 def test_rows_are_those_of_the_whole_product(name: str, n_tokens: int) -> None:
     w, _ = matrix(name, 211, 768, apart=5)
