@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 if TYPE_CHECKING:
     from engine.session.loaded_model import LoadedModel
@@ -30,6 +31,8 @@ hypothesis.settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("steady")
+# Nor does it read the constants of all our sources, which would change the examples and take each worker 4 s.
+providers._get_local_constants = lambda: providers._local_constants
 
 if sys.dont_write_bytecode:  # out of the source tree, but kept: rewriting all assertions takes each worker 15 s
     sys.dont_write_bytecode = False

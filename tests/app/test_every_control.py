@@ -1,7 +1,7 @@
 """Every page, dialog and menu: each control has a name, a key that leads to it, words that are read whole, contrast.
 
 A new page, dialog or menu joins by one line in PLACES: its name, and how it is opened in the room; what is given back
-is the widget that holds it. `test_every_dialog_and_popover_is_in_the_table` fails until the line is there.
+is the widget that holds it. `test_everything_is_named_and_within_reach_of_the_keyboard` fails until the line is there.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QDialog, QMenu, QWidget
 from pytestqt.qtbot import QtBot
+from support.repetitions import slow, some_daily
 
 import app.ui
 from app.chat.store.conversation import Attachment, BinnedChat, Conversation, Unsent
@@ -353,15 +354,13 @@ PLACES: dict[str, Open] = {
     "models: servers elsewhere": _servers,
     "a server elsewhere": _server_dialog,
 }
-EVERYWHERE = pytest.mark.parametrize("place", PLACES)
 
 
-def every_third(first: int) -> pytest.MarkDecorator:
-    """A third of the places every day, the others with `-m slow`. Cut words are looked for everywhere every day: in a
-    small window, at the largest type or on a finer screen."""
-    rest = pytest.mark.slow
-    places = [place if i % 3 == first else pytest.param(place, marks=rest) for i, place in enumerate(PLACES)]
-    return pytest.mark.parametrize("place", places)
+def some_places(*turns: int) -> pytest.MarkDecorator:
+    """Of six places in turn these every day, the others with `-m slow`. Cut words are looked for everywhere every day:
+    in a small window or at the largest type."""
+    daily = [place for i, place in enumerate(PLACES) if i % 6 in turns]
+    return pytest.mark.parametrize("place", some_daily(PLACES, daily))
 
 
 @pytest.fixture(scope="module")
@@ -393,13 +392,28 @@ def faults(*found: list[str]) -> None:
         pytest.fail("\n".join(lines), pytrace=False)
 
 
-@EVERYWHERE
-def test_everything_is_named_and_within_reach_of_the_keyboard(room: Room, place: str) -> None:
-    root = PLACES[place](room)
-    faults(walk.without_a_name(root), walk.out_of_reach(root), walk.too_small(root))
+def test_everything_is_named_and_within_reach_of_the_keyboard(room: Room) -> None:
+    """In every place; and each kind of dialog and popover is in one of them."""
+    for module in pkgutil.walk_packages(app.ui.__path__, "app.ui."):
+        importlib.import_module(module.name)
+    shown: set[type] = set()
+    found: list[str] = []
+    for place, show in PLACES.items():
+        room.reset()
+        root = show(room)
+        shown |= set(type(root).__mro__)
+        rules = walk.without_a_name(root), walk.out_of_reach(root), walk.too_small(root)
+        found += [f"{place}: {fault}" for rule in rules for fault in rule]
+        if room.hearth.controller.status.answering:
+            room.hearth.controller.stop()
+            room.wait_ready()
+    faults(found)
+    built_on = {Dialog, ConfirmDialog, Menu, PickMenu}  # others are made of these
+    missing = [kind.__name__ for kind in _ours(QDialog, Popover) - shown - built_on]
+    assert missing == [], "one line each in PLACES, please"
 
 
-@every_third(1)
+@some_places(1, 2, 4, 5)
 def test_no_word_is_cut_in_a_small_window(room: Room, place: str) -> None:
     room.window.resize(*NARROW)
     walk.settle()
@@ -410,7 +424,7 @@ def test_no_word_is_cut_in_a_small_window(room: Room, place: str) -> None:
             faults(walk.cut(root))
 
 
-@every_third(0)
+@some_places(0, 3)
 def test_no_word_is_cut_at_the_largest_type(room: Room, qapp: QApplication, place: str) -> None:
     theme.apply(qapp, "light", theme.MAX_ZOOM)
     room.window.resize(*NARROW)
@@ -420,7 +434,7 @@ def test_no_word_is_cut_at_the_largest_type(room: Room, qapp: QApplication, plac
     faults(walk.cut(root))
 
 
-@every_third(2)
+@some_places(2)
 def test_every_word_has_contrast(room: Room, qapp: QApplication, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """In both themes and with a desktop that asks for more contrast, also where the theme changes while it is open."""
     theme.apply(qapp, "dark", 1.0)
@@ -431,18 +445,6 @@ def test_every_word_has_contrast(room: Room, qapp: QApplication, monkeypatch: py
     monkeypatch.setattr(theme, "LIGHT", theme.with_more_contrast(theme.LIGHT))
     theme.apply(qapp, "light", 1.0)
     faults(found, [f"strong: {fault}" for fault in walk.illegible(root)])
-
-
-def test_every_dialog_and_popover_is_in_the_table(room: Room) -> None:
-    for module in pkgutil.walk_packages(app.ui.__path__, "app.ui."):
-        importlib.import_module(module.name)
-    shown: set[type] = set()
-    for place in PLACES.values():
-        room.reset()
-        shown |= set(type(place(room)).__mro__)
-    built_on = {Dialog, ConfirmDialog, Menu, PickMenu}  # others are made of these
-    missing = [kind.__name__ for kind in _ours(QDialog, Popover) - shown - built_on]
-    assert missing == [], "one line each in PLACES, please"
 
 
 def _ours(*bases: type) -> set[type]:
@@ -494,9 +496,9 @@ def test_the_walk_finds_what_is_wrong(qtbot: QtBot) -> None:
 @pytest.mark.parametrize(
     ("scale", "places"),
     [
-        pytest.param("2", list(PLACES)[2::3], id="2"),
-        pytest.param("2", list(PLACES), id="2-everywhere", marks=pytest.mark.slow),
-        pytest.param("1.5", list(PLACES), id="1.5-everywhere", marks=pytest.mark.slow),
+        pytest.param("2", list(PLACES)[2::12], id="2"),
+        slow("2", list(PLACES), id="2-everywhere"),
+        slow("1.5", list(PLACES), id="1.5-everywhere"),
     ],
 )
 def test_no_word_is_cut_on_a_finer_screen(tmp_path: Path, scale: str, places: list[str]) -> None:

@@ -52,6 +52,7 @@ def test_the_library_is_asked_once_the_engine_is_there(arrive: Arrive) -> None:
     assert person.hearth.engine.status.phase is Phase.READY
 
 
+@pytest.mark.slow  # a smaller journey than that of test_first_model
 @pytest.mark.skipif(sys.platform == "win32", reason="kills with SIGKILL")
 def test_a_model_is_fetched_over_a_kill_and_chatted_with(
     arrive: Arrive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, large_gguf: bytes

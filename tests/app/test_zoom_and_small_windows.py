@@ -12,14 +12,15 @@ from patient_bot import PatientBot
 from PySide6.QtCore import QPoint, QRect
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
+from support.repetitions import slow
 
 from app.ui.look import language, theme
 from app.ui.widgets.controls import Button, Label
 
 pytestmark = pytest.mark.gui
 
-CASES = [((720, 560), 0.8), ((720, 560), 1.6), ((1280, 832), 1.2)]
-WIDER = ((900, 600), 1.6)  # between the smallest and the usual window
+SMALLEST = ((720, 560), 1.6)
+OTHERS = (((720, 560), 0.8), ((1280, 832), 1.2), ((900, 600), 1.6))
 PAGES = ("new chat", "chat", "models", "live")
 
 
@@ -92,8 +93,8 @@ def faults(room: Room) -> list[str]:
 
 @pytest.mark.parametrize(
     ("size", "to"),
-    [*CASES, pytest.param(*WIDER, marks=pytest.mark.slow)],
-    ids=[f"{size[0]}x{size[1]} at {to:.0%}" for size, to in (*CASES, WIDER)],
+    [SMALLEST, *(slow(*one) for one in OTHERS)],
+    ids=[f"{size[0]}x{size[1]} at {to:.0%}" for size, to in (SMALLEST, *OTHERS)],
 )
 def test_nothing_is_cut_in_any_order_of_zooming_and_switching_pages(
     room: Room, size: tuple[int, int], to: float

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from support.repetitions import slow
 
 from engine.config import ModelConfig
 from engine.errors import EngineError, UnsupportedModelError
@@ -181,18 +182,18 @@ def harmless(config: ModelConfig) -> None:
 
 
 def dealt(kind: str) -> list[Any]:
-    """(base, which values of JUNK). Every day each family takes every third value for each key, its neighbours the
+    """(base, which values of JUNK). Every day each family takes every ninth value for each key, its neighbours the
     others; with `-m slow` it takes the rest."""
     found = []
     for i, (name, base) in enumerate(bases(kind)):
-        found.append(pytest.param(name, base, {i % 3}, id=name))
-        found.append(pytest.param(name, base, {0, 1, 2} - {i % 3}, id=f"{name}-others", marks=pytest.mark.slow))
+        found.append(pytest.param(name, base, {i % 9}, id=name))
+        found.append(slow(name, base, {*range(9)} - {i % 9}, id=f"{name}-others"))
     return found
 
 
 def junk(at: int, turns: set[int]) -> list[Any]:
     """at: which key, so that a family does not try the same values for all of them."""
-    return [value for i, value in enumerate(JUNK) if (at + i) % 3 in turns]
+    return [value for i, value in enumerate(JUNK) if (at + i) % 9 in turns]
 
 
 @pytest.mark.parametrize(("name", "base", "turns"), dealt("hf"))

@@ -12,6 +12,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, QMimeData
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
+from support.repetitions import slow, some_daily
 
 from app.chat.store.chat_file_check import LONGEST_TEXT
 from app.chat.store.conversation import Message, MessageState, Role
@@ -146,26 +147,25 @@ def holds_the_window(transcript: Transcript, longest: Callable[[], float]) -> bo
     return all(longest() > MOST_TIMES * ordinary for _ in range(2))
 
 
-# Messages of the user are plain text, and thoughts are folded: every third of each is enough a day.
+# Messages of the user are plain text, and thoughts are folded: every ninth of each is enough a day.
 SHOWN = [
-    (name, role, before, ())
-    if (role is Role.ASSISTANT and not before) or i % 3 == turn
-    else (name, role, before, pytest.mark.slow)
+    (one if (role is Role.ASSISTANT and not before) or i % 9 == turn else slow(*one))
     for turn, (role, before) in enumerate(((Role.ASSISTANT, ""), (Role.USER, ""), (Role.ASSISTANT, "<think>")))
     for i, name in enumerate(MESSAGES)
+    for one in [(name, role, before)]
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "role", "before"),
-    [pytest.param(name, role, before, id=f"{name}-{role}{before}", marks=marks) for name, role, before, marks in SHOWN],
-)
+@pytest.mark.parametrize(("name", "role", "before"), SHOWN)
 def test_no_message_holds_the_window(transcript: Transcript, name: str, role: Role, before: str) -> None:
     show = showing(transcript, role, before + MESSAGES[name])
     assert not holds_the_window(transcript, partial(longest_turn, transcript, show))
 
 
-@pytest.mark.parametrize("name", ["one word", "long table", "one fence", "short items", "nested quotes"])
+@pytest.mark.parametrize(
+    "name",
+    some_daily(["one word", "long table", "one fence", "short items", "nested quotes"], ("one word", "long table")),
+)
 def test_no_streamed_answer_holds_the_window(transcript: Transcript, name: str) -> None:
     text = MESSAGES[name]
 
@@ -225,9 +225,10 @@ def test_no_change_of_a_giant_message_holds_the_window(transcript: Transcript, n
 OF_MANY_PARTS = ["fences in a list", "open formulas", "tables"]
 
 
-@pytest.mark.parametrize(
-    "name", ["joined emoji", "nested quotes", "stairs of quotes", "short items", "one fence", *OF_MANY_PARTS]
-)
+OTHERS = ["joined emoji", "nested quotes", "stairs of quotes", "short items", "one fence"]
+
+
+@pytest.mark.parametrize("name", some_daily([*OTHERS, *OF_MANY_PARTS], ("joined emoji", "one fence", "open formulas")))
 def test_no_step_of_the_zoom_holds_the_window(transcript: Transcript, qapp: QApplication, name: str) -> None:
     def longest() -> float:
         longest_turn(transcript, showing(transcript, Role.ASSISTANT, MESSAGES[name]))
@@ -236,7 +237,9 @@ def test_no_step_of_the_zoom_holds_the_window(transcript: Transcript, qapp: QApp
     assert not holds_the_window(transcript, longest)
 
 
-@pytest.mark.parametrize("name", ["stairs of quotes", "quotes and lists", *OF_MANY_PARTS])
+@pytest.mark.parametrize(
+    "name", some_daily(["stairs of quotes", "quotes and lists", *OF_MANY_PARTS], ("quotes and lists", "tables"))
+)
 def test_no_new_width_and_no_other_chat_holds_the_window(transcript: Transcript, name: str) -> None:
     def longest() -> float:
         longest_turn(transcript, showing(transcript, Role.ASSISTANT, MESSAGES[name]))

@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from samples import random_blocks
+from support.repetitions import some_daily
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS
 from native_kernels.reference import ReferenceOperators
 
 OPS = ReferenceOperators()
+# Numbers of each codec are decoded by functions that test_codecs has; the operators take them in the same way.
+NAMES = some_daily(CODECS, ("f32", "f16", "q4_0", "q6_k"))
 # Rows and blocks of 256 numbers; the last spans several tiles of 1 MiB.
 SHAPES = [(1, 1), (3, 1), (33, 3), (701, 5)]
 
@@ -48,7 +51,7 @@ def weighted_sum(values: NDArray[np.float32], rows: NDArray[np.float64]) -> NDAr
     return total
 
 
-@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("t", [0, 1, 3])
 @pytest.mark.parametrize(("n_rows", "n_blocks"), SHAPES)
 def test_matrix_products(name: str, n_rows: int, n_blocks: int, t: int) -> None:
@@ -60,7 +63,7 @@ def test_matrix_products(name: str, n_rows: int, n_blocks: int, t: int) -> None:
     close(OPS.matmul_t(h, w), sums.reshape(t, w.n_cols))
 
 
-@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kept", ["none", "first", "last", "some", "all"])
 @pytest.mark.parametrize(("n_rows", "n_blocks"), SHAPES)
 def test_sparse_products_touch_only_the_given_rows(name: str, n_rows: int, n_blocks: int, kept: str) -> None:
@@ -75,7 +78,7 @@ def test_sparse_products_touch_only_the_given_rows(name: str, n_rows: int, n_blo
     close(OPS.sparse_axpy(w, values, ids), weighted_sum(values, exact[ids]))
 
 
-@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("name", NAMES)
 def test_rows_are_looked_up(name: str) -> None:
     w, exact = packed(name, 701, 3)
     ids = np.random.default_rng(0).integers(0, 701, 1000)  # several tiles
@@ -83,7 +86,7 @@ def test_rows_are_looked_up(name: str) -> None:
     assert OPS.rows(w, ids[:0]).shape == (0, w.n_cols)
 
 
-@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("name", NAMES)
 def test_weights_are_read_where_they_lie(name: str, tmp_path: Path) -> None:
     """Rows of three matrices side by side in a mapped file, at an odd offset: results equal, and nothing is copied."""
     w, exact = packed(name, 33, 3)
@@ -103,7 +106,7 @@ def test_weights_are_read_where_they_lie(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(OPS.rows(apart, ids.astype(np.int64)), exact[ids])
 
 
-@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("name", NAMES)
 def test_mapped_weights_are_never_copied_whole(name: str, tmp_path: Path) -> None:
     """16 Mi numbers: unpacked they would take 64 MiB, in f32 the file itself does."""
     row = random_blocks.weights(name, 1, 4096)

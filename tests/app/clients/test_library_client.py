@@ -176,6 +176,7 @@ def test_a_download_goes_on_after_kill_9_and_the_chat_does_not_notice(
     assert desk.toasts == []
 
 
+@pytest.mark.slow  # test_first_model kills a download that the page shows, too
 @posix_only
 def test_the_page_shows_a_download_that_was_cut_short_as_if_nothing_had_been(
     line: Callable[..., Line], make_desk: MakeDesk, slow_hub: tuple[FakeHub, bytes]

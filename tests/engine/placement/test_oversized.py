@@ -12,6 +12,7 @@ import pytest
 from fakes.gpu_machine import GIB, FakeGpuMachine
 from samples.placement_cases import a_profile
 from samples.tiny_model import make_tiny_model
+from support.repetitions import some_daily
 from support.shown_text import numbers_in
 
 from engine.config import EngineConfig, ModelConfig
@@ -173,7 +174,12 @@ def test_there_are_a_hundred_of_them() -> None:
     assert {asked.machine for asked in OVERSIZED} == set(MACHINES)
 
 
-@pytest.mark.parametrize("asked", OVERSIZED, ids=lambda one: f"{one.model}-{one.codec}-{one.machine}-{one.budget}")
+# Every day every fourth: each model, machine and budget occurs in several.
+@pytest.mark.parametrize(
+    "asked",
+    some_daily(OVERSIZED, OVERSIZED[::4]),
+    ids=lambda one: f"{one.model}-{one.codec}-{one.machine}-{one.budget}",
+)
 def test_it_is_refused_with_need_and_have_and_something_that_works(asked: Asked) -> None:
     model, room = sizes(asked.model, asked.codec), asked.room
     kv = 2 * 2 * asked.context * model.config.n_kv_heads * model.config.head_dim * model.n_layers

@@ -103,12 +103,12 @@ def test_a_nucleus_wider_than_the_first_look_is_found() -> None:
     ],
 )
 def test_draws_follow_the_distribution(config: SamplingConfig) -> None:
-    """Chi-squared over 20,000 draws; the bound is its mean plus six standard deviations."""
+    """Chi-squared over 5,000 draws; the bound is its mean plus six standard deviations."""
     logits = np.array([2.0, 1.5, 1.5, 0.2, -1.0, 0.0, 3.0, -4.0, 1.0, 0.9], np.float32)
     history = [6, 6, 1]
     expected = naive_distribution(logits, history, config)
     sample = make_sampler(config)
-    n = 20_000
+    n = 5_000
     counts = np.bincount([sample(logits, history) for _ in range(n)], minlength=10)
     assert counts.sum() == sum(counts[i] for i in expected)
     chi2 = sum((counts[i] - n * p) ** 2 / (n * p) for i, p in expected.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.repetitions import slow
 
 from engine.errors import UnsupportedModelError
 from engine.text.pattern_cost import check_patterns
@@ -49,9 +50,9 @@ def test_many_patterns_are_refused_untried() -> None:
         check_patterns(many, "tokenizer.json", lambda pattern, text: pytest.fail("it was tried"))
 
 
-# Those of published families pass unmeasured: what changes them a little is measured for every fourth of them a day.
+# Those of published families pass unmeasured: what changes them a little is measured for every twelfth of them a day.
 KNOWN = [
-    pattern if i % 4 == 0 else pytest.param(pattern, marks=pytest.mark.slow)
+    pattern if i % 12 == 0 else slow(pattern)
     for i, pattern in enumerate(sorted(known_patterns(), key=lambda known: (len(known), known)))
 ]
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nasty_texts import NASTY, SENTENCES, texts
 from samples.tiny_model import make_tiny_model
+from support.repetitions import some_daily
 
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.loading.opening import read_tokenizer
@@ -198,7 +199,7 @@ def test_every_route_gives_transformers_ids(family: str) -> None:
         check(family, text)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", some_daily(FAMILIES, [*FAMILIES][::4]))
 @settings(max_examples=60, deadline=None)
 @given(text=texts)
 def test_every_route_gives_transformers_ids_for_any_text(family: str, text: str) -> None:

@@ -12,6 +12,7 @@ from samples.predictors import predictor_of
 from samples.tiny_model import make_tiny_model
 from support.gpu_batches import CLOSE, Batched, check
 from support.gpu_tokens import CONTEXT, recoded, some_hot
+from support.repetitions import some_daily
 
 from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryError, InvalidRequestError
@@ -31,7 +32,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
 
 
 @pytest.mark.parametrize("mode", ["exact", "sparse", "dense"])
-@pytest.mark.parametrize("kind", ["empty", "full", "random"])
+@pytest.mark.parametrize("kind", some_daily(["empty", "full", "random"], ["empty", "random"]))
 def test_wherever_the_neurons_are(any_gpu: Any, tiny: Loaded, kind: str, mode: str) -> None:
     least = 0.75 if mode == "sparse" else 1.0
     check(any_gpu, tiny, mode, some_hot(tiny[0], kind), predictor=predictor_of(*tiny, "low_rank"), least=least)
@@ -52,7 +53,7 @@ def a_row(config: ModelConfig, codec: str) -> int:
 
 
 @pytest.mark.parametrize("mode", ["exact", "sparse", "dense"])
-@pytest.mark.parametrize("n_slots", [1000, 17, 1])
+@pytest.mark.parametrize("n_slots", some_daily([1000, 17, 1], [17]))
 def test_neurons_that_the_gpu_reaches_for_come_in_pieces(
     any_gpu: Any, tiny: Loaded, monkeypatch: pytest.MonkeyPatch, mode: str, n_slots: int
 ) -> None:

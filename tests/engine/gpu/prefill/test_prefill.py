@@ -13,6 +13,7 @@ from fakes.prefill import NumpyPrefillOps
 from prompt_checks import Setting
 from samples.split_model import BASE, EXPERT_FAMILIES, FAMILIES, WITH_EXPERTS, in_a_file, random_weights
 from support.arrays_on_gpu import GpuArrays, entered_device
+from support.repetitions import some_daily
 
 from engine.errors import Cancelled
 from engine.gpu.prefill.cold_stream import experts_bytes, least_bytes
@@ -180,7 +181,9 @@ def test_layers_of_the_cpu_are_streamed(make: Make, family: str) -> None:
     setting.check(1, 37, 5)
 
 
-@pytest.mark.parametrize("codec", ["f16", "q8_0", "q4_0", "q4_0.lanes", "q8_0.lanes"])
+@pytest.mark.parametrize(
+    "codec", some_daily(["f16", "q8_0", "q4_0", "q4_0.lanes", "q8_0.lanes"], ["f16", "q4_0.lanes"])
+)
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("row_wise", [True, False])
 def test_every_codec_of_streamed_layers(make: Make, codec: str, in_place: bool, row_wise: bool) -> None:

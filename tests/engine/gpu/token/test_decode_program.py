@@ -14,6 +14,7 @@ from samples.predictors import predictor_of
 from samples.recoded_gguf import recode
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 from support.gpu_tokens import CONTEXT, by_cpu, logits_of, put_on_gpu, recoded, some_hot
+from support.repetitions import some_daily
 
 from engine.config import ModelConfig
 from engine.errors import Cancelled, ContextOverflowError, DeviceFailedError
@@ -127,7 +128,7 @@ def test_codecs_neuron_by_neuron(any_gpu: Gpu, tiny: Loaded, codec: str) -> None
         check(any_gpu, (config, again), mode, some_hot(config, "random"), close)
 
 
-@pytest.mark.parametrize("codec", ["mxfp4", "q5_k", "q5_1", "iq4_xs", "q3_k"])
+@pytest.mark.parametrize("codec", some_daily(["mxfp4", "q5_k", "q5_1", "iq4_xs", "q3_k"], ["mxfp4", "q5_k"]))
 def test_files_in_other_codecs(any_gpu: Gpu, tmp_path: Path, codec: str) -> None:
     wide = make_tiny_gguf(tmp_path / "m.gguf", d_model=256, d_ff=256, n_heads=4, n_kv_heads=2, n_layers=1)
     opened = open_model(recode(wide, tmp_path / f"{codec}.gguf", codec))

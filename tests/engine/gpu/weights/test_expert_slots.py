@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fakes.batch_operators import FakeExpertBatchOps
 from samples.random_blocks import weights as random_weights
+from support.repetitions import some_daily
 
 from engine.gpu.weights.landing import Landing, Numbers
 from engine.gpu.weights.layout import Region, slots_of
@@ -115,8 +116,11 @@ def near(found: F32, wanted: F32, terms: F32) -> bool:
     return bool(np.abs(found - wanted).max() <= 2e-5 * terms.max())
 
 
+SOME_CODECS = some_daily(UNIT_COLUMNS, ("f32", "f16", "q8_0", "q4_0", "q4_k", "mxfp4"))
+
+
 @pytest.mark.parametrize("by_neuron", [False, True])
-@pytest.mark.parametrize("codec", list(UNIT_COLUMNS))
+@pytest.mark.parametrize("codec", SOME_CODECS)
 def test_chosen_experts_as_numpy_has_them(on_gpu: OnGpu, codec: str, by_neuron: bool) -> None:
     gpu, rng = on_gpu.gpu, np.random.default_rng(1)
     blocks = [expert(codec, seed, by_neuron) for seed in range(5)]
@@ -157,7 +161,7 @@ def part(x: GpuVector, n: int, i: int) -> GpuVector:
 
 
 @pytest.mark.parametrize("by_neuron", [False, True])
-@pytest.mark.parametrize("codec", list(UNIT_COLUMNS))
+@pytest.mark.parametrize("codec", SOME_CODECS)
 def test_several_positions_get_what_each_gets_alone(on_gpu: OnGpu, codec: str, by_neuron: bool) -> None:
     """Eleven positions, all of which use expert 4; expert 0 is used, too, but not resident."""
     gpu, rng, n, k = on_gpu.gpu, np.random.default_rng(2), 11, 3

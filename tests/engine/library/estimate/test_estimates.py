@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from samples.experts_gguf import make_tiny_mixtral
 from samples.tiny_model import make_tiny_model
+from support.repetitions import some_daily
 
 from engine.conversion.convert import convert
 from engine.errors import InvalidRequestError, ModelFormatError, UnsupportedModelError
@@ -93,7 +94,7 @@ def sparsity_of(shape: ModelShape) -> Sparsity:
 # ------------------------------------------------------------------ what fits, fits
 
 
-@pytest.mark.parametrize("codec", WIDTH)
+@pytest.mark.parametrize("codec", some_daily(WIDTH, [*WIDTH][::3]))
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", MACHINES)
 def test_what_is_said_to_fit_stays_within_the_machine(name: str, shape: str, codec: str) -> None:

@@ -13,6 +13,7 @@ from samples.experts_gguf import N_EXPERTS, make_tiny_mixtral
 from samples.placement_cases import MIB, a_profile
 from samples.raw_gguf import make_tiny_powerinfer
 from samples.tiny_model import make_tiny_model
+from support.repetitions import some_daily
 
 from engine.assets import starter_model
 from engine.bundle import artefacts
@@ -53,7 +54,7 @@ def stats(model: Path) -> None:
 # ------------------------------------------------------------------ as loading does it
 
 
-@pytest.mark.parametrize("budget", [None, 0.48, 0.485, 0.49, 0.5, 1.0])
+@pytest.mark.parametrize("budget", some_daily([None, 0.48, 0.485, 0.49, 0.5, 1.0], [None, 0.485]))
 @pytest.mark.parametrize("name", ["pc-low", "pc-high", "laptop-4060-8gb", "no-gpu"])
 def test_it_is_what_the_solver_says_at_loading(name: str, budget: float | None) -> None:
     known = machine(name)
