@@ -1,8 +1,8 @@
 """A GPU of NumPy, so that what runs on GPUs is tested where there is none: native_kernels/cuda/gpu.py.
 
-Its memory is the host's. What it is asked for is computed by a thread of its own, in order and while the caller goes
-on, as a GPU does it; every address is looked up, so that one that is not the GPU's is an error. It is no measure of
-speed.
+Its memory is the host's. What it is asked for is computed by a thread of its own, in order and sometimes while the
+caller goes on, as a GPU does it; every address is looked up, so that one that is not the GPU's is an error. It is no
+measure of speed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import ctypes
 import queue
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +24,10 @@ from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 _PINNED = 1 << 60  # by which the GPU's name for pinned memory differs from the host's
 _FAILED = 719  # what launches answer after something has failed
+# Share of launches that return when their work is done. CPU kernels spin for the flag of a GPU, which took half of the
+# tests' time; the other launches go on beside their work, so that a missing wait is found.
+_WAITS = 0.9
+_MOST_WAIT_S = 0.1  # for work that a test holds up
 
 
 class FakeMemory:
@@ -90,6 +95,7 @@ class FakeGpu(FakeOperators):
         self.memory_bytes = memory_bytes
         self.used_bytes = 0
         self.n_launches = 0
+        self._chance = random.Random(1)
         self.works: dict[int, FakeWork] = {}
         self.closed = False
         self._starts: list[int] = []
@@ -208,6 +214,10 @@ class FakeGpu(FakeOperators):
         self.n_launches += 1
         steps = self.works[handle].steps
         self._queue.put((lambda: [step() for _, step in steps] and None, False))
+        if self._chance.random() < _WAITS:
+            done = threading.Event()
+            self._queue.put((done.set, True))
+            done.wait(_MOST_WAIT_S)
         return 0
 
     def _live(self) -> None:
