@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from pytestqt.qtbot import QtBot
+from support.repetitions import some_daily
 
 from app.desktop.single_instance import SingleInstance
 from app.settings import AppSettings, load_settings
@@ -154,7 +155,7 @@ def program(started: list[subprocess.Popen[str]], folder: Path, act: str, locati
 
 
 @pytest.mark.gui
-@pytest.mark.parametrize("location", ["process", "in-thread"])
+@pytest.mark.parametrize("location", some_daily(["process", "in-thread"], ["process"]))
 def test_closing_the_window_ends_the_program_in_good_order(
     programs: list[subprocess.Popen[str]], tmp_path: Path, location: str
 ) -> None:

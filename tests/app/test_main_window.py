@@ -13,6 +13,7 @@ from person import Arrive
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
+from support.repetitions import some_daily
 
 from app.chat.store.conversation import Conversation, Message, MessageState, Role
 from app.chat.store.store import Store
@@ -33,11 +34,11 @@ REAL = pytest.mark.skipif(
 )
 
 
-both = pytest.mark.parametrize("location", ["process", "in-thread"])
+LOCATIONS = ["process", "in-thread"]
 
 
 @REAL
-@both
+@pytest.mark.parametrize("location", some_daily(LOCATIONS, ["process"]))
 def test_the_starter_model_answers_to_the_end_and_remembers_the_turn(arrive: Arrive, location: str) -> None:
     person = arrive(location, model="starter-chat", settings=AppSettings(temperature=0.0))
     assert person.page.is_empty
@@ -56,7 +57,7 @@ def test_the_starter_model_answers_to_the_end_and_remembers_the_turn(arrive: Arr
 
 
 @REAL
-@both
+@pytest.mark.parametrize("location", some_daily(LOCATIONS, ["in-thread"]))
 def test_the_starter_models_answer_is_stopped_with_esc(arrive: Arrive, location: str) -> None:
     person = arrive(location, model="starter-chat")
     person.wait_ready()
@@ -78,7 +79,7 @@ def test_the_real_engine_is_killed_and_is_back(arrive: Arrive) -> None:
     assert person.ask("Hello").state is MessageState.COMPLETE
 
 
-@both
+@pytest.mark.parametrize("location", LOCATIONS)
 def test_stop_keeps_the_partial_answer(arrive: Arrive, location: str) -> None:
     person = arrive(location)
     person.wait_ready()
@@ -115,7 +116,7 @@ def test_engine_killed_in_mid_answer_keeps_every_word_and_sends_again(arrive: Ar
     person.wait(lambda: len(person.finished) == 2)
 
 
-@both
+@pytest.mark.parametrize("location", LOCATIONS)
 def test_closing_in_mid_answer_ends_every_thread_and_keeps_every_word(arrive: Arrive, location: str) -> None:
     person = arrive(location)
     person.wait_ready()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from fakes.download_places import BLOCK, ROOT, wait_for
 from fakes.hub import FakeHub
+from support.repetitions import some_daily
 
 from engine.assets import starter_model
 from engine.commands.cli import main
@@ -105,7 +106,7 @@ def test_what_is_no_model_is_fetched_and_not_listed(hub: FakeHub, capsys: pytest
 
 
 @pytest.mark.skipif(os.name == "nt", reason="interrupts are POSIX's")
-@pytest.mark.parametrize("way", ["kill", "interrupt"])
+@pytest.mark.parametrize("way", some_daily(["kill", "interrupt"], ["kill"]))
 def test_an_ended_pull_goes_on_where_it_was(hub: FakeHub, way: str, starter_bytes: bytes) -> None:
     import signal
 
