@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import json
 import re
@@ -119,14 +118,9 @@ def test_every_test_module_has_a_name_of_its_own_and_a_test_in_it() -> None:
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     names = [file.name for file in files]
     assert sorted({name for name in names if names.count(name) > 1}) == []
-    empty = [file.name for file in files if not _has_a_test(ast.parse(file.read_text(encoding="utf-8")))]
+    a_test = re.compile(r"^(    )?def test_", re.MULTILINE)  # in a class, too
+    empty = [file.name for file in files if not a_test.search(file.read_text(encoding="utf-8"))]
     assert empty == [], "files without a test in them"
-
-
-def _has_a_test(module: ast.Module) -> bool:
-    """Whether pytest would collect something; a module that it cannot import fails every run by itself."""
-    bodies = [module.body, *(node.body for node in module.body if isinstance(node, ast.ClassDef))]
-    return any(isinstance(node, ast.FunctionDef) and node.name.startswith("test_") for body in bodies for node in body)
 
 
 def test_actions_are_pinned_by_commit() -> None:

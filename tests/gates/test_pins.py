@@ -99,6 +99,7 @@ def test_what_is_installed_is_what_is_pinned() -> None:
     assert different == {}, "run installer/bootstrap.py setup again"
 
 
+@functools.cache
 def locked(*names: str) -> dict[str, tuple[Requirement, list[str]]]:
     """The packages of the lists in installer/locked, each with its hashes."""
     found: dict[str, tuple[Requirement, list[str]]] = {}
