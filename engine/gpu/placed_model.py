@@ -28,7 +28,7 @@ from engine.gpu.vram_policy import VramPolicy
 from engine.gpu.weights.loading import GpuContents, LoadedGpu, load_onto_gpu
 from engine.job import Job
 from engine.loading.modes import choose_mode
-from engine.model.kv_cache import read_kv_bytes
+from engine.model.kv_cache import read_cache_bytes
 from engine.placement.setting import KnownInputs
 from engine.placement.solving import Solved, solve_model
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
@@ -297,8 +297,8 @@ class PlacedModel:
         return self._opened.info.bytes_per_s
 
     def kv_bytes(self, positions: int) -> list[int]:
-        """Return the bytes of keys and values that each layer reads for this many positions; 0 without attention."""
-        return read_kv_bytes(self._base.opened.config, positions, self._base.kv_codec)
+        """Return the bytes of keys and values that each layer reads for this many positions, and of a state."""
+        return read_cache_bytes(self._base.opened.config, positions, self._base.kv_codec)
 
     @property
     def vram_bytes(self) -> int:

@@ -87,7 +87,7 @@ class KVCache:
     @staticmethod
     def bytes_read(config: ModelConfig, position: int, codec: KvCodec = "f32") -> int:
         """Return the bytes that a token at this position reads of a cache; a state is also written."""
-        return sum(read_kv_bytes(config, position, codec)) + 2 * 4 * config.state_size
+        return sum(read_cache_bytes(config, position, codec))
 
     @property
     def codec(self) -> KvCodec:
@@ -182,13 +182,19 @@ class KVCache:
         self.length = length
 
 
-def read_kv_bytes(config: ModelConfig, positions: int, codec: KvCodec) -> list[int]:
-    """Return the bytes of keys and values that each layer's attention reads; 0 for a layer without attention."""
-    return _by_layer(config, _attending(config), positions, codec)
+def read_cache_bytes(config: ModelConfig, position: int, codec: KvCodec) -> list[int]:
+    """Return the bytes of the cache that a token at this position reads in each layer, and writes of a state.
+
+    A layer with a window reads no more positions than it sees.
+    """
+    found = _by_layer(config, _attending(config), position, codec, windowed=True)
+    for layer in config.delta_layers:
+        found[layer] = 2 * 4 * config.state_size // len(config.delta_layers)
+    return found
 
 
 def stored_kv_bytes(config: ModelConfig, positions: int, codec: KvCodec) -> list[int]:
-    """Return the same for the keys and values that each layer stores; 0 if it reads those of another."""
+    """Return the bytes of keys and values that each layer stores; 0 without attention, or if it reads another's."""
     return _by_layer(config, _stored(config), positions, codec)
 
 
@@ -202,12 +208,15 @@ def _stored(config: ModelConfig) -> dict[int, AttentionSpec]:
     return {i: spec for i, spec in _attending(config).items() if spec.kv_from is None}
 
 
-def _by_layer(config: ModelConfig, specs: dict[int, AttentionSpec], positions: int, codec: KvCodec) -> list[int]:
-    """Return the bytes of so many positions in each layer; 0 for those without a spec."""
+def _by_layer(
+    config: ModelConfig, specs: dict[int, AttentionSpec], positions: int, codec: KvCodec, windowed: bool = False
+) -> list[int]:
+    """Return the bytes of so many positions in each layer; 0 for those without a spec. windowed: at most a window's."""
     found = [0] * config.n_layers
     for layer, spec in specs.items():
         layout = config.kv_layout(codec, spec.local)
-        found[layer] = spec.n_kv_heads * layout.n_blocks(positions) * layout.block_bytes
+        seen = min(positions, spec.window) if windowed and spec.window is not None else positions
+        found[layer] = spec.n_kv_heads * layout.n_blocks(seen) * layout.block_bytes
     return found
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from engine.config import KvCodec, ModelConfig
 from engine.model.families import PlannedTensor, split_expert_name
-from engine.model.kv_cache import read_kv_bytes, state_bytes, stored_kv_bytes
+from engine.model.kv_cache import read_cache_bytes, state_bytes, stored_kv_bytes
 from engine.model.mapped_weights import turned_bytes
 from engine.model.model_files import OpenedModel
 from engine.model.weights import Hold, ModelWeights
@@ -151,18 +151,14 @@ class ModelBytes:
 
         Keys and values of attention; of a gated delta net the state and its snapshots.
         """
-        return self._with_states(stored_kv_bytes(self.config, context, codec), sequences * state_bytes(self.config))
+        found, layers = np.array(stored_kv_bytes(self.config, context, codec), np.int64), self.config.delta_layers
+        if layers:
+            found[list(layers)] = sequences * state_bytes(self.config) // len(layers)
+        return found
 
     def kv_read(self, position: int, codec: KvCodec) -> I64:
         """Return the bytes of each layer's cache, [L], that a token at this position reads, and writes of a state."""
-        return self._with_states(read_kv_bytes(self.config, position, codec), 2 * 4 * self.config.state_size)
-
-    def _with_states(self, of_layers: list[int], states: int) -> I64:
-        """Return the bytes of keys and values [L], with the share of all states in the layers that have one."""
-        found, layers = np.array(of_layers, np.int64), self.config.delta_layers
-        if layers:
-            found[list(layers)] = states // len(layers)
-        return found
+        return np.array(read_cache_bytes(self.config, position, codec), np.int64)
 
     @classmethod
     def of(cls, opened: OpenedModel, weights: ModelWeights | None = None) -> ModelBytes:

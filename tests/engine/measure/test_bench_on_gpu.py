@@ -16,7 +16,7 @@ from samples.tiny_model import make_tiny_model
 from engine.commands import cli
 from engine.measure import bench
 from engine.measure.token_bytes import token_bytes
-from engine.model.kv_cache import read_kv_bytes
+from engine.model.kv_cache import stored_kv_bytes
 from engine.placement import memory_plan
 
 
@@ -46,7 +46,11 @@ def test_only_layers_with_attention_read_keys_and_values(machine: FakeGpuMachine
     for position in (0, 100):
         shares, fired = np.ones((4, 4)), np.ones((4, model.opened.config.d_ff), np.int64)
         read.append(token_bytes(model.weights, model.gpu, "dense", shares, fired, position, None).on_gpu)
-    assert read[1] - read[0] == sum(read_kv_bytes(model.opened.config, 100, "f16")) > 0
+    config = model.opened.config
+    assert read[1] - read[0] == sum(stored_kv_bytes(config, 100, "f16")) > 0
+    matrices = [one for w in model.weights.layers for one in (*w.attention_matrices, *w.ffns[0].matrices)]
+    states = 2 * 4 * config.state_size  # read and written
+    assert read[0] == sum(one.n_bytes for one in (*matrices, model.weights.head)) + states
     model.close()
 
 

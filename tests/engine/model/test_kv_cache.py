@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from samples.tiny_model import make_tiny_gguf
 from engine.config import KV_CODECS, EngineConfig, KvCodec
 from engine.errors import InvalidRequestError
 from engine.executor.dense import DenseExecutor
-from engine.model.kv_cache import KVCache
+from engine.model.kv_cache import KVCache, read_cache_bytes
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
 from engine.session.loaded_model import LoadedModel
@@ -39,6 +40,14 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def logits(model: Transformer, tokens: np.ndarray, cache: KVCache) -> np.ndarray:
     return model.logits(model.forward(tokens, cache))
+
+
+def test_layers_with_a_window_read_no_more_than_it(tmp_path: Path) -> None:
+    config = open_model(make_tiny_gguf(tmp_path / "tiny.gguf")).config
+    windowed = replace(config, windows=(32, *[0] * (config.n_layers - 1)))
+    whole, limited = (read_cache_bytes(one, 320, "f16") for one in (config, windowed))
+    assert [10 * limited[0], *limited[1:]] == whole
+    assert read_cache_bytes(windowed, 20, "f16") == read_cache_bytes(config, 20, "f16")
 
 
 @pytest.mark.parametrize("codec", KV_CODECS)
