@@ -137,8 +137,9 @@ def fields_from_gguf(family: Family, read: Reader, arch: str, tensor_names: set[
     vocab_size = read.optional(f"{arch}.vocab_size", int, None if tokens is None else len(tokens))
     if vocab_size is None:
         raise ModelFormatError(f"The GGUF metadata has neither {arch}.vocab_size nor a vocabulary.")
-    layer_norm = family.features.get("norm") == "layer"
-    eps_key = f"{arch}.attention.layer_norm_{'' if layer_norm else 'rms_'}epsilon"
+    of_layer_norm, eps_key = (f"{arch}.attention.layer_norm_{kind}epsilon" for kind in ("", "rms_"))
+    if family.features.get("norm") == "layer" or (read.values.get(eps_key) is None and of_layer_norm in read.values):
+        eps_key = of_layer_norm  # Nemotron-H's files have it for their RMS norms
     eos = [read.optional(f"tokenizer.ggml.{kind}_token_id", int, None) for kind in ("eos", "eot")]
     max_context = read.required(f"{arch}.context_length", int)
     check_size("max_context", max_context)

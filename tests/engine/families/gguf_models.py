@@ -214,13 +214,13 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     if case.gguf not in ("deepseek2", "mistral4"):
         writer.add_head_count_kv(kv_heads)
     writer.add_bos_token_id(config["bos_token_id"])
-    if case.gguf in ("opt", "falcon", "command-r", "cohere2"):
+    if case.gguf in ("opt", "falcon", "command-r", "cohere2", "nemotron_h", "nemotron_h_moe"):
         writer.add_layer_norm_eps(1e-5)
-    else:
+    if case.gguf not in ("opt", "falcon", "command-r", "cohere2", "nemotron_h"):
         writer.add_layer_norm_rms_eps(_first(config, "rms_norm_eps", "layer_norm_epsilon", "norm_eps"))
-        if case.gguf not in ("deepseek2", "mistral4"):
-            writer.add_key_length(head_dim)
-            writer.add_value_length(head_dim)
+    if case.gguf not in ("opt", "falcon", "command-r", "cohere2", "deepseek2", "mistral4"):
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
     rope = config.get("rope_parameters") or {}
     if case.gguf in ("qwen35", "qwen35moe"):
         writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
@@ -339,7 +339,7 @@ def _write_gemma3n(writer: Any, config: dict[str, Any]) -> None:
 
 
 def _stacked(tensors: dict[str, Array], config: dict[str, Any]) -> dict[str, Array]:
-    """Gemma 3n's matrices between streams in one tensor each, and its table of all tokens."""
+    """Gemma 3n's matrices between streams in one tensor each, its table of all tokens, and unused keys and values."""
     found = {name: values for name, values in tensors.items() if ".altup_" not in name}
     for part in ("altup_projections", "altup_unembed_projections"):
         of_part = [values for name, values in sorted(tensors.items()) if f"model.{part}." in name]
@@ -350,6 +350,10 @@ def _stacked(tensors: dict[str, Array], config: dict[str, Any]) -> dict[str, Arr
         missing = config["vocab_size"] - len(found[table])
         # Published files have zeros for tokens of pictures; transformers takes token 0's row for them, and so do we.
         found[table] = np.concatenate([found[table], np.repeat(found[table][:1], missing, axis=0)])
+    n_layers, shared = config["num_hidden_layers"], config["num_kv_shared_layers"]
+    for layer in range(n_layers - shared, n_layers):  # published files have keys and values that no layer uses
+        for part in ("k_proj", "v_proj", "k_norm"):
+            found[f"model.layers.{layer}.self_attn.{part}.weight"] = found[f"model.layers.0.self_attn.{part}.weight"]
     return found
 
 
