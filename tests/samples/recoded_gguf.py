@@ -10,10 +10,10 @@ import numpy as np
 from native_kernels.codecs import CODECS
 
 
-def recode(source: Path, path: Path, codec: str, metadata: dict[str, str] | None = None) -> Path:
+def recode(source: Path, path: Path, codec: str, metadata: dict[str, str | int] | None = None) -> Path:
     """`path`, with every matrix but routers in `codec`; where nothing writes that, of random blocks.
 
-    metadata: texts to add.
+    metadata: texts and numbers to add.
     """
     import gguf
 
@@ -23,8 +23,11 @@ def recode(source: Path, path: Path, codec: str, metadata: dict[str, str] | None
     for name, entry in reader.fields.items():
         if not name.startswith("GGUF.") and name != "general.architecture":
             writer.add_key_value(name, entry.contents(), entry.types[0], *entry.types[1:2])
-    for name, text in (metadata or {}).items():
-        writer.add_string(name, text)
+    for name, value in (metadata or {}).items():
+        if isinstance(value, str):
+            writer.add_string(name, value)
+        else:
+            writer.add_uint32(name, value)
     for tensor in reader.tensors:
         shape = tuple(int(size) for size in reversed(tensor.shape))
         if len(shape) == 1 or "ffn_gate_inp" in tensor.name:  # routers stay as they are in llama.cpp, too

@@ -12,6 +12,7 @@ computes in its own precision, and the tolerances follow from it:
   products 2.2 %. Norms of queries and keys, and seven layers, make it more. Rounded in the same way, ours must be
   theirs to 1e-4, until a last bit of a sum has thrown a value over the edge between two steps.
 - K-quants and IQ4_XS: the same in blocks of 256, whose greatest is greater.
+- Families of 2025 and 2026: F32 alone. Where llama.cpp takes sizes for granted, the tiny models have them (`LATER`).
 - Experts: where two of them score nearly the same, that rounding lets one side choose the one and the other the other,
   which changes that position as much as one expert counts, and later ones by attention: of five layers' worth, 4 in 10.
   Routers are F32 in any file.
@@ -20,7 +21,7 @@ computes in its own precision, and the tolerances follow from it:
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,31 @@ NAMES = ("llama", "llama-linear", "llama-3", "llama-yarn", "mistral-whole", "qwe
          "phi3", "phi3-longrope", "falcon-7b", "falcon-40b")  # fmt: skip
 WITH_EXPERTS = ("mixtral", "qwen2-moe", "qwen3-moe", "smallthinker-4b", "smallthinker-21b")
 WIDER = {"hidden_size": 64, "intermediate_size": 160}  # rows of whole blocks
+_LOCAL, _FULL = "sliding_attention", "full_attention"
+_HEADS_OF_8 = {"linear_key_head_dim": 8, "linear_value_head_dim": 8}  # its delta nets have values as wide as keys
+_SIGMOID = {"deepseek2.expert_gating_func": 2}  # from config.json's scoring_func, which transformers does not write
+_GEMMA3N = {  # 20 layers with keys and values of their own, a window in 4 of 5, cut-offs in 10, embeddings of 256
+    "num_hidden_layers": 25, "num_kv_shared_layers": 5, "hidden_size_per_layer_input": 256,
+    "layer_types": [*[_LOCAL] * 4, _FULL] * 5, "activation_sparsity_pattern": [0.95] * 10 + [0.0] * 15,
+}  # fmt: skip
+# Changes of the shape, and keys that llama.cpp's converter writes besides.
+LATER: dict[str, tuple[dict[str, Any], dict[str, str | int]]] = {
+    "cohere2": ({}, {}), "command-r": ({}, {}),
+    "deepseek-v2": ({"n_group": 1, "topk_group": 1, "topk_method": "greedy"}, {}),  # with groups, it takes the sum
+    "deepseek-v2-lite": ({"num_hidden_layers": 27}, {}),  # which it knows by that number
+    "deepseek-v3": ({}, _SIGMOID), "ernie4.5": ({}, {}),
+    "exaone4": ({"head_dim": 8, "num_hidden_layers": 64}, {}),  # windows in models of 64 layers alone
+    "exaone4-whole": ({}, {}), "gemma3n": (_GEMMA3N, {}), "gemma4": ({}, {}),
+    "gemma4-e": ({"num_hidden_layers": 6, "layer_types": [_LOCAL, _FULL] * 3}, {}),  # its last two share their kinds
+    "gemma4-moe": ({}, {}), "glm4": ({}, {}), "glm4-moe": ({}, {}), "glm4-moe-air": ({}, {}),
+    "glm4-moe-lite": ({}, _SIGMOID), "glm4-plain": ({}, {}), "granite": ({}, {}), "granite-hybrid": ({}, {}),
+    "granite-hybrid-moe": ({}, {}), "hunyuan": ({}, {}), "hunyuan-moe": ({}, {}), "lfm2": ({}, {}),
+    "lfm2-moe": ({}, {}), "llama4-interleaved": ({}, {}), "minimax-m2": ({}, {}), "ministral3": ({}, {}),
+    "mistral4": ({}, {"mistral4.attention.temperature_length": 32}), "nemotron-h": ({}, {}),
+    "nemotron-h-moe": ({}, {}), "olmo2": ({}, {}), "olmo3": ({"head_dim": 8}, {}),  # heads of d / n
+    "phi4-mini": ({}, {}), "qwen3-next": (_HEADS_OF_8, {}), "qwen3.5": (_HEADS_OF_8, {}),
+    "qwen3.5-moe": (_HEADS_OF_8, {}), "seed-oss": ({}, {}), "smollm3": ({}, {}),
+}  # fmt: skip
 STEPS = 32
 CLOSE = 2e-4  # of a logit, to transformers
 
@@ -99,6 +125,15 @@ class AsLlamaCpp(ReferenceOperators):
         elif w.codec != "f32":
             x = _in_8_bits(x)
         return super().matmul(x, w)
+
+
+class WithTheirGelu(ReferenceOperators):
+    """Looks GELU up in a table of float16, as llama.cpp does, from -10 to 10."""
+
+    def gelu_tanh(self, x: F32) -> F32:
+        looked_up = super().gelu_tanh(x.astype(np.float16).astype(np.float32)).astype(np.float16).astype(np.float32)
+        out: F32 = np.where(x <= -10, np.float32(0), np.where(x >= 10, x, looked_up))
+        return out
 
 
 def _in_8_bits(x: F32) -> F32:
@@ -175,9 +210,12 @@ def theirs(path: Path, tokens: np.ndarray, steps: int = 0) -> tuple[np.ndarray, 
 def ours(path: Path, tokens: np.ndarray, pieces: list[int], operators: ReferenceOperators | None = None) -> np.ndarray:
     """The logits of every position, from the weights as the file stores them."""
     opened, ops = open_model(path), operators or ReferenceOperators()
-    weights = load_weights(opened, hold="mapped")
-    model = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, ops), ops)
-    cache = KVCache(opened.config, CONTEXT)
+    weights, config = load_weights(opened, hold="mapped"), opened.config
+    if config.gate_cutoffs and operators:  # its deviation is that of a sample: of n - 1 gates
+        sample = (config.d_ff / (config.d_ff - 1)) ** 0.5
+        config = replace(config, gate_cutoffs=tuple(cutoff * sample for cutoff in config.gate_cutoffs))
+    model = Transformer(config, weights, DenseExecutor(config, weights, ops), ops)
+    cache = KVCache(config, CONTEXT)
     parts = np.split(tokens, np.cumsum(pieces)[:-1])
     out = []
     for part in parts:
@@ -242,6 +280,39 @@ def test_rounded_as_theirs_ours_is_theirs(reference: Reference, codec: str) -> N
     expected, _ = theirs(path, PROMPT[:8])
     difference = ours(path, PROMPT[:8], [8], AsLlamaCpp()) - expected
     assert np.abs(difference).max() < 1e-4 * root_mean_square(expected)
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_logits_of_later_families(name: str, tmp_path: Path) -> None:
+    """Of 64 tokens of a prompt and 64 greedy ones."""
+    changes, keys = LATER[name]
+    reference = make_reference(name, tmp_path / "hf", changes)
+    path = with_keys(reference, keys)
+    expected, _ = theirs(path, reference.tokens)
+    gelu = reference.case.activation.startswith("gelu")
+    found = ours(path, reference.tokens, [CONTEXT], WithTheirGelu() if gelu else None)
+    largest, scale = float(np.abs(found - expected).max()), root_mean_square(expected)
+    print(f"{name}: largest difference {largest:.1e} of logits around {scale:.1f}")
+    # A value at the edge between two numbers of float16 is looked up as the other one, and many layers amplify that.
+    assert largest < (1e-2 if gelu else 1e-4) * scale
+    plain = ours(path, reference.tokens, [CONTEXT])
+    assert np.abs(plain - reference.logits).max() < (5e-3 if name == "gemma3n" else 5e-4)
+
+
+def with_keys(reference: Reference, keys: dict[str, str | int]) -> Path:
+    folder = reference.folder.parent
+    plain = write_gguf(reference.folder, folder / "plain.gguf", reference.case)
+    return recode(plain, folder / "f32.gguf", "f32", {"tokenizer.ggml.model": "none"} | keys)
+
+
+def test_yarn_of_gpt_oss_that_llama_cpp_truncates(tmp_path: Path) -> None:
+    """It rounds the bounds between scaled and unscaled frequencies, which config.json of gpt-oss switches off."""
+    rope = CASES["gpt-oss"].arguments["rope_parameters"]
+    reference = make_reference("gpt-oss", tmp_path / "hf", {"rope_parameters": rope | {"truncate": True}})
+    path = with_keys(reference, {})
+    expected, _ = theirs(path, reference.tokens)
+    assert np.abs(expected - reference.logits).max() < CLOSE
+    assert np.abs(ours(path, reference.tokens, [CONTEXT]) - expected).max() > 1
 
 
 @pytest.mark.parametrize("name", ["mistral", "phi3-window"])
