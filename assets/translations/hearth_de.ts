@@ -7425,8 +7425,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
-        <source>A small DeepSeek of 2024, fast without a GPU; needs 16 GB of RAM.</source>
-        <translation>Ein kleines DeepSeek von 2024, schnell ohne GPU; braucht 16 GB RAM.</translation>
+        <source>A small DeepSeek of 2024: 6 of its 64 experts work on a word.</source>
+        <translation>Ein kleines DeepSeek von 2024: 6 seiner 64 Experten arbeiten an einem Wort.</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7680,6 +7680,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Small and fast, for any PC.</source>
+        <translation>Klein und schnell, für jeden PC.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Small and quick; good for short questions.</source>
         <translation>Klein und schnell; gut für kurze Fragen.</translation>
     </message>
@@ -7735,8 +7740,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
-        <source>Strong at code and tools; runs on the CPU alone, with 24 GB of RAM.</source>
-        <translation>Stark bei Code und Werkzeugen; läuft nur auf der CPU, mit 24 GB RAM.</translation>
+        <source>Strong at code and tools, fast: 4 of its 64 experts work on a word.</source>
+        <translation>Stark bei Code und Werkzeugen, schnell: 4 von 64 Experten arbeiten an einem Wort.</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7852,6 +7857,11 @@ Andere Programme: {others}</translation>
         <location filename="../../assets/catalogue.json"/>
         <source>Well-written answers in many languages; fits a GPU with 12 GB.</source>
         <translation>Gut geschriebene Antworten in vielen Sprachen; passt auf eine GPU mit 12 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Well-written answers on a small PC.</source>
+        <translation>Gut geschriebene Antworten auf einem kleinen PC.</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>

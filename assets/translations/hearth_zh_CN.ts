@@ -7378,8 +7378,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
-        <source>A small DeepSeek of 2024, fast without a GPU; needs 16 GB of RAM.</source>
-        <translation>2024 年的小型 DeepSeek，没有 GPU 也快；需要 16 GB 内存。</translation>
+        <source>A small DeepSeek of 2024: 6 of its 64 experts work on a word.</source>
+        <translation>2024 年的小型 DeepSeek：每个词只用 64 个专家中的 6 个。</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7633,6 +7633,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
+        <source>Small and fast, for any PC.</source>
+        <translation>小而快，适合任何电脑。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
         <source>Small and quick; good for short questions.</source>
         <translation>小而快；适合简短的问题。</translation>
     </message>
@@ -7688,8 +7693,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
-        <source>Strong at code and tools; runs on the CPU alone, with 24 GB of RAM.</source>
-        <translation>擅长代码和工具；只在 CPU 上运行，需要 24 GB 内存。</translation>
+        <source>Strong at code and tools, fast: 4 of its 64 experts work on a word.</source>
+        <translation>擅长代码和工具，速度快：每个词只用 64 个专家中的 4 个。</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
@@ -7805,6 +7810,11 @@ Other programs: {others}</source>
         <location filename="../../assets/catalogue.json"/>
         <source>Well-written answers in many languages; fits a GPU with 12 GB.</source>
         <translation>多语言回答，文笔好；适合 12 GB 显存的 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Well-written answers on a small PC.</source>
+        <translation>在小型电脑上也能写出好答案。</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>

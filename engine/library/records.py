@@ -77,6 +77,7 @@ class ModelShape:
     n_streams: int = 1
     laurel_rank: int = 0
     router_margin: float = 0.0
+    n_groups: int = 1
 
 
 @dataclass(frozen=True)
