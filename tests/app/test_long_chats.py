@@ -75,7 +75,7 @@ def test_it_scrolls_up_and_down_without_a_jump_or_a_gap(transcript: Transcript) 
     transcript.show_messages(LONG)
     settle(transcript)
     bar = transcript.verticalScrollBar()
-    for step in [-400] * 70 + [400] * 40:
+    for step in [-400] * 40 + [400] * 20:
         seen = shown(transcript)
         view = next(v for v in transcript.views if v.message.id == seen[0])
         before = view.mapTo(transcript, QPoint(0, 0)).y()

@@ -199,7 +199,7 @@ import json, resource, sys, time
 from engine.text import chat_template
 from engine.text.chat_template import ChatTemplate
 from engine.errors import ChatTemplateError
-chat_template.TIME_LIMIT_S = 0.3
+chat_template.TIME_LIMIT_S = 0.1
 ChatTemplate("{{ 1 }}").render([])
 held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 room = held + int(sys.argv[1])

@@ -349,8 +349,8 @@ def test_no_step_parses_more_than_one_piece(monkeypatch: pytest.MonkeyPatch) -> 
         return real(text, env)  # type: ignore[return-value]
 
     monkeypatch.setattr(markdown_blocks._MD, "parse", counting)
-    for unit in ("x", "word ", "a\n", "- [a\n", "> ", "[a]: b\n\n"):  # ten steps' worth, and as many lines and more
-        parse(unit * (10 * block_parser.STEP // len(unit)))
+    for unit in ("x", "word ", "a\n", "- [a\n", "> ", "[a]: b\n\n"):  # three steps' worth, and as many lines and more
+        parse(unit * (3 * block_parser.STEP // len(unit)))
     assert max(parsed) <= max(block_parser.STEP, block_parser.MOST_DEFINITIONS * (block_parser.DEFINITION_LENGTH + 2))
 
 

@@ -179,7 +179,7 @@ def test_every_icon_draws_something_in_the_colour_it_is_asked_for(qtbot: QtBot, 
     theme.apply(qapp, "light", 1.0)
     for name in icons.PATHS:
         image = icons.icon(name, "bad", 96).pixmap(96, 96).toImage()
-        pixels = [image.pixelColor(x, y) for x in range(96) for y in range(96)]
+        pixels = [image.pixelColor(x, y) for x in range(0, 96, 2) for y in range(0, 96, 2)]
         colours = {pixel.name() for pixel in pixels if pixel.alpha() > 250}
         assert theme.LIGHT.bad.lower() in colours, name
 

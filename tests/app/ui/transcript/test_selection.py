@@ -230,7 +230,7 @@ def test_a_drag_may_begin_and_end_beside_the_text(transcript: Transcript) -> Non
 
 
 def test_what_is_not_built_of_a_long_message_is_copied(transcript: Transcript, qtbot: QtBot) -> None:
-    words = "\n\n".join(f"Paragraph {i} of a long answer, `x`." for i in range(6000))
+    words = "\n\n".join(f"Paragraph {i} of a long answer, `x`." for i in range(3000))
     own = "\n".join(f"line {i}" for i in range(2000))
     transcript.show_messages([question(own), answer(words), question("End")])
     qtbot.waitUntil(lambda: len(transcript.views) == 3)
