@@ -15,6 +15,7 @@ from PySide6.QtGui import QColor, QImage
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
+from support.repetitions import some_daily
 
 from app.models.model_rows import Preparing
 from app.ui.look import theme
@@ -67,7 +68,7 @@ STATES: dict[str, tuple[Callable[[], FakeLibrary], Callable[[ModelsRoom], None],
 }
 
 
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", some_daily(STATES, ("all", "repository")))
 def test_a_picture_of(name: str, qtbot: QtBot, qapp: QApplication, tmp_path: Path) -> None:
     make, act, has_ember = STATES[name]
     room = ModelsRoom(qtbot, tmp_path, make(), model="PowerInfer/b")

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nasty_texts import texts
 from starter_vocabulary import as_files, metadata
+from support.repetitions import some_daily
 
 from engine.errors import ChatTemplateError
 from engine.text.chat_template import ChatTemplate
@@ -283,7 +284,7 @@ def test_the_same_text_as_transformers(name: str, prompted: bool) -> None:
     assert sum(text is not None for text in said) >= 3
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("name", some_daily(TEMPLATES, [*TEMPLATES][::3]))
 @settings(max_examples=25, deadline=None)
 @given(contents=st.lists(texts, min_size=1, max_size=5), with_system=st.booleans())
 def test_the_same_text_for_any_contents(name: str, contents: list[str], with_system: bool) -> None:

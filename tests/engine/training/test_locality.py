@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.repetitions import slow
 
 from engine.errors import DiskSpaceError, InvalidRequestError
 from engine.sparsity.stats import NeuronStats
@@ -46,7 +47,7 @@ def test_coverage_of_a_hot_set() -> None:
     assert hot_set_coverage(stats, np.zeros_like(seen), 0.5) == 0
 
 
-@pytest.mark.parametrize(("ending", "n_layers"), [("svg", 1), ("svg", 30), ("PNG", 3)])
+@pytest.mark.parametrize(("ending", "n_layers"), [("svg", 1), slow("svg", 30), ("PNG", 3)])
 def test_pictures(tmp_path: Path, ending: str, n_layers: int) -> None:
     counts = np.random.default_rng(0).integers(0, 90, (n_layers, 50))
     path = tmp_path / f"picture.{ending}"

@@ -11,6 +11,7 @@ from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QInputMethodEvent, QTextCursor
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from pytestqt.qtbot import QtBot
+from support.repetitions import some_daily
 from support.shown_text import numbers_in
 
 from app.chat.attachments.draft_attachments import Measure
@@ -267,7 +268,7 @@ def test_a_giant_text_is_folded_and_keeps_every_character(composer: Composer, qt
     assert composer.text() == text
 
 
-@pytest.mark.parametrize("name", GIANTS)
+@pytest.mark.parametrize("name", some_daily(GIANTS, [*GIANTS][::3]))
 def test_every_part_of_a_giant_text_can_be_opened_and_changed(composer: Composer, name: str) -> None:
     text = GIANTS[name]
     composer.set_text(text)

@@ -15,6 +15,7 @@ from PySide6.QtGui import QColor, QImage
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
+from support.repetitions import some_daily
 from support.shown_text import numbers_in
 
 from app.chat.answer_setup import Offer
@@ -276,7 +277,7 @@ def light_after(qapp: QApplication) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("light_after")
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", some_daily(STATES, [*STATES][::3]))
 def test_a_picture_of(name: str, qtbot: QtBot, qapp: QApplication) -> None:
     room = STATES[name](qtbot)
     if name == "lost":

@@ -12,6 +12,7 @@ from PySide6.QtGui import QImage
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QHBoxLayout, QMainWindow, QWidget
 from pytestqt.qtbot import QtBot
+from support.repetitions import slow
 from support.shown_text import numbers_in
 
 from app.clients.engine_status import EngineStatus, Phase
@@ -422,7 +423,7 @@ def test_one_row_is_highlighted_wherever_the_mouse_and_the_focus_are(scene: Make
     assert s.menu.is_open
 
 
-@pytest.mark.parametrize(("size", "zoom"), [((1100, 760), 1.0), ((720, 520), 1.0), ((720, 520), 1.6)])
+@pytest.mark.parametrize(("size", "zoom"), [slow((1100, 760), 1.0), slow((720, 520), 1.0), ((720, 520), 1.6)])
 @pytest.mark.parametrize("direction", [Qt.LayoutDirection.LeftToRight, Qt.LayoutDirection.RightToLeft])
 def test_it_stays_in_the_window_in_both_themes(
     scene: MakeScene, qapp: QApplication, size: tuple[int, int], zoom: float, direction: Qt.LayoutDirection

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.repetitions import some_daily
 
 from engine.assets import asset_root
 from engine.commands import cli
@@ -297,7 +298,7 @@ def test_entries_are_found_by_id_and_by_words() -> None:
 # ------------------------------------------------------------------ for a machine
 
 
-@pytest.mark.parametrize("name", profile_names())
+@pytest.mark.parametrize("name", some_daily(profile_names(), ("pc-low", "no-gpu")))
 def test_every_entry_has_a_sound_estimate_on_every_machine(name: str) -> None:
     for one in estimated(name):
         estimate = one.estimate
