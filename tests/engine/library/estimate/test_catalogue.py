@@ -67,9 +67,12 @@ def every(entry: CatalogueEntry) -> str:
     return entry.id
 
 
+ESTIMATED_DAILY = ("laptop-4060-8gb", "no-gpu", "pc-high", "rtx-3060-12gb")  # each takes some seconds
+
+
 @cache
-def estimated(name: str) -> tuple[Estimated, ...]:
-    return Estimates(load_catalogue()).all(known_machine(load_profile(name)))
+def estimated(name: str, budget: float | None = None) -> tuple[Estimated, ...]:
+    return Estimates(load_catalogue()).all(known_machine(load_profile(name)), budget)
 
 
 # ------------------------------------------------------------------ what it says
@@ -298,7 +301,7 @@ def test_entries_are_found_by_id_and_by_words() -> None:
 # ------------------------------------------------------------------ for a machine
 
 
-@pytest.mark.parametrize("name", some_daily(profile_names(), ("pc-low", "no-gpu")))
+@pytest.mark.parametrize("name", some_daily(profile_names(), ESTIMATED_DAILY))
 def test_every_entry_has_a_sound_estimate_on_every_machine(name: str) -> None:
     for one in estimated(name):
         estimate = one.estimate
@@ -335,7 +338,7 @@ def test_a_budget_beyond_the_gpu_is_refused() -> None:
         Estimates(load_catalogue()).all(known_machine(load_profile("pc-low")), 64.0)
 
 
-@pytest.mark.parametrize("name", profile_names())
+@pytest.mark.parametrize("name", some_daily(profile_names(), ESTIMATED_DAILY))
 def test_what_is_recommended_fits_and_can_be_talked_with(name: str) -> None:
     found = recommended(estimated(name))
     assert found is not None
@@ -350,7 +353,7 @@ def test_what_is_recommended_fits_and_can_be_talked_with(name: str) -> None:
     ("name", "budget"), [("laptop-4060-8gb", None), ("rtx-3060-12gb", None), ("pc-high", 15.0), ("pc-high", None)]
 )
 def test_what_is_recommended_for_a_gpu_uses_it_and_answers_fluently(name: str, budget: float | None) -> None:
-    found = recommended(Estimates(load_catalogue()).all(known_machine(load_profile(name)), budget))
+    found = recommended(estimated(name, budget))
     assert found is not None
     assert found.estimate.fits in ("gpu", "hybrid")
     assert (found.estimate.low_tok_s or 0) >= FLUENT_TOK_S
