@@ -1,6 +1,7 @@
 """An NVIDIA GPU that implements native_kernels/cuda/gpu.py: memory, one stream, captured work, operators.
 
-The operators are in products.py, neurons.py, experts.py, token_ops.py, latent.py and delta_net.py; this combines them.
+The operators are in products.py, neurons.py, experts.py, token_ops.py, streams.py, latent.py and delta_net.py; this
+combines them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from native_kernels.cuda.neurons import GpuNeurons
 from native_kernels.cuda.products import GpuProducts
 from native_kernels.cuda.runtime.driver import Device, Event, Graph, Stream
 from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
+from native_kernels.cuda.streams import GpuStreamOps
 from native_kernels.cuda.token_ops import GpuTokenOps
 
 
@@ -49,6 +51,8 @@ class CudaGpu:
             held.callback(delta.close)
             latent = GpuLatentOps(device, self.stream)
             held.callback(latent.close)
+            streams = GpuStreamOps(device, self.stream)
+            held.callback(streams.close)
             self._held = held.pop_all()
         self.unpack_rows, self.quantise, self.multiply = products.unpack_rows, products.quantise, products.multiply
         self.multiply_each, self.expect, self.signs = products.multiply_each, products.expect, products.signs
@@ -62,6 +66,8 @@ class CudaGpu:
         self.attend, self.attend_each, self.softcap = token.attend, token.attend_each, token.softcap
         self.publish = token.publish
         self.place_latent = latent.place_latent
+        self.predict_streams, self.correct_streams = streams.predict_streams, streams.correct_streams
+        self.add_beside, self.scale_alike, self.cut_off = streams.add_beside, streams.scale_alike, streams.cut_off
         self.gated_delta, self.gated = delta.gated_delta, delta.gated
 
     def enter(self) -> None:

@@ -196,6 +196,21 @@ class GpuStates:
 
 
 @dataclass(frozen=True)
+class GpuStreams:
+    """n residual streams of T positions: addresses of f32 arrays [n, T, width] each, streams `step` numbers apart.
+
+    predicted: the streams as predicted before a layer.
+    """
+
+    n: int
+    width: int
+    values: int
+    predicted: int
+    step: int
+    n_tokens: int = 1
+
+
+@dataclass(frozen=True)
 class GpuCopy:
     """n words of 32 bits, from one address to another."""
 
@@ -500,6 +515,36 @@ class Gpu(Protocol):
 
     def softcap(self, x: int, n: int, cap: float) -> None:
         """Compute x = cap tanh(x / cap), in place."""
+
+    # ------------------------------------------------------------ several streams (streams.py)
+
+    def predict_streams(self, x: GpuStreams, scores: int, mixture: int) -> None:
+        """Set `predicted` to each stream plus a mixture of all, and the first stream to the first of them.
+
+        The mixture's coefficients [n, n] are mixture f32 [n n, n] times the tanh of scores f32 [T, n].
+        """
+
+    def correct_streams(self, x: GpuStreams, scores: int, shares: int, scale: int, scaled: GpuVector) -> None:
+        """Set each stream to its prediction plus 1 + its share times what the first stream has changed since.
+
+        The shares [n] are shares f32 [n, n] times the tanh of scores f32 [T, n]. scaled [T, width], rounded as one
+        vector: the first stream times scale f32 [width].
+        """
+
+    def add_beside(self, x: GpuStreams, added: int) -> None:
+        """Add `added` [T, width] to all streams but the first."""
+
+    def scale_alike(self, x: GpuStreams, others: int, least: float) -> None:
+        """Scale the n - 1 vectors [T, width] at `others`, `step` numbers apart, to the first stream's size.
+
+        The size is the root mean square of a position; their own mean square counts as at least `least`.
+        """
+
+    def cut_off(self, x: int, n: int, cutoff: float, n_tokens: int = 1, step: int = 0) -> None:
+        """Reduce each row x [T, n] by its mean plus `cutoff` standard deviations; negative results become 0.
+
+        step: numbers between two rows.
+        """
 
     # ------------------------------------------------------------ latent attention (latent.py)
 

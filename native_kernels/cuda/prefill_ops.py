@@ -31,6 +31,7 @@ from native_kernels.cuda.prompt_rows import Groups, HostRows, RoundedRows, RowAn
 from native_kernels.cuda.runtime.cublas import LEAST_POSITIONS, Cublas, LibraryError
 from native_kernels.cuda.runtime.driver import Device, Function, Launch, Launches, Module, Stream
 from native_kernels.cuda.runtime.modules import load
+from native_kernels.cuda.streams import GpuStreamOps
 from native_kernels.cuda.token_ops import temperature_words, v_norm_words
 from native_kernels.cuda.wgmma_products import CAPABILITY, WgmmaProducts
 from native_kernels.kv_blocks import KvLayout
@@ -115,7 +116,7 @@ class GpuPrefillOps:
     def __init__(self, device: Device, stream: Stream, copy_stream: Stream) -> None:
         self.device, self.stream, self.copy_stream = device, stream, copy_stream
         self._row_threads: int | None = None  # threads of a block that rounds or activates a row; None: by row length
-        self._modules: list[Module | GpuDeltaOps | GpuLatentOps | GroupProducts] = []
+        self._modules: list[Module | GpuDeltaOps | GpuLatentOps | GpuStreamOps | GroupProducts] = []
         self._functions: dict[str, Function] = {}
         self._launches = Launches()  # of weights to halves and of products, most of which recur in every chunk
         for source, functions in _KERNELS.items():
@@ -137,8 +138,11 @@ class GpuPrefillOps:
             self.wgmma = WgmmaProducts(device, module.function)
         delta, latent = GpuDeltaOps(device, stream), GpuLatentOps(device, stream)
         self.groups = GroupProducts(device, stream)
-        self._modules += [delta, latent, self.groups]
+        streams = GpuStreamOps(device, stream)
+        self._modules += [delta, latent, streams, self.groups]
         self.place_latents = latent.place_latents
+        self.predict_streams, self.correct_streams = streams.predict_streams, streams.correct_streams
+        self.add_beside, self.scale_alike, self.cut_off = streams.add_beside, streams.scale_alike, streams.cut_off
         self.gated_delta, self.gated = delta.gated_delta, delta.gated
         self.gathering = min(_MOST_GATHERING, max(1, device.n_multiprocessors // _GATHERING_SHARE)), _GATHERING_THREADS
 

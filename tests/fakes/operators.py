@@ -30,6 +30,7 @@ from native_kernels.cuda.gpu import (
     GpuNorm,
     GpuScoring,
     GpuStates,
+    GpuStreams,
     GpuVector,
 )
 from native_kernels.cuda.layouts import plane_row_bytes
@@ -320,6 +321,65 @@ class FakeOperators(ABC):
 
     def softcap(self, x: int, n: int, cap: float) -> None:
         self.do("softcap", lambda: np.copyto(self.array(x, n), _OPS.softcap(self.array(x, n), cap)))
+
+    # ------------------------------------------------------------ several streams
+
+    def predict_streams(self, x: GpuStreams, scores: int, mixture: int) -> None:
+        def step() -> None:
+            values, predicted = self._streams(x, x.values), self._streams(x, x.predicted)
+            found = self._mixed(x, scores, mixture, x.n * x.n).reshape(-1, x.n, x.n)
+            predicted[:] = values + np.einsum("tij,jtd->itd", found, values)
+            values[0] = predicted[0]
+
+        self.do("predict_streams", step)
+
+    def correct_streams(self, x: GpuStreams, scores: int, shares: int, scale: int, scaled: GpuVector) -> None:
+        def step() -> None:
+            values, predicted = self._streams(x, x.values), self._streams(x, x.predicted)
+            found = self._mixed(x, scores, shares, x.n) + np.float32(1)
+            values[:] = predicted + found.T[:, :, None] * (values[0] - predicted[0])
+            out = self.array(scaled.values, x.n_tokens * x.width).reshape(x.n_tokens, x.width)
+            out[:] = values[0] * self.array(scale, x.width)
+            if scaled.bytes:
+                self._round(scaled)
+
+        assert x.n_tokens == 1 or not scaled.bytes
+        self.do("correct_streams", step)
+
+    def add_beside(self, x: GpuStreams, added: int) -> None:
+        def step() -> None:
+            values = self._streams(x, x.values)
+            values[1:] += self.array(added, x.n_tokens * x.width).reshape(x.n_tokens, x.width)
+
+        self.do("add_beside", step)
+
+    def scale_alike(self, x: GpuStreams, others: int, least: float) -> None:
+        def step() -> None:
+            first, rows = self._streams(x, x.values)[0], self._streams(x, others, x.n - 1)
+            own = np.maximum(np.square(rows).mean(axis=-1, keepdims=True), np.float32(least))
+            rows *= np.sqrt(np.square(first).mean(axis=-1, keepdims=True)) / np.sqrt(own)
+
+        self.do("scale_alike", step)
+
+    def cut_off(self, x: int, n: int, cutoff: float, n_tokens: int = 1, step: int = 0) -> None:
+        def run() -> None:
+            for t in range(n_tokens):
+                row = self.array(x + 4 * t * step, n)
+                row[:] = np.maximum(row - (row.mean() + np.float32(cutoff) * row.std()), 0)
+
+        self.do("cut_off", run)
+
+    def _streams(self, x: GpuStreams, address: int, n: int = 0) -> F32:
+        """Streams at an address, [n, T, D]; a view."""
+        n = n or x.n
+        flat = self.array(address, (n - 1) * x.step + x.n_tokens * x.width)
+        strides = 4 * x.step, 4 * x.width, 4
+        return np.lib.stride_tricks.as_strided(flat, (n, x.n_tokens, x.width), strides)
+
+    def _mixed(self, x: GpuStreams, scores: int, weights: int, n: int) -> F32:
+        of_tokens = np.tanh(self.array(scores, x.n_tokens * x.n).reshape(x.n_tokens, x.n))
+        found: F32 = of_tokens @ self.array(weights, n * x.n).reshape(n, x.n).T
+        return found
 
     # ------------------------------------------------------------ latent attention
 

@@ -126,6 +126,8 @@ class NumpyPrefillOps(GpuPrefillOps):
         on_host = self._on_host = _OnHost()
         self.gated_delta, self.gated = on_host.gated_delta, on_host.gated
         self.place_latents = on_host.place_latents
+        self.predict_streams, self.correct_streams = on_host.predict_streams, on_host.correct_streams
+        self.add_beside, self.scale_alike, self.cut_off = on_host.add_beside, on_host.scale_alike, on_host.cut_off
         self.groups: Any = SimpleNamespace(takes=lambda matrices, positions: False)
 
     def close(self) -> None:
