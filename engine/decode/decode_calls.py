@@ -103,8 +103,8 @@ class DecodeCalls:
     ) -> None:
         """Allocate the buffers.
 
-        stream: memory for the residual stream [D]. rows: each layer's index into the cache's blocks or states, None for
-        layers that are not laid out here; default: Graph.rows.
+        stream: memory for the residual streams [N D]. rows: each layer's index into the cache's blocks or states, None
+        for layers that are not laid out here; default: Graph.rows.
         """
         self.state: I64 = token_state()
         self.ffn_plan = ffn
@@ -115,8 +115,8 @@ class DecodeCalls:
         self._weights = weights
         self._products = products
         specs = [one.spec for layer in self._graph.layers for one in layer if isinstance(one, Attend | AttendLatent)]
-        self._streams = StreamCalls(config, weights, products)
-        self._stream = Vector(self._streams.streams[0] if stream is None else stream)  # the first residual stream
+        self._streams = StreamCalls(config, weights, products, stream)
+        self._stream = Vector(self._streams.streams[0])  # the first residual stream
         self._rows = self._graph.rows if rows is None else rows
         self._x: F32 = self._stream.values
         self._values: dict[Value, Vector] = {
@@ -144,7 +144,7 @@ class DecodeCalls:
         self._low_rank = Vector(aligned_empty(config.laurel_rank))
         extra = config.layer_embedding_dim
         self._inputs: F32 = aligned_empty((config.n_layers, extra))  # the token's for each layer
-        self._projects_inputs = True
+        self._completes_inputs = True
         self._injected = Vector(aligned_empty(extra))
         self._attended: F32 = aligned_empty(config.d_model)
         self._added: F32 = aligned_empty(config.d_model)  # by the FFN
@@ -157,8 +157,11 @@ class DecodeCalls:
         self._calls: list[Call] = []  # of the layers in progress
 
     def send_inputs(self, to: F32, are_complete: bool) -> None:
-        """Write what the token adds to each layer into `to` [L P]; unless complete, only its embeddings for them."""
-        self._inputs, self._projects_inputs = to.reshape(self._inputs.shape), are_complete
+        """Write what the token adds to each layer into `to` [L P].
+
+        Unless complete, write only its embeddings for them, and only the first residual stream.
+        """
+        self._inputs, self._completes_inputs = to.reshape(self._inputs.shape), are_complete
 
     def of_a_token(self, layout: KvLayout) -> list[Call]:
         """Return all calls from the token id to its logits, for caches of that layout."""
@@ -438,7 +441,7 @@ class DecodeCalls:
             place: F32 = aligned_empty(config.d_model)
             calls += embedding_calls(weights.positions, self.state, POSITION, place, offset=config.position_offset)
             self._pending.append(place)
-        return calls + self._streams.start() + self._layer_inputs()
+        return calls + (self._streams.start() if self._completes_inputs else []) + self._layer_inputs()
 
     def _layer_inputs(self) -> list[Call]:
         """Return the calls for what the token adds to each layer: Transformer.layer_inputs is the specification."""
@@ -447,11 +450,11 @@ class DecodeCalls:
             return []
         assert weights.layer_projection is not None, "they come together"
         inputs: F32 = self._inputs.reshape(-1)
-        of_token: F32 = aligned_empty(inputs.size) if self._projects_inputs else inputs
+        of_token: F32 = aligned_empty(inputs.size) if self._completes_inputs else inputs
         scale = config.layer_embedding_scale
         word = TOKEN if config.layer_vocab_size is None else LAYER_TOKEN
         calls = embedding_calls(weights.layer_embeddings, self.state, word, of_token, scale=scale)
-        if not self._projects_inputs:
+        if not self._completes_inputs:
             return calls
         calls += self._products.calls(weights.layer_projection, Vector(self._x), inputs, "embedding")
         weight, epsilon = weights.layer_projection_norm_of(config)

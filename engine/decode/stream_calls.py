@@ -23,9 +23,12 @@ class StreamCalls:
     weights of the layer, after `correct`.
     """
 
-    def __init__(self, config: ModelConfig, weights: ModelWeights, products: Products) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: ModelWeights, products: Products, streams: F32 | None = None
+    ) -> None:
+        """streams: memory for them [N D]; default: allocate it."""
         n, d = config.n_streams, config.d_model
-        self.streams: F32 = aligned_empty((n, d))
+        self.streams: F32 = aligned_empty((n, d)) if streams is None else streams.reshape(n, d)
         self.normed, self.scaled = Vector(aligned_empty(d)), Vector(aligned_empty(d))
         self._weights, self._products = weights, products
         self._predicted: F32 = aligned_empty((n, d))

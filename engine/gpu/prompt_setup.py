@@ -9,6 +9,7 @@ from engine.gpu.prefill import prompts
 from engine.gpu.prefill.pinned_weights import PinnedWeights
 from engine.gpu.prefill.prefill import StreamingSpeed
 from engine.gpu.prefill.prompts import Prompts
+from engine.model.graph import graph_of
 from engine.placement import memory_plan
 from engine.placement.cost_model import UNKNOWN_PCIE_BYTES_PER_S
 from engine.placement.model_bytes import ModelBytes
@@ -27,7 +28,8 @@ log = logging.getLogger(__name__)
 def open_prompts(
     opened: OpenedGpu, base: LoadContext, loaded: LoadedGpu, executor: FfnExecutor
 ) -> tuple[Prompts, PinnedWeights] | None:
-    """Open prefill; return None for a GPU without CUDA, or if the prefill memory does not hold one expert.
+    """Open prefill; return None for a GPU without CUDA, if the prefill memory does not hold one expert, or if a layer
+    with cold neurons needs all gates at once.
 
     Raises: CudaError, CudaOutOfMemoryError.
     """
@@ -39,6 +41,10 @@ def open_prompts(
     room = memory_plan.prefill_bytes(ModelBytes.of(base.opened, base.weights), base.context, budget_bytes)
     if config.n_experts and not prompts.fit(config, base.weights, base.context, room):
         log.info("Prompts have no memory for experts and run token by token")
+        return None
+    graph = graph_of(config)
+    if any(one is not None and one.has_cold and graph.ffn(i).spec.cutoff for i, one in enumerate(loaded.model.layers)):
+        log.info("Gates of neurons on the CPU are cut off all at once, so that prompts run token by token")
         return None
     pinned = PinnedWeights(gpu.device)
     found = Prompts(

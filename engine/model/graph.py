@@ -360,18 +360,6 @@ class WithoutCpuSteps:
         """Raise UnsupportedModelError."""
         raise UnsupportedModelError(f"Layer {layer} has a short convolution, which only the CPU computes.")
 
-    def predict(self, layer: int, step: Predict) -> None:
-        """Raise UnsupportedModelError."""
-        raise UnsupportedModelError(f"Layer {layer} has several streams, which only the CPU computes.")
-
-    def correct(self, layer: int, step: Correct) -> None:
-        """Raise UnsupportedModelError."""
-        raise UnsupportedModelError(f"Layer {layer} has several streams, which only the CPU computes.")
-
-    def laurel(self, layer: int, step: Laurel) -> None:
-        """Raise UnsupportedModelError."""
-        raise UnsupportedModelError(f"Layer {layer} has a low-rank residual, which only the CPU computes.")
-
 
 @lru_cache(maxsize=16)
 def graph_of(config: ModelConfig) -> Graph:

@@ -245,10 +245,11 @@ class Transformer:
         cap = self.config.logit_softcap
         return logits if cap is None else self.operators.softcap(logits, cap)
 
-    def embed(self, tokens: I64, positions: I64) -> F32:
+    def embed(self, tokens: I64, positions: I64, all_streams: bool = True) -> F32:
         """Return the residual stream before the first layer, [T, D], for tokens [T] at positions [T].
 
         With N streams, all of them: [T, N D], here and wherever this class speaks of a stream between layers.
+        all_streams: False: only the first.
         """
         config, ops, weights = self.config, self.operators, self.weights
         x = ops.rows(weights.embedding, tokens)
@@ -258,7 +259,7 @@ class Transformer:
             x = ops.matmul(x, weights.project_in)
         if weights.positions is not None:
             x = x + ops.rows(weights.positions, positions + config.position_offset)
-        others = [_as_large_as(x, ops.matmul(x, one)) for one in weights.streams_in]
+        others = [_as_large_as(x, ops.matmul(x, one)) for one in weights.streams_in if all_streams]
         return np.concatenate([x, *others], axis=-1) if others else x
 
     def layer_inputs(self, tokens: I64, x: F32) -> F32 | None:

@@ -26,8 +26,9 @@ I64 = NDArray[np.int64]
 
 ALIGNMENT = 256
 SCALE_GROUP = 32  # dimensions of a key or value per scale
-_OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out")
+_OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out", "stream_out_")
 _OF_NEURONS = ("gate", "up", "down", "down_t", "gate_bias", "up_bias")
+_OF_STREAMS = ("stream_prediction", "stream_correction")  # small tables, f32 on the GPU
 _SLOT_BYTES = 8  # neuron id and activity count
 WIDTH_MULTIPLE = 32  # of an expert's neurons, whose hidden values are rounded in groups
 
@@ -61,12 +62,13 @@ class GpuBytes:
             tiled = TiledTensor.of(opened, tensor)
             widened = "f32" if tensor.is_exact else hold
             codec = "f32" if tensor.is_vector else widened if hold != "mapped" else gpu_codec(tiled.codec)
+            codec = "f32" if name in _OF_STREAMS else codec
             if not dot:
-                if tensor.name in _OF_HEAD or (tensor.name == "embedding" and config.tied_embeddings):
+                if tensor.name.startswith(_OF_HEAD) or (tensor.name == "embedding" and config.tied_embeddings):
                     head_possible &= codec in GPU_CODECS
                     head += _bytes(codec, tiled.n_rows, tiled.n_cols)
-                if tensor.name == "layer_projection":
-                    inputs = _bytes(codec, tiled.n_rows, tiled.n_cols)
+                if tensor.name.startswith(("layer_projection", "stream_in_")):
+                    inputs += _bytes(codec, tiled.n_rows, tiled.n_cols)
                 continue
             index = int(layer)
             possible[index] &= codec in GPU_CODECS
@@ -125,8 +127,6 @@ def why_not_on_gpu(config: ModelConfig) -> str:
         return "There are no GPU kernels yet for this model's router, or for a bias of the head"
     if config.n_groups > 1:
         return "There are no GPU kernels yet for a router that chooses among groups of experts"
-    if config.n_streams > 1 or config.laurel_rank or config.gate_cutoffs:
-        return "There are no GPU kernels yet for this model's several streams, or for gates that it cuts off"
     return ""
 
 

@@ -224,11 +224,14 @@ def _all_prefill_bytes(model: ModelBytes, context: int, wide: bool) -> int:
     config = model.config
     positions = min(PREFILL_POSITIONS, context)
     neurons = min(WIDE_NEURONS if wide else _PREFILL_NEURONS, config.d_ff)
+    if config.gate_cutoffs:  # all gates at once
+        neurons = config.d_ff
     heads = mixed_width(config)
     qkv = input_width(config) + (0 if config.delta is None else config.delta.prepared_width)
     of_position = (
         12 * config.d_model + 4 * qkv + 6 * heads + 10 * neurons + 16 * config.most_rotated + 8 * config.n_layers
     )
+    of_position += 8 * config.n_streams * (config.d_model + 1) * (config.n_streams > 1) + 6 * config.laurel_rank
     widest = max(config.d_model, heads, min(neurons, _PREFILL_NEURONS))
     of_position += (8 * config.n_layers + 8) * config.layer_embedding_dim
     tile = min(2 * GPU_LANDING_BYTES, 2 * widest * widest + 256 * widest)
@@ -254,6 +257,7 @@ def batch_bytes(model: ModelBytes, sequences: int) -> int:
     of_sequence = 32 * config.d_model + 6 * heads + 14 * config.d_ff + 4 * config.vocab_size
     of_sequence += 16 * config.most_rotated + 16 * config.n_layers
     of_sequence += (8 * config.n_layers + 8) * config.layer_embedding_dim
+    of_sequence += 8 * config.n_streams * (config.d_model + 1) * (config.n_streams > 1) + 6 * config.laurel_rank
     if config.n_experts:
         parts = (config.n_experts_used + 1) * (1 if model.down_is_row_wise else _EXPERT_SEGMENTS)
         hidden = max(config.n_experts_used * config.d_ff, config.shared_d_ff)
@@ -272,7 +276,8 @@ def _decode_bytes(config: ModelConfig) -> int:
     parts = 128 if config.n_experts else 64
     n_blocks = max(1, config.n_experts_used) + (config.shared_d_ff > 0)
     hidden = 8 * config.d_ff * n_blocks + 8 * config.shared_d_ff + 8 * config.dense_d_ff
-    inputs = (config.n_layers + 4) * config.layer_embedding_dim
+    inputs = (config.n_layers + 4) * config.layer_embedding_dim + 2 * config.n_streams * (config.d_model + 64)
+    inputs += 4 * config.d_model + 2 * config.laurel_rank
     return 4 * config.vocab_size + 4 * (parts * config.d_model + hidden + 2 * heads + inputs) + (1 << 16)
 
 

@@ -122,9 +122,11 @@ class ModelBytes:
     def ffn_is_whole(self) -> bool:
         """Whether a layer's FFN is on one device completely.
 
-        No part of down belongs to a few neurons, or layers have different numbers of them, which are placed alike.
+        No part of down belongs to a few neurons, layers have different numbers of them, which are placed alike, or the
+        cut-off of gates needs all of them.
         """
-        return (self.down_is_row_wise or bool(self.config.d_ff_by_layer)) and not self.config.n_experts
+        whole = self.down_is_row_wise or bool(self.config.d_ff_by_layer) or bool(self.config.gate_cutoffs)
+        return whole and not self.config.n_experts
 
     @property
     def unit(self) -> int | None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from engine.sparsity.stats import NeuronStats
 
 # Increase when byte counts or the solver change: older placements are then solved again.
-SOLVER_VERSION = 7
+SOLVER_VERSION = 8
 
 
 @dataclass(frozen=True, eq=False)

@@ -246,7 +246,7 @@ def placement_of(
     context = 0 if setting.gpu is None else memory_plan.context_bytes(setting.gpu)
     machine = Machine.of(setting.profile, setting.threads, setting.gpu)
     notes = [*setting.notes, setting.budgets.vram_reason, *machine.notes, *activity.notes]
-    if model.ffn_is_whole and mode != "dense":
+    if model.ffn_is_whole and model.down_is_row_wise and mode != "dense":
         notes.append("The file stores down row by row, so that a token reads all of it; a bundle has it by neuron.")
     if setting.gpu is not None and not choice.uses_gpu(problem):
         least = setting.fixed_vram + memory_plan.smallest_part(model, setting.kv_on_gpu)

@@ -107,8 +107,10 @@ def some_hot(config: ModelConfig, kind: str, seed: int = 11) -> list[I32]:
     shares = {"empty": [0.0], "full": [1.0], "random": [0.4], "uneven": uneven}[kind]
     found = []
     for i in range(config.n_layers):
-        width = config.ffn_width(i)
-        found.append(np.sort(rng.permutation(width)[: round(shares[i % len(shares)] * width)]).astype(np.int32))
+        width, share = config.ffn_width(i), shares[i % len(shares)]
+        if config.gate_cutoffs and config.gate_cutoffs[i] and share < 1:  # all or none; of some layers none
+            share = float(i % 4 == 0 and share > 0)
+        found.append(np.sort(rng.permutation(width)[: round(share * width)]).astype(np.int32))
     return found
 
 

@@ -164,8 +164,8 @@ class GpuBatch:
             for place, values in zip(memory.host_angles.array[2 * i :], angles, strict=False):
                 place.reshape(-1)[: values.size] = values.reshape(-1)
         cpu = self._cpu.transformer
-        x = cpu.embed(tokens, positions)
         on_gpu = self._model.inputs is not None
+        x = cpu.embed(tokens, positions, all_streams=not on_gpu)
         inputs = cpu.layer_embeddings(tokens) if on_gpu else cpu.layer_inputs(tokens, x)
         if inputs is not None:
             memory.host_inputs.array[:] = inputs.reshape(self.batch, -1)
@@ -206,7 +206,8 @@ class GpuBatch:
 
     def _write_stream(self, x: F32) -> F32:
         self._gpu.synchronize()
-        self._memory.host_stream.array[:] = x
+        streams = x.reshape(self.batch, -1, self._config.d_model).swapaxes(0, 1)
+        self._memory.host_stream.array[: len(streams)] = streams
         return x
 
     def _leaving(self) -> list[Part]:
@@ -214,7 +215,7 @@ class GpuBatch:
 
     def _read_stream(self, x: F32) -> F32:
         self._gpu.synchronize()
-        found: F32 = self._memory.host_stream.array.copy()
+        found: F32 = self._memory.host_stream.array.swapaxes(0, 1).reshape(self.batch, -1).copy()
         return found
 
     def _count(self) -> None:

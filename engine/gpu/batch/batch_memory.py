@@ -11,10 +11,11 @@ import numpy as np
 from engine.config import ModelConfig
 from engine.gpu.batch.staging import half_bytes
 from engine.gpu.prefill.layer_inputs import InputRows
+from engine.gpu.prefill.stream_rows import StreamRows
 from engine.gpu.weights.layers import GpuModel
 from engine.placement import memory_plan
 from native_kernels.backend import F32, I64
-from native_kernels.cuda.gpu import Gpu, GpuMatrix
+from native_kernels.cuda.gpu import Gpu, GpuMatrix, GpuStreams
 from native_kernels.cuda.prompt_rows import RoundedRows, Rows, Tile
 
 _ALIGNMENT = 256
@@ -61,11 +62,13 @@ class BatchMemory:
         rank, narrow = max(ranks, default=0), 0 if model.project_out is None else model.project_out.n_rows
         half = config.most_rotated // 2 if config.positions == "rope" else 0
         angles, counts = 4 * b * half, counts_words(b) * config.n_layers
+        n_streams, low_rank = config.n_streams, config.laurel_rank
         halves = all(matrix.codec == "f16" for matrix in _matrices(model))
         widest = max(d, heads, neurons, rank, narrow)
         tile = max(_LEAST_TILE_BYTES if halves else _TILE_BYTES, 2 * 2 * 128 * _even(widest))
         wanted = {
-            "stream": 4 * b * d, "apart": 4 * b * d, "normed": 4 * b * d, "qkv": 4 * b * qkv, "mixed": 4 * b * heads,
+            "stream": 4 * b * d * n_streams, "apart": 4 * b * d, "normed": 4 * b * d, "qkv": 4 * b * qkv,
+            "mixed": 4 * b * heads,
             "first": 4 * b * neurons, "up": 4 * b * neurons, "inner": 4 * b * rank,
             "expected": 4 * b * config.d_ff if ranks else 0, "words": 4 * config.d_ff, "cold_words": 4 * config.d_ff,
             "narrow": 4 * b * narrow, "logits": 4 * b * vocabulary, "states": 8 * b,
@@ -75,15 +78,17 @@ class BatchMemory:
         wanted |= dict.fromkeys(beside, 4 * b * d if config.shared_apart else 0)
         extra, inputs = config.layer_embedding_dim, config.n_layers * config.layer_embedding_dim
         wanted |= {"inputs": 4 * b * inputs, "projected": 4 * b * inputs, "injection_gate": 4 * b * extra}
+        wanted |= {"predicted": 4 * b * d * n_streams * (n_streams > 1), "stream_scores": 4 * b * n_streams,
+                   "low_rank": 4 * b * low_rank}  # fmt: skip
         widths = {"attention_in": d, "ffn_in": d, "mixed_in": heads, "hidden_in": neurons, "stream_in": d,
-                  "inner_in": rank, "narrow_in": narrow, "injected": extra}  # fmt: skip
+                  "inner_in": rank, "narrow_in": narrow, "injected": extra, "low_rank_in": low_rank}  # fmt: skip
         for name, width in widths.items():
             wanted[name] = 2 * b * _even(width) + _ALIGNMENT + 4 * b
         zero_copy = [layer.zero_copy for layer in layers if layer.zero_copy is not None]
         self.half_bytes = half_bytes(zero_copy, memory_plan.STAGING_BYTES // 2)
         wanted |= {"first_half": self.half_bytes, "second_half": self.half_bytes}
         at, n_bytes = _places(wanted)
-        shared = {"stream": 4 * b * d, "x": 4 * b * d, "cold": 4 * b * d, "cold_words": 4 * config.d_ff,
+        shared = {"stream": 4 * b * d * n_streams, "x": 4 * b * d, "cold": 4 * b * d, "cold_words": 4 * config.d_ff,
                   "states": 8 * b, "angles": 4 * angles, "logits": 4 * b * vocabulary, "counts": 4 * counts,
                   "words": 4 * 128, "inputs": 4 * b * inputs}  # fmt: skip
         there, n_pinned = _places(shared)
@@ -124,12 +129,20 @@ class BatchMemory:
             rounded["injected"], self.uncounted,
         )  # fmt: skip
 
+        self.streams: StreamRows | None = None
+        if n_streams > 1 or low_rank:
+            several = GpuStreams(n_streams, d, self.stream.address, start + at["predicted"], b * d, b)
+            self.streams = StreamRows(
+                several, start + at["stream_scores"], self.apart, self.normed, rows("low_rank", low_rank),
+                rounded["low_rank_in"],
+            )  # fmt: skip
+
         def exchanged(name: str, dtype: Any, *shape: int, on_gpu: str = "") -> Exchanged:
             array = self._pinned.as_array(dtype, int(np.prod(shape)), there[name]).reshape(shape)
             own = start + at[on_gpu or name] if (on_gpu or name) in at else 0
             return Exchanged(array, self._pinned.device_address + there[name], own)
 
-        self.host_stream = exchanged("stream", np.float32, b, d)
+        self.host_stream = exchanged("stream", np.float32, n_streams, b, d)
         self.host_inputs = exchanged("inputs", np.float32, b, inputs)
         self.host_x = exchanged("x", np.float32, b, d, on_gpu="normed")
         self.host_cold = exchanged("cold", np.float32, b, d)
@@ -164,13 +177,18 @@ def _matrices(model: GpuModel) -> Iterator[GpuMatrix]:
     """Yield all matrices that rows are multiplied by."""
     yield from (one for one in (model.head, model.project_out) if one is not None)
     if model.inputs is not None:
-        yield model.inputs.projection
+        yield from (model.inputs.projection, *model.inputs.streams)
+    yield from model.streams_out
     for layer in model.layers:
         if layer is None:
             continue
         yield from (*layer.qkv, layer.o)
         if layer.injection is not None:
             yield from (layer.injection.gate, layer.injection.projection)
+        if layer.mixing is not None:
+            yield layer.mixing.router
+        if layer.laurel is not None:
+            yield from (layer.laurel.left, layer.laurel.right)
         for block in layer.blocks:
             yield from (one for one in (block.gate, block.up, block.down_t) if one is not None)
         if layer.whole is not None:

@@ -7,9 +7,24 @@ from collections.abc import Set
 from engine.gpu.batch.batch_experts import BatchExperts
 from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
 from engine.gpu.batch.staging import Piece, pieces_of
+from engine.gpu.prefill.stream_rows import StreamRows
 from engine.gpu.token.token_model import TokenModel
-from engine.gpu.weights.layers import GpuLayer, heads_of
-from engine.model.graph import Attend, Ffn, Inject, Norm, Scale, Select, Value, WithoutCpuSteps, emit, graph_of
+from engine.gpu.weights.layers import GpuLayer, GpuMixing, heads_of
+from engine.model.graph import (
+    Attend,
+    Correct,
+    Ffn,
+    Inject,
+    Laurel,
+    Norm,
+    Predict,
+    Scale,
+    Select,
+    Value,
+    WithoutCpuSteps,
+    emit,
+    graph_of,
+)
 from native_kernels.cuda.batch_ops import GpuBatchOps
 from native_kernels.cuda.gpu import NOTHING, Gpu, GpuBlock, GpuCopy, GpuMatrix, GpuNorm, GpuScoring, GpuSequences
 from native_kernels.cuda.prompt_rows import RoundedRows, RowAngles, Rows
@@ -79,6 +94,8 @@ class BatchSteps(WithoutCpuSteps):
             memory = self._memory
             self._round(memory.ffn_in, None)
             memory.inputs.project(self._ops, self._model.inputs, memory.ffn_in, self._n, memory.tile)
+            if memory.streams is not None and self._model.inputs.streams:
+                memory.streams.make_others(self._ops, self._model.inputs.streams, memory.ffn_in, memory.tile)
 
     def leave(self) -> None:
         """Copy the stream to the CPU."""
@@ -92,6 +109,8 @@ class BatchSteps(WithoutCpuSteps):
         """Compute the logits, and copy them to the CPU."""
         memory, model, ops = self._memory, self._model, self._ops
         assert model.head is not None, "the head is on the GPU"
+        if memory.streams is not None and model.streams_out:
+            memory.streams.bring_back(ops, model.streams_out, memory.stream_in, memory.tile)
         ops.round(memory.stream, self._n, self._width, memory.stream_in, model.final_norm)
         x = memory.stream_in
         if model.project_out is not None:
@@ -125,7 +144,7 @@ class BatchSteps(WithoutCpuSteps):
         weight = getattr(one, step.weight)
         if one.experts is not None:
             read.add(self._graph.selects_from(layer))
-        if step.to == "attention_in" and step.to not in read:
+        if step.to == "attention_in" and step.to not in read and memory.streams is None:
             self._round(memory.attention_in, weight)
         else:
             self._round(self._rounded(step.to), weight, self._numbers(step.to))
@@ -211,9 +230,34 @@ class BatchSteps(WithoutCpuSteps):
     def inject(self, layer: int, step: Inject) -> None:
         one, memory = self._layer(layer).injection, self._memory
         assert one is not None, "the layer has per-layer embeddings"
-        self._round(memory.ffn_in, None)
+        source = memory.apart if step.beside else memory.stream  # `correct` wrote the gate's input apart
+        self._ops.round(source, self._n, self._width, memory.ffn_in)
         memory.inputs.inject(self._ops, layer, one, step, memory.ffn_in, self._n, memory.apart, memory.tile)
-        self._ops.round(memory.apart, self._n, self._width, None, one.norm, memory.stream, adds=True)
+        if memory.streams is None or not step.beside:
+            self._ops.round(memory.apart, self._n, self._width, None, one.norm, memory.stream, adds=True)
+            return
+        self._ops.round(memory.apart, self._n, self._width, None, one.norm, memory.apart)
+        self._ops.add_beside(memory.streams.x, memory.apart.address)
+
+    def predict(self, layer: int, step: Predict) -> None:
+        streams, mixing = self._several(layer)
+        streams.predict(self._ops, mixing, self._memory.tile)
+
+    def correct(self, layer: int, step: Correct) -> None:
+        streams, mixing = self._several(layer)
+        streams.correct(self._ops, mixing, self._memory.tile)
+
+    def laurel(self, layer: int, step: Laurel) -> None:
+        of, streams = self._layer(layer).laurel, self._memory.streams
+        assert of is not None, "the layer has a low-rank residual"
+        assert streams is not None, "so has the model"
+        streams.add_low_rank(self._ops, of, self._rounded(step.reads), self._memory.tile)
+
+    def _several(self, layer: int) -> tuple[StreamRows, GpuMixing]:
+        mixing, streams = self._layer(layer).mixing, self._memory.streams
+        assert mixing is not None, "the layer has several streams"
+        assert streams is not None, "so has the model"
+        return streams, mixing
 
     def scale(self, layer: int, step: Scale) -> None:
         self._ops.scale(self._memory.stream, self._n, self._width, self._layer(layer).scale)
@@ -338,6 +382,9 @@ class BatchSteps(WithoutCpuSteps):
             both = (memory.first, memory.up)
             ops.multiply_two((gate, up), self._ffn_in, n, both, memory.tile, (gate_bias, up_bias))
         counts = memory.counts_of(i, n)
+        if spec.cutoff:
+            assert up.n_rows == spec.width, "a cut-off needs all gates"
+            ops.cut_off(memory.first.address, up.n_rows, spec.cutoff, n, memory.first.step)
         if words:
             ops.keep(memory.first, n, up.n_rows, slots, words, counts + 8 * n)
         ops.activate(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.errors import InvalidRequestError
 from engine.executor.dense import DenseExecutor
+from engine.executor.exact import ExactExecutor
 from engine.executor.feed_forward import ffn_matrices
 from engine.executor.slots import SlotTable
 from engine.executor.union import UnionExecutor
@@ -17,9 +19,6 @@ from engine.gpu.batch.batch_experts import BatchExperts
 from engine.gpu.batch.batch_memory import BatchMemory
 from engine.gpu.batch.batch_runner import OnCpu, Part
 from engine.gpu.token.cpu_calls import computed_by_cpu
-from engine.gpu.token.token_model import TokenModel
-from engine.gpu.weights.cache import GpuCache, KvRegion
-from engine.gpu.weights.layers import GpuLayer
 from engine.model.counters import FfnCounters
 from engine.model.graph import graph_of
 from engine.model.transformer import Angles, FfnExecutor, Transformer
@@ -28,6 +27,11 @@ from native_kernels.backend import F32, I64
 from native_kernels.cpu.ffn.union_ffn import Words, union_calls
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.runtime.call import Listed
+
+if TYPE_CHECKING:
+    from engine.gpu.token.token_model import TokenModel
+    from engine.gpu.weights.cache import GpuCache, KvRegion
+    from engine.gpu.weights.layers import GpuLayer
 
 
 class CpuPart:
@@ -52,12 +56,13 @@ class CpuPart:
             self._executor = self._union = UnionExecutor(
                 config, weights, counters, operators, operators.pool, batch, model.predictor
             )
-            if model.mode == "dense":
-                self._union.name, self._executor = "dense", DenseExecutor(config, weights, operators)
-                self._executor.counters = counters
+            if model.mode == "dense" or config.gate_cutoffs:  # a cut-off needs all gates, not the union of some
+                kind = DenseExecutor if model.mode == "dense" else ExactExecutor
+                self._executor = kind(config, weights, operators)
+                self._union.name, self._executor.counters = self._executor.name, counters
         self.pool, self.counters = operators.pool, self._executor.counters
         self.transformer = Transformer(config, weights, self._executor, operators)
-        self.by_cpu = frozenset() if self._union is None else computed_by_cpu(weights, model.on_gpu)
+        self.by_cpu = frozenset() if self._union is None else computed_by_cpu(config, weights, model.on_gpu)
         self.counts: I64 = np.zeros((config.n_layers, 5), np.int64)
         self.unions: I64 = np.zeros((config.n_layers, 2), np.int64) if self._union is None else self._union.unions
         nothing = np.zeros(0, np.int32)
@@ -121,7 +126,7 @@ class CpuPart:
         return x
 
     def _whole(self, i: int, memory: BatchMemory, x: F32) -> F32:
-        normed, residual = memory.host_x.array.copy(), memory.host_stream.array.copy()
+        normed, residual = memory.host_x.array.copy(), memory.host_stream.array[0].copy()
         reads_stream = self.transformer.graph.ffn(i).reads == "stream"
         memory.host_cold.array[:] = self._executor.ffn(i, normed, normed if reads_stream else residual)
         return x

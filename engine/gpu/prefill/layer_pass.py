@@ -11,15 +11,19 @@ from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Key
 from engine.gpu.prefill.expert_pass import ExpertPass, SharedApart
 from engine.gpu.prefill.latent_pass import run_latent
 from engine.gpu.prefill.prefill_memory import PrefillMemory
+from engine.gpu.prefill.stream_rows import StreamRows
 from engine.gpu.prefill.streamed_layers import StreamedLayer, StreamedLayers
-from engine.gpu.weights.layers import GpuLayer, GpuRowWiseFfn, heads_of
+from engine.gpu.weights.layers import GpuLayer, GpuMixing, GpuRowWiseFfn, heads_of
 from engine.model.graph import (
     Attend,
     AttendLatent,
+    Correct,
     Ffn,
     Graph,
     Inject,
+    Laurel,
     Norm,
+    Predict,
     Recur,
     Scale,
     Select,
@@ -78,10 +82,13 @@ class LayerPass(WithoutCpuSteps):
         self._ops, self._memory = chunk.ops, chunk.memory
         self._width = chunk.config.d_model
         self._stream = Rows(self._memory.stream, self._width)
+        self._streams = self._memory.stream_rows(chunk.n_tokens)
         self._experts: ExpertPass | None = None
 
     def norm(self, layer: int, step: Norm) -> None:
         out = self._stream if step.to == "stream" else None
+        if self._streams is not None and step.to == "attention_in":
+            out = self._streams.attention_in
         if self._memory.experts is not None and step.to == self._chunk.graph.selects_from(layer):
             out = Rows(self._memory.experts.normed, self._width)
         to = None if step.to == "router_in" else self._rounded(step.to)
@@ -190,10 +197,34 @@ class LayerPass(WithoutCpuSteps):
         of, rows = one.injection, memory.inputs
         assert of is not None, "the layer has per-layer embeddings"
         assert rows is not None, "so has the model"
-        self._round(memory.ffn_in, None)
-        apart = Rows(memory.apart, self._width)
+        apart = Rows(memory.apart, self._width)  # with several streams, `correct` wrote the gate's input there
+        self._ops.round(apart if step.beside else self._stream, self._n, self._width, memory.ffn_in)
         rows.inject(self._ops, layer, of, step, memory.ffn_in, self._n, apart, memory.tile)
-        self._ops.round(apart, self._n, self._width, None, of.norm, self._stream, adds=True)
+        if self._streams is None or not step.beside:
+            self._ops.round(apart, self._n, self._width, None, of.norm, self._stream, adds=True)
+            return
+        self._ops.round(apart, self._n, self._width, None, of.norm, apart)
+        self._ops.add_beside(self._streams.x, apart.address)
+
+    def predict(self, layer: int, step: Predict) -> None:
+        streams, mixing = self._several()
+        streams.predict(self._ops, mixing, self._memory.tile)
+
+    def correct(self, layer: int, step: Correct) -> None:
+        streams, mixing = self._several()
+        streams.correct(self._ops, mixing, self._memory.tile)
+
+    def laurel(self, layer: int, step: Laurel) -> None:
+        assert isinstance(self._layer, GpuLayer), "no other layer with a low-rank residual is on the GPU"
+        assert self._layer.laurel is not None, "the layer has a low-rank residual"
+        assert self._streams is not None, "so has the model"
+        self._streams.add_low_rank(self._ops, self._layer.laurel, self._rounded(step.reads), self._memory.tile)
+
+    def _several(self) -> tuple[StreamRows, GpuMixing]:
+        assert isinstance(self._layer, GpuLayer), "no other layer with several streams is on the GPU"
+        assert self._layer.mixing is not None, "the layer has several streams"
+        assert self._streams is not None, "so has the model"
+        return self._streams, self._layer.mixing
 
     def scale(self, layer: int, step: Scale) -> None:
         assert isinstance(self._layer, GpuLayer), "no other layer with a factor is on the GPU"
@@ -316,6 +347,9 @@ class FfnPass:
         else:
             both = (activated, up_rows)
             ops.multiply_two((gate, up), self._x, self._n, both, memory.tile, (biases[0], biases[1]), neurons)
+        if spec.cutoff:
+            assert n == spec.width, "a cut-off needs all gates"
+            ops.cut_off(activated.address, n, spec.cutoff, self._n, step)
         ops.activate(
             activated, None if gate is None else up_rows, self._n, n, spec.activation,
             spec.threshold, memory.hidden_in, memory.counts_of(self._i), slots,

@@ -183,7 +183,7 @@ class GpuPrefill:
             self._ops, memory, self._config, self._cpu.graph, self._cold, self._streamed, cache, start, len(tokens),
             self.parts(len(tokens)),
         )  # fmt: skip
-        x, on_gpu = self._cpu.embed(tokens, positions), False
+        x, on_gpu = self._cpu.embed(tokens, positions, self._model.inputs is None), False
         inputs = self._upload_inputs(tokens, x)
         for i in range(n_layers):
             if i:
@@ -247,6 +247,9 @@ class GpuPrefill:
         assert memory.inputs is not None, "the model has per-layer embeddings"
         self._ops.round(Rows(memory.stream, width), n_tokens, width, memory.ffn_in)
         memory.inputs.project(self._ops, own, memory.ffn_in, n_tokens, memory.tile)
+        streams = memory.stream_rows(n_tokens)
+        if own.streams and streams is not None:
+            streams.make_others(self._ops, own.streams, memory.ffn_in, memory.tile)
 
     def _on_cpu(
         self, i: int, x: F32, angles: tuple[Angles, ...], inputs: F32 | None, cache: PromptCache, start: int

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from engine.config import ModelConfig
 from engine.gpu.prefill.cold_stream import experts_bytes, least_bytes, piece_bytes
 from engine.gpu.prefill.layer_inputs import InputRows
+from engine.gpu.prefill.stream_rows import StreamRows
 from engine.model.transformer import Angles
 from engine.model.weights import FfnWeights
 from engine.placement.gpu_bytes import input_width, mixed_width
 from engine.placement.memory_plan import WIDE_EXPERT_TILE_BYTES, WIDE_NEURONS, WIDE_TILE_BYTES
 from native_kernels.backend import F32, I32
-from native_kernels.cuda.gpu import GpuBlock, GpuChoice
+from native_kernels.cuda.gpu import GpuBlock, GpuChoice, GpuStreams
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.prompt_rows import Groups, RoundedRows, Rows, Tile
 from native_kernels.cuda.runtime.driver import Event
@@ -71,6 +72,8 @@ class Sizes:
     shared: int = 0  # neurons of the shared expert
     prepared: int = 0  # prepared_width of a delta net
     injected: int = 0  # numbers that a token adds to each layer
+    n_streams: int = 1
+    rank: int = 0  # of a residual beside attention
 
     def parts(self, n: int) -> Iterator[range]:
         """Yield the tiles of n neurons."""
@@ -81,7 +84,7 @@ class Sizes:
         """Return the offset of each buffer in one allocation, and the size of the allocation in bytes."""
         t, wide, even = self.positions, self.d_model, _even
         wanted = {
-            "stream": 4 * t * wide, "apart": 4 * t * wide if self.adds_apart else 0,
+            "stream": 4 * t * wide * self.n_streams, "apart": 4 * t * wide if self.adds_apart else 0,
             "qkv": 4 * t * self.qkv, "prepared": 4 * t * self.prepared, "mixed": 4 * t * self.heads,
             "first": 4 * t * self.neurons, "up": 4 * t * self.neurons, "angles": 4 * 4 * t * self.angles,
             "attention_in": 2 * t * even(wide), "ffn_in": 2 * t * even(wide), "mixed_in": 2 * t * even(self.heads),
@@ -93,6 +96,10 @@ class Sizes:
             inputs = 4 * t * self.n_layers * self.injected
             wanted |= {"inputs": inputs, "projected": inputs, "injection_gate": 4 * t * self.injected,
                        "injected": 2 * t * even(self.injected) + 4 * t, "uncounted": 8 * t}  # fmt: skip
+        if self.n_streams > 1 or self.rank:
+            wanted |= {"predicted": 4 * t * wide * self.n_streams, "stream_scores": 4 * t * self.n_streams,
+                       "attention_in_f32": 4 * t * wide, "low_rank": 4 * t * self.rank,
+                       "low_rank_in": 2 * t * even(self.rank) + 4 * t}  # fmt: skip
         if self.n_experts:
             rows, of_rows = t * self.n_used, max(t * self.n_used * even(self.d_ff), t * even(self.shared))
             wanted |= {
@@ -142,7 +149,8 @@ def _sizes(
     config: ModelConfig, layers: Sequence[FfnWeights], positions: int, buffer_bytes: int, counts_neurons: bool
 ) -> Sizes:
     heads = mixed_width(config)
-    neurons = _even(min(MOST_ROWS // (2 if config.gated else 1), config.d_ff), 256)
+    at_once = config.d_ff if config.gate_cutoffs else MOST_ROWS // (2 if config.gated else 1)
+    neurons = _even(min(at_once, config.d_ff), 256)
     widest = max(config.d_model, heads, neurons)
     largest = max((piece_bytes(w, config.d_ff) for w in layers), default=0)
     least = max((least_bytes(w) for w in layers), default=0)
@@ -162,12 +170,13 @@ def _sizes(
         angles=config.most_rotated // 2, n_layers=config.n_layers, d_ff=config.d_ff,
         adds_apart=config.norms in ("both", "output"), counts_neurons=counts_neurons, n_experts=config.n_experts,
         n_used=config.n_experts_used, shared=config.shared_d_ff, injected=config.layer_embedding_dim,
+        n_streams=config.n_streams, rank=config.laurel_rank,
     )  # fmt: skip
 
 
 def _widened(config: ModelConfig, sizes: Sizes, is_fast: bool) -> Sizes:
     """Return the sizes with more neurons at once and larger tiles. is_fast: of the GPU's memory."""
-    neurons = _even(min(WIDE_NEURONS, config.d_ff), 256)
+    neurons = max(sizes.neurons, _even(min(WIDE_NEURONS, config.d_ff), 256))
     tile_bytes = max(sizes.tile_bytes, 4 * max(config.d_model, neurons) * 128)
     if config.n_experts:
         tile_bytes = max(tile_bytes, min(WIDE_EXPERT_TILE_BYTES, config.n_experts * _expert_tile_bytes(config)))
@@ -205,7 +214,7 @@ class PrefillMemory:
         t = sizes.positions
         self._memory = DeviceMemory(ops.device, n_bytes)
         try:
-            host_bytes = max(4 * t * sizes.d_model, 4 * sizes.n_layers * max(2 * t, sizes.d_ff))
+            host_bytes = max(4 * t * sizes.n_streams * sizes.d_model, 4 * sizes.n_layers * max(2 * t, sizes.d_ff))
             self._host = PinnedMemory(ops.device, host_bytes)
         except BaseException:
             self._memory.free()
@@ -237,6 +246,23 @@ class PrefillMemory:
         self.states: StateCopies | None = None
         self.experts = ExpertMemory(sizes, at) if sizes.n_experts else None
         self.inputs = _input_rows(sizes, at) if sizes.injected else None
+        self._at = at
+
+    def stream_rows(self, n_tokens: int) -> StreamRows | None:
+        """Return the memory of several residual streams, or of a residual beside attention, for so many positions.
+
+        None for a model without.
+        """
+        sizes, at = self.sizes, self._at
+        if sizes.n_streams == 1 and not sizes.rank:
+            return None
+        t, wide, rank = sizes.positions, sizes.d_model, sizes.rank
+        streams = GpuStreams(sizes.n_streams, wide, self.stream, at["predicted"], t * wide, n_tokens)
+        rounded = RoundedRows(at["low_rank_in"], _even(rank), at["low_rank_in"] + 2 * t * _even(rank))
+        return StreamRows(
+            streams, at["stream_scores"], Rows(self.apart, wide), Rows(at["attention_in_f32"], wide),
+            Rows(at["low_rank"], rank), rounded,
+        )  # fmt: skip
 
     def begin(self, angles: Sequence[Angles], n_layers: int, counts_neurons: bool) -> None:
         """Begin a chunk: upload its RoPE angles and clear the counts and gathers."""
@@ -285,20 +311,28 @@ class PrefillMemory:
         return list(np.split(found, ends[:-1])) if ends else []
 
     def upload(self, x: F32) -> None:
-        """Upload the residual stream [T, D]."""
+        """Upload the residual stream [T, D], or several [T, N D]."""
         self._ops.stream.synchronize()  # an earlier upload may still read the pinned bytes
-        self._host.as_array(np.float32, x.size)[:] = x.reshape(-1)
-        self._ops.stream.upload(self.stream, self._host.address, 4 * x.size)
+        n, width = len(x), self.sizes.d_model
+        by_stream = x.reshape(n, -1, width).swapaxes(0, 1)
+        self._host.as_array(np.float32, x.size).reshape(by_stream.shape)[:] = by_stream
+        for i in range(len(by_stream)):
+            self._ops.stream.upload(self._place(i), self._host.address + 4 * n * width * i, 4 * n * width)
 
     def download(self, n_tokens: int, first: int = 0) -> F32:
-        """Return rows `first` to n_tokens of the residual stream. Waits for all queued work."""
-        width = self.sizes.d_model
-        size = (n_tokens - first) * width
-        if size:
-            self._ops.stream.download(self._host.address, self.stream + 4 * first * width, 4 * size)
+        """Return rows `first` to n_tokens of the residual stream, or of several [T, N D]. Waits for all queued work."""
+        width, n_streams, n = self.sizes.d_model, self.sizes.n_streams, n_tokens - first
+        for i in range(n_streams if n else 0):
+            to = self._host.address + 4 * n * width * i
+            self._ops.stream.download(to, self._place(i) + 4 * first * width, 4 * n * width)
         self._ops.stream.synchronize()
-        found: F32 = self._host.as_array(np.float32, size).reshape(n_tokens - first, width).copy()
+        by_stream = self._host.as_array(np.float32, n_streams * n * width).reshape(n_streams, n, width)
+        found: F32 = by_stream.swapaxes(0, 1).reshape(n, n_streams * width).copy()
         return found
+
+    def _place(self, i: int) -> int:
+        """Return the address of residual stream i."""
+        return self.stream + 4 * i * self.sizes.positions * self.sizes.d_model
 
     def download_slots(self, blocks: Sequence[GpuBlock | None]) -> list[I32]:
         """Return the neuron in each slot of each block, now."""

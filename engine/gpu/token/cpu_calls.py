@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.config import ModelConfig
 from engine.decode.decode_calls import DecodeCalls
 from engine.decode.ffn_calls import FfnCalls
 from engine.executor.feed_forward import ffn_matrices
@@ -33,16 +34,16 @@ from native_kernels.cpu.runtime.tallies import Counting, Tally
 COLD, LISTING = "cold", "listing"
 
 
-def computed_by_cpu(weights: ModelWeights, model: GpuModel) -> frozenset[int]:
+def computed_by_cpu(config: ModelConfig, weights: ModelWeights, model: GpuModel) -> frozenset[int]:
     """Return the layers placed on the GPU whose whole FFN the CPU computes.
 
-    Their down is row-wise, or no kernel sums single rows of its codec.
+    Their down is row-wise, no kernel sums single rows of its codec, or a cut-off needs all gates.
     """
-    found = []
+    found, graph = [], graph_of(config)
     for i, (layer, w) in enumerate(zip(model.layers, weights.layers, strict=True)):
         if layer is not None and layer.has_cold:
             down_t = w.ffns[0].down_t
-            if down_t is None or down_t.codec not in SUMS:
+            if down_t is None or down_t.codec not in SUMS or graph.ffn(i).spec.cutoff:
                 assert layer.block is None, "neurons are split only if each has its own rows"
                 found.append(i)
     return frozenset(found)
@@ -58,7 +59,7 @@ class CpuCalls:
         config, weights = model.config, model.weights
         self.ffn = FfnCalls(model.mode, config, weights, products, model.predictor)
         self.calls = DecodeCalls(config, weights, self.ffn, products, shared.stream.array, rows)
-        self.by_cpu = computed_by_cpu(weights, model.on_gpu)
+        self.by_cpu = computed_by_cpu(config, weights, model.on_gpu)
         self._config = config
         self._weights = weights
         self._model = model.on_gpu
@@ -140,4 +141,4 @@ class CpuCalls:
         """Return whether the layer's first matrix is computed whole and selects the rest."""
         layer = self._model.layers[i]
         predicts = self.predicts(i) and layer is not None and layer.whole is None
-        return self._mode != "dense" and self._config.has_zeros and not predicts
+        return self._mode != "dense" and graph_of(self._config).ffn(i).spec.has_zeros and not predicts

@@ -16,7 +16,7 @@ from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel
 from engine.placement.gpu_bytes import input_width, mixed_width
 from native_kernels.backend import LatentSpec
 from native_kernels.cpu.ffn.bit_lists import mask_words
-from native_kernels.cuda.gpu import Gpu, GpuChoice, GpuMatrix, GpuVector, HostMemory
+from native_kernels.cuda.gpu import Gpu, GpuChoice, GpuMatrix, GpuStreams, GpuVector, HostMemory
 
 _ALIGNMENT = 256
 _LINE = 128  # bytes between flags, so that they do not share a cache line
@@ -36,9 +36,9 @@ class _Places:
         self.end = at + -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
         return at
 
-    def vector(self, n: int, rounded: bool) -> GpuVector:
-        """Reserve n f32 values, and their 8-bit form if `rounded`."""
-        values = self.take(4 * n)
+    def vector(self, n: int, rounded: bool, rows: int = 1) -> GpuVector:
+        """Reserve rows of n f32 values, and the 8-bit form of the first if `rounded`."""
+        values = self.take(4 * n * rows)
         if not rounded:
             return GpuVector(n, values)
         return GpuVector(n, values, self.take(-(-n // 64) * 64), self.take(8 * -(-n // 32)))
@@ -60,13 +60,18 @@ class LatentPlaces:
 class TokenPlaces:
     """GPU addresses; f32 unless noted.
 
-    state: i32, [0] is the position, [1] which of two recurrent states is the current one; the stream follows its 256
-    bytes. counts: u32 [L, COUNTS], accumulated over tokens;
+    state: i32, [0] is the position, [1] which of two recurrent states is the current one; the streams follow its 256
+    bytes, the others behind the first. counts: u32 [L, COUNTS], accumulated over tokens;
     they follow the logits [V], padded to 256 bytes.
     """
 
     state: int
-    stream: GpuVector  # [D], the residual stream
+    stream: GpuVector  # [D], the residual stream, or the first of several
+    streams: GpuStreams  # all of them
+    stream_scores: int  # [N], by which several streams are mixed
+    router_normed: GpuVector  # [D], what these scores are computed from; empty with one stream, like the next
+    scaled: GpuVector  # [D], the first stream times weights of the layer
+    low_rank: GpuVector  # [R], of a residual of rank R
     attention_in: GpuVector  # [D], named as in engine/model/graph.py
     ffn_in: GpuVector  # [D]
     experts_in: GpuVector  # [D]; empty unless a shared expert is apart, like the next two
@@ -160,16 +165,19 @@ class SharedMemory:
     residual and normed input of a block, bits, final hidden state, logits, counts. Both ways: the flags by which the
     sides wait for each other.
 
-    `stream` is also the CPU's residual stream, so that either side continues where the other ended.
+    `stream` is also the CPU's residual stream, so that either side continues where the other ended. It has all streams
+    of a model with several, [N D].
     """
 
     def __init__(self, gpu: Gpu, config: ModelConfig, vocabulary: int) -> None:
         d = config.d_model
         gap = _filled(4 * d)
         logits, extra = _filled(4 * vocabulary), config.n_layers * config.layer_embedding_dim
+        streams = config.n_streams * d
         sizes = {
-            "into": 4 * STATE_WORDS + 4 * d, "block": gap + 4 * d, "bits": 4 * _published_words(config), "cold": 4 * d,
-            "inputs": 4 * extra, "hidden": 4 * d, "outcome": logits + 4 * COUNTS * config.n_layers, "words": 2 * _LINE,
+            "into": 4 * (STATE_WORDS + streams), "block": gap + 4 * d, "bits": 4 * _published_words(config),
+            "cold": 4 * d, "inputs": 4 * extra, "hidden": 4 * d, "outcome": logits + 4 * COUNTS * config.n_layers,
+            "words": 2 * _LINE,
         }  # fmt: skip
         places = _Places(0)
         at = {name: places.take(size) for name, size in sizes.items()}
@@ -180,7 +188,7 @@ class SharedMemory:
             return Shared(memory.as_array(dtype, count, offset), memory.device_address + offset)
 
         self.state = shared(np.int32, STATE_WORDS, at["into"])
-        self.stream = shared(np.float32, d, at["into"] + 4 * STATE_WORDS)
+        self.stream = shared(np.float32, streams, at["into"] + 4 * STATE_WORDS)
         self.inputs = shared(np.float32, extra, at["inputs"])
         self.residual = shared(np.float32, d, at["block"])
         self.x = shared(np.float32, d, at["block"] + gap)
@@ -221,14 +229,18 @@ def _lay_out(
     ranks = [part.a.n_rows for layer in layers if layer.predictor and (part := layer.predictor.low_rank)]
     d, places = config.d_model, _Places(start)
     rounds = _read_bytes(matrix for layer in layers for matrix in _readers(layer))
-    rounds |= model.inputs is not None and model.inputs.projection.reads_bytes
+    if model.inputs is not None:
+        rounds |= _read_bytes(one for one in (model.inputs.projection, *model.inputs.streams))
+    laurels = [layer.laurel for layer in layers if layer.laurel is not None]
     injections = [layer.injection for layer in layers if layer.injection is not None]
     rounds_head = _read_bytes(one for one in (model.project_out, model.head) if one is not None)
+    rounds |= _read_bytes(one for one in model.streams_out)
     rounds_o = _read_bytes(layer.o for layer in layers)
     rounds_inner = _read_bytes(part.b for layer in layers if layer.predictor and (part := layer.predictor.low_rank))
-    n_whole, words = config.d_ff if wholes else 0, 4 * -(-config.d_ff // 32)
+    n_whole, words = config.d_ff if wholes or config.gate_cutoffs else 0, 4 * -(-config.d_ff // 32)
     state = places.take(4 * STATE_WORDS)
-    stream = places.vector(d, rounds)
+    n_streams, of_several = config.n_streams, d if config.n_streams > 1 else 0
+    stream = places.vector(d, rounds, n_streams)
     parts = max((sum(gpu.down_parts(block) for block in layer.blocks) for layer in layers), default=0)
     parts = max([parts, *(_expert_parts(gpu, one, config.n_experts_used) for one in of_experts)])
     n_used, apart = config.n_experts_used if of_experts else 0, d if config.shared_apart else 0
@@ -239,6 +251,11 @@ def _lay_out(
         counts=places.take(4 * COUNTS * config.n_layers),
         logits=logits,
         stream=stream,
+        streams=GpuStreams(n_streams, d, stream.values, places.take(4 * n_streams * of_several), d),
+        stream_scores=places.take(4 * n_streams),
+        router_normed=places.vector(of_several, rounds),
+        scaled=places.vector(of_several, rounds),
+        low_rank=places.vector(config.laurel_rank, _read_bytes(one.right for one in laurels)),
         attention_in=places.vector(d, rounds),
         ffn_in=places.vector(d, rounds),
         experts_in=places.vector(apart, rounds),
@@ -313,6 +330,10 @@ def _readers(layer: GpuLayer) -> Iterator[GpuMatrix]:
         yield layer.attention_gate
     if layer.injection is not None:
         yield layer.injection.gate
+    if layer.mixing is not None:
+        yield layer.mixing.router
+    if layer.laurel is not None:
+        yield layer.laurel.left
     if layer.delta is not None:
         yield from (layer.delta.gate, layer.delta.alpha, layer.delta.beta)
     for block in (*layer.blocks, layer.whole):

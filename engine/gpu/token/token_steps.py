@@ -13,14 +13,18 @@ from functools import partial
 
 from engine.config import Mode, ModelConfig
 from engine.gpu.token.latent_steps import latent_steps
+from engine.gpu.token.stream_steps import correct_steps, laurel_steps, other_streams, predict_steps, streams_back
 from engine.gpu.token.token_memory import COUNTS, STATE_WORDS, SharedMemory, TokenPlaces
 from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel, heads_of
 from engine.model.graph import (
     Attend,
     AttendLatent,
+    Correct,
     Ffn,
     Inject,
+    Laurel,
     Norm,
+    Predict,
     Recur,
     RoutingSpec,
     Scale,
@@ -114,7 +118,7 @@ class TokenSteps(WithoutCpuSteps):
         At the first call per token, compute the RoPE angles and what the token adds to each layer too.
         """
         places, config = self._places, self._config
-        words = STATE_WORDS + config.d_model
+        words = STATE_WORDS + len(self._shared.stream.array)
         self._begin("other")
         self._do(partial(self._gpu.copy, self._shared.state.address, places.state, words))
         if self._has_angles:
@@ -128,7 +132,7 @@ class TokenSteps(WithoutCpuSteps):
             self._layer_inputs()
 
     def _layer_inputs(self) -> None:
-        """Complete the inputs of all layers; Transformer.layer_inputs is the specification."""
+        """Complete the inputs of all layers and the residual streams; Transformer is the specification."""
         places, gpu, config, own = self._places, self._gpu, self._config, self._model.inputs
         sent, n = self._shared.inputs.address, config.n_layers
         if own is None:
@@ -136,13 +140,16 @@ class TokenSteps(WithoutCpuSteps):
             return
         self._do(partial(gpu.multiply, (own.projection,), self._read("stream"), (places.inputs,)))
         self._do(partial(gpu.norm_rows, places.inputs, n, config.layer_embedding_dim, own.norm, sent))
+        if own.streams:
+            self._steps += other_streams(gpu, own.streams, places)
 
     def leave(self) -> None:
-        """Publish the stream and the counts to the CPU."""
+        """Publish the streams and the counts to the CPU."""
         self._begin("other")
         self._advance()
         self._counts()
-        self._publish(self._places.stream.values, self._shared.stream.address)
+        stream = self._shared.stream
+        self._publish(self._places.stream.values, stream.address, n=len(stream.array))
 
     # -------------------------------------------------------------- layers
 
@@ -275,13 +282,37 @@ class TokenSteps(WithoutCpuSteps):
         one, places, gpu, spec = self._layer(layer).injection, self._places, self._gpu, step.spec
         assert one is not None, "the layer has per-layer embeddings"
         self._begin("ffn")
-        n, x = self._config.layer_embedding_dim, self._read("stream")
+        n, x = self._config.layer_embedding_dim, places.scaled if step.beside else self._read("stream")
         gate, inputs, injected = places.injection_gate, places.inputs + 4 * n * layer, places.injected
         self._do(partial(gpu.multiply, (one.gate,), x, (gate,)))
         self._do(partial(gpu.activate, gate, inputs, n, spec.activation, spec.threshold, injected, 0))
         self._do(partial(gpu.multiply, (one.projection,), injected, (places.added,)))
-        self._pending.others.append(places.added)
-        self._pending.through = one.norm
+        if not step.beside:
+            self._pending.others.append(places.added)
+            self._pending.through = one.norm
+            return
+        if one.norm is not None:
+            self._do(partial(gpu.norm, places.added, one.norm, GpuVector(self._config.d_model, places.added)))
+        self._do(partial(gpu.add_beside, places.streams, places.added))
+
+    def predict(self, layer: int, step: Predict) -> None:
+        one = self._layer(layer).mixing
+        assert one is not None, "the layer has several streams"
+        self._advance(one.router_norm, self._places.router_normed)
+        self._steps += predict_steps(self._gpu, one, self._places)
+
+    def correct(self, layer: int, step: Correct) -> None:
+        one = self._layer(layer).mixing
+        assert one is not None, "the layer has several streams"
+        self._advance(one.router_norm, self._places.router_normed)
+        self._steps += correct_steps(self._gpu, one, self._places)
+
+    def laurel(self, layer: int, step: Laurel) -> None:
+        one, x = self._layer(layer).laurel, self._vector(step.reads)
+        assert one is not None, "the layer has a low-rank residual"
+        self._steps += laurel_steps(self._gpu, one, x, self._places)
+        self._pending.others += [self._places.added, x.values]
+        self._pending.factor = 0.5**0.5
 
     def scale(self, layer: int, step: Scale) -> None:
         self._pending.factor = self._layer(layer).scale
@@ -340,9 +371,14 @@ class TokenSteps(WithoutCpuSteps):
             if block is layer.zero_copy:
                 self._begin(ZERO_COPY)
             gate_first = spec.gated and spec.has_zeros and not bits and self._mode != "dense"
-            self._do(partial(
-                gpu.hidden, block, x, bits, spec.activation, spec.threshold, places.h, self._counts_of(i), gate_first
-            ))  # fmt: skip
+            if spec.cutoff:  # needs all gates, and the block has all neurons
+                biases = (block.gate_bias, block.up_bias)
+                self._gated(i, block.gate, block.up, biases, x, GpuVector(block.n_slots, places.h))
+            else:
+                self._do(partial(
+                    gpu.hidden, block, x, bits, spec.activation, spec.threshold, places.h, self._counts_of(i),
+                    gate_first,
+                ))  # fmt: skip
             self._do(partial(gpu.down, block, places.h, parts))
             parts += 4 * gpu.down_parts(block) * config.d_model
         if layer.blocks:
@@ -355,20 +391,28 @@ class TokenSteps(WithoutCpuSteps):
 
     def _whole(self, i: int, layer: GpuLayer, x: GpuVector) -> None:
         """Compute all neurons of an FFN whose down is row-wise into `places.added`."""
-        places, gpu, spec, whole = self._places, self._gpu, self._graph.ffn(i).spec, layer.whole
+        places, gpu, whole = self._places, self._gpu, layer.whole
         assert whole is not None, "the block is on the GPU"
-        up, hidden = 0, places.hidden_of(spec.width)
-        if whole.gate is None:
-            self._do(partial(gpu.multiply, (whole.up,), x, (places.first,), (whole.up_bias,)))
-        else:
-            up = places.up
-            outs, biases = (places.first, up), (whole.gate_bias, whole.up_bias)
-            self._do(partial(gpu.multiply, (whole.gate, whole.up), x, outs, biases))
-        self._do(partial(
-            gpu.activate, places.first, up, spec.width, spec.activation, spec.threshold, hidden, self._counts_of(i)
-        ))  # fmt: skip
+        hidden = places.hidden_of(whole.up.n_rows)
+        self._gated(i, whole.gate, whole.up, (whole.gate_bias, whole.up_bias), x, hidden)
         self._do(partial(gpu.multiply, (whole.down,), hidden, (places.added,), (layer.down_bias,)))
         self._pending.others.append(places.added)
+
+    def _gated(
+        self, i: int, gate: GpuMatrix | None, up: GpuMatrix, biases: tuple[int, int], x: GpuVector, hidden: GpuVector
+    ) -> None:  # fmt: skip
+        """Compute the hidden values of all neurons of an FFN. biases: of gate and up."""
+        places, gpu, spec = self._places, self._gpu, self._graph.ffn(i).spec
+        if gate is None:
+            self._do(partial(gpu.multiply, (up,), x, (places.first,), biases[1:]))
+        else:
+            self._do(partial(gpu.multiply, (gate, up), x, (places.first, places.up), biases))
+        if spec.cutoff:
+            self._do(partial(gpu.cut_off, places.first, hidden.n, spec.cutoff))
+        self._do(partial(
+            gpu.activate, places.first, 0 if gate is None else places.up, hidden.n, spec.activation, spec.threshold,
+            hidden, self._counts_of(i),
+        ))  # fmt: skip
 
     # -------------------------------------------------------------- experts
 
@@ -443,6 +487,12 @@ class TokenSteps(WithoutCpuSteps):
         """Compute the final hidden state."""
         self._begin("head")
         places, final = self._places, self._places.final
+        if self._model.streams_out:
+            self._advance()
+            rows, steps = streams_back(self._gpu, self._model.streams_out, places)
+            self._steps += steps
+            self._pending.others += rows
+            self._pending.factor = 1 / places.streams.n
         if self._model.final_norm is not None:
             self._advance(self._model.final_norm, final)
             return
@@ -506,8 +556,9 @@ class TokenSteps(WithoutCpuSteps):
         words = COUNTS * self._config.n_layers
         self._do(partial(self._gpu.copy, self._places.counts, self._shared.counts.address, words))
 
-    def _publish(self, values: int, to: int, bits: int = 0, without: int = 0) -> None:
-        shared, numbers = self._shared, GpuCopy(values, to, self._config.d_model)
+    def _publish(self, values: int, to: int, bits: int = 0, without: int = 0, n: int | None = None) -> None:
+        """Publish n numbers, by default a vector [D], and the bits."""
+        shared, numbers = self._shared, GpuCopy(values, to, self._config.d_model if n is None else n)
         selected = GpuCopy(bits, shared.bits.address, -(-self._config.d_ff // 32)) if bits else NOTHING
         self._do(partial(
             self._gpu.publish, shared.flag.address, self._places.epoch, numbers, selected, without if bits else 0

@@ -27,6 +27,7 @@ from native_kernels.cuda.gpu import (
     GpuNorm,
     GpuScoring,
     GpuStates,
+    GpuStreams,
     GpuVector,
 )
 from native_kernels.cuda.layouts import UNIT_COLUMNS
@@ -239,8 +240,42 @@ def check_delta_net(trial: GpuTrial) -> str:
     return ""
 
 
+def check_several_streams(trial: GpuTrial) -> str:
+    """Check what predicts and corrects several residual streams, and the cut-off of gates."""
+    n, d = 4, _WIDTH
+    values, scores, added, scale = trial.numbers(n * d).reshape(n, d), *(trial.numbers(m) for m in (n, d, d))
+    mixture, shares = (trial.numbers(m * n).reshape(m, n) for m in (n * n, n))
+    x, at, more = GpuStreams(n, d, trial.put(values), trial.room(4 * n * d), d), trial.put(scores), trial.put(added)
+    trial.gpu.predict_streams(x, at, trial.put(mixture))
+    values = values + (mixture @ np.tanh(scores)).reshape(n, n) @ values
+    if _differs(trial.take(x.predicted, n * d), values.reshape(-1), 9.0 * np.ones(n * d), _SOFT):
+        return "predictions of streams are wrong"
+    trial.gpu.advance(x.values, d, others=[more])
+    scaled = trial.vector(np.zeros(d, np.float32))
+    trial.gpu.correct_streams(x, at, trial.put(shares), trial.put(scale), scaled)
+    values = values + (1 + shares @ np.tanh(scores))[:, None] * added
+    found = trial.take(x.values, n * d)
+    if _differs(found, values.reshape(-1), 9.0 * np.ones(n * d), _SOFT):
+        return "corrections of streams are wrong"
+    if _differs(trial.take(scaled.values, d), found[:d] * scale, 1 + np.abs(found[:d] * scale), _CLOSE):
+        return "corrections of streams are wrong"
+    if wrong := _rounded_wrongly(trial, scaled, trial.take(scaled.values, d)):
+        return wrong
+    trial.gpu.add_beside(x, more)
+    trial.gpu.scale_alike(x, x.values + 4 * d, 1e-5)
+    others = found.reshape(n, d)[1:] + added
+    size = np.sqrt(np.square(found[:d]).mean() / np.square(others).mean(axis=1))
+    wanted = (others * size[:, None]).reshape(-1)
+    if _differs(trial.take(x.values + 4 * d, (n - 1) * d), wanted, 1 + np.abs(wanted), 1e-4):
+        return "sizes of streams are wrong"
+    gates = trial.put(added)
+    trial.gpu.cut_off(gates, d, 0.5)
+    wanted = np.maximum(added - (added.mean() + np.float32(0.5) * added.std()), 0)
+    return "cut-offs are wrong" if _differs(trial.take(gates, d), wanted, 1 + wanted, 1e-4) else ""
+
+
 CHECKS: tuple[Callable[[GpuTrial], str], ...] = (
-    check_products, check_neurons, check_stream, check_attention, check_latent, check_delta_net,
+    check_products, check_neurons, check_stream, check_attention, check_latent, check_delta_net, check_several_streams,
 )  # fmt: skip
 
 

@@ -113,6 +113,29 @@ class GpuInjection:
 
 
 @dataclass(frozen=True)
+class GpuMixing:
+    """What a layer mixes N residual streams by: the router [N, D] and its norm.
+
+    f32 addresses: mixture [N N, N], shares [N, N], scale [D].
+    """
+
+    router_norm: GpuNorm
+    router: GpuMatrix
+    mixture: int
+    shares: int
+    scale: int
+
+
+@dataclass(frozen=True)
+class GpuLowRankResidual:
+    """A residual of rank R beside attention: left [R, D] and right [D, R]."""
+
+    left: GpuMatrix
+    right: GpuMatrix
+    norm: GpuNorm | None
+
+
+@dataclass(frozen=True)
 class GpuLayer:
     """A layer placed on the GPU. Biases are addresses, 0: none. Norms that the family lacks are None.
 
@@ -123,7 +146,7 @@ class GpuLayer:
     slot; 0 without slots. whole: instead of a block, if down is row-wise. has_cold: whether the CPU computes neurons or
     experts of the layer. zero_copy: neurons whose matrices the GPU reads in pinned memory; None without any.
     experts: instead of neurons. sinks: f32 [H]. v: None where v is k before its norm. scale: factor on the stream after
-    the layer. injection: of a model with per-layer embeddings.
+    the layer. injection: of a model with per-layer embeddings. mixing: of a model with several residual streams.
     """
 
     q: GpuMatrix
@@ -159,6 +182,8 @@ class GpuLayer:
     post_experts_norm: GpuNorm | None = None
     post_shared_norm: GpuNorm | None = None
     injection: GpuInjection | None = None
+    mixing: GpuMixing | None = None
+    laurel: GpuLowRankResidual | None = None
 
     @property
     def qkv(self) -> tuple[GpuMatrix, ...]:
@@ -179,10 +204,14 @@ def heads_of(spec: AttentionSpec, norms: tuple[GpuNorm | None, GpuNorm | None], 
 
 @dataclass(frozen=True)
 class GpuLayerInputs:
-    """Computes what a token adds to each layer: projection [L P, D] of its embedding, and a norm of each P numbers."""
+    """Computes what a token adds to each layer: projection [L P, D] of its embedding, and a norm of each P numbers.
+
+    streams: [D, D] each, from the embedding to the other residual streams.
+    """
 
     projection: GpuMatrix
     norm: GpuNorm
+    streams: tuple[GpuMatrix, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -190,6 +219,7 @@ class GpuModel:
     """layers: None for layers on the CPU. head: None if it is on the CPU; then so are final_norm and project_out.
 
     inputs: of a model with per-layer embeddings; None if the CPU computes them, as it does where it has layers.
+    streams_out: of a head behind several residual streams, [D, D] each.
     """
 
     layers: tuple[GpuLayer | None, ...]
@@ -197,3 +227,4 @@ class GpuModel:
     final_norm: GpuNorm | None
     project_out: GpuMatrix | None
     inputs: GpuLayerInputs | None = None
+    streams_out: tuple[GpuMatrix, ...] = ()

@@ -24,6 +24,8 @@ from engine.gpu.weights.layers import (
     GpuLayer,
     GpuLayerInputs,
     GpuLowRank,
+    GpuLowRankResidual,
+    GpuMixing,
     GpuModel,
     GpuPredictor,
     GpuRowWiseFfn,
@@ -37,6 +39,7 @@ from engine.sparsity.predictor_kinds import LayerPredictor
 from native_kernels.backend import F32, I32, PackedMatrix
 from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuKv, GpuMatrix, GpuNorm, Norm
 from native_kernels.cuda.layouts import GPU_CODECS, gpu_codec, plane_row_bytes
+from native_kernels.reference import ReferenceOperators
 
 _KV_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
 
@@ -150,6 +153,7 @@ class GpuLayout:
             final_norm=self._norm(weights.final_norm, weights.final_norm_bias) if on_gpu else None,
             project_out=self._weights.optional(weights.project_out) if on_gpu else None,
             inputs=inputs,
+            streams_out=tuple(self._weights.matrix(one) for one in weights.streams_out) if on_gpu else (),
         )
         self.part_bytes["head"] = self._weights.n_bytes - before
 
@@ -177,6 +181,7 @@ class GpuLayout:
         ffn, d_ff = w.ffns[0], self._config.ffn_width(i)
         is_whole = ffn.down is not None and len(hot) == d_ff
         some = hot if ffn.down is None else hot[:0]
+        assert len(some) in (0, d_ff) or not graph_of(self._config).ffn(i).spec.cutoff, "a cut-off needs all gates"
         before = self._weights.n_bytes
         block = self._block(ffn, some[:n_hot], self._weights)
         reached = self._block(ffn, some[n_hot:], self._reached)
@@ -211,7 +216,7 @@ class GpuLayout:
             scale=1.0 if w.layer_scale is None else float(w.layer_scale[0]),
             router_norm=self._norm(w.router_norm), experts_norm=self._norm(w.experts_norm),
             post_experts_norm=self._norm(w.post_experts_norm), post_shared_norm=self._norm(w.post_shared_norm),
-            injection=self._injection(w), **fields,
+            injection=self._injection(w), mixing=self._mixing(w), laurel=self._laurel(w), **fields,
         )  # fmt: skip
         self.part_bytes["attention"] += self._weights.n_bytes - before
         return layer
@@ -222,15 +227,32 @@ class GpuLayout:
         gate, projection = self._weights.matrix(w.embedding_gate), self._weights.matrix(w.embedding_projection)
         return GpuInjection(gate, projection, self._norm(w.post_embedding_norm))
 
+    def _mixing(self, w: LayerWeights) -> GpuMixing | None:
+        if w.stream_router is None or w.stream_prediction is None or w.stream_correction is None:
+            return None
+        norm, put = self._norm(w.stream_router_norm), self._weights
+        assert norm is not None, "the router has one"
+        tables = (ReferenceOperators().rows(one, np.arange(one.n_rows)) for one in (w.stream_prediction,
+                                                                                   w.stream_correction))  # fmt: skip
+        mixture, shares = (put.vector(one) for one in tables)
+        return GpuMixing(norm, put.matrix(w.stream_router), mixture, shares, put.vector(w.stream_scale))
+
+    def _laurel(self, w: LayerWeights) -> GpuLowRankResidual | None:
+        if w.laurel_left is None or w.laurel_right is None:
+            return None
+        left, right = self._weights.matrix(w.laurel_left), self._weights.matrix(w.laurel_right)
+        return GpuLowRankResidual(left, right, self._norm(w.laurel_norm))
+
     def _inputs(self) -> GpuLayerInputs | None:
         """Lay out what computes the layers' inputs; None for a model without, or in a codec that only the CPU reads."""
-        projection, before = self._source.layer_projection, self._weights.n_bytes
-        if projection is None or gpu_codec(projection.codec) not in GPU_CODECS:
+        projection, before, streams = self._source.layer_projection, self._weights.n_bytes, self._source.streams_in
+        if projection is None or any(gpu_codec(one.codec) not in GPU_CODECS for one in (projection, *streams)):
             return None
         weight, epsilon = self._source.layer_projection_norm_of(self._config)
         norm = self._weights.norm(weight, None, "rms", epsilon)
         assert norm is not None, "it has a weight"
-        found = GpuLayerInputs(self._weights.matrix(projection), norm)
+        matrices = [self._weights.matrix(one) for one in (projection, *streams)]
+        found = GpuLayerInputs(matrices[0], norm, tuple(matrices[1:]))
         self.part_bytes["attention"] += self._weights.n_bytes - before
         return found
 

@@ -109,11 +109,12 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
                 embedding = n_bytes
             if tensor.name in ("head", "embedding"):
                 head_codec = stored
-            if tensor.name in _OF_HEAD or (tensor.name == "embedding" and config.tied_embeddings):
+            of_head = tensor.name in _OF_HEAD or tensor.name.startswith("stream_out_")
+            if of_head or (tensor.name == "embedding" and config.tied_embeddings):
                 head_possible &= stored in GPU_CODECS
                 head_on_gpu += _gpu_bytes(stored, rows, cols)
-            if tensor.name == "layer_projection":
-                inputs = _gpu_bytes(stored, rows, cols)
+            if tensor.name.startswith(("layer_projection", "stream_in_")):
+                inputs += _gpu_bytes(stored, rows, cols)
             continue
         index = int(layer)
         part = part_of(name, tensor, config)

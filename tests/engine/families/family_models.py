@@ -364,9 +364,10 @@ CASES: dict[str, Case] = {
     "gemma4": Case("Gemma4Text", {**_GEMMA4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
                                   "num_global_key_value_heads": 1}, "gelu-tanh-glu", gguf="gemma4"),
     "gemma3n": Case("Gemma3nText", {
-        **SHAPE, "head_dim": 8, "sliding_window": 9, "num_hidden_layers": 4, "num_kv_shared_layers": 2,
-        "layer_types": _LOCAL_AND_FULL * 2, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 60,
-        "activation_sparsity_pattern": [0.9, 0.0, 0.6, 0.0]}, "gelu-tanh-glu", gguf="gemma3n"),
+        **SHAPE, "head_dim": 8, "sliding_window": 9, "num_hidden_layers": 5, "num_kv_shared_layers": 2,
+        "layer_types": [*_LOCALS, _FULL, *_LOCAL_AND_FULL], "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": 60, "activation_sparsity_pattern": [0.9, 0.0, 0.6, 0.0, 0.0]},
+        "gelu-tanh-glu", gguf="gemma3n"),
     "gemma4-e": Case("Gemma4Text", {**_GEMMA4, "num_hidden_layers": 5, "num_kv_shared_layers": 2,
                                     "use_double_wide_mlp": True, "layer_types": [*_LOCAL_AND_FULL, *_LOCALS, _FULL]},
                      "gelu-tanh-glu", gguf="gemma4"),
@@ -380,7 +381,7 @@ CASES: dict[str, Case] = {
 ON_CPU_ALONE = tuple(
     name
     for name, case in CASES.items()
-    if {"mamba_num_heads", "mamba_n_heads", "activation_sparsity_pattern"} & case.arguments.keys()
+    if {"mamba_num_heads", "mamba_n_heads"} & case.arguments.keys()
     or case.arguments.get("n_group", 1) > 1
     or case.gguf.startswith(("lfm2", "phimoe"))
     or case.kind == "Llama4Text"

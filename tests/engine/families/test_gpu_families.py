@@ -22,6 +22,7 @@ from tokenizers.decoders import ByteLevel
 from tokenizers.models import BPE
 
 from engine.config import EngineConfig, Mode, SamplingConfig
+from engine.conversion.convert import convert
 from engine.executor.dense import DenseExecutor
 from engine.gpu.prefill.prefill import GpuPrefill
 from engine.gpu.prefill.prefill_memory import sizes_for
@@ -57,11 +58,12 @@ def test_a_family_runs_on_both(any_gpu: Gpu, name: str, references: Callable[[st
     n_tokens = 36 if config.rope_scaling is not None or config.windows else 5
     tokens = np.random.default_rng(3).integers(0, config.vocab_size, n_tokens).tolist()
     graph = graph_of(config)
+    skips: Mode = "exact" if config.has_some_zeros else "dense"
     others: list[tuple[Mode, str, Collection[int]]] = [("sparse", "cpu", {1})]
     if graph.tied_from < config.n_layers:
-        others = [("dense", "cpu", range(graph.tied_from)), ("dense", "gpu", ())]
+        others = [("dense", "cpu", range(graph.tied_from)), (skips, "gpu", ())]
     on_cpu = range(graph.tied_from, config.n_layers) or {1}
-    for mode, head, there in [("exact" if config.has_zeros else "dense", "gpu", on_cpu), *others]:
+    for mode, head, there in [(skips, "gpu", on_cpu), *others]:
         hot = [ids if i not in there else ids[:0] for i, ids in enumerate(some_hot(config, "random"))]
         attention = ["cpu" if i in there else "gpu" for i in range(config.n_layers)]
         predictor = predictor_of(config, weights, "low_rank", reads="residual") if mode == "sparse" else None
@@ -120,7 +122,7 @@ def test_positions_that_turn_by_the_length_of_the_sequence(
     ours.close()
 
 
-@pytest.mark.parametrize("name", ["qwen3.5", "qwen3.5-moe", "gemma4-e"])
+@pytest.mark.parametrize("name", ["qwen3.5", "qwen3.5-moe", "gemma4-e", "gemma3n"])
 def test_a_conversation_of_a_loaded_model(
     name: str, references: Callable[[str], Reference], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +151,24 @@ def test_a_conversation_of_a_loaded_model(
         gpu.close()
 
 
-@pytest.mark.parametrize("name", ["gemma4", "gemma4-e", "gemma4-moe"])
+def test_several_streams_with_rounded_weights(
+    any_gpu: Gpu, references: Callable[[str], Reference], tmp_path: Path
+) -> None:
+    """Vectors of 8 bits are rounded again at both ends of the GPU's part, and where streams are corrected."""
+    opened = open_model(convert(references("gemma3n").folder, tmp_path / "bundle", "q8_0").bundle)
+    config, weights = opened.config, load_weights(opened, hold="mapped")
+    tokens = np.random.default_rng(3).integers(0, config.vocab_size, 12).tolist()
+    wanted, _ = by_cpu(config, weights, "dense", tokens)
+    for n_on_cpu in (0, 1):
+        attention = ["cpu" if i < n_on_cpu else "gpu" for i in range(config.n_layers)]
+        hot = [ids[: len(ids) * (i >= n_on_cpu)] for i, ids in enumerate(some_hot(config, "full"))]
+        ours = put_on_gpu(any_gpu, config, weights, "dense", hot, attention=attention)
+        found = logits_of(ours.decoder.step, ours.cache(), tokens)
+        assert np.sqrt(np.square(found - wanted).mean() / np.square(wanted).mean()) < 0.03
+        ours.close()
+
+
+@pytest.mark.parametrize("name", ["gemma4", "gemma4-e", "gemma4-moe", "gemma3n"])
 def test_prompts_through_layers_of_different_shapes(
     any_gpu: Gpu, name: str, references: Callable[[str], Reference]
 ) -> None:
@@ -163,7 +182,8 @@ def test_prompts_through_layers_of_different_shapes(
     for n_on_cpu in (0, 1):
         attention = ["cpu" if i < n_on_cpu else "gpu" for i in range(config.n_layers)]
         hot = some_experts(config, [config.n_experts // 2] * config.n_layers) if config.n_experts else []
-        hot = [ids[: len(ids) * (i >= n_on_cpu)] for i, ids in enumerate(hot or some_hot(config, "random"))]
+        kind = "full" if config.gate_cutoffs else "random"
+        hot = [ids[: len(ids) * (i >= n_on_cpu)] for i, ids in enumerate(hot or some_hot(config, kind))]
         ours = put_on_gpu(any_gpu, config, weights, "dense", hot, attention=attention)
         on_device = prompt_ops(any_gpu)
         sizes = sizes_for(config, [w.ffns[0] for w in weights.layers], CONTEXT)

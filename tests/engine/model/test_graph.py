@@ -40,8 +40,10 @@ from native_kernels.backend import DeltaSpec, LatentSpec, ShortConvSpec, Tempera
 EMITTERS = (EagerLayer, DecodeCalls, TokenSteps, BatchSteps, LayerPass)
 # Steps that an emitter refuses; engine/placement/gpu_bytes.py and GpuBatch keep models with them away from it.
 REFUSED = {
-    (emitter, step) for emitter in (TokenSteps, BatchSteps, LayerPass) for step in (Convolve, Predict, Correct, Laurel)
-} | {(BatchSteps, Recur), (BatchSteps, AttendLatent)}
+    *((emitter, Convolve) for emitter in (TokenSteps, BatchSteps, LayerPass)),
+    (BatchSteps, Recur),
+    (BatchSteps, AttendLatent),
+}
 DELTA = DeltaSpec(key_heads=2, value_heads=4, key_dim=8, value_dim=8, conv_width=4)
 LATENT = LatentSpec(rank=12, key_dim=8, value_dim=6)
 

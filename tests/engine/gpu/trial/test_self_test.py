@@ -66,6 +66,11 @@ def test_a_gpu_that_computes_right_has_no_failures(gpu: FakeGpu) -> None:
         ("place_latent", "latent attention over 1 positions is wrong"),
         ("multiply_each", "latent attention over 1 positions is wrong"),
         ("gated_delta", "layers with a state are wrong over 1 positions"),
+        ("predict_streams", "predictions of streams are wrong"),
+        ("correct_streams", "corrections of streams are wrong"),
+        ("add_beside", "sizes of streams are wrong"),
+        ("scale_alike", "sizes of streams are wrong"),
+        ("cut_off", "cut-offs are wrong"),
     ],
 )
 def test_what_a_gpu_leaves_out_is_told(operator: str, words: str) -> None:
@@ -237,7 +242,7 @@ def test_only_some_results_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_the_checks_are_the_same_every_time(gpu: FakeGpu) -> None:
     with trial.GpuTrial(gpu) as first, trial.GpuTrial(gpu) as second:
         assert np.array_equal(first.numbers(8), second.numbers(8))
-    assert len(set(CHECKS)) == 6
+    assert len(set(CHECKS)) == 7
 
 
 @pytest.mark.gpu
