@@ -7565,11 +7565,6 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
-        <source>For PCs without a GPU; runs on the CPU alone.</source>
-        <translation>Für PCs ohne GPU; läuft nur auf der CPU.</translation>
-    </message>
-    <message>
-        <location filename="../../assets/catalogue.json"/>
         <source>For programming with tools; needs 56 GB of RAM and VRAM together.</source>
         <translation>Zum Programmieren mit Werkzeugen; braucht 56 GB RAM und VRAM zusammen.</translation>
     </message>

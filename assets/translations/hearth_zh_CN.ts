@@ -7518,11 +7518,6 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../assets/catalogue.json"/>
-        <source>For PCs without a GPU; runs on the CPU alone.</source>
-        <translation>适合没有 GPU 的电脑；只在 CPU 上运行。</translation>
-    </message>
-    <message>
-        <location filename="../../assets/catalogue.json"/>
         <source>For programming with tools; needs 56 GB of RAM and VRAM together.</source>
         <translation>用于借助工具编程；内存和显存共需 56 GB。</translation>
     </message>
