@@ -60,7 +60,7 @@ def _own_folder(factory: pytest.TempPathFactory, name: str) -> Path:
 
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _own_folder(tmp_path_factory, re.sub(r"\W", "_", request.node.name)[:24])
+    return _own_folder(tmp_path_factory, re.sub(r"\W", "_", request.node.name)[:16])
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ _SHORT, _LONG = 512, 8192  # characters
 _FLOOR_S = 0.008  # for the long text; below that times say little. A linear pattern takes 0.6 to 6 ms
 _MOST_RATIO = 40.0  # of the cost of 16 times the text: linear is 16, quadratic 256; a busy CPU doubles either cost
 _TRIES = 3  # of which the least counts: a busy machine refuses nothing
-_MORE_TRIES = 4  # before a refusal
+_MORE_TRIES = 12  # before a refusal: on a shared machine several tries in a row may take twice as long
 _MOST_SECONDS = 1.0  # CPU time of this thread per pattern; texts not tried by then do not count against it
 _MOST_PATTERNS = 32
 _PUBLISHED = frozenset({r"\s+$"})  # DeepSeek's first models
@@ -97,8 +97,9 @@ def _outgrows(pattern: str, unit: str, end: str, cost: Cost) -> bool:
         return min(cost(pattern, unit * (length // len(unit)) + end) for _ in range(tries))
 
     def too_much(took: float, tries: int) -> bool:
-        return took == float("inf") or (took > _FLOOR_S and took > _MOST_RATIO * least(_SHORT, tries))
+        return took > _FLOOR_S and took > _MOST_RATIO * least(_SHORT, tries)
 
-    if cost(pattern, unit * (_LONG // len(unit)) + end) <= _FLOOR_S:
-        return False
+    first = cost(pattern, unit * (_LONG // len(unit)) + end)
+    if first <= _FLOOR_S or first == float("inf"):
+        return first > _FLOOR_S
     return all(too_much(least(_LONG, tries), tries) for tries in (_TRIES, _MORE_TRIES))

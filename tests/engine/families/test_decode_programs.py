@@ -126,7 +126,8 @@ def test_logits_and_counts_are_those_of_the_reference(
                 computed = [layer for layer in range(config.n_layers) if config.ffn_width(layer)]
                 assert own.per_neuron[computed].any(axis=1).all()
                 np.testing.assert_array_equal(own.per_neuron, theirs.per_neuron)
-            assert np.abs(outputs[0] - wanted).max() < CLOSE, mode
+            # Streams that correct one another make more of the last bits.
+            assert np.abs(outputs[0] - wanted).max() < CLOSE * (3 if config.n_streams > 1 else 1), mode
             assert all((output == outputs[0]).all() for output in outputs)
 
 

@@ -32,6 +32,18 @@ def test_the_least_of_several_tries_decides() -> None:
     assert tries
 
 
+def test_a_spell_of_slow_tries_refuses_nothing() -> None:
+    tries: list[int] = []
+
+    def slow_for_a_while(pattern: str, text: str) -> float:
+        """Linear, but the first ten tries of a long text take four times as long."""
+        tries.append(len(text))
+        is_slow = len(text) > 4000 and tries.count(len(text)) <= 10
+        return (4 if is_slow else 1) * 4e-6 * len(text)
+
+    check_patterns(SPLIT, "tokenizer.json", slow_for_a_while)
+
+
 def test_quadratic_is_refused_and_linear_passes_however_slow_the_machine() -> None:
     check_patterns(SPLIT, "tokenizer.json", lambda pattern, text: 1e-4 * len(text))
     with pytest.raises(UnsupportedModelError):
