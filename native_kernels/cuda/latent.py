@@ -9,6 +9,7 @@ from ctypes import Structure, c_float, c_int, c_uint64
 
 from native_kernels.backend import LatentSpec, Temperature
 from native_kernels.cuda.gpu import GpuAngles, GpuKv, GpuLatent, GpuVector, KvCodec
+from native_kernels.cuda.operands import Rounded
 from native_kernels.cuda.prompt_rows import RowAngles
 from native_kernels.cuda.runtime.driver import Device, Module, Stream
 from native_kernels.cuda.runtime.modules import load
@@ -18,13 +19,9 @@ _CODEC_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
 _THREADS = 256
 
 
-class _Rounded(Structure):
-    _fields_ = [("x", c_uint64), ("values", c_uint64), ("bytes", c_uint64), ("scales", c_uint64), ("n", c_int)]
-
-
 class _Latent(Structure):
     _fields_ = [
-        ("q", c_uint64), ("k", c_uint64), ("queries", c_uint64), ("plain", _Rounded),
+        ("q", c_uint64), ("k", c_uint64), ("queries", c_uint64), ("plain", Rounded),
         *((name, c_uint64) for name in ("norm", "cosines", "sines", "state", "keys", "key_scales")),
         ("epsilon", c_float), ("strength", c_float),
         *(
@@ -73,7 +70,7 @@ class GpuLatentOps:
             self._module = load(self._device, "latent")
         spec, temperature = x.spec, angles.temperature or Temperature(0.0, 1)
         job = _Latent(
-            x.q, x.k, x.queries, _Rounded(0, plain.values, plain.bytes, plain.scales, plain.n), x.norm.weight, *at[:2],
+            x.q, x.k, x.queries, Rounded(0, plain.values, plain.bytes, plain.scales, plain.n), x.norm.weight, *at[:2],
             where[0], kv.keys, kv.key_scales, x.norm.eps, temperature.strength, x.n_heads, spec.key_dim, x.rotated,
             spec.rank, at[2], angles.n, angles.order == "interleaved", _CODEC_BYTES[kv.codec], kv.capacity, where[1],
             temperature.length,

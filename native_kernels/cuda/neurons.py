@@ -12,6 +12,7 @@ from typing import Any
 from native_kernels.backend import Activation
 from native_kernels.cuda.gpu import GpuBlock, GpuMatrix, GpuVector
 from native_kernels.cuda.layouts import UNIT_COLUMNS
+from native_kernels.cuda.operands import Rounded
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.modules import load
 
@@ -49,13 +50,9 @@ class _Down(Structure):
     _fields_ = [("planes", _Planes), ("h", c_uint64), ("parts", c_uint64), ("n_slots", c_int), ("n_cols", c_int)]
 
 
-class _Rounded(Structure):
-    _fields_ = [("x", c_uint64), ("values", c_uint64), ("bytes", c_uint64), ("scales", c_uint64), ("n", c_int)]
-
-
 class _Elements(Structure):
     _fields_ = [
-        ("first", c_uint64), ("second", c_uint64), ("to", _Rounded), ("counts", c_uint64), ("activation", c_int),
+        ("first", c_uint64), ("second", c_uint64), ("to", Rounded), ("counts", c_uint64), ("activation", c_int),
         ("threshold", c_float),
     ]  # fmt: skip
 
@@ -118,7 +115,7 @@ class GpuNeurons:
         """Compute the activation. `to` may lack values or its 8-bit form."""
         if to.n != n:
             raise ValueError(f"{n} neurons do not fit a vector of {to.n}")
-        rounded = _Rounded(0, to.values, to.bytes, to.scales, n)
+        rounded = Rounded(0, to.values, to.bytes, to.scales, n)
         job = _Elements(first, up, rounded, counts, _ACTIVATIONS[activation], threshold)
         if n:
             threads = 32 * _WARPS

@@ -1,7 +1,11 @@
-"""Operands of a product of many positions: matrices of halves, and f32 results. The kernels that compute it differ."""
+"""Operands that several kernels share: a vector that is rounded, and those of a product of many positions.
+
+The latter are matrices of halves and f32 results; the kernels that compute a product differ.
+"""
 
 from __future__ import annotations
 
+from ctypes import Structure, c_int, c_uint64
 from typing import Literal, NamedTuple
 
 Kind = Literal["rows", "columns"]
@@ -50,3 +54,9 @@ class Product(NamedTuple):
     @property
     def n_out(self) -> int:
         return self.w.n_rows if self.kind == "rows" else self.w.n_cols
+
+
+class Rounded(Structure):
+    """The struct of this name in rounding.cuh: addresses of a vector's source, values, bytes and scales; n numbers."""
+
+    _fields_ = [("x", c_uint64), ("values", c_uint64), ("bytes", c_uint64), ("scales", c_uint64), ("n", c_int)]

@@ -12,6 +12,7 @@ from typing import Any
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import GpuMatrix, GpuVector
 from native_kernels.cuda.layouts import GPU_CODECS, PLANE_FIELDS, UNIT_COLUMNS, gpu_codec, plane_row_bytes
+from native_kernels.cuda.operands import Rounded
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.modules import load
 
@@ -29,10 +30,6 @@ class _Planes(Structure):
 
 class _Vector(Structure):
     _fields_ = [("values", c_uint64), ("bytes", c_uint64), ("scales", c_uint64), ("n", c_int)]
-
-
-class _Rounded(Structure):
-    _fields_ = [("x", c_uint64), ("values", c_uint64), ("bytes", c_uint64), ("scales", c_uint64), ("n", c_int)]
 
 
 class _Part(Structure):
@@ -114,14 +111,14 @@ class GpuProducts:
 
     def quantise(self, x: GpuVector) -> None:
         """Quantise x. A group of 32 with a value that is not finite gets a NaN scale, as on the CPU."""
-        job = _Rounded(x.values, 0, x.bytes, x.scales, x.n)
+        job = Rounded(x.values, 0, x.bytes, x.scales, x.n)
         self._launch("quantise", _rounding_blocks(x.n), job)
 
     def signs(self, x: GpuVector, to: GpuVector) -> None:
         """Compute signs; NaN stays NaN. `to` may lack values or rounded ones."""
         if to.n != x.n:
             raise ValueError(f"signs of {x.n} numbers do not fit a vector of {to.n}")
-        self._launch("signs", _rounding_blocks(x.n), _Rounded(x.values, to.values, to.bytes, to.scales, x.n))
+        self._launch("signs", _rounding_blocks(x.n), Rounded(x.values, to.values, to.bytes, to.scales, x.n))
 
     def multiply(
         self, matrices: Sequence[GpuMatrix], x: GpuVector, outs: Sequence[int], biases: Sequence[int] = (),

@@ -9,6 +9,7 @@ from ctypes import Structure, c_float, c_int, c_uint64
 from typing import Any
 
 from native_kernels.cuda.gpu import GpuStreams, GpuVector
+from native_kernels.cuda.operands import Rounded
 from native_kernels.cuda.runtime.driver import Device, Module, Stream
 from native_kernels.cuda.runtime.modules import load
 
@@ -20,10 +21,6 @@ class _Streams(Structure):
         *((name, c_uint64) for name in ("values", "predicted", "scores", "weights", "step")),
         ("n", c_int), ("width", c_int),
     ]  # fmt: skip
-
-
-class _Rounded(Structure):
-    _fields_ = [("x", c_uint64), ("values", c_uint64), ("bytes", c_uint64), ("scales", c_uint64), ("n", c_int)]
 
 
 class GpuStreamOps:
@@ -49,7 +46,7 @@ class GpuStreamOps:
         """Correct the streams. Only a single position's `scaled` may have an 8-bit form."""
         if scaled.n != x.width or (scaled.bytes and x.n_tokens > 1):
             raise ValueError(f"a vector of {scaled.n} for {x.n_tokens} positions of {x.width}")
-        to = _Rounded(0, scaled.values, scaled.bytes, scaled.scales, scaled.n)
+        to = Rounded(0, scaled.values, scaled.bytes, scaled.scales, scaled.n)
         job = _job(x, scores, shares)
         self._launch("correct_streams", (-(-x.width // 128), x.n_tokens), 32, job, c_uint64(scale), to)
 
