@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -129,11 +130,19 @@ def test_a_process_that_dies_at_once_is_given_up_and_tried_anew_when_asked(line:
     assert isinstance(here.ask("library"), protocol.Failed)
 
 
+def stop(pid: int) -> None:
+    """Stop a process. The signal returns before the last of its threads stands still."""
+    os.kill(pid, signal.SIGSTOP)
+    threads = [psutil.Process(thread.id) for thread in psutil.Process(pid).threads()]
+    while any(thread.status() != psutil.STATUS_STOPPED for thread in threads):
+        time.sleep(0.01)
+
+
 @posix_only
 def test_what_a_killed_process_had_not_answered_is_asked_again(line: Callable[..., Line]) -> None:
     here = line()
     here.ask("library")
-    os.kill(here.pids[0], signal.SIGSTOP)  # it takes the request and does not answer
+    stop(here.pids[0])  # it takes the requests and does not answer
     here.begin("downloads")
     here.begin("import", path="/nowhere/at/all.gguf", copy=False)
     here.qtbot.wait(200)
