@@ -12,7 +12,9 @@ from pytestqt.qtbot import QtBot
 from app.chat.store.conversation import Message, MessageState, Role
 from app.clients.engine_status import EngineStatus, Phase
 from app.ui.transcript.answer_view import AnswerView
+from app.ui.transcript.message_builder import MessageBuilder
 from app.ui.transcript.transcript import Transcript
+from app.ui.widgets.slices import is_working
 
 STATS = {"tokens": 142, "total_s": 3.6, "ttft_s": 0.34, "active_share": 0.064, "decode_tok_s": 39.1}
 WRITING = EngineStatus(Phase.WRITING, "Pip", tok_s=38.6, tokens=212)
@@ -33,9 +35,20 @@ def chat(column: int) -> list[Message]:
     return out
 
 
-def settle(qtbot: QtBot) -> None:
-    for _ in range(4):
-        QApplication.processEvents()
+def show(transcript: Transcript, messages: list[Message]) -> None:
+    """Show messages and wait until the newest of them are built."""
+    transcript.show_messages(messages)
+    settle(transcript)
+
+
+def settle(widget: QWidget) -> None:
+    """Wait until everything inside a widget is built, which happens in slices, and laid out."""
+    builders = widget.findChildren(MessageBuilder)
+    is_busy = True
+    while is_busy:
+        for _ in range(4):
+            QApplication.processEvents()
+        is_busy = is_working() or any(builder.is_busy for builder in builders)
 
 
 def at_end(transcript: Transcript) -> bool:
@@ -60,6 +73,7 @@ def start_answer(transcript: Transcript, text: str = "") -> Message:
     if text:
         transcript.append_text(message.id, text)
         transcript.flush()
+        settle(transcript)
     return message
 
 
@@ -72,4 +86,4 @@ def complete(view: QWidget) -> None:
 
 def wait_built(transcript: Transcript, qtbot: QtBot, count: int) -> None:
     qtbot.waitUntil(lambda: len(transcript.views) == count)
-    settle(qtbot)
+    settle(transcript)

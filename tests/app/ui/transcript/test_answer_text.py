@@ -19,6 +19,7 @@ from shown_messages import (
     complete,
     question,
     settle,
+    show,
     start_answer,
     wheel,
 )
@@ -97,7 +98,7 @@ def test_wide_code_scrolls_inside_and_passes_the_wheel_on_at_its_ends(qtbot: QtB
     view.resize(400, 100)
     qtbot.addWidget(view)
     view.show()
-    settle(qtbot)
+    settle(view)
     bar = view.text.horizontalScrollBar()
     assert bar.maximum() > 0
     assert bar.value() == 0
@@ -117,7 +118,7 @@ def test_the_context_mark_stands_where_the_context_begins(transcript: Transcript
         return {message: numbers_in(words) for message, words in marks(transcript).items()}
 
     messages = chat(3)
-    transcript.show_messages(messages)
+    show(transcript, messages)
     transcript.set_dropped(messages[5].id, 2)
     assert told() == {messages[2].id: ["2"]}
     transcript.set_dropped(messages[5].id, 2, at=2)
@@ -131,7 +132,7 @@ def test_the_context_mark_stands_where_the_context_begins(transcript: Transcript
 def test_the_context_mark_comes_back_with_the_chat(transcript: Transcript) -> None:
     messages = chat(3)
     messages[-1] = replace(messages[-1], stats={**STATS, "dropped_messages": 2})
-    transcript.show_messages(messages)
+    show(transcript, messages)
     assert list(marks(transcript)) == [messages[2].id], "above the first message that is kept"
 
 
@@ -144,7 +145,7 @@ def marks(transcript: Transcript) -> dict[str, str]:
 
 
 def test_only_web_links_are_followed(transcript: Transcript, qtbot: QtBot) -> None:
-    transcript.show_messages([answer("[a](https://example.org/x)")])
+    show(transcript, [answer("[a](https://example.org/x)")])
     prose = transcript.views[-1].findChildren(Prose)[0]
     assert prose.focusPolicy() is Qt.FocusPolicy.StrongFocus, "a link must be within reach of the keyboard"
     followed: list[str] = []
@@ -166,7 +167,7 @@ STRANGE = st.text(max_size=120) | st.lists(
     "text", ["a\n\n- b\n- c\n\nd", "a\n\n1. b\n2. c\n\nd", "a\n\n- b\n  - c\n\nd", "a\n\n- [ ] b\n\nd"]
 )
 def test_a_list_stands_as_far_from_the_text_below_it_as_from_that_above_it(transcript: Transcript, text: str) -> None:
-    transcript.show_messages([answer(text)])
+    show(transcript, [answer(text)])
     document = transcript.views[-1].findChildren(Prose)[0].document()
     boxes = [document.documentLayout().blockBoundingRect(document.findBlockByNumber(line))
              for line in range(document.blockCount())]  # fmt: skip
@@ -207,7 +208,7 @@ def test_strange_text_never_fails_and_asks_for_nothing(qtbot: QtBot, pieces: lis
 
 
 def test_everything_that_takes_the_focus_has_a_name(transcript: Transcript) -> None:
-    transcript.show_messages([
+    show(transcript, [
         question("Hi"), answer("Text [l](https://a.b)\n\n|a|\n|-|\n|1|\n\n```py\n" + "x\n" * 40 + "```\n", **STATS),
     ])  # fmt: skip
     for widget in transcript.findChildren(QWidget):
@@ -219,7 +220,7 @@ def test_everything_that_takes_the_focus_has_a_name(transcript: Transcript) -> N
 
 
 def test_a_theme_change_renders_again(transcript: Transcript, qapp: QApplication) -> None:
-    transcript.show_messages([question(), answer("Some `code` and\n\n```py\nx = 1\n```", **STATS)])
+    show(transcript, [question(), answer("Some `code` and\n\n```py\nx = 1\n```", **STATS)])
     prose = transcript.views[-1].findChildren(Prose)[0]
     code = transcript.views[-1].findChildren(CodeBlockView)[0]
 
@@ -237,7 +238,7 @@ def test_a_copy_made_in_mid_answer_holds_the_words_so_far(qtbot: QtBot) -> None:
     transcript = Transcript()
     qtbot.addWidget(transcript)
     answer = Message(Role.ASSISTANT, "", state=MessageState.WRITING)
-    transcript.show_messages([Message(Role.USER, "Count")])
+    show(transcript, [Message(Role.USER, "Count")])
     transcript.add_message(answer)
     transcript.append_text(answer.id, "One, ")
     transcript.flush()
@@ -251,16 +252,14 @@ def test_a_copy_made_in_mid_answer_holds_the_words_so_far(qtbot: QtBot) -> None:
 def test_tasks_are_drawn_as_boxes(transcript: Transcript, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[bool] = []
     monkeypatch.setattr(prose, "paint_task", lambda painter, place, is_done: drawn.append(is_done))
-    transcript.show_messages([answer("- [ ] open\n- [x] done\n- none\n")])
+    show(transcript, [answer("- [ ] open\n- [x] done\n- none\n")])
     QApplication.processEvents()
     transcript.grab()
     assert drawn[:2] == [False, True]
 
 
 def test_aligned_columns_keep_lines_and_baselines(transcript: Transcript) -> None:
-    transcript.show_messages(
-        [answer("| a | b | c | d |\n|---|:---|:---:|---:|\n| x | x | x | x |\n| y | y | y | y |\n")]
-    )
+    show(transcript, [answer("| a | b | c | d |\n|---|:---|:---:|---:|\n| x | x | x | x |\n| y | y | y | y |\n")])
     (table,) = transcript.findChildren(Table)
     grid = QTextCursor(table.document().begin().next()).currentTable()
     layout = table.document().documentLayout()
@@ -273,7 +272,7 @@ def test_aligned_columns_keep_lines_and_baselines(transcript: Transcript) -> Non
 
 
 def test_a_long_answer_is_shown_page_by_page(transcript: Transcript) -> None:
-    transcript.show_messages([answer("Words of a paragraph.\n\n" * 5000)])
+    show(transcript, [answer("Words of a paragraph.\n\n" * 5000)])
     view = transcript.views[-1]
     assert isinstance(view, AnswerView)
     complete(view)
@@ -289,7 +288,7 @@ def test_a_long_answer_is_shown_page_by_page(transcript: Transcript) -> None:
 
 def test_more_rows_of_a_table_stand_in_the_columns_of_the_first(transcript: Transcript) -> None:
     rows = "".join(f"| {i} | {'word ' * (i % 7)} |\n" for i in range(900))
-    transcript.show_messages([answer(f"| n | words |\n|---|---|\n{rows}")])
+    show(transcript, [answer(f"| n | words |\n|---|---|\n{rows}")])
     complete(transcript.views[-1])
     (more,) = transcript.findChildren(FurtherRows)
     more._row.button.click()
@@ -309,7 +308,7 @@ def test_more_rows_of_a_table_stand_in_the_columns_of_the_first(transcript: Tran
 
 def test_a_long_message_and_a_long_thought_are_shown_page_by_page(transcript: Transcript) -> None:
     text = "word " * 20_000
-    transcript.show_messages([question(text), answer(f"<think>{text}</think>Done")])
+    show(transcript, [question(text), answer(f"<think>{text}</think>Done")])
     own, view = transcript.views
     assert isinstance(own, OwnMessage)
     assert isinstance(view, AnswerView)
@@ -327,7 +326,7 @@ def test_a_long_message_and_a_long_thought_are_shown_page_by_page(transcript: Tr
 
 def test_a_footnote_leads_to_its_text_and_back(transcript: Transcript) -> None:
     between = "A paragraph between them.\n\n" * 150
-    transcript.show_messages([answer(f"Said[^a] here.\n\n{between}[^a]: The *note*.\n", **STATS)])
+    show(transcript, [answer(f"Said[^a] here.\n\n{between}[^a]: The *note*.\n", **STATS)])
     view = transcript.views[-1]
     complete(view)
     QApplication.processEvents()
@@ -346,7 +345,7 @@ def test_a_footnote_leads_to_its_text_and_back(transcript: Transcript) -> None:
 
 
 def test_bold_words_have_a_weight_that_the_font_has(transcript: Transcript) -> None:
-    transcript.show_messages([question(), answer("one **bold** word")])
+    show(transcript, [question(), answer("one **bold** word")])
     complete(transcript.views[-1])
     (text,) = transcript.views[-1].findChildren(Prose)
     cursor = text.document().find("bold")

@@ -11,6 +11,7 @@ from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QImage, QMouseEven
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
+from shown_messages import settle, show
 
 from app.chat.store.conversation import Message, MessageState, Role
 from app.text.block_parser import BlockParser
@@ -65,11 +66,6 @@ def transcript(qtbot: QtBot, qapp: QApplication) -> Transcript:
     return out
 
 
-def settle() -> None:
-    for _ in range(4):
-        QApplication.processEvents()
-
-
 def texts(transcript: Transcript, message: int = -1) -> list[SelectableText]:
     return [text for text in transcript.views[message].texts() if text is not None]
 
@@ -96,8 +92,10 @@ def drag(begin: SelectableText, start: QPoint, end_in: SelectableText, end: QPoi
     QTest.mouseRelease(place, LEFT, NONE, to)
 
 
-def copied(transcript: Transcript) -> str:
-    transcript.selection.copy()
+def copied(transcript: Transcript, markdown: bool = False) -> str:
+    transcript.selection.copy(markdown)
+    while transcript.selection._copy is not None:  # it copies in slices
+        QApplication.processEvents()
     return QGuiApplication.clipboard().text()
 
 
@@ -105,31 +103,27 @@ def copied(transcript: Transcript) -> str:
 
 
 def test_a_drag_runs_over_paragraphs_lists_code_and_tables(transcript: Transcript) -> None:
-    transcript.show_messages([question("Hi"), answer(SOURCE)])
-    settle()
+    show(transcript, [question("Hi"), answer(SOURCE)])
     parts = texts(transcript)
     drag(parts[0], point(parts[0], "words"), parts[-1], point(parts[-1], "Last", behind=True))
     assert copied(transcript) == (
         "words with f(x).\n\n- one\n- two\n  - deep\n\n1. a\n2. b\n\n"
         'def f():\n    return "a\u00a0b"\n\nh1\th2\nc1\tc2\nd1\td2\n\nLast'
     )
-    transcript.selection.copy(markdown=True)
-    assert QGuiApplication.clipboard().text() == (
+    assert copied(transcript, markdown=True) == (
         "words with f(x).\n\n" + SOURCE[SOURCE.index("- one") : SOURCE.index("Last words")] + "Last"
     )
 
 
 def test_a_drag_upwards_selects_the_same(transcript: Transcript) -> None:
-    transcript.show_messages([answer("One two\n\n```\ncode\n```")])
-    settle()
+    show(transcript, [answer("One two\n\n```\ncode\n```")])
     prose, code = texts(transcript)
     drag(code, point(code, "co", behind=True), prose, point(prose, "two"))
     assert copied(transcript) == "two\n\nco"
 
 
 def test_a_drag_runs_over_messages(transcript: Transcript) -> None:
-    transcript.show_messages([question("What is\nit?"), answer("It *is*."), question("Sure?"), answer("Yes `it` is")])
-    settle()
+    show(transcript, [question("What is\nit?"), answer("It *is*."), question("Sure?"), answer("Yes `it` is")])
     first, last = texts(transcript, 0)[0], texts(transcript, -1)[0]
     drag(first, point(first, "is"), last, point(last, "Yes", behind=True))
     assert copied(transcript) == "is\nit?\n\nIt is.\n\nSure?\n\nYes"
@@ -137,8 +131,7 @@ def test_a_drag_runs_over_messages(transcript: Transcript) -> None:
 
 
 def test_part_of_a_table_is_copied_by_rows(transcript: Transcript) -> None:
-    transcript.show_messages([answer("| a | b | c |\n|---|---|---|\n| 1 | 2 | 3 |\n| 4 | 5 | 6 |\n| 7 | 8 | 9 |")])
-    settle()
+    show(transcript, [answer("| a | b | c |\n|---|---|---|\n| 1 | 2 | 3 |\n| 4 | 5 | 6 |\n| 7 | 8 | 9 |")])
     (table,) = texts(transcript)
     drag(table, point(table, "2"), table, point(table, "8", behind=True))
     assert copied(transcript) == "2\t3\n4\t5\t6\n7\t8"
@@ -146,7 +139,7 @@ def test_part_of_a_table_is_copied_by_rows(transcript: Transcript) -> None:
 
 
 def test_the_highlight_covers_no_empty_lines_around_tables_and_quotes(transcript: Transcript) -> None:
-    transcript.show_messages([answer("| a |\n|---|\n| 1 |\n\nText\n\n> quoted\n\n| b |\n|---|\n| 2 |")])
+    show(transcript, [answer("| a |\n|---|\n| 1 |\n\nText\n\n> quoted\n\n| b |\n|---|\n| 2 |")])
     transcript.selection.select(whole_message(0))
     table, prose, _ = texts(transcript)
     assert [mark.cursor.selectedText() for mark in prose.extraSelections()] == ["Text", "quoted"]
@@ -155,8 +148,7 @@ def test_the_highlight_covers_no_empty_lines_around_tables_and_quotes(transcript
 
 
 def test_the_highlight_leaves_the_numbers_of_items_readable(transcript: Transcript) -> None:
-    transcript.show_messages([answer("1. one\n2. two")])
-    settle()
+    show(transcript, [answer("1. one\n2. two")])
     (prose,) = texts(transcript)
     beside = point(prose, "two") - QPoint(LIST_INDENT // 2, 0)
 
@@ -171,7 +163,7 @@ def test_the_highlight_leaves_the_numbers_of_items_readable(transcript: Transcri
 def test_rows_and_lines_that_are_not_drawn_are_copied(transcript: Transcript) -> None:
     rows = "".join(f"| {i} | `x` \\| y |\n" for i in range(2000))
     code = "\n".join(f"line {i}" for i in range(200))
-    transcript.show_messages([answer(f"| a | b |\n|---|---|\n{rows}\n```\n{code}\n```")])
+    show(transcript, [answer(f"| a | b |\n|---|---|\n{rows}\n```\n{code}\n```")])
     transcript.selection.select(whole_message(0))
     table, lines = transcript.selection.plain_text().split("\n\n")
     assert len(table.split("\n")) == 2001
@@ -181,8 +173,7 @@ def test_rows_and_lines_that_are_not_drawn_are_copied(transcript: Transcript) ->
 
 def test_formulas_are_copied_as_latex(transcript: Transcript) -> None:
     source = "So \\(x\\) and $a^2 + b$ give\n\n$$\\frac{a}{b}$$\n\nin **all**"
-    transcript.show_messages([answer(source), question("?")])
-    settle()
+    show(transcript, [answer(source), question("?")])
     (prose,) = texts(transcript, 0)
     drag(prose, point(prose, "and"), prose, point(prose, "in", behind=True))
     assert copied(transcript) == "and $a^2 + b$ give\n\n$$\\frac{a}{b}$$\n\nin"
@@ -194,7 +185,7 @@ def test_formulas_are_copied_as_latex(transcript: Transcript) -> None:
 
 def test_tasks_and_bare_links_are_copied_as_written(transcript: Transcript) -> None:
     source = "- [x] done\n- [ ] see https://example.org/x"
-    transcript.show_messages([answer(source), question("?")])
+    show(transcript, [answer(source), question("?")])
     transcript.selection.select(whole_message(0))
     assert transcript.selection.plain_text() == transcript.selection.markdown() == source
     transcript._column.start_at(0)
@@ -202,8 +193,7 @@ def test_tasks_and_bare_links_are_copied_as_written(transcript: Transcript) -> N
 
 
 def test_part_of_code_stays_code_in_markdown(transcript: Transcript) -> None:
-    transcript.show_messages([answer("Run\n\n```sh\nls -l\ncd ..\n```")])
-    settle()
+    show(transcript, [answer("Run\n\n```sh\nls -l\ncd ..\n```")])
     prose, code = texts(transcript)
     drag(prose, point(prose, "Run"), code, point(code, "-l", behind=True))
     assert copied(transcript) == "Run\n\nls -l"
@@ -213,8 +203,7 @@ def test_part_of_code_stays_code_in_markdown(transcript: Transcript) -> None:
 
 
 def test_a_drag_may_begin_and_end_beside_the_text(transcript: Transcript) -> None:
-    transcript.show_messages([answer("One\n\n```\ncode\n```\n\nTwo")])
-    settle()
+    show(transcript, [answer("One\n\n```\ncode\n```\n\nTwo")])
     column = transcript.widget()
     assert column is not None
     first, last = texts(transcript)[0], texts(transcript)[-1]
@@ -232,7 +221,7 @@ def test_a_drag_may_begin_and_end_beside_the_text(transcript: Transcript) -> Non
 def test_what_is_not_built_of_a_long_message_is_copied(transcript: Transcript, qtbot: QtBot) -> None:
     words = "\n\n".join(f"Paragraph {i} of a long answer, `x`." for i in range(3000))
     own = "\n".join(f"line {i}" for i in range(2000))
-    transcript.show_messages([question(own), answer(words), question("End")])
+    show(transcript, [question(own), answer(words), question("End")])
     qtbot.waitUntil(lambda: len(transcript.views) == 3)
     assert not any(view.shows_all for view in transcript.views[:2])
     transcript.selection.select(Selection(Place(0, 0, 0), Place(2, 0, FAR)))
@@ -255,7 +244,7 @@ def test_parts_that_are_built_later_are_highlighted(transcript: Transcript, qtbo
 
 def test_long_lines_of_code_are_copied_without_breaks(transcript: Transcript) -> None:
     code = "x = " + "1" * 5000 + "\ny = 2"
-    transcript.show_messages([answer(f"```\n{code}\n```")])
+    show(transcript, [answer(f"```\n{code}\n```")])
     transcript.selection.select(Selection(Place(0, 1, 2), Place(0, 1, 5012)))
     assert transcript.selection.plain_text() == code[2:]
 
@@ -264,8 +253,7 @@ def test_long_lines_of_code_are_copied_without_breaks(transcript: Transcript) ->
 
 
 def test_clicks_select_a_word_a_paragraph_and_extend(transcript: Transcript) -> None:
-    transcript.show_messages([answer("Some words here.\n\nAnother one.\n\n```\nx = 1\n```")])
-    settle()
+    show(transcript, [answer("Some words here.\n\nAnother one.\n\n```\nx = 1\n```")])
     prose, code = texts(transcript)
     at = point(prose, "ords")
     QTest.mouseDClick(prose.viewport(), LEFT, NONE, at)
@@ -284,8 +272,7 @@ def test_clicks_select_a_word_a_paragraph_and_extend(transcript: Transcript) -> 
 
 
 def test_select_all_takes_the_message_then_the_chat(transcript: Transcript) -> None:
-    transcript.show_messages([question("Ask"), answer("**Answer**"), question("Again"), answer("Yes")])
-    settle()
+    show(transcript, [question("Ask"), answer("**Answer**"), question("Again"), answer("Yes")])
     text = texts(transcript, 1)[0]
     QTest.mouseClick(text.viewport(), LEFT, NONE, point(text, "Answer"))
     transcript.selection.select_all()
@@ -298,7 +285,7 @@ def test_select_all_takes_the_message_then_the_chat(transcript: Transcript) -> N
 
 def test_a_chat_of_which_little_is_built_is_copied_whole(transcript: Transcript, qtbot: QtBot) -> None:
     messages = [m for i in range(150) for m in (question(f"Q{i}"), answer(f"- A{i}\n\n`x`"))]
-    transcript.show_messages(messages)
+    show(transcript, messages)
     assert len(transcript.views) < len(messages)
     transcript.selection.select(Selection(Place(0, 0, 1), Place(len(messages) - 1, FAR, FAR)))
     expected = "\n\n".join(f"Q{i}\n\n- A{i}\n\nx" for i in range(150))[1:]
@@ -312,7 +299,7 @@ def test_ctrl_c_in_the_composer_copies_what_is_selected_above(qtbot: QtBot, qapp
     page.resize(900, 700)
     page.show_conversation(None, [answer("Some words")])
     page.show()
-    settle()
+    settle(page)
     page.focus_composer()
     page.transcript.selection.select(whole_message(0))
     QGuiApplication.clipboard().clear()
@@ -335,12 +322,12 @@ def test_ctrl_c_in_the_composer_copies_what_is_selected_above(qtbot: QtBot, qapp
 
 
 def test_it_survives_the_running_answer(transcript: Transcript) -> None:
-    transcript.show_messages([answer("Kept words")])
+    show(transcript, [answer("Kept words")])
     message = answer("", MessageState.WRITING)
     transcript.add_message(message)
     transcript.append_text(message.id, "Some **words** to select")
     transcript.flush()
-    settle()
+    settle(transcript)
     old, new = texts(transcript, 0)[0], texts(transcript)[0]
     drag(old, point(old, "words"), new, point(new, "words", behind=True))
     for piece in (" and more", "\n\n```\ncode\n", "```\n\nEnd"):
@@ -353,20 +340,20 @@ def test_it_survives_the_running_answer(transcript: Transcript) -> None:
 
 
 def test_it_comes_back_with_messages_that_were_taken_down(transcript: Transcript) -> None:
-    transcript.show_messages([question("Ask"), answer("Some words")])
-    settle()
+    show(transcript, [question("Ask"), answer("Some words")])
     transcript.selection.select(Selection(Place(0, 0, 0), Place(1, 1, 4)))
     transcript._column.start_at(0)
     assert transcript.selection.plain_text() == "Ask\n\nSome"
     transcript._build_the_end()
+    settle(transcript)
     marks = texts(transcript)[0].extraSelections()
     assert [mark.cursor.selectedText() for mark in marks] == ["Some"]
-    transcript.show_messages([answer("Another chat")])
+    show(transcript, [answer("Another chat")])
     assert transcript.selection.is_empty
 
 
 def test_the_highlight_is_the_themes(transcript: Transcript, qapp: QApplication) -> None:
-    transcript.show_messages([answer("Text\n\n```\ncode\n```")])
+    show(transcript, [answer("Text\n\n```\ncode\n```")])
     transcript.selection.select(whole_message(0))
 
     def grounds() -> set[str]:
@@ -382,8 +369,7 @@ def test_the_highlight_is_the_themes(transcript: Transcript, qapp: QApplication)
 
 
 def test_a_link_is_followed_by_a_click_and_not_by_a_drag(transcript: Transcript) -> None:
-    transcript.show_messages([answer("See [the page](https://example.org/x) now\n\n```\ncode\n```")])
-    settle()
+    show(transcript, [answer("See [the page](https://example.org/x) now\n\n```\ncode\n```")])
     prose, code = texts(transcript)
     followed: list[str] = []
     transcript.link_activated.connect(followed.append)
@@ -395,8 +381,7 @@ def test_a_link_is_followed_by_a_click_and_not_by_a_drag(transcript: Transcript)
 
 
 def test_a_drag_beyond_the_edge_scrolls(transcript: Transcript, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    transcript.show_messages([answer("\n\n".join(f"Paragraph {i}" for i in range(200)))])
-    settle()
+    show(transcript, [answer("\n\n".join(f"Paragraph {i}" for i in range(200)))])
     last = texts(transcript)[-1]
     bar = transcript.verticalScrollBar()
     beyond = transcript.mapToGlobal(QPoint(300, -40))
@@ -416,8 +401,7 @@ def test_a_drag_beyond_the_edge_scrolls(transcript: Transcript, qtbot: QtBot, mo
 
 
 def test_the_menu_offers_what_can_be_done_here(transcript: Transcript) -> None:
-    transcript.show_messages([answer("See [it](https://example.org/x) **now**")])
-    settle()
+    show(transcript, [answer("See [it](https://example.org/x) **now**")])
     (prose,) = texts(transcript)
     column = transcript.widget()
     assert column is not None
@@ -442,7 +426,7 @@ def test_the_menu_offers_what_can_be_done_here(transcript: Transcript) -> None:
         "Copy as Markdown": "See [it](https://example.org/x) **now**",
         "Copy message": "See [it](https://example.org/x) **now**",
     }
-    transcript.selection.copy()
+    copied(transcript)
     data = QGuiApplication.clipboard().mimeData()
     assert bytes(data.data("text/markdown").data()).decode() == "See [it](https://example.org/x) **now**"
     assert data.text() == "See it now"
@@ -450,8 +434,7 @@ def test_the_menu_offers_what_can_be_done_here(transcript: Transcript) -> None:
 
 
 def test_a_right_click_opens_the_menu_and_keeps_the_selection(transcript: Transcript) -> None:
-    transcript.show_messages([answer("Words")])
-    settle()
+    show(transcript, [answer("Words")])
     (prose,) = texts(transcript)
     transcript.selection.select(whole_message(0))
     QTest.mousePress(prose.viewport(), Qt.MouseButton.RightButton, NONE, point(prose, "Words"))
@@ -466,8 +449,7 @@ def test_a_right_click_opens_the_menu_and_keeps_the_selection(transcript: Transc
 
 
 def test_thoughts_are_selected_while_they_are_open(transcript: Transcript) -> None:
-    transcript.show_messages([answer("<think>Let me see.</think>It is.")])
-    settle()
+    show(transcript, [answer("<think>Let me see.</think>It is.")])
     transcript.selection.select(whole_message(0))
     assert transcript.selection.plain_text() == "It is."
     view = transcript.views[0]

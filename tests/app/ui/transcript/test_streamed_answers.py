@@ -19,6 +19,7 @@ from shown_messages import (
     complete,
     question,
     settle,
+    show,
     start_answer,
 )
 from support.shown_text import numbers_in
@@ -66,9 +67,9 @@ def test_a_flush_costs_the_same_in_a_long_chat_and_a_long_answer(
     transcript: Transcript, qtbot: QtBot, counted: dict[str, int]
 ) -> None:
     def cost(column: int, paragraphs: int) -> dict[str, int]:
-        transcript.show_messages(chat(column))
+        show(transcript, chat(column))
         message = start_answer(transcript, "A paragraph of the answer.\n\n" * paragraphs + "And the tail ")
-        settle(qtbot)
+        settle(transcript)
         complete(transcript.views[-1])
         counted.update(dict.fromkeys(counted, 0))
         transcript.append_text(message.id, "goes ")
@@ -122,7 +123,7 @@ def test_a_huge_block_is_painted_less_often_and_in_pieces(transcript: Transcript
 def test_text_for_a_chat_that_was_left_is_dropped(transcript: Transcript) -> None:
     message = start_answer(transcript)
     transcript.append_text(message.id, "late")
-    transcript.show_messages(chat(1))
+    show(transcript, chat(1))
     transcript.append_text(message.id, "later")
     transcript.flush()
     assert [view.message.role for view in transcript.views] == [Role.USER, Role.ASSISTANT]
@@ -147,6 +148,7 @@ def test_a_finished_answer_shows_its_figures_and_copies(transcript: Transcript, 
     message = start_answer(transcript, "The **answer**")
     done = replace(message, text="The **answer** is 42", state=MessageState.COMPLETE, stats=STATS)
     transcript.finish_message(done)
+    settle(transcript)
     assert numbers_in(stat_words(transcript)) == ["39.1 tok/s", "142", "3.6 s", "340 ms", "6%"]
     view = transcript.views[-1]
     assert isinstance(view, AnswerView)
@@ -171,15 +173,15 @@ def test_a_finished_answer_shows_its_figures_and_copies(transcript: Transcript, 
 def test_an_answer_that_ended_early_says_so(
     transcript: Transcript, state: MessageState, stats: dict[str, Any], words: tuple[str, ...]
 ) -> None:
-    transcript.show_messages([question(), answer("Half", state, **stats)])
+    show(transcript, [question(), answer("Half", state, **stats)])
     assert [word for word in words if word not in stat_words(transcript)] == []
 
 
 def test_the_share_bar_is_for_a_gpu_that_took_part(transcript: Transcript) -> None:
-    transcript.show_messages([answer("a", **STATS)])
+    show(transcript, [answer("a", **STATS)])
     line = transcript.views[-1].findChildren(StatLine)[0]
     assert line._bar is None
-    transcript.show_messages([answer("a", **STATS, gpu_neuron_load=0.83)])
+    show(transcript, [answer("a", **STATS, gpu_neuron_load=0.83)])
     line = transcript.views[-1].findChildren(StatLine)[0]
     assert not line._bar.isHidden()
     assert numbers_in(line._bar.accessibleName()) == ["83"]
@@ -216,6 +218,7 @@ def test_streamed_and_finished_answers_look_alike(transcript: Transcript) -> Non
     streamed = transcript.views[-1]
     transcript.finish_message(replace(message, text=text, state=MessageState.COMPLETE))
     transcript.add_message(answer(text))
+    settle(transcript)
     built = transcript.views[-1]
     assert isinstance(streamed, AnswerView)
     assert isinstance(built, AnswerView)
@@ -244,4 +247,5 @@ def test_the_caret_stands_in_the_last_part_while_writing(transcript: Transcript)
     carets = [part.text._caret if isinstance(part, CodeBlockView) else part._caret for part in view.parts()]
     assert carets == [False, False, False, False, True], "several parts may come at once"
     transcript.finish_message(replace(message, text="Text", state=MessageState.CANCELLED))
+    settle(transcript)
     assert [p._caret for p in view.parts() if isinstance(p, Prose)] == [False]

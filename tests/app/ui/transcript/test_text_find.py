@@ -12,6 +12,7 @@ from PySide6.QtGui import QKeyEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
+from shown_messages import settle
 
 from app.chat.chat_find import ChatFind, Spot
 from app.chat.store.conversation import Conversation, Message, MessageState, Role
@@ -87,6 +88,7 @@ def page(qtbot: QtBot, only_page: ChatPage) -> ChatPage:
 
 def show(page: ChatPage, *messages: Message, chat: str = "chat") -> list[Message]:
     page.show_conversation(Conversation(id=chat, title="A chat"), list(messages))
+    settle(page)
     return list(messages)
 
 

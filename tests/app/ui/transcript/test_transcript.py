@@ -13,6 +13,7 @@ from shown_messages import (
     chat,
     question,
     settle,
+    show,
     start_answer,
     wait_built,
     wheel,
@@ -46,6 +47,7 @@ def test_opening_builds_what_fills_the_view_and_the_rest_in_slices(
     transcript: Transcript, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.ui.transcript.message_builder.SLICE_S", 0.0)  # one message a slice
+    monkeypatch.setattr("app.ui.transcript.message_builder.AT_ONCE_S", 60.0)  # a slow machine fills the view, too
     messages = chat(1000)
     transcript.show_messages(messages)
     at_once = len(transcript.views)
@@ -86,7 +88,7 @@ def test_a_theme_change_restyles_what_is_seen_and_builds_the_rest_anew(
     bar = transcript.verticalScrollBar()
     if not following:
         bar.setValue(transcript.views[NEWEST // 2].y())
-    settle(qtbot)
+    settle(transcript)
     seen = next(view for view in transcript.views if view.y() >= bar.value())
     before = seen.mapTo(transcript, QPoint(0, 0)).y()
     restyled: list[int] = []
@@ -112,16 +114,16 @@ def test_scrolling_moves_what_is_painted_already(transcript: Transcript, qtbot: 
 
     transcript.show_messages(chat(100))
     wait_built(transcript, qtbot, NEWEST)
-    settle(qtbot)
+    settle(transcript)
     bar = transcript.verticalScrollBar()
     bar.setValue(transcript.views[NEWEST // 2].y())
-    settle(qtbot)
+    settle(transcript)
     middle = bar.value() + transcript.viewport().height() // 2
     view = next(view for view in transcript.views if view.y() >= middle)
     painted = Painted()
     view.installEventFilter(painted)
     bar.setValue(bar.value() - 10)
-    settle(qtbot)
+    settle(transcript)
     assert painted.count == 0
     view.update()
     qtbot.waitUntil(lambda: painted.count == 1, timeout=30_000)
@@ -135,7 +137,7 @@ def test_an_answer_that_is_being_written_outlives_a_theme_change(
     for turn in chat(20):  # messages below it, so that it is out of view
         transcript.add_message(turn)
     transcript.jump_to_end()
-    settle(qtbot)
+    settle(transcript)
     try:
         theme.apply(qapp, "dark", 1.0)
         kept = next(m for m in transcript.messages if m.id == message.id)
@@ -147,8 +149,7 @@ def test_an_answer_that_is_being_written_outlives_a_theme_change(
 def test_another_chat_takes_the_place_of_the_first(transcript: Transcript, qtbot: QtBot) -> None:
     transcript.show_messages(chat(50))
     other = chat(2)
-    transcript.show_messages(other)
-    settle(qtbot)
+    show(transcript, other)
     assert [view.message for view in transcript.views] == other
 
 
@@ -158,7 +159,7 @@ def test_another_chat_takes_the_place_of_the_first(transcript: Transcript, qtbot
 def grow(transcript: Transcript, message: Message, qtbot: QtBot) -> None:
     transcript.append_text(message.id, "One more paragraph.\n\n" * 5)
     transcript.flush()
-    settle(qtbot)
+    settle(transcript)
 
 
 @pytest.fixture
@@ -217,17 +218,16 @@ def test_reaching_the_end_by_hand_follows_again(transcript: Transcript, streamin
 def test_a_narrower_window_keeps_the_end(transcript: Transcript, streaming: Message, qtbot: QtBot) -> None:
     grow(transcript, streaming, qtbot)
     transcript.resize(500, 300)
-    settle(qtbot)
+    settle(transcript)
     assert at_end(transcript)
     assert transcript.is_following
 
 
 def test_sending_brings_the_end_into_view(transcript: Transcript, qtbot: QtBot) -> None:
-    transcript.show_messages(chat(20))
-    settle(qtbot)
+    show(transcript, chat(20))
     qtbot.keyClick(transcript, Qt.Key.Key_PageUp)
     transcript.add_message(question("New"))
-    settle(qtbot)
+    settle(transcript)
     assert at_end(transcript)
 
 
@@ -253,8 +253,7 @@ def test_the_way_to_the_end_stands_beside_the_text(
 ) -> None:
     transcript.setLayoutDirection(direction)
     transcript.resize(width, 600)
-    transcript.show_messages(chat(20))
-    settle(qtbot)
+    show(transcript, chat(20))
     wheel(transcript.viewport(), 120)
     jump = transcript._jump
     assert jump.isVisible()
@@ -271,19 +270,18 @@ def test_the_way_to_the_end_stands_beside_the_text(
 
 
 def test_an_edit_is_as_wide_as_a_bubble_may_be_and_offers_to_send(transcript: Transcript, qtbot: QtBot) -> None:
-    transcript.show_messages(chat(1))
-    settle(qtbot)
+    show(transcript, chat(1))
     own = transcript.views[0]
     assert isinstance(own, OwnMessage)
     own.start_editing()
-    settle(qtbot)
+    settle(transcript)
     editor = own._editor
     assert editor is not None
     assert editor.width() == theme.px(560)
     assert editor.geometry().right() == own.rect().right(), "where the bubble stood"
     assert (editor.send.look, editor.cancel.look) == ("primary", "quiet")
     transcript.resize(500, 600)
-    settle(qtbot)
+    settle(transcript)
     assert editor.width() == own.width()
 
 
@@ -293,13 +291,12 @@ def test_an_edit_is_in_view_in_a_low_window(transcript: Transcript, qtbot: QtBot
     if is_writing:
         messages[1] = answer("One line.", MessageState.WRITING)
     transcript.resize(720, 260)
-    transcript.show_messages(messages)
-    settle(qtbot)
+    show(transcript, messages)
     transcript.jump_to_end()
     own = transcript.views[0]
     assert isinstance(own, OwnMessage)
     own.start_editing()
-    settle(qtbot)
+    settle(transcript)
     editor = own._editor
     assert editor is not None
 
@@ -311,5 +308,5 @@ def test_an_edit_is_in_view_in_a_low_window(transcript: Transcript, qtbot: QtBot
     if is_writing:
         transcript.append_text(messages[1].id, "more\n\n" * 30)
         qtbot.wait(2 * FLUSH_MS)
-        settle(qtbot)
+        settle(transcript)
         assert is_seen(), "the answer that grows below does not take the view along"
