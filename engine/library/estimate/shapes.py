@@ -16,7 +16,7 @@ from engine.config import Activation, ModelConfig
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.library.estimate.mixtures import codecs_of, fitting, is_routed, main_codec
 from engine.library.records import ModelFormat, ModelShape
-from engine.model.families import FAMILIES, Kind, PlannedTensor, planned_tensors, split_expert_name
+from engine.model.families import FAMILIES, Kind, PlannedTensor, planned_tensors
 from engine.model.kv_cache import stored_kv_bytes
 from engine.model.mapped_weights import TURNED_BYTES
 from engine.placement.gpu_bytes import ALIGNMENT, WIDTH_MULTIPLE, GpuBytes, aligned, matrix_bytes, why_not_on_gpu
@@ -81,11 +81,11 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
     """Return the bytes of a model of that shape with matrices in this codec. layout: safetensors and gguf store down by
     row, powerinfer-gguf and bundle by neuron.
 
-    Cost: some ms, 0.3 s with thousands of experts, which are listed first. Raises: as `config_of` and `main_codec`.
+    Cost: some ms. Raises: as `config_of` and `main_codec`.
     """
     config = config_of(shape)
     main_codec(codec)
-    plan = _with_one_expert(planned_tensors(config, _kind(config, layout)), config)
+    plan = planned_tensors(config, _kind(config, layout), one_expert=True)
     turns = _is_turned(config, plan, codec)
     row_wise = any(one.treatment == "transposed" for one in plan) and not turns
     n_layers = config.n_layers
@@ -201,7 +201,8 @@ def one_layer_of_each(sizes: ShapeBytes) -> ModelBytes:
 def parameters_of(shape: ModelShape) -> int:
     """Return the number of weights."""
     config = config_of(shape)
-    return sum(tensor.n_elements for tensor in planned_tensors(config, _kind(config, "bundle")))
+    plan = planned_tensors(config, "bundle", one_expert=True)
+    return sum(tensor.n_elements * (config.n_experts if is_routed(tensor, config) else 1) for tensor in plan)
 
 
 def file_bytes(shape: ModelShape, codec: str, layout: ModelFormat, n_draft_layers: int = 0) -> int:
@@ -254,11 +255,6 @@ def _is_turned(config: ModelConfig, plan: list[PlannedTensor], codec: str) -> bo
     if not config.has_zeros or config.n_experts or codec not in ("f32", "f16", "bf16"):
         return False
     return sum(CODECS[codec].n_bytes(one.n_elements) for one in downs) <= TURNED_BYTES
-
-
-def _with_one_expert(plan: list[PlannedTensor], config: ModelConfig) -> list[PlannedTensor]:
-    """Return the plan with the first of the experts that a router selects, which are all alike."""
-    return [one for one in plan if not one.of_expert or split_expert_name(one.name)[1] in (0, config.n_experts)]
 
 
 def _stored(tensor: PlannedTensor) -> tuple[int, int]:

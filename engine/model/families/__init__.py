@@ -106,15 +106,17 @@ def activation_origin(config: ModelConfig, kind: Kind, metadata: Mapping[str, An
     return "config" if (text if isinstance(text, dict) else metadata).get(key) is not None else "family"
 
 
-def planned_tensors(config: ModelConfig, kind: Kind, present: Collection[str] = ()) -> list[PlannedTensor]:
+def planned_tensors(
+    config: ModelConfig, kind: Kind, present: Collection[str] = (), one_expert: bool = False
+) -> list[PlannedTensor]:
     """Return all tensors that the configuration needs, in graph order.
 
     present: names in the file, for families with several layouts; empty: the usual names. A bundle stores each tensor
-    under our name and orientation, unfused.
+    under our name and orientation, unfused. one_expert: as in `plan_tensors`.
     """
     if kind == "bundle":
-        return [in_own_terms(tensor, config) for tensor in plan_tensors(config, OWN_LAYOUT, ())]
-    return plan_tensors(config, _layout(config, kind), present)
+        return [in_own_terms(tensor, config) for tensor in plan_tensors(config, OWN_LAYOUT, (), one_expert)]
+    return plan_tensors(config, _layout(config, kind), present, one_expert)
 
 
 def is_surplus(config: ModelConfig, foreign_name: str) -> bool:

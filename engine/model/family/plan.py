@@ -167,9 +167,14 @@ def split_expert_name(name: str) -> tuple[int, int, str]:
     return int(layer), int(expert), part
 
 
-def plan_tensors(config: ModelConfig, layout: Layout, present: Collection[str]) -> list[PlannedTensor]:
-    """Return all tensors that the configuration needs, in graph order. present: names in the file."""
-    plan = Plan(config, layout, present)
+def plan_tensors(
+    config: ModelConfig, layout: Layout, present: Collection[str], one_expert: bool = False
+) -> list[PlannedTensor]:
+    """Return all tensors that the configuration needs, in graph order. present: names in the file.
+
+    one_expert: of the experts that a router selects, which are all alike, list the first of each layer.
+    """
+    plan = Plan(config, layout, present, range(1 if one_expert else config.n_experts))
     d, e = config.d_model, config.embedding_dim or config.d_model
     plan.add("embedding", (config.vocab_size, e))
     if config.positions == "learned":
@@ -219,10 +224,10 @@ def _as_stored(names: Mapping[str, str], present: Collection[str]) -> Mapping[st
 
 
 class Plan:
-    """The plan under construction."""
+    """The plan under construction. experts: the routed experts to list."""
 
-    def __init__(self, config: ModelConfig, layout: Layout, present: Collection[str]) -> None:
-        self.config = config
+    def __init__(self, config: ModelConfig, layout: Layout, present: Collection[str], experts: range) -> None:
+        self.config, self.experts = config, experts
         self.layout = replace(layout, names=_as_stored(layout.names, present))
         self.tensors: list[PlannedTensor] = []
         self.present = present
@@ -394,7 +399,7 @@ class Plan:
                 self._add_stack(layer, part, together.format(layer), shape, treatment)
                 continue
             assert alone is not None
-            for n in range(e):
+            for n in self.experts:
                 name = f"{layer}.experts.{n}.{part}"
                 self.tensors.append(PlannedTensor(name, alone.format(layer, n), shape, treatment))
                 bias = part.removesuffix("_t")
@@ -411,13 +416,13 @@ class Plan:
     ) -> None:  # fmt: skip
         """Add a tensor with all experts' matrices, and one with their biases. rows: of a fused tensor."""
         e = self.config.n_experts
-        for n in range(e):
+        for n in self.experts:
             name = f"{layer}.experts.{n}.{part}"
             self.tensors.append(PlannedTensor(name, foreign, (e, *shape), treatment, rows, n))
         bias = part.removesuffix("_t")
         if bias in self.config.biases:
             size = shape[1] if (part == "down_t" and treatment == "as is") or rows is not None else shape[0]
-            for n in range(e):
+            for n in self.experts:
                 name = f"{layer}.experts.{n}.{bias}_bias"
                 self.tensors.append(PlannedTensor(name, _bias_of(foreign), (e, size), part=rows, expert=n))
 

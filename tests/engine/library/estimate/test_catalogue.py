@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +69,11 @@ def every(entry: CatalogueEntry) -> str:
 ESTIMATED_DAILY = ("laptop-4060-8gb", "no-gpu", "pc-high", "rtx-3060-12gb")  # each takes some seconds
 
 
-@cache
+ESTIMATES = Estimates(load_catalogue())  # keeps what it has estimated
+
+
 def estimated(name: str, budget: float | None = None) -> tuple[Estimated, ...]:
-    return Estimates(load_catalogue()).all(known_machine(load_profile(name)), budget)
+    return ESTIMATES.all(known_machine(load_profile(name)), budget)
 
 
 # ------------------------------------------------------------------ what it says
