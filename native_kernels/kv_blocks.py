@@ -70,6 +70,12 @@ class KvLayout:
         used = self.value_scales + 2 * BLOCK * self.n_groups
         return -(-used // _ALIGNMENT) * _ALIGNMENT
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one position of one head, without padding."""
+        one = self.head_dim * self.value_bytes + 2 * self.n_groups
+        return one if self.shared else 2 * one
+
     def n_blocks(self, n_positions: int) -> int:
         """Return the number of blocks that hold n_positions."""
         return -(-n_positions // BLOCK)
@@ -125,6 +131,45 @@ def read(blocks: U8, layout: KvLayout, n_positions: int) -> tuple[F32, F32]:
     if layout.n_groups:
         keys *= parts.key_scales[..., groups, :]
     return keys.transpose(1, 3, 0, 2).reshape(shape)[:n_positions], found
+
+
+def to_rows(blocks: U8, layout: KvLayout, n_positions: int) -> U8:
+    """Return the first n_positions as a GPU stores them: keys [H_kv, n, head_dim], their scales, values, their scales.
+
+    blocks [H_kv, n_blocks, block_bytes]. The numbers stay as they are encoded. A shared layout has no keys. Result: the
+    bytes of all parts in a row, of `row_bytes` for each position and head.
+    """
+    n_heads, parts = len(blocks), _parts(blocks, layout)
+    by_position = (
+        parts.keys.swapaxes(-1, -2),
+        parts.key_scales.swapaxes(-1, -2),
+        parts.values[..., : layout.head_dim],
+        parts.value_scales.swapaxes(-1, -2),
+    )  # [H, n_blocks, BLOCK, numbers] each
+    flat = [part.reshape(n_heads, blocks.shape[1] * BLOCK, part.shape[-1])[:, :n_positions] for part in by_position]
+    return np.concatenate([np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in flat])
+
+
+def from_rows(rows: U8, layout: KvLayout, n_kv_heads: int, n_positions: int) -> U8:
+    """The inverse of `to_rows`: blocks [H_kv, n_blocks, block_bytes]. Positions behind the last one are zero."""
+    n_blocks = layout.n_blocks(n_positions)
+    blocks: U8 = np.zeros((n_kv_heads, n_blocks, layout.block_bytes), np.uint8)
+    parts, at = _parts(blocks, layout), 0
+    targets = (
+        parts.keys.swapaxes(-1, -2),
+        parts.key_scales.swapaxes(-1, -2),
+        parts.values[..., : layout.head_dim],
+        parts.value_scales.swapaxes(-1, -2),
+    )
+    for target in targets:
+        numbers = target.shape[-1]
+        n_bytes = n_kv_heads * n_positions * numbers * target.itemsize
+        part = rows[at : at + n_bytes].view(target.dtype).reshape(n_kv_heads, n_positions, numbers)
+        whole = np.zeros((n_kv_heads, n_blocks * BLOCK, numbers), target.dtype)
+        whole[:, :n_positions] = part
+        target[...] = whole.reshape(n_kv_heads, n_blocks, BLOCK, numbers)
+        at += n_bytes
+    return blocks
 
 
 class _Parts(NamedTuple):

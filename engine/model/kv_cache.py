@@ -61,7 +61,8 @@ class KVCache:
         self.sequence_length = 0
         self.tokens: I64 = np.zeros(context, np.int64)
         self.rows = self._graph.rows if rows is None else tuple(rows)
-        here = [self._graph.is_local(i) for i in _stored(config) if self.rows[i] is not None]
+        self._kept = tuple(_stored(config))  # layers that store keys and values
+        here = [self._graph.is_local(i) for i in self._kept if self.rows[i] is not None]
         self._snapshots: dict[int, F32] = {}  # states by length, ascending
         self._last_length = 0  # before the last `advance`; the state of then is the other half
         self._half = 0  # of `_states`, with the current state
@@ -107,6 +108,97 @@ class KVCache:
         if self._graph.attention(layer).local:
             return self.local_blocks[row], self.local_layout
         return self.blocks[row], self.layout
+
+    @property
+    def forms(self) -> str:
+        """How each layer that stores keys and values has them: "b" in blocks, "r" in rows on a GPU."""
+        return "".join("r" if self.rows[layer] is None else "b" for layer in self._kept)
+
+    def positions(self, first: int, n_positions: int) -> U8:
+        """Return a copy of the keys and values of these positions, of all layers one after the other.
+
+        first: a multiple of kv_blocks.BLOCK. Blocks are copied whole. Raises: CudaError, HostMemoryError.
+        """
+        sizes = self._piece_sizes(self.forms, n_positions)
+        try:
+            found: U8 = np.empty(sum(sizes), np.uint8)
+        except MemoryError as error:
+            raise HostMemoryError(f"There is no free RAM for a copy of {n_positions} tokens.") from error
+        at = 0
+        for layer, size in zip(self._kept, sizes, strict=True):
+            self._copy_layer(layer, first, n_positions, found[at : at + size])
+            at += size
+        return found
+
+    def put_positions(self, first: int, n_positions: int, data: U8, forms: str) -> bool:
+        """Write what `positions` returned, of a cache with these forms. `length` stays.
+
+        Returns whether the data fit this cache; otherwise nothing was written. Raises: CudaError.
+        """
+        if len(forms) != len(self._kept) or set(forms) - {"b", "r"}:
+            return False
+        sizes = self._piece_sizes(forms, n_positions)
+        if sum(sizes) != len(data) or first % kv_blocks.BLOCK or first + n_positions > self.capacity:
+            return False
+        at = 0
+        for layer, size, form, own in zip(self._kept, sizes, forms, self.forms, strict=True):
+            piece, layout, heads = data[at : at + size], *self._shape(layer)
+            if form == "b" and own == "r":
+                blocks = np.ascontiguousarray(piece).reshape(heads, -1, layout.block_bytes)
+                piece = kv_blocks.to_rows(blocks, layout, n_positions)
+            elif form == "r" and own == "b":
+                piece = kv_blocks.from_rows(np.ascontiguousarray(piece), layout, heads, n_positions)
+            self._put_layer(layer, first, n_positions, piece)
+            at += size
+        return True
+
+    def restore(self, tokens: Sequence[int], sequence_length: int, state: F32 | None = None) -> None:
+        """Count positions written by `put_positions` as filled. tokens: all of them. state: required if it recurs."""
+        assert (state is not None) == self.recurs, "a state belongs to a cache that recurs"
+        self.length, self.sequence_length = len(tokens), sequence_length
+        self.tokens[: self.length] = tokens
+        if state is not None:
+            self.set_state(state)
+            self._last_length = self.length
+            self.keep(self.length, state)
+
+    @property
+    def snapshots(self) -> dict[int, F32]:
+        """The snapshots of states, by length, ascending. Do not change them."""
+        return self._snapshots
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        """[layers that recur, state_size]."""
+        return tuple(self._states.shape[1:])
+
+    def _shape(self, layer: int) -> tuple[KvLayout, int]:
+        """Return the layout and number of heads of a layer's keys and values."""
+        spec = self._graph.attention(layer)
+        return (self.local_layout if spec.local else self.layout), spec.n_kv_heads
+
+    def _piece_sizes(self, forms: str, n_positions: int) -> list[int]:
+        """Return the bytes of so many positions of each layer with keys and values of its own."""
+        found = []
+        for layer, form in zip(self._kept, forms, strict=True):
+            layout, heads = self._shape(layer)
+            per_head = (
+                n_positions * layout.row_bytes if form == "r" else layout.n_blocks(n_positions) * layout.block_bytes
+            )
+            found.append(heads * per_head)
+        return found
+
+    def _copy_layer(self, layer: int, first: int, n_positions: int, to: U8) -> None:
+        blocks, layout = self.of_layer(layer)
+        start = first // kv_blocks.BLOCK
+        some = blocks[:, start : start + layout.n_blocks(n_positions)]
+        to.reshape(some.shape)[...] = some
+
+    def _put_layer(self, layer: int, first: int, n_positions: int, data: U8) -> None:
+        blocks, layout = self.of_layer(layer)
+        start = first // kv_blocks.BLOCK
+        some = blocks[:, start : start + layout.n_blocks(n_positions)]
+        some[...] = data.reshape(some.shape)
 
     @property
     def recurs(self) -> bool:

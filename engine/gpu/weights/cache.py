@@ -20,7 +20,7 @@ from engine.gpu.weights.layers import GpuLayer
 from engine.model.graph import graph_of
 from engine.model.kv_cache import KVCache
 from native_kernels.backend import F32, U8
-from native_kernels.cuda.gpu import Gpu
+from native_kernels.cuda.gpu import Gpu, GpuKv
 from native_kernels.cuda.runtime.driver import CudaError
 from native_kernels.kv_blocks import GROUP
 
@@ -55,8 +55,8 @@ class KvRegion:
         """layers: [L], None for layers placed on the CPU. codec: of all layers on either side."""
         self.gpu = gpu
         self.codec: KvCodec = codec
-        kept = [layer.kv for layer in layers if layer is not None and layer.kv is not None]
-        self._kept = list(dict.fromkeys(kept))  # layers that share keys and values have the same
+        self._of_layer = {i: layer.kv for i, layer in enumerate(layers) if layer is not None and layer.kv is not None}
+        self._kept = list(dict.fromkeys(self._of_layer.values()))  # layers that share keys and values have the same
         assert all(kv.codec == codec for kv in self._kept), "all layers have one KV codec"
         self.capacity = min((kv.capacity for kv in self._kept), default=None)
         state_rows, self.rows = graph_of(config).rows, host_rows(config, layers)
@@ -159,16 +159,35 @@ class KvRegion:
             at += saved_size
         self.gpu.synchronize()  # before `saved` is freed
 
+    def copy_layer(self, layer: int, first: int, length: int, to: U8) -> None:
+        """Download positions of one layer, as kv_blocks.to_rows orders them. Raises: CudaError."""
+        at = to.ctypes.data
+        for address, size in _pieces_of(self._of_layer[layer], length, first):
+            self.gpu.download(at, address, size)
+            at += size
+        self.gpu.synchronize()
+
+    def put_layer(self, layer: int, first: int, length: int, data: U8) -> None:
+        """Upload what `copy_layer` downloaded. Raises: CudaError."""
+        at = data.ctypes.data
+        for address, size in _pieces_of(self._of_layer[layer], length, first):
+            self.gpu.upload(address, at, size)
+            at += size
+        self.gpu.synchronize()  # before `data` is freed
+
     def _pieces(self, length: int, first: int = 0) -> Iterator[tuple[int, int]]:
         """Yield address and bytes of `length` positions from `first` on, for every layer, part and head."""
         for kv in self._kept:
-            row = kv.head_dim * _NUMBER_BYTES[kv.codec]
-            scales = 2 * -(-kv.head_dim // GROUP)
-            parts = [(kv.keys, row), (kv.key_scales, scales), (kv.values, row), (kv.value_scales, scales)]
-            parts = [part for part in parts[: 2 if kv.is_shared else 4] if part[0]]
-            for start, size in parts:
-                for head in range(kv.n_kv_heads):
-                    yield start + (head * kv.capacity + first) * size, length * size
+            yield from _pieces_of(kv, length, first)
+
+
+def _pieces_of(kv: GpuKv, length: int, first: int) -> Iterator[tuple[int, int]]:
+    row = kv.head_dim * _NUMBER_BYTES[kv.codec]
+    scales = 2 * -(-kv.head_dim // GROUP)
+    parts = [(kv.keys, row), (kv.key_scales, scales), (kv.values, row), (kv.value_scales, scales)]
+    for start, size in [part for part in parts[: 2 if kv.is_shared else 4] if part[0]]:
+        for head in range(kv.n_kv_heads):
+            yield start + (head * kv.capacity + first) * size, length * size
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,6 +234,30 @@ class GpuCache(KVCache):
     def set_state(self, state: F32 | None) -> None:
         super().set_state(state)
         self._state_on_gpu = False
+
+    def positions(self, first: int, n_positions: int) -> U8:
+        """As KVCache.positions. Takes the region."""
+        self.region.gpu.enter()
+        self.claim_region()
+        return super().positions(first, n_positions)
+
+    def put_positions(self, first: int, n_positions: int, data: U8, forms: str) -> bool:
+        """As KVCache.put_positions. Takes the region."""
+        self.region.gpu.enter()
+        self.claim_region()
+        return super().put_positions(first, n_positions, data, forms)
+
+    def _copy_layer(self, layer: int, first: int, n_positions: int, to: U8) -> None:
+        if self.rows[layer] is None:
+            self.region.copy_layer(layer, first, n_positions, to)
+        else:
+            super()._copy_layer(layer, first, n_positions, to)
+
+    def _put_layer(self, layer: int, first: int, n_positions: int, data: U8) -> None:
+        if self.rows[layer] is None:
+            self.region.put_layer(layer, first, n_positions, data)
+        else:
+            super()._put_layer(layer, first, n_positions, data)
 
     def remember(self) -> None:
         """As KVCache.remember. Does nothing either if the GPU failed."""
