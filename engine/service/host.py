@@ -14,6 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidRequestError, ServerError
@@ -25,6 +26,8 @@ from engine.service.request_events import Emit, failure_of, progress_of
 from engine.text.context_fit import checked_overflow
 
 if TYPE_CHECKING:
+    from engine.prompt_cache.kept_prompts import KeptPrompts
+    from engine.prompt_cache.store import PromptStore
     from engine.service.local_api import LocalApi
     from engine.session.chat_session import ChatSession
     from engine.session.generate import GenerationStats
@@ -35,6 +38,7 @@ log = logging.getLogger(__name__)
 
 TEXT_EVERY_S = 1 / 30
 STATS_EVERY_S = 0.25
+CLOSE_S = 2.0  # for blocks of the prompt cache that wait to be written at the end
 IDLE_AFTER_S = 2.0  # idle seconds before adaptation starts
 
 
@@ -63,6 +67,7 @@ class EngineHost:
         self._told: dict[str, Any] = {}  # the placement last reported
         self._told_generation = 0  # its LoadedModel.generation
         self._live = LiveFeed(emit)
+        self._prompts: PromptStore | None = None  # created when the window first says what to keep
         self._api: LocalApi | None = None  # created on first use
         self._switches: ThreadPoolExecutor | None = None  # switches it, one request at a time
 
@@ -111,6 +116,8 @@ class EngineHost:
                 self._run(request)
             wait = None if self._session is None else IDLE_AFTER_S
         self._unload()  # first: save what was learned, however long a client listens
+        if self._prompts is not None:
+            self._prompts.close(CLOSE_S)
         if self._switches is not None and self._api is not None:
             self._switches.shutdown(cancel_futures=True)
             self._api.close()
@@ -164,7 +171,7 @@ class EngineHost:
 
     def _idle(self) -> float | None:
         """Do one step of idle work; return the seconds before the next one, None for nothing to do."""
-        waits = [wait for wait in (self._adapt(), self._balance()) if wait is not None]
+        waits = [wait for wait in (self._adapt(), self._balance(), self._keep_prompt()) if wait is not None]
         return min(waits, default=None)
 
     def _balance(self) -> float | None:
@@ -178,6 +185,36 @@ class EngineHost:
             return None
         self._tell_place()
         return wait
+
+    def _keep_prompt(self) -> float | None:
+        """Keep some of the current chat in the prompt cache; return the seconds before the next step, None if done."""
+        if self._session is None:
+            return None
+        try:
+            return self._session.save_step()
+        except Exception:  # idle work must not prevent answers
+            log.exception("The chat is not kept")
+            return None
+
+    def _keep_prompts(self, request: protocol.KeepPrompts) -> dict[str, Any]:
+        from engine.prompt_cache.store import PromptStore, ram_bytes_for_blocks
+
+        if self._prompts is None or self._prompts.root != Path(request.folder):
+            self._prompts = PromptStore(Path(request.folder), request.quota_bytes, ram_bytes_for_blocks())
+            if self._session is not None:
+                self._session.prompts = self._kept_prompts(self._session.model)
+        self._prompts.set_quota(request.quota_bytes)
+        self._prompts.keep_only(request.chats)
+        if self._session is not None:
+            self._session.forget_chats_but(request.chats)
+        return {}
+
+    def _kept_prompts(self, model: LoadedModel) -> KeptPrompts | None:
+        from engine.prompt_cache.kept_prompts import KeptPrompts, can_keep
+
+        if self._prompts is None or not can_keep(model.opened.config):
+            return None
+        return KeptPrompts(self._prompts, model.opened, model.kv_codec)
 
     def _tell_place(self) -> None:
         """Emit news if the model's placement changed."""
@@ -254,6 +291,8 @@ class EngineHost:
                 return {}
             case protocol.Count():
                 return self._count(request)
+            case protocol.KeepPrompts():
+                return self._keep_prompts(request)
             case protocol.Shutdown():
                 self._closed.set()
                 return {}
@@ -304,7 +343,8 @@ class EngineHost:
         except Cancelled:
             return {"cancelled": True}
         adaptation = Adaptation(model.opened) if engine.adapt and can_learn(model.opened) else None
-        self._model, self._session = model, ChatSession(model, adaptation=adaptation)
+        self._model = model
+        self._session = ChatSession(model, adaptation=adaptation, prompts=self._kept_prompts(model))
         self._told, self._told_generation = placement_of(model), model.generation
         info = protocol.LoadedModelInfo(
             name=model.name,
@@ -368,6 +408,7 @@ class EngineHost:
             Job(self._stop_wanted(request.id), self._progress(request.id, "reading")),
             checked_overflow(request.overflow),
             request.continues,
+            "" if request.fresh else request.chat,
         )
         text: list[str] = []
         waiting: list[str] = []
@@ -437,6 +478,7 @@ class EngineHost:
             context_full=stats.context_full,
             prompt_tokens=stats.prompt_tokens,
             reused_tokens=stats.reused_tokens,
+            restored_tokens=stats.restored_tokens,
             tokens=stats.tokens,
             dropped_messages=fitted.dropped,
             dropped_at=fitted.dropped_at,

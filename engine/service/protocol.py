@@ -71,6 +71,7 @@ class Generate:
     continues: bool = False  # continue the last message, the model's; the result is the addition
     overflow: str = "roll"  # if too long for the context: "roll", "middle" or "stop" of engine/text/context_fit.py
     fresh: bool = False  # ignore the KV cache: one mode must not read what another computed
+    chat: str = ""  # id of the chat, for the prompt cache; "": it is not kept there
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,22 @@ class Count:
     sampling: dict[str, Any] = field(default_factory=dict)
     overflow: str = "roll"
     texts: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class KeepPrompts:
+    """Keep computed prompts on disk, of these chats alone; answered by `finished`.
+
+    What only other chats used is deleted. quota_bytes: of all files, of which the least recently used are deleted; 0:
+    nothing is on disk. folder: where they are. Before the first such request nothing is kept. Chats of later Generate
+    requests are kept too.
+    """
+
+    type: ClassVar[str] = "keep_prompts"
+    id: str
+    folder: str
+    chats: list[str]
+    quota_bytes: int
 
 
 @dataclass(frozen=True)
@@ -331,7 +348,7 @@ class GenerationResult:
     finish_reason: str  # stop, length, cancelled
     context_full: bool  # whether "length" means that the context is full
     prompt_tokens: int
-    reused_tokens: int  # prompt tokens already in the KV cache
+    reused_tokens: int  # prompt tokens already in the KV cache, restored ones included
     tokens: int
     dropped_messages: int  # messages dropped because the context is full
     context_used: int
@@ -350,6 +367,7 @@ class GenerationResult:
     device: str = "cpu"  # device of the next answer, which may differ from before
     device_reason: str = ""
     dropped_at: int = 0  # messages before the dropped ones, without instructions; 0: the oldest were dropped
+    restored_tokens: int = 0  # prompt tokens read from the prompt cache
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GenerationResult:
@@ -395,13 +413,13 @@ class ServerState:
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
 
-Request = Load | Unload | Generate | Count | Cancel | Job | Serve | Watch | Shutdown
+Request = Load | Unload | Generate | Count | KeepPrompts | Cancel | Job | Serve | Watch | Shutdown
 Event = Progress | Token | Stats | Live | Finished | Failed | News | Heartbeat
 Message = Hello | Request | Event
 
 _TYPES: dict[str, type[Any]] = {
     cls.type: cls
-    for cls in (Hello, Load, Unload, Generate, Count, Cancel, Job, Serve, Watch, Shutdown,
+    for cls in (Hello, Load, Unload, Generate, Count, KeepPrompts, Cancel, Job, Serve, Watch, Shutdown,
                 Progress, Token, Stats, Live, Finished, Failed, News, Heartbeat)
 }  # fmt: skip
 

@@ -7,25 +7,28 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from engine.config import SamplingConfig
-from engine.errors import ContextOverflowError, DeviceFailedError, InvalidRequestError
+from engine.errors import ContextOverflowError, DeviceFailedError, HostMemoryError, InvalidRequestError
 from engine.executor.adaptation import Adaptation
 from engine.job import Job
 from engine.model.transformer import Transformer
-from engine.session.generate import StopRules, TokenEvent, generate
+from engine.prompt_cache.kept_prompts import FEWEST_TOKENS, KeptPrompts, shared_length
+from engine.session.generate import GenerationStats, StopRules, TokenEvent, generate
 from engine.session.loaded_model import LoadedModel
 from engine.session.sampling import Sampler, make_sampler
 from engine.text.attached_texts import AttachedTexts, Portion
 from engine.text.context_fit import KEPT_SHARE_AFTER_DROP, ChatMessage, ChatRoom, Fitted, Overflow
-from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError
+from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 log = logging.getLogger(__name__)
 
 MakeSampler = Callable[[SamplingConfig], Sampler]
 
+WAIT_FOR_DISK_S = 0.1  # before a block is offered to the prompt cache again
 _TRIES = 3  # attempts if the GPU runs out of memory before the first token
 
 
@@ -45,15 +48,25 @@ class ChatSession:
     The part of a prompt that the cache already has is not computed again.
     """
 
-    def __init__(self, model: LoadedModel, mode: str | None = None, adaptation: Adaptation | None = None) -> None:
-        """adaptation: learns from the answers; None: hot neurons never change."""
+    def __init__(
+        self,
+        model: LoadedModel,
+        mode: str | None = None,
+        adaptation: Adaptation | None = None,
+        prompts: KeptPrompts | None = None,
+    ) -> None:
+        """adaptation: learns from the answers; None: hot neurons never change. prompts: None: no prompt is kept."""
         self.model = model
+        self.prompts = prompts
         self.mode = mode
         self.adaptation = adaptation
         self._transformer = self._transformer_for(mode)
         self._cache = model.new_cache()
         self._generation = model.generation
         self._tokens: list[int] = []  # tokens in the cache
+        self._chat = ""  # the chat that they belong to; "" for none that is kept
+        self._computed_in: str | None = None  # the mode that computed them; None for several
+        self._saving: Iterator[bool] | None = None  # keeps them step by step
         self._room = ChatRoom(self._cache.capacity)
         self._texts = AttachedTexts(model.tokenizer.encode)
 
@@ -83,7 +96,30 @@ class ChatSession:
 
     def forget(self) -> None:
         """Compute the next prompt from its first token."""
-        self._tokens = []
+        self._save_all()
+        self._tokens, self._chat = [], ""
+
+    def forget_chats_but(self, chats: Collection[str]) -> None:
+        """Keep nothing of the current chat in the prompt cache unless it is one of these."""
+        if self._chat not in chats:
+            self._chat, self._saving = "", None
+
+    def save_step(self) -> float | None:
+        """Keep some of the tokens in the prompt cache; return the seconds to the next step, None for nothing to do."""
+        done = None if self._saving is None else next(self._saving, None)
+        if done is None:
+            self._saving = None
+            return None
+        return 0.0 if done else WAIT_FOR_DISK_S
+
+    def _save_all(self) -> None:
+        """Keep all of the tokens that there is room for."""
+        try:
+            while self.save_step() == 0.0:
+                pass
+        except (CudaError, HostMemoryError) as error:
+            log.info("The chat is not kept: %s", error)
+        self._saving = None
 
     def _keep_up(self) -> None:
         """Renew transformer and cache if the model was placed again."""
@@ -91,7 +127,7 @@ class ChatSession:
             self.model.gpu.make_room()
         if self._generation != self.model.generation:
             self._transformer, self._cache, self._tokens = self._transformer_for(self.mode), self.model.new_cache(), []
-            self._generation = self.model.generation
+            self._generation, self._saving = self.model.generation, None
 
     def generate(
         self,
@@ -100,10 +136,12 @@ class ChatSession:
         job: Job = Job(),
         continues: bool = False,
         make: MakeSampler = make_sampler,
+        chat: str = "",
     ) -> Generator[TokenEvent]:
         """Return the answer to a prompt of token ids.
 
-        continues: the prompt ends within a text, which is continued. make: creates the sampler.
+        continues: the prompt ends within a text, which is continued. make: creates the sampler. chat: id of the chat
+        that it belongs to, for the prompt cache; "": of none.
         Raises: ContextOverflowError if the prompt alone is too long.
         """
         if not prompt:
@@ -115,7 +153,7 @@ class ChatSession:
         vocabulary = self.model.opened.config.vocab_size
         if bad := next((token for token in prompt if not 0 <= token < vocabulary), None):
             raise InvalidRequestError(f"Token {bad} lies outside the vocabulary of {vocabulary}.")
-        return self._generate(list(prompt), sampling, job, continues, make)
+        return self._generate(list(prompt), sampling, job, continues, make, chat)
 
     def _generate(
         self,
@@ -124,11 +162,12 @@ class ChatSession:
         job: Job,
         continues: bool,
         make: MakeSampler,
+        chat: str,
     ) -> Generator[TokenEvent]:
         for attempt in range(_TRIES):
             has_begun = False
             try:
-                for event in self._answer(prompt, sampling, job, continues, make):
+                for event in self._answer(prompt, sampling, job, continues, make, chat):
                     has_begun = has_begun or event.token_id is not None
                     yield event
                 return
@@ -149,9 +188,10 @@ class ChatSession:
         job: Job,
         continues: bool,
         make: MakeSampler,
+        chat: str,
     ) -> Iterator[TokenEvent]:
         self._keep_up()
-        self._cache.truncate(self._cache.reusable(min(shared_prefix(self._tokens, prompt), len(prompt) - 1)))
+        restored = self._make_ready(prompt, chat, job)
         tokens = list(prompt)
         events = generate(
             self._transformer,
@@ -161,18 +201,47 @@ class ChatSession:
             self.model.tokenizer.stream(continues),
             StopRules(self.model.stop_token_ids, sampling.stop, sampling.max_tokens),
             job,
+            restored,
         )
+        stats: GenerationStats | None = None
         try:
             with self.model.undisturbed():
                 for event in events:
+                    stats = event.stats
                     if event.token_id is not None:
                         tokens.append(event.token_id)
                     yield event
         finally:
             # Also if the consumer stopped early or a step failed: the cache's length is the truth.
             self._tokens = tokens[: self._cache.length]
+            if self.prompts is not None and self._computed_in is not None:
+                if stats is not None and len(prompt) - stats.reused_tokens >= FEWEST_TOKENS and stats.prefill_tok_s:
+                    self.prompts.token_s = 1 / stats.prefill_tok_s
+                self._saving = self.prompts.save(self._cache, self._tokens, self._chat, self._computed_in)
             if self.adaptation is not None:
                 self.adaptation.learn(self._transformer.executor.counters)
+
+    def _make_ready(self, prompt: list[int], chat: str, job: Job) -> tuple[int, float]:
+        """Cut the cache to what the prompt shares with it, and read more of the prompt from the prompt cache.
+
+        Returns the tokens read, and the seconds that took. What is cut off is kept first.
+        """
+        began, mode = time.perf_counter(), self.model.resolve_mode(self.mode)
+        have = self._cache.reusable(min(shared_length(self._tokens, prompt), len(prompt) - 1))
+        if have < self._cache.length:
+            self._save_all()
+        self._saving, self._chat = None, chat
+        self._cache.truncate(have)
+        if have == 0 or self._computed_in != mode:
+            self._computed_in = mode if have == 0 else None
+        if self.prompts is None or not chat or self._computed_in is None:
+            return 0, 0.0
+        try:
+            read = self.prompts.restore(self._cache, have, prompt, mode, job)
+        except CudaError as error:  # the answer meets it again, and deals with it
+            log.info("The kept prompt cannot be used: %s", error)
+            read = 0
+        return read, time.perf_counter() - began
 
     def adapt(self) -> float | None:
         """Do one step of idle work, as Adaptation.adapt; None: nothing to do."""
@@ -181,7 +250,8 @@ class ChatSession:
         return None if self.model.on_gpu is None else self.model.on_gpu.save_heat(at_once=False)
 
     def keep(self) -> None:
-        """Save what was learned before the model is unloaded."""
+        """Save what was learned, and the current chat, before the model is unloaded."""
+        self._save_all()
         if self.adaptation is not None:
             self.adaptation.keep(self.model.hot_blocks)
         elif self.model.on_gpu is not None:
@@ -201,14 +271,16 @@ class ChatSession:
         job: Job = Job(),
         overflow: Overflow = "roll",
         continues: bool = False,
+        chat: str = "",
     ) -> tuple[Fitted, Iterator[TokenEvent]]:
         """Return what fitted of a conversation, and the answer.
 
-        continues: the last message is the model's own and is continued; the answer is the addition.
+        continues: the last message is the model's own and is continued; the answer is the addition. chat: as in
+        `generate`.
         """
         fitted = self.fit(messages, sampling.max_tokens, overflow, continues)
         sampling = self.model.chat_sampling(sampling)
-        events = self.generate(fitted.prompt, sampling, job, continues)
+        events = self.generate(fitted.prompt, sampling, job, continues, chat=chat)
         thought_mark = "" if continues else self.model.tokenizer.opened_thought(fitted.prompt)
         return fitted, _with_prefix(thought_mark, events) if thought_mark else events
 
@@ -257,8 +329,3 @@ def _with_prefix(prefix: str, events: Iterator[TokenEvent]) -> Iterator[TokenEve
     for event in events:
         yield dataclasses.replace(event, text=prefix + event.text) if prefix else event
         prefix = ""
-
-
-def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return the length of the common prefix."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

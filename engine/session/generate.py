@@ -44,7 +44,8 @@ class GenerationStats:
     """Figures of one answer in seconds and tokens/s; None if not measured."""
 
     prompt_tokens: int = 0
-    reused_tokens: int = 0  # prompt tokens found in the KV cache
+    reused_tokens: int = 0  # prompt tokens found in the KV cache, restored ones included
+    restored_tokens: int = 0  # prompt tokens read from the prompt cache
     tokens: int = 0  # generated, without the stop token
     ttft_s: float | None = None  # from the call to the first token
     prefill_s: float = 0.0
@@ -161,18 +162,22 @@ def generate(
     text_stream: TextStream,
     stop: StopRules = StopRules(),
     job: Job = Job(),
+    restored: tuple[int, float] = (0, 0.0),
 ) -> Iterator[TokenEvent]:
     """Yield the answer to `prompt` token by token; the last event has the finish reason and all statistics.
 
+    restored: tokens that were just read into `cache`, and the seconds that took, which count as time of the answer.
     `cache` may already hold the first cache.length tokens of `prompt`; the rest, at least the last token, is computed.
     Cancelling is a result, not an error: the finish reason is "cancelled" after all tokens so far.
     """
     if not model.cache_serves(cache, len(prompt)):
         cache.truncate(0)  # recomputed below, where it can be cancelled
-    stats = GenerationStats(prompt_tokens=len(prompt), reused_tokens=cache.length)
+        restored = (0, restored[1])
+    stats = GenerationStats(prompt_tokens=len(prompt), reused_tokens=cache.length, restored_tokens=restored[0])
     counters = model.executor.counters
     counters.reset_sums()
-    started = time.perf_counter()
+    computing = time.perf_counter()
+    started = computing - restored[1]
     free = cache.capacity - len(prompt)  # positions left in the context
     limit = free if stop.max_tokens is None else min(stop.max_tokens, free)
 
@@ -182,7 +187,7 @@ def generate(
         stats.total_s = time.perf_counter() - started
         yield TokenEvent("", finish_reason="cancelled", stats=stats)
         return
-    stats.prefill_s = time.perf_counter() - started
+    stats.prefill_s = time.perf_counter() - computing
     stats.active_share, stats.fired_share = counters.active_share, counters.fired_share
     counters.reset_sums()
 

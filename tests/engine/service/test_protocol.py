@@ -21,6 +21,7 @@ MESSAGES: list[protocol.Message] = [
     protocol.Generate("3", [{"role": "user", "content": "Zürich 🏔️\n\u2028"}], {"seed": 1}, mode="dense"),
     protocol.Generate("3", [{"role": "user", "content": "Hi"}], overflow="stop"),
     protocol.Count("8", [{"role": "user", "content": "Hi"}], {"max_tokens": 5}, "middle", ["a text"]),
+    protocol.KeepPrompts("keep-1", "/somewhere", ["a", "b"], 8_000_000_000),
     protocol.Cancel("4", target="3"),
     protocol.Job("5", "solve", {"tokens": 5}),
     protocol.Serve("6", port=8080, on=False, key="12345678"),

@@ -27,7 +27,8 @@ from engine.loading.modes import choose_mode
 from engine.loading.opening import choose_context
 from engine.model.kv_cache import KVCache
 from engine.model.weights import open_model
-from engine.session.chat_session import ChatSession, shared_prefix
+from engine.prompt_cache.kept_prompts import shared_length
+from engine.session.chat_session import ChatSession
 from engine.session.generate import TokenEvent
 from engine.session.loaded_model import LoadedModel
 from engine.text.context_fit import KEPT_SHARE_AFTER_DROP, SMALLEST_ANSWER_TOKENS, ChatMessage
@@ -65,7 +66,7 @@ def test_the_next_turn_reuses_the_prefix_and_answers_as_if_computed_afresh(start
     assert cold.stats.reused_tokens == 0
     prompt = starter.tokenizer.encode_chat(messages)
     before = starter.tokenizer.encode_chat(messages[:2])
-    assert last.stats.reused_tokens >= 0.95 * (shared_prefix(prompt, before) - 1)
+    assert last.stats.reused_tokens >= 0.95 * (shared_length(prompt, before) - 1)
 
 
 def test_an_answer_left_in_the_middle_leaves_the_cache_true(starter: LoadedModel) -> None:
@@ -136,7 +137,7 @@ def test_the_same_messages_stay_out_so_that_the_next_turn_finds_its_prefix(start
     chat += [say("At the sea.", "assistant"), say("And then?")]
     second, still = fit(session, chat)
     assert still == dropped
-    assert shared_prefix(first, second) == len(first)
+    assert shared_length(first, second) == len(first)
 
 
 def test_a_short_conversation_after_a_long_one_loses_nothing(starter: LoadedModel) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from engine.errors import ContextOverflowError, InvalidRequestError
+from engine.prompt_cache.kept_prompts import shared_length
 from engine.service import protocol
 from engine.service.host import EngineHost
-from engine.session.chat_session import ChatSession, shared_prefix
+from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
 from engine.text.attached_texts import AttachedTexts
 from engine.text.context_fit import ChatMessage, ChatRoom, checked_overflow
@@ -48,7 +49,7 @@ def test_the_middle_that_went_stays_away_so_that_the_next_prompt_begins_the_same
     messages += [{"role": "assistant", "content": "this"}, {"role": "user", "content": "more?"}]
     second = room.fit(messages, None, encode, "middle")
     assert (second.dropped, second.dropped_at) == (first.dropped, 2)
-    assert shared_prefix(first.prompt, second.prompt) == len(first.prompt)
+    assert shared_length(first.prompt, second.prompt) == len(first.prompt)
 
 
 def test_a_first_exchange_that_would_fill_the_room_is_not_kept() -> None:

@@ -1,0 +1,121 @@
+"""One file of the prompt cache: keys and values of up to BLOCK_TOKENS tokens, or a recurrent state.
+
+Layout: magic, length of the header (u32, little-endian), header (JSON), data, and the BLAKE2b hash of all that, which
+is checked whenever the file is read. A file is found by its name: the key of the tokens before it, a hyphen, its own
+key. A key is the hash of the previous one with the block's kind and tokens; the first one is the model's. So equal
+beginnings of chats have the same files, and what another model computed is never found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from native_kernels.backend import U8
+
+Kind = Literal["kv", "state"]
+
+BLOCK_TOKENS = 256
+MAGIC = b"HearthP1"
+_HASH_BYTES = 32
+_KEY_BYTES = 16
+_MAX_HEADER_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file holds. parent: the key of all tokens before its own.
+
+    tokens: of a kv file those of its positions, of a state those since the last full block, which it includes.
+    forms: as KVCache.forms; "" of a state. token_s: seconds to compute one token of such a prompt, 0 if not measured.
+    """
+
+    parent: str
+    kind: Kind
+    tokens: tuple[int, ...]
+    forms: str
+    token_s: float
+    data_bytes: int
+
+    @property
+    def key(self) -> str:
+        return key_of(self.parent, self.kind, self.tokens)
+
+    @property
+    def name(self) -> str:
+        return f"{self.parent}-{self.key}"
+
+
+def key_of(parent: str, kind: Kind, tokens: Sequence[int]) -> str:
+    """Return the key of a block: 32 hexadecimal digits."""
+    text = np.asarray(tokens, "<i8").tobytes()
+    return hashlib.blake2b(f"{parent} {kind} ".encode() + text, digest_size=_KEY_BYTES).hexdigest()
+
+
+def write_block(path: Path, header: Header, data: U8) -> None:
+    """Write the file under a temporary name, then rename it. Raises: OSError."""
+    text = json.dumps(asdict(header), separators=(",", ":")).encode()
+    head = MAGIC + len(text).to_bytes(4, "little") + text
+    digest = hashlib.blake2b(head, digest_size=_HASH_BYTES)
+    digest.update(data.data)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
+    try:
+        with open(os.open(partial, flags, 0o600), "wb") as f:
+            f.write(head)
+            f.write(data.data)
+            f.write(digest.digest())
+        os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def read_header(path: Path) -> Header | None:
+    """Return the file's header, not checked by the hash; None if the file is missing or its beginning is damaged."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(MAGIC) + 4)
+            n_bytes = int.from_bytes(start[len(MAGIC) :], "little")
+            if start[: len(MAGIC)] != MAGIC or n_bytes > _MAX_HEADER_BYTES:
+                return None
+            return _parsed(file.read(n_bytes), path.stem)
+    except OSError:
+        return None
+
+
+def read_block(path: Path) -> tuple[Header, U8] | None:
+    """Return header and data; None unless the file is whole, undamaged and has the content that its name says.
+
+    Cost: one read of the file and its hash, without the GIL.
+    """
+    try:
+        content: U8 = np.fromfile(path, np.uint8)
+    except OSError:
+        return None
+    body, digest = content[:-_HASH_BYTES], content[-_HASH_BYTES:].tobytes()
+    start = len(MAGIC) + 4
+    if len(body) < start or hashlib.blake2b(body.data, digest_size=_HASH_BYTES).digest() != digest:
+        return None
+    n_bytes = int.from_bytes(body[len(MAGIC) : start].tobytes(), "little")
+    header = _parsed(body[start : start + n_bytes].tobytes(), path.stem)
+    data = body[start + n_bytes :]
+    if body[: len(MAGIC)].tobytes() != MAGIC or header is None or len(data) != header.data_bytes:
+        return None
+    return header, data
+
+
+def _parsed(text: bytes, name: str) -> Header | None:
+    try:
+        values: dict[str, Any] = json.loads(text)
+        header = Header(**{**values, "tokens": tuple(int(token) for token in values["tokens"])})
+        return header if header.name == name else None
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        return None
