@@ -72,6 +72,10 @@ class AppPaths:
         return self.data / "rates.json"
 
     @property
+    def prompts_folder(self) -> Path:
+        return self.cache / "prompts"
+
+    @property
     def log_file(self) -> Path:
         return self.log / "hearth.log"
 
@@ -248,6 +252,10 @@ class AppSettings:
     context: int | None = _setting(
         "whole", None, "Context", "How much of a chat the model sees. More takes more memory.", group=_ENGINE,
         bounds=Bounds(8, 1 << 24, 256, "tokens"), none=_AUTOMATIC)  # fmt: skip
+    kept_chats_gb: float = _setting(
+        "number", 8.0, "Keep chats ready", "What a model has read of your chats is kept on this PC, up to this size. A "
+        "long chat then continues at once after a restart. 0 keeps nothing.", group=_ENGINE,
+        bounds=Bounds(0.0, 1000.0, 1.0, "GB"))  # fmt: skip
     notify: bool = _setting(
         "switch", True, "Notifications", "When a long answer ends while Hearth is in the background. They "
                                          "contain no chat text.", group=_MANNERS)  # fmt: skip

@@ -49,8 +49,10 @@ class Group:
 
 
 GROUPS = (
-    Group("chats", noted("Chats"), noted("All chats with their attachments and drafts, and the bin"),
-          ("data/chats.db", "data/chats.db-wal", "data/chats.db-shm", "data/chats.db-journal", "data/chats.db.new*",
+    Group("chats", noted("Chats"), noted("All chats with their attachments and drafts, the bin, "
+          "and what models have read of them"),
+          ("cache/prompts",
+           "data/chats.db", "data/chats.db-wal", "data/chats.db-shm", "data/chats.db-journal", "data/chats.db.new*",
            "data/chats.db.rescued*", "data/chats-damaged-*.db*")),
     Group("settings", noted("Settings"), noted("Settings, personas, presets and choices for models"),
           _kept("settings", "models", "personas", "presets", "answers")),

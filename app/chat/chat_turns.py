@@ -85,7 +85,7 @@ class ChatTurns(QObject):
     def request(self, chat: str, question: Message) -> AnswerRequest:
         """Return the request for a question as of now."""
         way = branch(self._memory.messages(chat) or [question], question.id)
-        return request_for(way, question.id, self._settings_for(self._memory.conversation(chat)))
+        return request_for(way, question.id, self._settings_for(self._memory.conversation(chat)), chat)
 
     def _question_stored(self, answer: Answer) -> None:
         answer.may_start = True

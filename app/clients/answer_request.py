@@ -12,7 +12,7 @@ from engine.service.protocol import GenerationResult
 @dataclass(frozen=True)
 class AnswerRequest:
     """A request for one answer. continues: the last message is the model's own and is continued. place: the server that
-    answers; None: this PC."""
+    answers; None: this PC. chat: its id, so that what is computed can be kept for it; "": nothing is kept."""
 
     messages: list[dict[str, str]]
     sampling: dict[str, Any] = field(default_factory=dict)
@@ -20,6 +20,7 @@ class AnswerRequest:
     overflow: str = "roll"
     continues: bool = False
     place: Place | None = None
+    chat: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
@@ -68,6 +69,7 @@ class EngineClient(QObject):
         self._cancel_timer.timeout.connect(self._end_the_load)
         self._notes: tuple[str, ...] = ()  # the last notes on placement
         self._watching = False
+        self._keeps: protocol.KeepPrompts | None = None  # the last one
         self._serve_id = ""  # of the last request to the local server
         self._threads = ""  # number of threads, as text
         worker.happened.connect(self._on_event)
@@ -158,7 +160,7 @@ class EngineClient(QObject):
         self._worker.submit(
             protocol.Generate(
                 self._answer_id, request.messages, request.sampling, request.mode,
-                continues=request.continues, overflow=request.overflow, fresh=fresh,
+                continues=request.continues, overflow=request.overflow, fresh=fresh, chat=request.chat,
             )
         )  # fmt: skip
 
@@ -208,6 +210,15 @@ class EngineClient(QObject):
             self._watching = on
             self._worker.submit(protocol.Watch(f"watch-{next(self._numbers)}", on))
 
+    def keep_prompts(self, folder: Path, chats: list[str], quota_bytes: int) -> None:
+        """Keep what is computed for these chats on disk, as protocol.KeepPrompts; also after a restart."""
+        self._keeps = protocol.KeepPrompts("", str(folder), chats, quota_bytes)
+        self._send_keeps()
+
+    def _send_keeps(self) -> None:
+        if self._keeps is not None:
+            self._worker.submit(replace(self._keeps, id=f"keep-{next(self._numbers)}"))
+
     def serve(self, on: bool, port: int, key: str) -> None:
         """Switch the local server on or off at once, also during an answer. `served` or `serve_failed` follows."""
         self._serve_id = f"serve-{next(self._numbers)}"
@@ -253,6 +264,7 @@ class EngineClient(QObject):
                 self.process_started.emit(event.pid)
                 if self._watching:  # a new engine does not know
                     self._worker.submit(protocol.Watch(f"watch-{next(self._numbers)}"))
+                self._send_keeps()
                 if not self._load_id and self.status.phase is not Phase.OFF:
                     self._set(phase=Phase.FAILED if self.status.phase is Phase.RESTARTING else Phase.STARTING)
             case EngineDied():

@@ -147,6 +147,11 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
+        <source>Read before, from disk</source>
+        <translation>Früher gelesen, von der Platte</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/clients/engine_status.py"/>
         <location filename="../../app/ui/composer/attachment_chip.py"/>
         <source>Reading</source>
@@ -2264,6 +2269,11 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
+        <source>Keep chats ready</source>
+        <translation>Chats bereithalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
         <source>Keep this PC awake</source>
         <translation>Diesen PC wach halten</translation>
     </message>
@@ -2434,6 +2444,11 @@
         <location filename="../../app/settings.py"/>
         <source>Top p</source>
         <translation>Top p</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>What a model has read of your chats is kept on this PC, up to this size. A long chat then continues at once after a restart. 0 keeps nothing.</source>
+        <translation>Was ein Modell von Ihren Chats gelesen hat, bleibt auf diesem PC, bis zu dieser Größe. Ein langer Chat geht dann nach einem Neustart sofort weiter. 0 behält nichts.</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -3238,8 +3253,8 @@
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
-        <source>All chats with their attachments and drafts, and the bin</source>
-        <translation>Alle Chats mit Anhängen und Entwürfen, und der Papierkorb</translation>
+        <source>All chats with their attachments and drafts, the bin, and what models have read of them</source>
+        <translation>Alle Chats mit ihren Anhängen und Entwürfen, der Papierkorb und was Modelle davon gelesen haben</translation>
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>

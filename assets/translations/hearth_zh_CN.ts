@@ -147,6 +147,11 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
+        <source>Read before, from disk</source>
+        <translation>此前已读，取自磁盘</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/clients/engine_status.py"/>
         <location filename="../../app/ui/composer/attachment_chip.py"/>
         <source>Reading</source>
@@ -2249,6 +2254,11 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
+        <source>Keep chats ready</source>
+        <translation>保持对话就绪</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
         <source>Keep this PC awake</source>
         <translation>保持此电脑唤醒</translation>
     </message>
@@ -2419,6 +2429,11 @@
         <location filename="../../app/settings.py"/>
         <source>Top p</source>
         <translation>Top p</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>What a model has read of your chats is kept on this PC, up to this size. A long chat then continues at once after a restart. 0 keeps nothing.</source>
+        <translation>模型读过的对话内容会保存在这台电脑上，最多占用此大小。重启后，长对话可立即继续。0 表示不保存。</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -3223,8 +3238,8 @@
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
-        <source>All chats with their attachments and drafts, and the bin</source>
-        <translation>所有聊天及其附件和草稿，以及回收站</translation>
+        <source>All chats with their attachments and drafts, the bin, and what models have read of them</source>
+        <translation>所有对话及其附件和草稿、回收站，以及模型从中读过的内容</translation>
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>

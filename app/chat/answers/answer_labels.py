@@ -77,7 +77,9 @@ def figures_of(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
     add(tr("First token after"), "ttft_s", seconds)
     add(tr("Writing"), "decode_tok_s", rate)
     add(tr("Prompt"), "prompt_tokens", count)
-    if stats.get("reused_tokens"):
+    if stats.get("restored_tokens"):
+        add(tr("Read before, from disk"), "restored_tokens", count)
+    elif stats.get("reused_tokens"):
         add(tr("Already in memory"), "reused_tokens", count)
     if stats.get("prompt_tokens", FEWEST_READ) - stats.get("reused_tokens", 0) >= FEWEST_READ:
         add(tr("Reading"), "prefill_tok_s", rate)

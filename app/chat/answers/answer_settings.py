@@ -56,7 +56,9 @@ def history(
     return said
 
 
-def request_for(messages: Sequence[Message], question_id: str, settings: AnswerSettings) -> AnswerRequest:
-    """Return the request for an answer. messages: a branch that contains the question."""
+def request_for(
+    messages: Sequence[Message], question_id: str, settings: AnswerSettings, chat: str = ""
+) -> AnswerRequest:
+    """Return the request for an answer. messages: a branch that contains the question. chat: its id."""
     said = history(messages, question_id, settings.system_prompt)
-    return AnswerRequest(said, settings.sampling, settings.mode, settings.overflow, place=settings.place)
+    return AnswerRequest(said, settings.sampling, settings.mode, settings.overflow, place=settings.place, chat=chat)

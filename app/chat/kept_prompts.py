@@ -1,0 +1,42 @@
+"""Tells the engine which chats it may keep computed on disk: those that exist and are not in the bin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import QObject
+
+from app.chat.chat_memory import ChatMemory
+from app.clients.engine_client import EngineClient
+
+
+class KeptPrompts(QObject):
+    """A deleted chat's files are deleted at once, and those of earlier runs at the start, once the chats are known."""
+
+    def __init__(self, engine: EngineClient, memory: ChatMemory, folder: Path, quota_gb: float) -> None:
+        """quota_gb: of all files in `folder`; 0 keeps none."""
+        super().__init__()
+        self._engine, self._memory, self._folder, self._quota_gb = engine, memory, folder, quota_gb
+        self._known: set[str] | None = None  # chats that exist; None: not read yet
+        memory.opened.connect(self._tell)
+        memory.changed.connect(self._chats_changed)
+
+    def set_quota(self, quota_gb: float) -> None:
+        if quota_gb != self._quota_gb:
+            self._quota_gb = quota_gb
+            if self._known is not None:
+                self._tell()
+
+    def _chats_changed(self) -> None:
+        if self._known is None:
+            return
+        before, self._known = self._known, self._ids()
+        if not before <= self._known:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._known = self._ids()
+        self._engine.keep_prompts(self._folder, sorted(self._known), int(self._quota_gb * 1e9))
+
+    def _ids(self) -> set[str]:
+        return {chat.id for chat in self._memory.conversations()}
