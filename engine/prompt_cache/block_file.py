@@ -1,9 +1,12 @@
 """One file of the prompt cache: keys and values of up to BLOCK_TOKENS tokens, or a recurrent state.
 
-Layout: magic, length of the header (u32, little-endian), header (JSON), data, and the BLAKE2b hash of all that, which
-is checked whenever the file is read. A file is found by its name: the key of the tokens before it, a hyphen, its own
-key. A key is the hash of the previous one with the block's kind and tokens; the first one is the model's. So equal
-beginnings of chats have the same files, and what another model computed is never found.
+Layout: magic, length of the header (u32, little-endian), header (JSON), data, and a check, which is made whenever the
+file is read: the BLAKE2b hash of what precedes the data and of the data's CRC-32. CRC-32 finds every change within 32
+adjacent bits, and reads four times as fast as BLAKE2b.
+
+A file is found by its name: the key of the tokens before it, a hyphen, its own key. A key is the hash of the previous
+one with the block's kind and tokens; the first one is the model's. So equal beginnings of chats have the same files,
+and what another model computed is never found.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -63,15 +67,13 @@ def write_block(path: Path, header: Header, data: U8) -> None:
     """Write the file under a temporary name, then rename it. Raises: OSError."""
     text = json.dumps(asdict(header), separators=(",", ":")).encode()
     head = MAGIC + len(text).to_bytes(4, "little") + text
-    digest = hashlib.blake2b(head, digest_size=_HASH_BYTES)
-    digest.update(data.data)
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
     try:
         with open(os.open(partial, flags, 0o600), "wb") as f:
             f.write(head)
             f.write(data.data)
-            f.write(digest.digest())
+            f.write(_check(head, data))
         os.replace(partial, path)
     except OSError:
         partial.unlink(missing_ok=True)
@@ -94,22 +96,25 @@ def read_header(path: Path) -> Header | None:
 def read_block(path: Path) -> tuple[Header, U8] | None:
     """Return header and data; None unless the file is whole, undamaged and has the content that its name says.
 
-    Cost: one read of the file and its hash, without the GIL.
+    Cost: one read of the file and its CRC, without the GIL.
     """
     try:
         content: U8 = np.fromfile(path, np.uint8)
     except OSError:
         return None
-    body, digest = content[:-_HASH_BYTES], content[-_HASH_BYTES:].tobytes()
+    body, check = content[:-_HASH_BYTES], content[-_HASH_BYTES:].tobytes()
     start = len(MAGIC) + 4
-    if len(body) < start or hashlib.blake2b(body.data, digest_size=_HASH_BYTES).digest() != digest:
-        return None
     n_bytes = int.from_bytes(body[len(MAGIC) : start].tobytes(), "little")
-    header = _parsed(body[start : start + n_bytes].tobytes(), path.stem)
-    data = body[start + n_bytes :]
-    if body[: len(MAGIC)].tobytes() != MAGIC or header is None or len(data) != header.data_bytes:
+    head, data = body[: start + n_bytes].tobytes(), body[start + n_bytes :]
+    if head[: len(MAGIC)] != MAGIC or _check(head, data) != check:
         return None
-    return header, data
+    header = _parsed(head[start:], path.stem)
+    return None if header is None or len(data) != header.data_bytes else (header, data)
+
+
+def _check(head: bytes, data: U8) -> bytes:
+    crc = zlib.crc32(data.data).to_bytes(4, "little")
+    return hashlib.blake2b(head + crc, digest_size=_HASH_BYTES).digest()
 
 
 def _parsed(text: bytes, name: str) -> Header | None:

@@ -30,7 +30,7 @@ from native_kernels.backend import F32, U8
 log = logging.getLogger(__name__)
 
 FEWEST_TOKENS = 64  # fewer are computed, and not kept
-TRIED_S = 0.2  # of reading, before its rate is compared
+TRIED = 8  # blocks that are read before their rate is compared
 READERS = min(4, os.cpu_count() or 1)
 
 
@@ -90,7 +90,7 @@ class KeptPrompts:
             length = min(at + len(header.tokens), found.length)
             done = length - have
             spent = time.perf_counter() - began
-            if 0 < header.token_s * done < spent and spent > TRIED_S:
+            if number - first >= TRIED and 0 < header.token_s * done < spent:
                 log.info("The prompt is computed: reading %d tokens took %.2f s.", done, spent)
                 break
         if length <= have or (cache.recurs and length < found.length):

@@ -177,7 +177,7 @@ def test_reading_that_takes_longer_than_computing_is_given_up(
     session = prompts.session(model)
     ask(session, long)
     prompts.end(session)
-    monkeypatch.setattr("engine.prompt_cache.kept_prompts.TRIED_S", 0.0)
+    monkeypatch.setattr("engine.prompt_cache.kept_prompts.TRIED", 0)
     monkeypatch.setattr("engine.prompt_cache.kept_prompts.READERS", 1)
     slow = prompts.session(model)
     assert slow.prompts is not None
