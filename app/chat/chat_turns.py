@@ -131,6 +131,8 @@ class ChatTurns(QObject):
             self._regenerate(chat, message)
         elif act.act == "continue":
             self._continue(chat, message)
+        elif act.act == "unsummarise":
+            self._unsummarise(chat)
         else:
             self._delete(chat, message)
 
@@ -177,6 +179,18 @@ class ChatTurns(QObject):
         if 0 <= place < len(family) and step:
             self._memory.set_leaf(chat, family[place])
             self.branch_changed.emit(chat, family[place])
+
+    def _unsummarise(self, chat: str) -> None:
+        """Forget the summaries of a chat's branch: its messages are sent again, as far as they fit."""
+        for message in self._memory.branch_of(chat) or []:
+            if (message.stats or {}).get("summary"):
+                stats = {key: value for key, value in (message.stats or {}).items() if not key.startswith("summar")}
+                self._memory.update(chat, replace(message, stats=stats))
+        conversation = self._memory.conversation(chat)
+        if conversation is not None:
+            self._memory.set_choices(chat, {**conversation.choices, "overflow": "roll"})
+        self.branch_changed.emit(chat, "")
+        self.said.emit(tr("The messages themselves are sent again, as far as they fit"), None)
 
     # -------------------------------------------------------------- deleting
 

@@ -15,6 +15,7 @@ from app.chat.attachments.draft_attachments import DraftAttachments, Measure
 from app.chat.store.conversation import Attachment, content_of
 from app.clients.engine_client import EngineClient
 from engine.service.protocol import CountResult
+from engine.text.context_fit import with_summary
 
 AFTER_MS = 200  # pause in typing before counting
 AFTER_MS_A_MESSAGE = 0.1  # more for each message: handing over 10,000 messages takes the window 60 ms
@@ -25,6 +26,9 @@ class Prompt(Protocol):
 
     @property
     def messages(self) -> list[dict[str, str]]: ...
+
+    @property
+    def summary(self) -> str: ...
 
     @property
     def sampling(self) -> Mapping[str, Any]: ...
@@ -109,7 +113,7 @@ class ContextCount(QObject):
             self._before = self._prompt("")
         before, words = self._before, content_of(self._words(), attached)
         messages = [*before.messages[:-1], {"role": "user", "content": words}]
-        self._engine.count(messages, dict(before.sampling), before.overflow, list(texts))
+        self._engine.count(with_summary(messages, before.summary), dict(before.sampling), before.overflow, list(texts))
 
     @Slot(object)
     def _on_counted(self, result: CountResult | None) -> None:

@@ -9,14 +9,14 @@ from app.chat.store.conversation import Message, MessageState, Role
 
 _CUT = {MessageState.LENGTH, MessageState.CANCELLED, MessageState.FAILED, MessageState.INTERRUPTED}
 
-ActionName = Literal["edit", "regenerate", "other_model", "continue", "delete", "switch"]
+ActionName = Literal["edit", "regenerate", "other_model", "continue", "delete", "switch", "unsummarise"]
 
 
 @dataclass(frozen=True)
 class MessageAction:
     """One action. text: of an edited message. step: the version to switch to, relative to this one.
 
-    "other_model" is "regenerate" after the user chose another model.
+    "other_model" is "regenerate" after the user chose another model. "unsummarise" is of the whole branch.
     """
 
     act: ActionName

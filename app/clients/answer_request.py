@@ -7,12 +7,17 @@ from typing import Any
 
 from app.clients.servers import Place
 from engine.service.protocol import GenerationResult
+from engine.text.context_fit import with_summary
 
 
 @dataclass(frozen=True)
 class AnswerRequest:
     """A request for one answer. continues: the last message is the model's own and is continued. place: the server that
-    answers; None: this PC. chat: its id, so that what is computed can be kept for it; "": nothing is kept."""
+    answers; None: this PC. chat: its id, so that what is computed can be kept for it; "": nothing is kept.
+
+    summary: of `summarised` messages that were said before these. said: ids of all messages in the chat up to the
+    question, those included, without instructions.
+    """
 
     messages: list[dict[str, str]]
     sampling: dict[str, Any] = field(default_factory=dict)
@@ -21,6 +26,14 @@ class AnswerRequest:
     continues: bool = False
     place: Place | None = None
     chat: str = ""
+    summary: str = ""
+    summarised: int = 0
+    said: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> list[dict[str, str]]:
+        """The messages as the model reads them: with the summary."""
+        return with_summary(self.messages, self.summary)
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,7 @@ class EngineClient(QObject):
             protocol.Generate(
                 self._answer_id, request.messages, request.sampling, request.mode,
                 continues=request.continues, overflow=request.overflow, fresh=fresh, chat=request.chat,
+                summary=request.summary, summarised=request.summarised,
             )
         )  # fmt: skip
 
@@ -179,7 +180,7 @@ class EngineClient(QObject):
         """
         count_id = f"count-aside-{next(self._numbers)}"
         self._counts_aside[count_id] = then
-        self._worker.submit(protocol.Count(count_id, request.messages, dict(request.sampling), request.overflow, texts))
+        self._worker.submit(protocol.Count(count_id, request.told, dict(request.sampling), request.overflow, texts))
 
     def ask_aside(self, request: AnswerRequest, then: Callable[[str], None]) -> None:
         """Request a short text that is not an answer in a chat; only if `is_ready`. The status does not show it.
@@ -189,7 +190,8 @@ class EngineClient(QObject):
         self._leave_aside()
         self._aside = (f"aside-{next(self._numbers)}", then)
         self._worker.submit(protocol.Generate(
-            self._aside[0], request.messages, request.sampling, request.mode, overflow=request.overflow
+            self._aside[0], request.messages, request.sampling, request.mode, overflow=request.overflow,
+            summary=request.summary,
         ))  # fmt: skip
 
     def _leave_aside(self) -> None:
@@ -345,7 +347,8 @@ class EngineClient(QObject):
         if isinstance(event, protocol.Progress):
             if not stopping:
                 brief = time.monotonic() - self._asked_at < SHARE_AFTER_S
-                self._set(phase=Phase.READING, done=event.done, total=event.total, brief=brief)
+                summarising = event.stage == "summarising"
+                self._set(phase=Phase.READING, done=event.done, total=event.total, brief=brief, summarising=summarising)
         elif isinstance(event, protocol.Token):
             phase = Phase.STOPPING if stopping else Phase.WRITING
             self.status = replace(self.status, phase=phase, tokens=event.tokens)

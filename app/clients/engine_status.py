@@ -78,6 +78,7 @@ class EngineStatus:
     done: int = 0  # of the current stage: bytes while loading, tokens while reading
     total: int = 0
     brief: bool = False  # reading: has just begun and is usually over before progress could be read
+    summarising: bool = False  # reading: older messages, to write a summary of them
     compiling: bool = False  # loading: kernels are being compiled; done and total count them
     tok_s: float | None = None  # of the running answer; afterwards the last one's mean
     tokens: int = 0  # of the running answer so far
@@ -131,6 +132,8 @@ class EngineStatus:
             )
         if self.phase is Phase.LOADING and self.total:
             return f"{word}, {100 * self.done // self.total}%"
+        if self.phase is Phase.READING and self.summarising:
+            return tr("Summarising earlier messages")
         if self.phase is Phase.READING and self.total:
             what = tr_n("Reading {n} token", "Reading {n} tokens", self.total, n=figure(self.total))
             return what if self.brief else f"{what}, {100 * self.done // self.total}%"

@@ -185,6 +185,11 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
+        <source>Summarised</source>
+        <translation>Zusammengefasst</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Thought</source>
         <translation>Gedankengang</translation>
@@ -583,6 +588,11 @@
         <source>Still answering: stop it first, or wait</source>
         <translation>Es wird noch geantwortet: Stoppen Sie zuerst, oder warten Sie</translation>
     </message>
+    <message>
+        <location filename="../../app/chat/chat_turns.py"/>
+        <source>The messages themselves are sent again, as far as they fit</source>
+        <translation>Die Nachrichten selbst werden wieder gesendet, soweit sie passen</translation>
+    </message>
     <message numerus="yes">
         <location filename="../../app/chat/chat_turns.py"/>
         <source>{n} messages deleted</source>
@@ -902,6 +912,11 @@
         <location filename="../../app/ui/composer/composer.py"/>
         <source>Stopping</source>
         <translation>Stoppen</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>Summarising earlier messages</source>
+        <translation>Frühere Nachrichten werden zusammengefasst</translation>
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
@@ -3944,6 +3959,11 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/context_meter.py"/>
+        <source>Summarise</source>
+        <translation>Zusammenfassen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>That leaves no room for an answer.</source>
         <translation>Für eine Antwort bleibt kein Platz.</translation>
     </message>
@@ -3951,6 +3971,11 @@
         <location filename="../../app/ui/composer/context_meter.py"/>
         <source>The first question, its answer and the newest messages stay. Those in between are left out.</source>
         <translation>Die erste Frage mit Antwort bleibt, ebenso die neuesten Nachrichten. Was dazwischen liegt, wird weggelassen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/context_meter.py"/>
+        <source>The model writes a summary of the oldest messages and reads that instead. It takes some time, once in a while.</source>
+        <translation>Das Modell fasst die ältesten Nachrichten zusammen und liest stattdessen die Zusammenfassung. Das dauert hin und wieder etwas.</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/context_meter.py"/>
@@ -6578,6 +6603,14 @@ Andere Programme: {others}</translation>
         <source>Click the figure below the message to choose what happens when the context is full.</source>
         <translation>Drücken Sie auf die Zahl unter der Nachricht, um zu wählen, was bei vollem Kontext geschieht.</translation>
     </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>Instead of {n} earlier messages, it reads this summary.</source>
+        <translation>
+            <numerusform>Statt {n} früheren Nachricht liest es diese Zusammenfassung.</numerusform>
+            <numerusform>Statt {n} früherer Nachrichten liest es diese Zusammenfassung.</numerusform>
+        </translation>
+    </message>
     <message>
         <location filename="../../app/ui/transcript/context_mark.py"/>
         <source>Left out was “{first}”.</source>
@@ -6590,6 +6623,11 @@ Andere Programme: {others}</translation>
             <numerusform>Weggelassen wurde {n} Nachricht, von „{first}“ bis „{last}“.</numerusform>
             <numerusform>Weggelassen wurden {n} Nachrichten, von „{first}“ bis „{last}“.</numerusform>
         </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>Send the messages themselves</source>
+        <translation>Nachrichten selbst senden</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/context_mark.py"/>
@@ -6620,6 +6658,14 @@ Andere Programme: {others}</translation>
         <translation>
             <numerusform>{n} frühere Nachricht ist nicht mehr im Kontext</numerusform>
             <numerusform>{n} frühere Nachrichten sind nicht mehr im Kontext</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>{n} earlier messages are summarised</source>
+        <translation>
+            <numerusform>{n} frühere Nachricht ist zusammengefasst</numerusform>
+            <numerusform>{n} frühere Nachrichten sind zusammengefasst</numerusform>
         </translation>
     </message>
     <message numerus="yes">

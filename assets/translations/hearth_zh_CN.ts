@@ -185,6 +185,11 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
+        <source>Summarised</source>
+        <translation>已总结</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Thought</source>
         <translation>思考过程</translation>
@@ -574,6 +579,11 @@
         <source>Still answering: stop it first, or wait</source>
         <translation>仍在回答：请先停止或等待</translation>
     </message>
+    <message>
+        <location filename="../../app/chat/chat_turns.py"/>
+        <source>The messages themselves are sent again, as far as they fit</source>
+        <translation>将重新发送消息原文（在容量允许的范围内）</translation>
+    </message>
     <message numerus="yes">
         <location filename="../../app/chat/chat_turns.py"/>
         <source>{n} messages deleted</source>
@@ -889,6 +899,11 @@
         <location filename="../../app/ui/composer/composer.py"/>
         <source>Stopping</source>
         <translation>正在停止</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>Summarising earlier messages</source>
+        <translation>正在总结较早的消息</translation>
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
@@ -3925,6 +3940,11 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/context_meter.py"/>
+        <source>Summarise</source>
+        <translation>总结</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>That leaves no room for an answer.</source>
         <translation>没有空间留给回答。</translation>
     </message>
@@ -3932,6 +3952,11 @@
         <location filename="../../app/ui/composer/context_meter.py"/>
         <source>The first question, its answer and the newest messages stay. Those in between are left out.</source>
         <translation>保留首个问答和最新消息，省略其间的内容。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/context_meter.py"/>
+        <source>The model writes a summary of the oldest messages and reads that instead. It takes some time, once in a while.</source>
+        <translation>模型会为最早的消息写一份总结，并改为读取它。这偶尔需要一些时间。</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/context_meter.py"/>
@@ -6542,6 +6567,13 @@ Other programs: {others}</source>
         <source>Click the figure below the message to choose what happens when the context is full.</source>
         <translation>点按消息下方的数字，可选择上下文满时的处理方式。</translation>
     </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>Instead of {n} earlier messages, it reads this summary.</source>
+        <translation>
+            <numerusform>模型读取此总结，以代替 {n} 条较早的消息。</numerusform>
+        </translation>
+    </message>
     <message>
         <location filename="../../app/ui/transcript/context_mark.py"/>
         <source>Left out was “{first}”.</source>
@@ -6553,6 +6585,11 @@ Other programs: {others}</source>
         <translation>
             <numerusform>已省略 {n} 条消息，从“{first}”到“{last}”。</numerusform>
         </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>Send the messages themselves</source>
+        <translation>发送消息原文</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/context_mark.py"/>
@@ -6581,6 +6618,13 @@ Other programs: {others}</source>
         <source>{n} earlier messages are no longer in the context</source>
         <translation>
             <numerusform>{n} 条较早的消息已不在上下文中</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>{n} earlier messages are summarised</source>
+        <translation>
+            <numerusform>已总结 {n} 条较早的消息</numerusform>
         </translation>
     </message>
     <message numerus="yes">

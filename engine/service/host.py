@@ -13,7 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from engine.machine.cpu_and_ram import process_ram_bytes, return_freed_ram
 from engine.service import protocol
 from engine.service.live import LiveFeed
 from engine.service.request_events import Emit, failure_of, progress_of
-from engine.text.context_fit import checked_overflow
+from engine.text.context_fit import checked_overflow, with_summary
 
 if TYPE_CHECKING:
     from engine.prompt_cache.kept_prompts import KeptPrompts
@@ -397,16 +397,23 @@ class EngineHost:
     def _generate(self, request: protocol.Generate) -> dict[str, Any]:
         if self._model is None or self._session is None:
             raise InvalidRequestError("No model is loaded.", "Load a model first.")
+        from engine.session.summaries import Summarised, summarise_if_needed
+
         model, session = self._model, self._session
         session.set_mode(request.mode)
         if request.fresh:
             session.forget()
         sampling = model.sampling.changed(request.sampling)
+        messages, overflow = _checked_messages(request.messages), checked_overflow(request.overflow)
+        told = Summarised(with_summary(messages, request.summary), request.summary)
+        if overflow == "summarise" and not request.continues:
+            job = Job(self._stop_wanted(request.id), self._progress(request.id, "summarising"))
+            told = summarise_if_needed(session, messages, sampling.max_tokens, request.summary, job)
         fitted, events = session.chat(
-            _checked_messages(request.messages),
+            told.messages,
             sampling,
             Job(self._stop_wanted(request.id), self._progress(request.id, "reading")),
-            checked_overflow(request.overflow),
+            overflow,
             request.continues,
             "" if request.fresh else request.chat,
         )
@@ -430,7 +437,8 @@ class EngineHost:
                 last_stats = now
             if event.finish_reason:
                 result = self._result("".join(text), event.finish_reason, stats, fitted, session, model, request.mode)
-                return asdict(result)
+                summarised = request.summarised + told.replaced if told.summary else 0
+                return asdict(replace(result, summary=told.summary, summarised=summarised))
         raise AssertionError("generate ends with a finish reason")
 
     def _count(self, request: protocol.Count) -> dict[str, Any]:

@@ -69,7 +69,11 @@ class Generate:
     sampling: dict[str, Any] = field(default_factory=dict)  # changes to the model's defaults
     mode: str | None = None  # None: as loaded
     continues: bool = False  # continue the last message, the model's; the result is the addition
-    overflow: str = "roll"  # if too long for the context: "roll", "middle" or "stop" of engine/text/context_fit.py
+    overflow: str = (
+        "roll"  # if too long for the context: "roll", "middle", "stop" or "summarise" of engine/text/context_fit.py
+    )
+    summary: str = ""  # of messages that were said before these; with "summarise"
+    summarised: int = 0  # how many it stands for
     fresh: bool = False  # ignore the KV cache: one mode must not read what another computed
     chat: str = ""  # id of the chat, for the prompt cache; "": it is not kept there
 
@@ -169,8 +173,8 @@ class Shutdown:
 class Progress:
     """Progress of a request. eta_s: estimated seconds left.
 
-    stage: "loading", "preparing" (the CPU kernels) or "reading" (prefill), with done and total in bytes, kernels or
-    tokens. Of jobs: "converting" (bytes), "profiling" (positions), ...
+    stage: "loading", "preparing" (the CPU kernels), "summarising" (the prefill of a summary) or "reading" (prefill),
+    with done and total in bytes, kernels or tokens. Of jobs: "converting" (bytes), "profiling" (positions), ...
     """
 
     type: ClassVar[str] = "progress"
@@ -368,6 +372,8 @@ class GenerationResult:
     device_reason: str = ""
     dropped_at: int = 0  # messages before the dropped ones, without instructions; 0: the oldest were dropped
     restored_tokens: int = 0  # prompt tokens read from the prompt cache
+    summary: str = ""  # what the model was told of earlier messages
+    summarised: int = 0  # messages that it stands for, from the chat's first on; dropped_messages are further ones
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GenerationResult:

@@ -1,7 +1,8 @@
 """Choose which messages of a conversation fit the context window, and which are left out.
 
-Three policies: "roll" leaves out the oldest, "middle" keeps the first exchange and leaves out what follows it, "stop"
-refuses. The caller provides the encoding.
+Four policies: "roll" leaves out the oldest, "middle" keeps the first exchange and leaves out what follows it, "stop"
+refuses, and "summarise" leaves out the oldest too, after engine/session/summaries.py has replaced them by a summary.
+The caller provides the encoding.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import Literal, get_args
 
 from engine.errors import ContextOverflowError, InvalidRequestError
 
-Overflow = Literal["roll", "middle", "stop"]
+Overflow = Literal["roll", "middle", "stop", "summarise"]
 ChatMessage = dict[str, str]  # {"role": ..., "content": ...}
 Encode = Callable[[list[ChatMessage]], list[int]]
 
+SUMMARY_HEADING = "What was said before, in short:"
 SMALLEST_ANSWER_TOKENS = 16  # a prompt that leaves less is too long
 ANSWER_RESERVE_SHARE = 0.25  # of the context, kept free for the answer when old messages must go
 KEPT_SHARE_AFTER_DROP = 0.75  # drop to this share of the room, so that the next turns find their prefix again
@@ -95,7 +97,7 @@ class ChatRoom:
                 + (" This chat leaves nothing out." if overflow == "stop" else ""),
                 "Start a new chat, or let older messages of this one be left out." if overflow == "stop" else None,
             )
-        turns, at = messages[_instructions(messages) :], fitted.dropped_at
+        turns, at = messages[instructions(messages) :], fitted.dropped_at
         self._left_out = _LeftOut(at, list(turns[at : at + fitted.dropped]))
         return fitted
 
@@ -105,7 +107,7 @@ class ChatRoom:
         """Return what `fit` would return now, even if it is too long; remember nothing."""
         if overflow == "stop":
             return Fitted(encode(self._readable(messages)))
-        system, turns = list(messages[: _instructions(messages)]), list(messages[_instructions(messages) :])
+        system, turns = list(messages[: instructions(messages)]), list(messages[instructions(messages) :])
         room = self.most_tokens(max_tokens)
         head = self._head(system, turns, encode, room) if overflow == "middle" else 0
         fitted = self._fit_behind(head, system, turns, room, encode)
@@ -154,7 +156,17 @@ class ChatRoom:
         return head if len(encode(beginning)) <= most else 0
 
 
-def _instructions(messages: Sequence[ChatMessage]) -> int:
+def with_summary(messages: Sequence[ChatMessage], summary: str) -> list[ChatMessage]:
+    """Return the messages with a summary of what was said before them, which is added to the instructions."""
+    if not summary:
+        return list(messages)
+    first = instructions(messages)
+    before = f"{messages[0]['content']}\n\n" if first else ""
+    told = {"role": "system", "content": f"{before}{SUMMARY_HEADING}\n{summary}"}
+    return [told, *messages[first:]]
+
+
+def instructions(messages: Sequence[ChatMessage]) -> int:
     """Return how many messages at the beginning are instructions: one or none."""
     return int(bool(messages) and messages[0]["role"] == "system")
 

@@ -171,6 +171,10 @@ class FakeEngine:
             self.emit(protocol.Failed(request.id, "DeviceFailedError", "The GPU stopped answering.", "Load it again."))
             return
         dropped = int(number) if first == "drop" else 0
+        summary, summarised = request.summary, request.summarised
+        if first == "fold" and request.overflow == "summarise":
+            self.emit(protocol.Progress(request.id, "summarising", 10, 10))
+            summary, summarised = f"{summary}Of cats. ", summarised + int(number)
         result = protocol.GenerationResult(
             text=text, finish_reason=reason, context_full=False, prompt_tokens=10, reused_tokens=0,
             tokens=len(text.split()), dropped_messages=dropped, context_used=10 + len(text.split()), context_total=512,
@@ -178,6 +182,7 @@ class FakeEngine:
             gpu_neuron_load=0.84 if self.on_gpu else None, active_share=0.1, fired_share=0.1,
             vram_bytes=21 << 30 if self.on_gpu else 0, ram_bytes=1000, mode="exact", model=self.name,
             device="cuda" if self.on_gpu and first != "give-up" else "cpu", device_reason="the GPU is gone",
+            summary=summary, summarised=summarised,
         )  # fmt: skip
         self.on_gpu = result.device == "cuda"
         self.emit(protocol.Finished(request.id, asdict(result)))

@@ -92,6 +92,12 @@ def figures_of(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
             "context_used",
             lambda used: tr("{used} of {total}", used=figure(used), total=figure(stats["context_total"])),
         )
+    if stats.get("summarised"):
+        add(
+            tr("Summarised"),
+            "summarised",
+            lambda n: tr_n("{n} message", "{n} messages", n, n=figure(n)),
+        )
     if stats.get("dropped_messages"):
         add(
             tr("Left out of the context"),

@@ -38,6 +38,7 @@ class Answer:
     thoughts: ThoughtClock = field(default_factory=ThoughtClock)
     before: dict[str, Any] | None = None  # figures of the answer that is continued, if any
     place: Place | None = None  # the server chosen with the question; None: this PC
+    sent: AnswerRequest | None = None  # once it was sent
 
 
 class Answerer(Protocol):
@@ -97,7 +98,8 @@ class AnswerQueue(QObject):
         if answer is not None:
             self._waiting.remove(answer)
             self._running = answer
-            self._who(answer).ask(replace(answer.request(), place=answer.place))
+            answer.sent = replace(answer.request(), place=answer.place)
+            self._who(answer).ask(answer.sent)
             self.running_changed.emit(answer.conversation_id)
 
     def _next(self) -> Answer | None:
@@ -192,6 +194,8 @@ class AnswerQueue(QObject):
         if answer.place is not None:
             figures.pop("thought_tokens", None)  # not counted by servers
             figures |= answer.place.figures  # however the answer ended
+        if answer.sent is not None and figures.get("summary"):  # the last message that it stands for
+            figures["summary_to"] = answer.sent.said[figures["summarised"] - 1]
         answer.message = replace(answer.message, state=state, stats=figures or None)
         self.ended.emit(answer, result)
 

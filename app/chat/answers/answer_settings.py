@@ -12,7 +12,7 @@ from app.clients.answer_request import AnswerRequest
 from app.clients.servers import Place
 from app.text.thinking import spoken
 
-OVERFLOWS = ("roll", "middle", "stop")
+OVERFLOWS = ("roll", "middle", "stop", "summarise")
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class AnswerSettings:
     system_prompt: str = ""
     sampling: dict[str, Any] = field(default_factory=dict)  # overrides of the model's defaults
     mode: str | None = None  # sparse, exact or dense; None: the loaded model's mode
-    overflow: str = "roll"  # if the chat exceeds the context: "roll", "middle" or "stop"
+    overflow: str = "roll"  # if the chat exceeds the context: one of OVERFLOWS
     place: Place | None = None  # the server that answers; None: this PC
 
 
@@ -42,23 +42,57 @@ def history(
     A turn without text in its answer is left out; of several answers to a question the last one counts. Thoughts are
     not sent back; attached texts are.
     """
-    turns: list[list[dict[str, str]]] = []
+    return [*_instructions(system_prompt), *(one.sent for one in _said(messages, question_id))]
+
+
+@dataclass(frozen=True)
+class _Said:
+    """A message that the model sees. id: of the chat's message."""
+
+    id: str
+    sent: dict[str, str]
+
+
+def _said(messages: Sequence[Message], question_id: str) -> list[_Said]:
+    turns: list[list[_Said]] = []
     for message in messages:
         if message.role is Role.USER:
-            turns.append([{"role": "user", "content": content_of(message.text, message.attachments)}])
+            words = content_of(message.text, message.attachments)
+            turns.append([_Said(message.id, {"role": "user", "content": words})])
             if message.id == question_id:
                 break
         elif message.role is Role.ASSISTANT and turns and (words := spoken(message.text)).strip():
-            turns[-1][1:] = [{"role": "assistant", "content": words}]
-    said = [message for turn in turns[:-1] if len(turn) == 2 for message in turn] + (turns[-1] if turns else [])
-    if system_prompt.strip():
-        said.insert(0, {"role": "system", "content": system_prompt.strip()})
-    return said
+            turns[-1][1:] = [_Said(message.id, {"role": "assistant", "content": words})]
+    return [one for turn in turns[:-1] if len(turn) == 2 for one in turn] + (turns[-1] if turns else [])
+
+
+def _instructions(system_prompt: str) -> list[dict[str, str]]:
+    return [{"role": "system", "content": system_prompt.strip()}] if system_prompt.strip() else []
+
+
+def _summary(messages: Sequence[Message], said: Sequence[_Said]) -> tuple[str, int]:
+    """Return the newest summary in the answers before the question, and the number of messages that it stands for.
+
+    One whose messages were changed since is not used.
+    """
+    by_id = {message.id: message for message in messages}
+    for one in reversed(said[:-1]):
+        stats = by_id[one.id].stats or {}
+        count = stats.get("summarised") or 0
+        if stats.get("summary"):
+            still = 0 < count < len(said) and said[count - 1].id == stats.get("summary_to")
+            return (str(stats["summary"]), int(count)) if still else ("", 0)
+    return "", 0
 
 
 def request_for(
     messages: Sequence[Message], question_id: str, settings: AnswerSettings, chat: str = ""
 ) -> AnswerRequest:
     """Return the request for an answer. messages: a branch that contains the question. chat: its id."""
-    said = history(messages, question_id, settings.system_prompt)
-    return AnswerRequest(said, settings.sampling, settings.mode, settings.overflow, place=settings.place, chat=chat)
+    said = _said(messages, question_id)
+    summary, count = _summary(messages, said) if settings.overflow == "summarise" else ("", 0)
+    sent = [*_instructions(settings.system_prompt), *(one.sent for one in said[count:])]
+    return AnswerRequest(
+        sent, settings.sampling, settings.mode, settings.overflow, place=settings.place, chat=chat,
+        summary=summary, summarised=count, said=tuple(one.id for one in said),
+    )  # fmt: skip

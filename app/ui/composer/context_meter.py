@@ -19,10 +19,18 @@ from app.ui.widgets.indicators import paint_ring
 from app.ui.widgets.popover import Popover
 from engine.service.protocol import CountResult
 
-POLICIES = (("roll", noted("Drop oldest")), ("middle", noted("Keep the beginning")), ("stop", noted("Stop")))
+POLICIES = (
+    ("roll", noted("Drop oldest")),
+    ("middle", noted("Keep the beginning")),
+    ("summarise", noted("Summarise")),
+    ("stop", noted("Stop")),
+)
 EFFECTS = {
     "roll": noted("The oldest messages are left out. The chat goes on, and they stay here to read."),
     "middle": noted("The first question, its answer and the newest messages stay. Those in between are left out."),
+    "summarise": noted(
+        "The model writes a summary of the oldest messages and reads that instead. It takes some time, once in a while."
+    ),
     "stop": noted("Nothing is left out. When the chat no longer fits, the next message is not answered."),
 }
 
@@ -153,7 +161,7 @@ class ContextPopup(Popover):
         self.set_policy("roll")
 
     def width_px(self) -> int:
-        return 408  # three choices side by side, in German too
+        return 480  # four choices side by side
 
     def place(self) -> None:
         if hasattr(self, "policy"):  # not while the base class is being built

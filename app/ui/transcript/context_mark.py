@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QHBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
 from app.chat.store.conversation import Message, Role
 from app.translation import figure, tr, tr_n
@@ -45,13 +45,18 @@ class _MarkButton(Button):
 
 
 class ContextMark(QWidget):
-    """The line above the first message in the context."""
+    """The line above the first message in the context.
+
+    unsummarised: the user wants the messages themselves sent again.
+    """
+
+    unsummarised = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.words = _MarkButton()
         self.words.clicked.connect(self.explain)
-        self._why = ""
+        self._why = self._summary = ""
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(theme.px(4))
@@ -59,11 +64,13 @@ class ContextMark(QWidget):
         row.addWidget(self.words)
         row.addWidget(Rule(), 1)
 
-    def set_left_out(self, count: int, at: int = 0, messages: Sequence[Message] = ()) -> None:
+    def set_left_out(self, count: int, at: int = 0, messages: Sequence[Message] = (), summary: str = "") -> None:
         """Set the dropped messages. count: their number; at: messages before them that were kept; messages: the dropped
-        ones."""
-        n = figure(count)
-        if at:
+        ones; summary: what the model reads instead of them."""
+        n, self._summary = figure(count), summary
+        if summary:
+            line = tr_n("{n} earlier message is summarised", "{n} earlier messages are summarised", count, n=n)
+        elif at:
             line = tr_n(
                 "{n} message after the first answer is no longer in the context",
                 "{n} messages after the first answer are no longer in the context",
@@ -82,7 +89,7 @@ class ContextMark(QWidget):
         self._why = " ".join(
             (
                 tr("The chat is longer than what the model can read at once."),
-                _named(messages, count),
+                _summarised(count) if summary else _named(messages, count),
                 tr_n("It stays here to read.", "They stay here to read.", count),
                 tr("Click the figure below the message to choose what happens when the context is full."),
             )
@@ -98,10 +105,27 @@ class ContextMark(QWidget):
         card.body.setSpacing(theme.px(6))
         card.body.addWidget(Label(tr("What the model reads"), "label"))
         card.body.addWidget(Label(self._why, "small", wrap=True))
+        if self._summary:
+            card.body.addWidget(Rule())
+            card.body.addWidget(Label(self._summary, "small", wrap=True))
+            undo = Button(tr("Send the messages themselves"), "secondary")
+            undo.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+            undo.clicked.connect(self.unsummarised)
+            undo.clicked.connect(card.close)
+            card.body.addWidget(undo, 0, Qt.AlignmentFlag.AlignLeading)
         card.closed.connect(card.deleteLater)
         card.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         card.open_at(self.words)
         return card
+
+
+def _summarised(count: int) -> str:
+    return tr_n(
+        "Instead of {n} earlier message, it reads this summary.",
+        "Instead of {n} earlier messages, it reads this summary.",
+        count,
+        n=figure(count),
+    )
 
 
 def _named(messages: Sequence[Message], count: int) -> str:

@@ -14,8 +14,8 @@ class ContextReach:
 
     def __init__(self, column: MessageColumn) -> None:
         self._column = column
-        # Id of the first kept message; number of dropped messages; number before them; the dropped messages.
-        self._marked: tuple[str, int, int, list[Message]] | None = None
+        # Id of the first kept message; number of dropped messages; number before them; the dropped messages; summary.
+        self._marked: tuple[str, int, int, list[Message], str] | None = None
 
     def find(self) -> None:
         """Place the mark for the shown branch, from the newest answer that has the figure."""
@@ -29,17 +29,21 @@ class ContextReach:
         stats = answer.stats or {}
         if answer.role is not Role.ASSISTANT or stats.get("dropped_messages") is None:
             return False
-        self.set_dropped(answer.id, int(stats["dropped_messages"]), int(stats.get("dropped_at") or 0))
+        count = int(stats["dropped_messages"]) + int(stats.get("summarised") or 0)
+        self.set_dropped(answer.id, count, int(stats.get("dropped_at") or 0), str(stats.get("summary") or ""))
         return True
 
-    def set_dropped(self, message_id: str, count: int, at: int = 0) -> None:
-        """Mark where the context of that answer begins: `count` messages after the first `at` were dropped."""
+    def set_dropped(self, message_id: str, count: int, at: int = 0, summary: str = "") -> None:
+        """Mark where the context of that answer begins: `count` messages after the first `at` were dropped.
+
+        summary: what the model reads instead of them.
+        """
         self._unmark()
         question = self._question_of(message_id)
         if question and count:
             said = sent(self._column.messages[: self._column.index(question)])
             kept = said[at + count].id if len(said) > at + count else question
-            self._marked = (kept, count, at, said[at : at + count])
+            self._marked = (kept, count, at, said[at : at + count], summary)
         self.show()
 
     def _unmark(self) -> None:
@@ -57,7 +61,8 @@ class ContextReach:
         before = range(self._column.index(message_id) - 1, -1, -1)
         return next((messages[i].id for i in before if messages[i].role is Role.USER), None)
 
-    def _tell(self, message_id: str, count: int, at: int = 0, messages: Sequence[Message] = ()) -> None:
+    def _tell(self, message_id: str, count: int, at: int = 0, messages: Sequence[Message] = (),
+              summary: str = "") -> None:  # fmt: skip
         view = self._column.view(message_id)
         if view is not None:
-            view.set_dropped(count, at, messages)
+            view.set_dropped(count, at, messages, summary)

@@ -97,13 +97,14 @@ class MessageView(QWidget):
         """Request an action on this message."""
         self.acted.emit(MessageAction(act, self.message.id, text, step))
 
-    def set_dropped(self, count: int, at: int = 0, messages: Sequence[Message] = ()) -> None:
+    def set_dropped(self, count: int, at: int = 0, messages: Sequence[Message] = (), summary: str = "") -> None:
         """Show above this message which ones are no longer in the context, as in ContextMark; nothing for a count of
         0."""
         if self._mark is None and count:
             self._mark = ContextMark(self)
+            self._mark.unsummarised.connect(lambda: self.do("unsummarise"))
             self.column.insertWidget(0, self._mark)
             self.column.insertSpacing(1, theme.px(6))
         if self._mark is not None:
-            self._mark.set_left_out(count, at, messages)
+            self._mark.set_left_out(count, at, messages, summary)
             self._mark.setVisible(count > 0)

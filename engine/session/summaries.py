@@ -1,0 +1,99 @@
+"""Replaces the oldest messages of a chat by a summary that the model writes, when they no longer fit the context."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.config import SamplingConfig
+from engine.errors import ContextOverflowError
+from engine.job import Job
+from engine.session.chat_session import ChatSession
+from engine.text.context_fit import ChatMessage, instructions, with_summary
+
+SHARE = 1 / 16  # of the context, at most, for a summary
+FEWEST_TOKENS, MOST_TOKENS = 64, 1024
+ROOM_FOR_TEMPLATE = 48  # tokens around REQUEST
+WORDS_PER_TOKEN = 0.6  # fewer than in most texts, so that a summary is not cut
+REQUEST = (
+    "Summarise our conversation so far, including any earlier summary, in at most {words} words and in its own "
+    "language: what I asked, what you answered, names, numbers, decisions, and what is still open. Write the summary "
+    "alone."
+)
+_END_OF_THOUGHT = re.compile(
+    r"</(?:think|thinking|thought|reasoning|seed:think)>|\[/think\]|◁/think▷|<\|end_thinking\|>", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Summarised:
+    """messages: those to answer, with the summary in the instructions. replaced: how many it now stands for more."""
+
+    messages: list[ChatMessage]
+    summary: str
+    replaced: int = 0
+
+
+def summarise_if_needed(
+    session: ChatSession, messages: Sequence[ChatMessage], max_tokens: int | None, summary: str, job: Job = Job()
+) -> Summarised:
+    """Return messages that fit the context: if they do not, the oldest are replaced by a summary.
+
+    summary: of what was said before the messages; "": nothing. It is written in at most SHARE of the context, from the
+    beginning of the last prompt, whose keys and values are still there. A chat that never fitted is summarised in
+    several steps. If the model writes nothing, or the job is cancelled, nothing is replaced.
+    """
+    messages = list(messages)
+    fitted = session.count(with_summary(messages, summary), max_tokens).fitted
+    if not fitted.dropped:
+        return Summarised(with_summary(messages, summary), summary)
+    first = instructions(messages)
+    rules, old, rest = messages[:first], messages[first : first + fitted.dropped], messages[first + fitted.dropped :]
+    written = summary
+    while old:
+        some = _some(session, rules, old, written)
+        written = _written(session, with_summary([*rules, *some], written), job)
+        if not written:
+            return Summarised(with_summary(messages, summary), summary)
+        old = old[len(some) :]
+    return Summarised(with_summary([*rules, *rest], written), written, fitted.dropped)
+
+
+def _some(session: ChatSession, rules: list[ChatMessage], old: list[ChatMessage], summary: str) -> list[ChatMessage]:
+    """Return as many of the oldest messages as can be read at once; of a longer one its beginning."""
+    tokenizer = session.model.tokenizer
+    room = session.context_total - _most_tokens(session) - len(tokenizer.encode(REQUEST)) - ROOM_FOR_TEMPLATE
+
+    def fits(n: int) -> bool:
+        return len(tokenizer.encode_chat(with_summary([*rules, *old[:n]], summary))) <= room
+
+    n = len(old)
+    while n > 1 and not fits(n):
+        n = n // 2
+    if fits(n):
+        return old[:n]
+    return [{**old[0], "content": old[0]["content"][:room]}]  # a token has more than one character in most texts
+
+
+def _most_tokens(session: ChatSession) -> int:
+    return min(max(int(session.context_total * SHARE), FEWEST_TOKENS), MOST_TOKENS)
+
+
+def _written(session: ChatSession, messages: list[ChatMessage], job: Job) -> str:
+    most = _most_tokens(session)
+    request = {"role": "user", "content": REQUEST.format(words=int(most * WORDS_PER_TOKEN))}
+    if messages[-1]["role"] == "user":  # templates want turns to alternate
+        request = {"role": "user", "content": f"{messages.pop()['content']}\n\n{request['content']}"}
+    tokenizer, model = session.model.tokenizer, session.model
+    prompt = tokenizer.encode_chat([*messages, request])
+    if mark := tokenizer.opened_thought(prompt).strip():
+        prompt = prompt + tokenizer.encode(f"\n\n{mark.replace('<', '</', 1)}\n\n")  # no thought
+    sampling = model.chat_sampling(SamplingConfig(temperature=0.0, max_tokens=most))
+    try:
+        events = list(session.generate(prompt, sampling, job))
+    except ContextOverflowError:
+        return ""
+    if events[-1].finish_reason == "cancelled":
+        return ""
+    return _END_OF_THOUGHT.split("".join(event.text for event in events))[-1].strip()
