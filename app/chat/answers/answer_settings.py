@@ -90,7 +90,8 @@ def request_for(
 ) -> AnswerRequest:
     """Return the request for an answer. messages: a branch that contains the question. chat: its id."""
     said = _said(messages, question_id)
-    summary, count = _summary(messages, said) if settings.overflow == "summarise" else ("", 0)
+    summarises = settings.overflow == "summarise" and settings.place is None  # a server is sent the whole chat
+    summary, count = _summary(messages, said) if summarises else ("", 0)
     sent = [*_instructions(settings.system_prompt), *(one.sent for one in said[count:])]
     return AnswerRequest(
         sent, settings.sampling, settings.mode, settings.overflow, place=settings.place, chat=chat,

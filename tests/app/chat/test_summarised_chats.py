@@ -9,8 +9,10 @@ import pytest
 from desk import Desk, MakeDesk
 from pytestqt.qtbot import QtBot
 
+from app.chat.answers.answer_settings import request_for
 from app.chat.message_action import MessageAction
 from app.clients.engine_status import EngineStatus, Phase
+from app.clients.servers import Place, Server
 from app.ui.transcript.context_mark import ContextMark
 from app.ui.widgets.controls import Button, Label
 from engine.service import protocol
@@ -99,6 +101,15 @@ def test_another_policy_sends_the_messages_themselves(room: Summarising) -> None
     assert (
         room.sent[-1].summarised == 4 or [one for one in room.sent if isinstance(one, protocol.Generate)][-1].summarised
     )
+
+
+def test_a_server_is_sent_the_whole_chat(room: Summarising) -> None:
+    room.ask("fold 4")
+    place = Place(Server("Server", "http://127.0.0.1:1/v1"), "model")
+    settings = replace(room.desk.controller.settings_for(room.desk.memory.conversation(room.chat)), place=place)
+    branch = room.desk.memory.branch_of(room.chat) or []
+    request = request_for(branch, branch[-2].id, settings)
+    assert (request.summary, len(request.messages)) == ("", 7)
 
 
 def test_undoing_it_sends_the_messages_again(room: Summarising) -> None:
