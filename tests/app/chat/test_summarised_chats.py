@@ -105,7 +105,7 @@ def test_another_policy_sends_the_messages_themselves(room: Summarising) -> None
 
 def test_a_server_is_sent_the_whole_chat(room: Summarising) -> None:
     room.ask("fold 4")
-    place = Place(Server("Server", "http://127.0.0.1:1/v1"), "model")
+    place = Place(Server("s", "Server", "http://127.0.0.1:1/v1"), "model")
     settings = replace(room.desk.controller.settings_for(room.desk.memory.conversation(room.chat)), place=place)
     branch = room.desk.memory.branch_of(room.chat) or []
     request = request_for(branch, branch[-2].id, settings)
