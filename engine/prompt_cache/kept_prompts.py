@@ -126,6 +126,7 @@ class KeptPrompts:
 
     def _put(self, header: Header, copy: Callable[[], U8], chat: str) -> Iterator[bool]:
         if self._store.has(header.name):
+            self._store.share(header.name, chat)
             return
         while not self._store.has_room(self._largest, chat):
             yield False

@@ -75,7 +75,8 @@ class PromptStore:
         self._lock = threading.Lock()
         self._files = _Files()
         self._recent: OrderedDict[str, Block] = OrderedDict()
-        self._waiting: queue.Queue[Block | None] = queue.Queue()
+        self._waiting: queue.Queue[Block | tuple[str, str] | None] = queue.Queue()  # tuple: a block's name, and a chat
+        self._shared: set[tuple[str, str]] = set()  # that waited, of this start
         self._unwritten: set[str] = set()
         self._erased: set[str] = set()  # lists of chats that were deleted while their blocks waited
         self._broken = False
@@ -148,6 +149,14 @@ class PromptStore:
         self._waiting.put(block)
         return True
 
+    def share(self, name: str, chat: str) -> None:
+        """Have a block that is there already belong to this chat too, so that it stays if the other one is deleted."""
+        with self._lock:
+            is_new = (name, chat) not in self._shared
+            self._shared.add((name, chat))
+        if is_new:
+            self._waiting.put((name, chat))
+
     def _needed(self, chat: str) -> int:
         return sum(one.data.nbytes for name, one in self._recent.items() if not self._may_go(name, chat))
 
@@ -162,6 +171,8 @@ class PromptStore:
             owners = {name: _list_name(one.chat) for name, one in self._recent.items()}
             gone = {name: owner for name, owner in owners.items() if owner not in kept}
             self._erased = self._erased - kept | set(gone.values())
+            self._erased |= {_list_name(chat) for _, chat in self._shared} - kept
+            self._shared.clear()
             for name in gone:
                 del self._recent[name]
                 self._unwritten.discard(name)
@@ -190,19 +201,21 @@ class PromptStore:
 
     def _write_waiting(self) -> None:
         while True:
-            block = self._waiting.get()
+            item = self._waiting.get()
             try:
-                if block is None:
+                if item is None:
                     return
-                if not self._broken:
-                    self._write(block)
+                if isinstance(item, Block) and not self._broken:
+                    self._write(item)
+                elif isinstance(item, tuple) and not self._broken:
+                    self._write_shared(*item)
             except OSError as error:
                 self._broken = True
                 log.warning("The prompt cache is not written any more: %s", error)
             finally:
-                if block is not None:
+                if isinstance(item, Block):
                     with self._lock:
-                        self._unwritten.discard(block.header.name)
+                        self._unwritten.discard(item.header.name)
                 self._waiting.task_done()
 
     def _write(self, block: Block) -> None:
@@ -232,6 +245,12 @@ class PromptStore:
             if old not in others:
                 self._delete(old)
         self._shrink()
+
+    def _write_shared(self, name: str, chat: str) -> None:
+        own = self.root / _LISTS / _list_name(chat)
+        if self._path(name).exists() and own.name not in self._erased and name not in _names_in(own):
+            with own.open("a", encoding="ascii") as file:
+                file.write(f"{name}\n")
 
     def _replaced(self, new: Header, names: list[str]) -> list[str]:
         """Return the chat's blocks that the new one makes superfluous: shorter ones, and states beyond the newest."""

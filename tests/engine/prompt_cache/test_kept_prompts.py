@@ -17,7 +17,7 @@ from engine.job import Job
 from engine.model.kv_cache import KVCache
 from engine.prompt_cache.block_file import BLOCK_TOKENS
 from engine.prompt_cache.kept_prompts import FEWEST_TOKENS, KeptPrompts
-from engine.prompt_cache.store import PromptStore
+from engine.prompt_cache.store import PromptStore, keep_only
 from engine.session.chat_session import ChatSession
 from engine.session.generate import TURN_END_TOKENS, TokenEvent
 from engine.session.loaded_model import LoadedModel
@@ -100,8 +100,13 @@ def test_what_two_chats_share_is_kept_once_and_read_by_both(tiny: Path, prompts:
         ask(session, [*shared, *prompt(80, seed=number + 5)], chat=f"chat {number}")
     prompts.end(session)
     assert len(list(prompts.root.glob("*.kv"))) == 3
-    last = ask(prompts.session(model), [*shared, *prompt(80, seed=9)], chat="a third one")[-1]
-    assert last.stats.restored_tokens == BLOCK_TOKENS
+    again = prompts.session(model)
+    assert ask(again, [*shared, *prompt(80, seed=9)], chat="a third one")[-1].stats.restored_tokens == BLOCK_TOKENS
+    prompts.end(again)
+    keep_only(prompts.root, ["chat 1"])
+    again = prompts.session(model)
+    last = ask(again, [*shared, *prompt(80, seed=6), 5], chat="chat 1")[-1]
+    assert last.stats.restored_tokens == BLOCK_TOKENS + 80, "what it shared with a deleted chat is still there"
 
 
 def test_a_prompt_that_leaves_a_kept_one_within_a_block_reads_up_to_there(tiny: Path, prompts: Prompts) -> None:
