@@ -1,4 +1,4 @@
-"""Tells the engine which chats it may keep computed on disk: those that exist and are not in the bin."""
+"""Tell the engine which chats it may keep in the prompt cache: those that exist and are not in the bin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from app.clients.engine_client import EngineClient
 
 
 class KeptPrompts(QObject):
-    """A deleted chat's files are deleted at once, and those of earlier runs at the start, once the chats are known."""
+    """The connection from the chats to the engine's prompt cache.
+
+    When a chat is deleted, the engine deletes its files at once. At the start, as soon as the chats are known, it
+    deletes the files of chats that were deleted in earlier runs.
+    """
 
     def __init__(self, engine: EngineClient, memory: ChatMemory, folder: Path, quota_gb: float) -> None:
         """quota_gb: of all files in `folder`; 0 keeps none."""

@@ -1,1 +1,1 @@
-"""Computed prompts of chats on disk, so that a chat goes on after a restart without computing its text again."""
+"""The prompt cache: prefilled chats on disk, so that a chat continues after a restart without another prefill."""

@@ -1,12 +1,12 @@
-"""One file of the prompt cache: keys and values of up to BLOCK_TOKENS tokens, or a recurrent state.
+"""Read and write one file of the prompt cache: keys and values of up to BLOCK_TOKENS tokens, or a recurrent state.
 
-Layout: magic, length of the header (u32, little-endian), header (JSON), data, and a check, which is made whenever the
-file is read: the BLAKE2b hash of what precedes the data and of the data's CRC-32. CRC-32 finds every change within 32
-adjacent bits, and reads four times as fast as BLAKE2b.
+Layout: magic, header length (u32, little-endian), header (JSON), data, checksum. The checksum is the BLAKE2b hash of
+everything before the data and of the data's CRC-32; `read_block` verifies it on every read. CRC-32 detects every change
+within 32 adjacent bits, and reads four times as fast as BLAKE2b.
 
-A file is found by its name: the key of the tokens before it, a hyphen, its own key. A key is the hash of the previous
-one with the block's kind and tokens; the first one is the model's. So equal beginnings of chats have the same files,
-and what another model computed is never found.
+A file's name is the key of the tokens before it, a hyphen, and its own key. A key is the hash of the previous key and
+of the block's kind and tokens; the first key belongs to the model. Chats with the same beginning therefore share files,
+and a model never finds files that another model computed.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ _MAX_HEADER_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Header:
-    """What a file holds. parent: the key of all tokens before its own.
+    """The header of a file. parent: key of all tokens before the file's own.
 
-    tokens: of a kv file those of its positions, of a state those since the last full block, which it includes.
-    forms: as KVCache.forms; "" of a state. token_s: seconds to compute one token of such a prompt, 0 if not measured.
+    tokens: in a kv file, those at its positions; in a state file, those since the last full block, which the state
+    includes. forms: as KVCache.forms; "" for a state. token_s: seconds to compute one token of such a prompt; 0 if not
+    measured.
     """
 
     parent: str

@@ -1,7 +1,7 @@
-"""Moves a conversation's tokens between its KV cache and the prompt cache.
+"""Save a chat's KV cache and recurrent state to the prompt cache, and restore them.
 
-Reading is worth it only where it takes less time than computing. Both are measured: the seconds that a token's
-computation took are in the files, and reading stops as soon as it is slower.
+Reading is worthwhile only if it is faster than computing. Both are measured: each file records the seconds that one
+token took to compute, and `restore` stops reading as soon as reading is slower.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ def first_key(opened: OpenedModel, codec: str, mode: str) -> str:
 
 @dataclass(frozen=True)
 class _Found:
-    """A kept beginning of a prompt. blocks: names of those of the first `length` tokens. state: at its end, or None."""
+    """A kept beginning of a prompt.
+
+    blocks: names of the blocks of its `length` tokens. state: name of the recurrent state at its end, or None.
+    """
 
     length: int
     blocks: list[str]
@@ -55,7 +58,7 @@ class _Found:
 
 
 class KeptPrompts:
-    """The prompt cache of one model. For the thread that answers. Raises nothing but errors of the GPU and of RAM."""
+    """The prompt cache of one model. Use it only from the thread that answers. Raises only GPU and RAM errors."""
 
     def __init__(self, store: PromptStore, opened: OpenedModel, codec: str) -> None:
         self._store, self._opened, self._codec = store, opened, codec

@@ -1,7 +1,7 @@
-"""The files of the prompt cache: an index in memory, recent blocks in RAM, a thread that writes, and a quota.
+"""Manage the files of the prompt cache: an index in memory, recent blocks in RAM, a writer thread, and a quota.
 
-A chat's list names the blocks that it uses, so that they can be deleted with it. When the files exceed the quota, the
-least recently used ones are deleted.
+Each chat has a list of the blocks that it uses, so that they can be deleted with it. When the files exceed the quota,
+the store deletes the least recently used ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def ram_bytes_for_blocks() -> int:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """header, data: as in block_file.py. chat: whose it is."""
+    """A block of one chat. header, data: as in block_file.py. chat: ID of the chat."""
 
     header: Header
     data: U8
@@ -47,7 +47,7 @@ class Block:
 
 @dataclass
 class _Files:
-    """Names of known files by the key before them, with their headers once read."""
+    """An index of the known files: names by parent key, each with its header, None until that is read."""
 
     by_parent: dict[str, dict[str, Header | None]] = field(default_factory=dict)
 
@@ -62,10 +62,11 @@ class _Files:
 
 
 class PromptStore:
-    """Use it from any thread. Errors of the disk are logged; the cache is then merely not kept.
+    """The blocks of all chats, on disk and in RAM. Thread-safe.
 
-    root: its folder, created with the first file. quota_bytes: of all files. ram_bytes: of blocks in RAM, which are
-    those that wait to be written and the latest others.
+    Disk errors are not raised: the store logs a failed write, and then writes nothing more. root: folder of the files,
+    created with the first one. quota_bytes: limit for all files. ram_bytes: limit for the blocks in RAM, which are
+    those that wait to be written and the most recent others.
     """
 
     def __init__(self, root: Path, quota_bytes: int, ram_bytes: int) -> None:

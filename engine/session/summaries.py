@@ -1,4 +1,4 @@
-"""Replaces the oldest messages of a chat by a summary that the model writes, when they no longer fit the context."""
+"""Replace the oldest messages of a chat with a summary that the model writes, when they no longer fit the context."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ _END_OF_THOUGHT = re.compile(
 
 @dataclass(frozen=True)
 class Summarised:
-    """messages: those to answer, with the summary in the instructions. replaced: how many it now stands for more."""
+    """The result of `summarise_if_needed`.
+
+    messages: those to answer, with the summary in the instructions. replaced: number of further messages that the
+    summary now replaces; 0 if it is unchanged.
+    """
 
     messages: list[ChatMessage]
     summary: str

@@ -1,9 +1,9 @@
-"""Time to the first token of a long chat: computed, from RAM after another chat, and from disk after a restart.
+"""Measure the time to a long chat's first token: computed, from RAM after another chat, from disk after a restart.
 
     python tests/benchmarks/warm_chats.py MODEL [--tokens 20000] [--device cpu] [--vram-budget GIB] [--kv-cache q8_0]
 
-Prints JSON. The files were just written, so the system still has them in RAM; `--drop` asks Linux to forget them, which
-works on ext4 and similar file systems.
+Prints JSON. The files were just written, so the system still has them in its page cache. `--drop` asks Linux to drop
+them from it, which works on ext4 and similar file systems.
 """
 
 from __future__ import annotations
