@@ -374,15 +374,31 @@ def shared_room(
     room.window.deleteLater()
 
 
+@pytest.fixture(autouse=True)
+def look_as_before() -> None:
+    """The next test of this module sets the size of the type. A change takes the window 0.1 s and more."""
+
+
+def used(room: Room, app: QApplication, zoom: float) -> Iterator[Room]:
+    if theme.current().zoom != zoom:
+        theme.apply(app, "light", zoom)
+    room.reset()
+    yield room
+    if room.hearth.controller.status.answering:
+        room.hearth.controller.stop()
+        room.wait_ready()
+    if theme.current().tokens is not theme.LIGHT:
+        theme.apply(app, "light", zoom)
+
+
 @pytest.fixture
 def room(shared_room: Room, qapp: QApplication) -> Iterator[Room]:
-    shared_room.reset()
-    yield shared_room
-    if shared_room.hearth.controller.status.answering:
-        shared_room.hearth.controller.stop()
-        shared_room.wait_ready()
-    if theme.current().zoom != 1.0 or theme.current().tokens is not theme.LIGHT:
-        theme.apply(qapp, "light", 1.0)
+    yield from used(shared_room, qapp, 1.0)
+
+
+@pytest.fixture
+def room_of_large_type(shared_room: Room, qapp: QApplication) -> Iterator[Room]:
+    yield from used(shared_room, qapp, theme.MAX_ZOOM)
 
 
 def faults(*found: list[str]) -> None:
@@ -425,8 +441,8 @@ def test_no_word_is_cut_in_a_small_window(room: Room, place: str) -> None:
 
 
 @some_places(0, 3)
-def test_no_word_is_cut_at_the_largest_type(room: Room, qapp: QApplication, place: str) -> None:
-    theme.apply(qapp, "light", theme.MAX_ZOOM)
+def test_no_word_is_cut_at_the_largest_type(room_of_large_type: Room, place: str) -> None:
+    room = room_of_large_type
     room.window.resize(*NARROW)
     walk.come_to_rest(room.window)  # the larger type is taken up in slices
     root = PLACES[place](room)

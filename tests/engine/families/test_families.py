@@ -213,6 +213,7 @@ def test_the_gguf_file_of_the_same_model(reference: Reference, model: Transforme
     assert np.abs(logits - reference.logits).max() < CLOSE
 
 
+@IN_COVER
 @pytest.mark.parametrize("form", some_daily(["safetensors", "gguf"], ["safetensors"]))
 def test_the_cpu_kernels_answer_alike(reference: Reference, kernels: Backend, form: str, tmp_path: Path) -> None:
     """A prompt in pieces and an answer token by token, from float32 where it lies: but another order of sums."""
