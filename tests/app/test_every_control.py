@@ -553,6 +553,7 @@ IN_THE_PALETTE = {
     "Search": "search_chats", "Hearth": "about", "Light": "theme_light", "Dark": "theme_dark",
     "System": "theme_system", "Auto": "presets", "Sparse": "presets", "Exact": "presets", "Dense": "presets",
     "Drop oldest": "context", "Change its size": "context", "Keep the beginning": "context", "Stop": "context",
+    "Summarise": "context",
 }  # fmt: skip
 # Acts on one of many things, asked at its row; and what only opens or narrows what is shown there.
 AT_ITS_PLACE = {
