@@ -253,8 +253,8 @@ class AppSettings:
         "whole", None, "Context", "How much of a chat the model sees. More takes more memory.", group=_ENGINE,
         bounds=Bounds(8, 1 << 24, 256, "tokens"), none=_AUTOMATIC)  # fmt: skip
     kept_chats_gb: float = _setting(
-        "number", 8.0, "Keep chats ready", "What a model has read of your chats is kept on this PC, up to this size. A "
-        "long chat then continues at once after a restart. 0 keeps nothing.", group=_ENGINE,
+        "number", 8.0, "Keep chats ready", "Hearth saves the work of reading your chats, up to this size. A long "
+        "chat then continues at once after a restart. At 0, nothing is saved.", group=_ENGINE,
         bounds=Bounds(0.0, 1000.0, 1.0, "GB"))  # fmt: skip
     notify: bool = _setting(
         "switch", True, "Notifications", "When a long answer ends while Hearth is in the background. They "

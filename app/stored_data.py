@@ -50,7 +50,7 @@ class Group:
 
 GROUPS = (
     Group("chats", noted("Chats"), noted("All chats with their attachments and drafts, the bin, "
-          "and what models have read of them"),
+          "and the chats kept ready to continue"),
           ("cache/prompts",
            "data/chats.db", "data/chats.db-wal", "data/chats.db-shm", "data/chats.db-journal", "data/chats.db.new*",
            "data/chats.db.rescued*", "data/chats-damaged-*.db*")),

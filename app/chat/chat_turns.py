@@ -190,7 +190,7 @@ class ChatTurns(QObject):
         if conversation is not None:
             self._memory.set_choices(chat, {**conversation.choices, "overflow": "roll"})
         self.branch_changed.emit(chat, "")
-        self.said.emit(tr("The messages themselves are sent again, as far as they fit"), None)
+        self.said.emit(tr("The original messages are used again, as far as they fit"), None)
 
     # -------------------------------------------------------------- deleting
 

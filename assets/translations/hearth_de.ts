@@ -106,6 +106,11 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
+        <source>Loaded from disk</source>
+        <translation>Von der Platte geladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Model</source>
         <translation>Modell</translation>
     </message>
@@ -144,11 +149,6 @@
         <location filename="../../app/ui/chat/compare_dialog.py"/>
         <source>Prompt</source>
         <translation>Prompt</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answers/answer_labels.py"/>
-        <source>Read before, from disk</source>
-        <translation>Früher gelesen, von der Platte</translation>
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
@@ -590,8 +590,8 @@
     </message>
     <message>
         <location filename="../../app/chat/chat_turns.py"/>
-        <source>The messages themselves are sent again, as far as they fit</source>
-        <translation>Die Nachrichten selbst werden wieder gesendet, soweit sie passen</translation>
+        <source>The original messages are used again, as far as they fit</source>
+        <translation>Die ursprünglichen Nachrichten werden wieder verwendet, soweit sie passen</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/chat/chat_turns.py"/>
@@ -2244,6 +2244,11 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
+        <source>Hearth saves the work of reading your chats, up to this size. A long chat then continues at once after a restart. At 0, nothing is saved.</source>
+        <translation>Hearth speichert die Arbeit, Ihre Chats zu lesen, bis zu dieser Größe. Ein langer Chat geht dann nach einem Neustart sofort weiter. Bei 0 wird nichts gespeichert.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
         <source>High</source>
         <translation>Hoch</translation>
     </message>
@@ -2459,11 +2464,6 @@
         <location filename="../../app/settings.py"/>
         <source>Top p</source>
         <translation>Top p</translation>
-    </message>
-    <message>
-        <location filename="../../app/settings.py"/>
-        <source>What a model has read of your chats is kept on this PC, up to this size. A long chat then continues at once after a restart. 0 keeps nothing.</source>
-        <translation>Was ein Modell von Ihren Chats gelesen hat, bleibt auf diesem PC, bis zu dieser Größe. Ein langer Chat geht dann nach einem Neustart sofort weiter. 0 behält nichts.</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -3268,8 +3268,8 @@
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
-        <source>All chats with their attachments and drafts, the bin, and what models have read of them</source>
-        <translation>Alle Chats mit ihren Anhängen und Entwürfen, der Papierkorb und was Modelle davon gelesen haben</translation>
+        <source>All chats with their attachments and drafts, the bin, and the chats kept ready to continue</source>
+        <translation>Alle Chats mit ihren Anhängen und Entwürfen, der Papierkorb und die bereitgehaltenen Chats</translation>
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
@@ -3974,8 +3974,8 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/context_meter.py"/>
-        <source>The model writes a summary of the oldest messages and reads that instead. It takes some time, once in a while.</source>
-        <translation>Das Modell fasst die ältesten Nachrichten zusammen und liest stattdessen die Zusammenfassung. Das dauert hin und wieder etwas.</translation>
+        <source>The model writes a summary of the oldest messages and reads the summary instead. Now and then, an answer starts later because of this.</source>
+        <translation>Das Modell fasst die ältesten Nachrichten zusammen und liest stattdessen die Zusammenfassung. Hin und wieder beginnt eine Antwort deshalb später.</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/context_meter.py"/>
@@ -6626,11 +6626,6 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/context_mark.py"/>
-        <source>Send the messages themselves</source>
-        <translation>Nachrichten selbst senden</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/context_mark.py"/>
         <source>The chat is longer than what the model can read at once.</source>
         <translation>Der Chat ist länger, als das Modell auf einmal lesen kann.</translation>
     </message>
@@ -6641,6 +6636,11 @@ Andere Programme: {others}</translation>
             <numerusform>Sie bleibt hier lesbar.</numerusform>
             <numerusform>Sie bleiben hier lesbar.</numerusform>
         </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>Use the original messages</source>
+        <translation>Ursprüngliche Nachrichten verwenden</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/context_mark.py"/>

@@ -106,6 +106,11 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
+        <source>Loaded from disk</source>
+        <translation>从磁盘载入</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Model</source>
         <translation>模型</translation>
     </message>
@@ -144,11 +149,6 @@
         <location filename="../../app/ui/chat/compare_dialog.py"/>
         <source>Prompt</source>
         <translation>提示</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answers/answer_labels.py"/>
-        <source>Read before, from disk</source>
-        <translation>此前已读，取自磁盘</translation>
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
@@ -581,8 +581,8 @@
     </message>
     <message>
         <location filename="../../app/chat/chat_turns.py"/>
-        <source>The messages themselves are sent again, as far as they fit</source>
-        <translation>将重新发送消息原文（在容量允许的范围内）</translation>
+        <source>The original messages are used again, as far as they fit</source>
+        <translation>将重新使用原始消息（在容量允许的范围内）</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/chat/chat_turns.py"/>
@@ -2229,6 +2229,11 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
+        <source>Hearth saves the work of reading your chats, up to this size. A long chat then continues at once after a restart. At 0, nothing is saved.</source>
+        <translation>Hearth 会保存阅读对话的结果，最多占用此大小。重启后，长对话可立即继续。设为 0 则不保存。</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
         <source>High</source>
         <translation>高</translation>
     </message>
@@ -2444,11 +2449,6 @@
         <location filename="../../app/settings.py"/>
         <source>Top p</source>
         <translation>Top p</translation>
-    </message>
-    <message>
-        <location filename="../../app/settings.py"/>
-        <source>What a model has read of your chats is kept on this PC, up to this size. A long chat then continues at once after a restart. 0 keeps nothing.</source>
-        <translation>模型读过的对话内容会保存在这台电脑上，最多占用此大小。重启后，长对话可立即继续。0 表示不保存。</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -3253,8 +3253,8 @@
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
-        <source>All chats with their attachments and drafts, the bin, and what models have read of them</source>
-        <translation>所有对话及其附件和草稿、回收站，以及模型从中读过的内容</translation>
+        <source>All chats with their attachments and drafts, the bin, and the chats kept ready to continue</source>
+        <translation>所有对话及其附件和草稿、回收站，以及保持就绪的对话</translation>
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
@@ -3955,8 +3955,8 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/context_meter.py"/>
-        <source>The model writes a summary of the oldest messages and reads that instead. It takes some time, once in a while.</source>
-        <translation>模型会为最早的消息写一份总结，并改为读取它。这偶尔需要一些时间。</translation>
+        <source>The model writes a summary of the oldest messages and reads the summary instead. Now and then, an answer starts later because of this.</source>
+        <translation>模型会为最早的消息写一份总结，并改为读取它。因此，回答偶尔会晚一些开始。</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/context_meter.py"/>
@@ -6588,11 +6588,6 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/transcript/context_mark.py"/>
-        <source>Send the messages themselves</source>
-        <translation>发送消息原文</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/context_mark.py"/>
         <source>The chat is longer than what the model can read at once.</source>
         <translation>聊天超出了模型一次能读取的长度。</translation>
     </message>
@@ -6602,6 +6597,11 @@ Other programs: {others}</source>
         <translation>
             <numerusform>仍可在此查看。</numerusform>
         </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>Use the original messages</source>
+        <translation>使用原始消息</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/context_mark.py"/>

@@ -78,7 +78,7 @@ def figures_of(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
     add(tr("Writing"), "decode_tok_s", rate)
     add(tr("Prompt"), "prompt_tokens", count)
     if stats.get("restored_tokens"):
-        add(tr("Read before, from disk"), "restored_tokens", count)
+        add(tr("Loaded from disk"), "restored_tokens", count)
     elif stats.get("reused_tokens"):
         add(tr("Already in memory"), "reused_tokens", count)
     if stats.get("prompt_tokens", FEWEST_READ) - stats.get("reused_tokens", 0) >= FEWEST_READ:

@@ -29,7 +29,8 @@ EFFECTS = {
     "roll": noted("The oldest messages are left out. The chat goes on, and they stay here to read."),
     "middle": noted("The first question, its answer and the newest messages stay. Those in between are left out."),
     "summarise": noted(
-        "The model writes a summary of the oldest messages and reads that instead. It takes some time, once in a while."
+        "The model writes a summary of the oldest messages and reads the summary instead. Now and then, an answer "
+        "starts later because of this."
     ),
     "stop": noted("Nothing is left out. When the chat no longer fits, the next message is not answered."),
 }

@@ -108,7 +108,7 @@ class ContextMark(QWidget):
         if self._summary:
             card.body.addWidget(Rule())
             card.body.addWidget(Label(self._summary, "small", wrap=True))
-            undo = Button(tr("Send the messages themselves"), "secondary")
+            undo = Button(tr("Use the original messages"), "secondary")
             undo.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
             undo.clicked.connect(self.unsummarised)
             undo.clicked.connect(card.close)
