@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -104,7 +104,8 @@ class KeptPrompts:
     def save(self, cache: KVCache, tokens: Sequence[int], chat: str, mode: str) -> Iterator[bool]:
         """Keep the cache's tokens, one block for each step of the iterator. Stop it before the cache changes.
 
-        A step yields whether the store had room for its block; otherwise the next one tries the block again.
+        A step yields whether the store had room for its block; otherwise the next one tries the block again. It ends
+        early if there will be no room: RAM is full, and nothing can be written.
         """
         length = min(cache.length, len(tokens))
         if length < FEWEST_TOKENS or not chat:
@@ -115,7 +116,9 @@ class KeptPrompts:
             own = tuple(tokens[first : first + BLOCK_TOKENS])
             parents.append(key_of(parents[-1], "kv", own))
             positions = partial(cache.positions, first, len(own))
-            yield from self._put(Header(parents[-2], "kv", own, cache.forms, self.token_s, 0), positions, chat)
+            header = Header(parents[-2], "kv", own, cache.forms, self.token_s, 0)
+            if not (yield from self._put(header, positions, chat)):
+                return
         if not cache.recurs:
             return
         states = {n: snapshot for n, snapshot in list(cache.snapshots.items())[-1:] if n <= length}
@@ -127,17 +130,23 @@ class KeptPrompts:
             if n >= FEWEST_TOKENS:
                 yield from self._put(header, partial(_copied, state), chat)
 
-    def _put(self, header: Header, copy: Callable[[], U8], chat: str) -> Iterator[bool]:
+    def _put(self, header: Header, copy: Callable[[], U8], chat: str) -> Generator[bool, None, bool]:
+        """Yield as `save` does; return whether the block is kept."""
         if self._store.has(header.name):
             self._store.share(header.name, chat)
-            return
+            return True
         while not self._store.has_room(self._largest, chat):
+            if not self._store.is_writing:
+                return False
             yield False
         data = copy()
         self._largest = max(self._largest, data.nbytes)
         while not self._store.put(Block(replace(header, data_bytes=data.nbytes), data, chat)):
+            if not self._store.is_writing:
+                return False
             yield False
         yield True
+        return True
 
     def _root(self, mode: str, sequence_length: int) -> str:
         scaling = self._opened.config.rope_scaling

@@ -134,6 +134,12 @@ class PromptStore:
         with self._lock:
             return n_bytes <= self._ram_bytes - self._needed(chat)
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether blocks wait to be written, so that there will be room."""
+        with self._lock:
+            return bool(self._unwritten)
+
     def put(self, block: Block) -> bool:
         """Keep a block in RAM and have it written; written blocks make room for it. Returns whether there is room."""
         name, size = block.header.name, block.data.nbytes

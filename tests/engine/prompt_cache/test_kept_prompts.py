@@ -48,9 +48,9 @@ class Prompts:
         self.root = root
         self._stores: list[PromptStore] = []
 
-    def session(self, model: LoadedModel, quota_bytes: int = 1 << 30) -> ChatSession:
+    def session(self, model: LoadedModel, quota_bytes: int = 1 << 30, ram_bytes: int = 64 << 20) -> ChatSession:
         """A session of a new start: nothing is in RAM."""
-        self._stores.append(PromptStore(self.root, quota_bytes, 64 << 20))
+        self._stores.append(PromptStore(self.root, quota_bytes, ram_bytes))
         return ChatSession(model, prompts=KeptPrompts(self._stores[-1], model.opened, model.kv_codec))
 
     def end(self, session: ChatSession) -> None:
@@ -218,6 +218,18 @@ def test_a_gpu_that_fails_costs_the_kept_prompt_and_no_answer(
     ask(session, prompt(seed=8))
     ask(session, prompt(seed=9))
     session.keep()
+
+
+def test_saving_ends_where_ram_is_full_and_nothing_is_written(tiny: Path, prompts: Prompts) -> None:
+    session = prompts.session(load(tiny), quota_bytes=0, ram_bytes=60_000)  # two blocks
+    ask(session, prompt(3 * BLOCK_TOKENS))
+    for _ in range(10):
+        if session.save_step() is None:
+            break
+    assert session.save_step() is None
+    other = ask(session, prompt(90, seed=4), chat="")
+    assert other[-1].finish_reason is not None
+    assert ask(session, prompt(3 * BLOCK_TOKENS))[-1].stats.restored_tokens == 2 * BLOCK_TOKENS
 
 
 def test_every_step_of_saving_is_short_and_the_last_ends_it(tiny: Path, prompts: Prompts) -> None:
