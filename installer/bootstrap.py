@@ -61,11 +61,12 @@ def main(argv: Sequence[str]) -> int:
 def side_by_side() -> list[str]:
     """What has pytest run on several processors; each worker that runs dry takes tests from the others.
 
-    A worker takes up to 2 GB of memory, so there are four at most; `test -- -n 0` runs all in one process.
+    There is one more than processors, because tests wait at times. A worker takes up to 2 GB of memory, so there are
+    four at most; `test -- -n 0` runs all in one process.
     """
     affinity = getattr(os, "sched_getaffinity", None)
     processors = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return ["-n", str(min(processors, MOST_WORKERS)), "--dist", "worksteal"] if processors > 1 else []
+    return ["-n", str(min(processors + 1, MOST_WORKERS)), "--dist", "worksteal"] if processors > 1 else []
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -160,7 +160,7 @@ def test_run_hands_over_to_the_app_where_the_person_stands(
 
 @pytest.mark.parametrize(
     ("processors", "workers"),
-    [(1, []), (2, ["-n", "2", "--dist", "worksteal"]), (64, ["-n", "4", "--dist", "worksteal"])],
+    [(1, []), (2, ["-n", "3", "--dist", "worksteal"]), (64, ["-n", "4", "--dist", "worksteal"])],
 )
 def test_test_hands_over_to_pytest_in_the_project(
     hosted: Any, handed_over: list[Any], monkeypatch: pytest.MonkeyPatch, processors: int, workers: list[str]
