@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Slot
@@ -57,16 +58,22 @@ class ChatContext(QObject):
             self.popup.size_asked.emit()
 
     def _open_popup(self) -> None:
-        settings = self._chat.settings_for(self._memory.conversation(self._chat.open_conversation))
-        self.popup.set_policy(settings.overflow)
+        self.popup.set_policy(self._policy)
         self._tell()
         self.popup.open_at(self._page.composer.meter)
+
+    @property
+    def _policy(self) -> str:
+        """What the open chat does when its context is full."""
+        return self._chat.settings_for(self._memory.conversation(self._chat.open_conversation)).overflow
 
     def _pick(self, policy: str) -> None:
         self._chat.choices.set(overflow=policy)
 
     @Slot(object)
     def _counted(self, count: CountResult | None) -> None:
+        if count is not None and self._policy == "summarise":
+            count = replace(count, dropped_messages=0)  # a summary will stand for them
         self._count = count
         self._page.composer.set_count(count)
         if self.popup.is_open:

@@ -131,6 +131,16 @@ def test_the_policy_is_chosen_for_this_chat_and_asked_for(room: Room) -> None:
     assert room.desk.controller.next_request("x").overflow == "roll"
 
 
+def test_messages_that_will_be_summarised_are_not_called_left_out(room: Room) -> None:
+    room.composer.set_text("word " * 400)
+    room.counted(400)
+    left_out = room.composer.meter.text()
+    room.context.popup.picked.emit("summarise")
+    room.desk.wait(lambda: room.composer.meter.text() != left_out)
+    assert "2" in numbers_in(left_out)
+    assert room.composer.meter.text() == "78% of 512"
+
+
 def test_a_message_that_does_not_fit_says_so_before_it_is_sent(room: Room) -> None:
     room.composer.set_text("word " * 600)
     room.counted(600)
