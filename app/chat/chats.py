@@ -16,7 +16,7 @@ from app.chat.chat_controller import ChatController
 from app.chat.chat_folders import ChatFolders
 from app.chat.chat_memory import ChatMemory
 from app.chat.chat_titles import ChatTitles
-from app.chat.kept_prompts import KeptPrompts
+from app.chat.kept_chats import KeptChats
 from app.chat.store.store import Store
 from app.models.model_switch import STARTER, Choices, ModelSwitch
 
@@ -61,4 +61,4 @@ class Chats:
         self.setup = AnswerSetup(self.controller, engine, self.memory, policy, rates, files.save_small)
         self.folders = ChatFolders(self.memory)
         self.titles = ChatTitles(engine, self.memory, self.controller)
-        self.kept_prompts = KeptPrompts(engine, self.memory, places.prompts_folder, settings.kept_chats_gb)
+        self.kept_chats = KeptChats(engine, self.memory, places.prompts_folder, settings.kept_chats_gb)

@@ -101,7 +101,7 @@ class Hearth(QObject):
         self.engine.process_started.connect(self.models.set_engine_pid)
         self.window.visible_changed.connect(self.monitor.set_visible)
         self.window.settings_changed.connect(self._save_settings)
-        self.window.settings_changed.connect(lambda changed: chats.kept_prompts.set_quota(changed.kept_chats_gb))
+        self.window.settings_changed.connect(lambda changed: chats.kept_chats.set_quota(changed.kept_chats_gb))
         self.monitor.described.connect(self.window.show_machine)
         self.monitor.sampled.connect(self.window.show_sample)
         self.engine.process_started.connect(self.monitor.watch)

@@ -97,12 +97,9 @@ def read_header(path: Path) -> Header | None:
 def read_block(path: Path) -> tuple[Header, U8] | None:
     """Return header and data; None unless the file is whole, undamaged and has the content that its name says.
 
-    Cost: one read of the file and its CRC, without the GIL.
+    Cost: one read of the file and its CRC, without the GIL. Raises: OSError.
     """
-    try:
-        content: U8 = np.fromfile(path, np.uint8)
-    except OSError:
-        return None
+    content: U8 = np.fromfile(path, np.uint8)
     body, check = content[:-_HASH_BYTES], content[-_HASH_BYTES:].tobytes()
     start = len(MAGIC) + 4
     n_bytes = int.from_bytes(body[len(MAGIC) : start].tobytes(), "little")

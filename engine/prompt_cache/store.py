@@ -74,6 +74,7 @@ class PromptStore:
         self.quota_bytes = quota_bytes
         self._ram_bytes = ram_bytes
         self._lock = threading.Lock()
+        self._disk = threading.Lock()  # held while files are written or deleted; taken before `_lock`
         self._files = _Files()
         self._recent: OrderedDict[str, Block] = OrderedDict()
         self._waiting: queue.Queue[Block | tuple[str, str] | None] = queue.Queue()  # tuple: a block's name, and a chat
@@ -115,18 +116,19 @@ class PromptStore:
                 self._recent.move_to_end(name)
                 block = self._recent[name]
                 return block.header, block.data
-        path = self._path(name)
-        found = read_block(path)
+        path, found = self._path(name), None
+        try:
+            found = read_block(path)
+            if found is None:
+                log.warning("A damaged file of the prompt cache is deleted: %s", path.name)
+                path.unlink()
+            else:
+                os.utime(path)  # used last now
+        except OSError as error:
+            log.info("A file of the prompt cache is not used: %s", error)
         if found is None:
             with self._lock:
                 self._files.drop(name)
-            with contextlib.suppress(OSError):
-                if path.exists():
-                    log.warning("A damaged file of the prompt cache is deleted: %s", path.name)
-                    path.unlink()
-            return None
-        with contextlib.suppress(OSError):
-            os.utime(path)  # used last now
         return found
 
     def has_room(self, n_bytes: int, chat: str) -> bool:
@@ -183,14 +185,16 @@ class PromptStore:
             for name in gone:
                 del self._recent[name]
                 self._unwritten.discard(name)
-        for name in keep_only(self.root, chats):
-            with self._lock:
-                self._files.drop(name)
+        with self._disk:
+            for name in keep_only(self.root, chats):
+                with self._lock:
+                    self._files.drop(name)
 
     def set_quota(self, quota_bytes: int) -> None:
         """Change the quota, and delete what is beyond it."""
         self.quota_bytes = quota_bytes
-        self._shrink()
+        with self._disk:
+            self._shrink()
 
     def flush(self) -> None:
         """Wait until all blocks are written."""
@@ -212,10 +216,11 @@ class PromptStore:
             try:
                 if item is None:
                     return
-                if isinstance(item, Block) and not self._broken:
-                    self._write(item)
-                elif isinstance(item, tuple) and not self._broken:
-                    self._write_shared(*item)
+                with self._disk:
+                    if isinstance(item, Block) and not self._broken:
+                        self._write(item)
+                    elif isinstance(item, tuple) and not self._broken:
+                        self._write_shared(*item)
             except OSError as error:
                 self._broken = True
                 log.warning("The prompt cache is not written any more: %s", error)
@@ -239,14 +244,10 @@ class PromptStore:
         own = self.root / _LISTS / chat
         names = _names_in(own)
         replaced = self._replaced(block.header, names)
-        with own.open("a", encoding="ascii") as file:  # first, so that no file lacks an owner
-            file.write(f"{name}\n")
+        _append(own, name)  # first, so that no file lacks an owner
         write_block(self._path(name), block.header, block.data)
         with self._lock:
             self._files.add(name, block.header)
-            erased = chat in self._erased
-        if erased:  # it was deleted meanwhile
-            replaced = [*replaced, name]
         others = _used(self.root, {chat}) if replaced else set()
         for old in replaced:
             if old not in others:
@@ -256,8 +257,7 @@ class PromptStore:
     def _write_shared(self, name: str, chat: str) -> None:
         own = self.root / _LISTS / _list_name(chat)
         if self._path(name).exists() and own.name not in self._erased and name not in _names_in(own):
-            with own.open("a", encoding="ascii") as file:
-                file.write(f"{name}\n")
+            _append(own, name)
 
     def _replaced(self, new: Header, names: list[str]) -> list[str]:
         """Return the chat's blocks that the new one makes superfluous: shorter ones, and states beyond the newest."""
@@ -328,6 +328,11 @@ def _make_private(root: Path) -> None:
 
 def _list_name(chat: str) -> str:
     return hashlib.blake2b(chat.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def _append(path: Path, name: str) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w", encoding="ascii") as file:
+        file.write(f"{name}\n")
 
 
 def _names_in(path: Path) -> list[str]:

@@ -200,6 +200,8 @@ class EngineHost:
         from engine.prompt_cache.store import PromptStore, ram_bytes_for_blocks
 
         if self._prompts is None or self._prompts.root != Path(request.folder):
+            if self._prompts is not None:
+                self._prompts.close(CLOSE_S)
             self._prompts = PromptStore(Path(request.folder), request.quota_bytes, ram_bytes_for_blocks())
             if self._session is not None:
                 self._session.prompts = self._kept_prompts(self._session.model)

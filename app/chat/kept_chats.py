@@ -10,7 +10,7 @@ from app.chat.chat_memory import ChatMemory
 from app.clients.engine_client import EngineClient
 
 
-class KeptPrompts(QObject):
+class KeptChats(QObject):
     """The connection from the chats to the engine's prompt cache.
 
     When a chat is deleted, the engine deletes its files at once. At the start, as soon as the chats are known, it

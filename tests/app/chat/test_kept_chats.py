@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from desk import Desk, MakeDesk
 
-from app.chat.kept_prompts import KeptPrompts
+from app.chat.kept_chats import KeptChats
 from engine.service import protocol
 
 
@@ -19,7 +19,7 @@ class Keeping:
         self.desk, self.sent = desk, list[Any]()
         real = desk.worker.submit
         monkeypatch.setattr(desk.worker, "submit", lambda request: (self.sent.append(request), real(request)))
-        self.kept = KeptPrompts(desk.engine, desk.memory, folder, 8.0)
+        self.kept = KeptChats(desk.engine, desk.memory, folder, 8.0)
 
     def chat(self) -> str:
         self.desk.controller.new_chat()
