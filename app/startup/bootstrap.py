@@ -5,6 +5,7 @@ Before the first paint only the settings are read from disk, and the engine is n
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -12,13 +13,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QCoreApplication
+from PySide6.QtCore import QCoreApplication, QTimer
 from PySide6.QtWidgets import QApplication
 
 import engine
 from app.desktop import crash_notes
 from app.desktop.single_instance import LaunchRequest, SingleInstance, request_of_this_start
 from app.settings import AppPaths, load_settings, make_private, paths
+from app.startup.garbage import CHECK_EVERY_MS, collect_due
 from app.startup.hearth import Hearth
 from app.startup.quit_on_signals import QuitOnSignals
 from app.ui.look import icons, language
@@ -57,6 +59,10 @@ def run(
 
     # 3. Qt.
     app = QApplication(sys.argv[:1])
+    gc.disable()  # for the rest of the run, also while threads end after the window: see garbage
+    garbage = QTimer(interval=CHECK_EVERY_MS)
+    garbage.timeout.connect(collect_due)
+    garbage.start()
     app.setOrganizationName("Hearth")
     app.setOrganizationDomain("io.github.hearth")
     app.setApplicationName("Hearth")
@@ -74,6 +80,7 @@ def run(
     signals = QuitOnSignals(hearth.window.quit)
     hearth.painted.connect(lambda: hearth.greet(instance, request, last_run))
     hearth.show()
+    gc.freeze()  # what lives as long as the program: later collections look at the rest alone
     log.info("window shown after %.0f ms", 1000 * (time.perf_counter() - began))
 
     # 6. After the first paint, in the background: chats, engine, machine. See Hearth.start.

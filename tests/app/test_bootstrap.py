@@ -173,6 +173,23 @@ def test_closing_the_window_ends_the_program_in_good_order(
 
 
 @pytest.mark.gui
+def test_cycles_are_collected_on_the_main_thread_alone(programs: list[subprocess.Popen[str]], tmp_path: Path) -> None:
+    """One that holds a Qt object would be destroyed in another thread, which crashes the program."""
+    act = (
+        "import gc, threading; seen = set(); "
+        "gc.callbacks.append(lambda phase, info: seen.add(threading.current_thread().name)); "
+        "make = lambda: [(one := []).append(one) for _ in range(20_000)]; "
+        "made = threading.Thread(target=make); made.start(); made.join(); "
+        "print(sorted(seen), flush=True); "
+        "QTimer.singleShot(1500, lambda: (print(sorted(seen), flush=True), self.window.close()))"
+    )
+    process = program(programs, tmp_path, act, "process")
+    out, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors
+    assert out.splitlines() == ["ready", "[]", "['MainThread']"]
+
+
+@pytest.mark.gui
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_a_polite_kill_closes_it_too(programs: list[subprocess.Popen[str]], tmp_path: Path) -> None:
     process = program(programs, tmp_path, "pass", "process")

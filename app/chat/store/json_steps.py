@@ -7,7 +7,6 @@ long strings in chunks.
 from __future__ import annotations
 
 import codecs
-import gc
 import re
 from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]  # which no stub names
 from typing import Any
@@ -40,13 +39,7 @@ def decoded(text: str, most_containers: int) -> Any:
 
     Raises ValueError if it is not JSON or nested deeper than DEEPEST; TooManyContainersError.
     """
-    collects = gc.isenabled()
-    gc.disable()  # there are no cycles here, and each full collection takes longer the more objects there are
-    try:
-        return _Reader(text, most_containers).value()
-    finally:
-        if collects:
-            gc.enable()
+    return _Reader(text, most_containers).value()
 
 
 def _refuse(word: str) -> float:

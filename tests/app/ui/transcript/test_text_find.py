@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -248,7 +247,7 @@ def test_messages_that_are_not_built_count_and_are_gone_to(page: ChatPage) -> No
     assert len(page.transcript.views) < 200
 
 
-def test_no_turn_of_the_event_loop_is_long(page: ChatPage, request: pytest.FixtureRequest) -> None:
+def test_no_turn_of_the_event_loop_is_long(page: ChatPage) -> None:
     """Compared with a reference of the same run: reading one block of the parser's longest step."""
     from app.text.block_parser import STEP, parse
 
@@ -262,9 +261,6 @@ def test_no_turn_of_the_event_loop_is_long(page: ChatPage, request: pytest.Fixtu
     page.open_find()
     page.find_bar.field.setText("needle")
     find = page.transcript.text_find
-    gc.collect()
-    gc.disable()  # collecting what other tests left takes longer than a turn
-    request.addfinalizer(gc.enable)
     while find.is_counting or find._slices.isActive():
         began = time.thread_time()
         QApplication.processEvents()
