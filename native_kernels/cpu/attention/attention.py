@@ -293,7 +293,8 @@ def attention_calls(
         float(growth.strength), growth.length, growth.offset, int(chunked and window is not None),
     )  # fmt: skip
     items = n_kv_heads * parts * -(-n_tokens // tile)
-    return [Call(_kernel(layout.codec, layout.shared), args, items, 1, stage, (q, out, place, buffers, sinks))]
+    keeps = (q, out, place, buffers, sinks)
+    return [Call(_kernel(layout.codec, layout.shared), args, items, 1, stage, keeps, tile=1)]
 
 
 def _parts(n_kv_heads: int, n_tokens: int) -> int:

@@ -264,7 +264,8 @@ def delta_calls(
         4 * spec.state_size * layer, spec.key_heads, spec.value_heads, spec.key_dim, spec.value_dim, spec.conv_width,
         int(spec.order == "tiled"), scratch, n_bytes, *spec.starts, 0 if w.skip is None else w.skip,
     )  # fmt: skip
-    calls = [Call(_run_heads, args, spec.value_heads, 1, "attention", (x, out, w, conv, place, scratch))]
+    keeps = (x, out, w, conv, place, scratch)
+    calls = [Call(_run_heads, args, spec.value_heads, 1, "attention", keeps, chained=True)]
     if spec.mamba:
         size = spec.value_width // spec.norm_groups
         args = arguments(out, w.norm, float(w.epsilon), size, spec.norm_groups)
@@ -315,4 +316,5 @@ def short_conv_calls(
         *x, out, len(out), by_position, spec.channels, spec.conv_width, place.before, place.after,
         4 * spec.state_size * layer,
     )  # fmt: skip
-    return [Call(_run_channels, args, -(-spec.channels // _GROUP), 1, "attention", (x, out, by_position, place))]
+    keeps, items = (x, out, by_position, place), -(-spec.channels // _GROUP)
+    return [Call(_run_channels, args, items, 1, "attention", keeps, chained=True)]

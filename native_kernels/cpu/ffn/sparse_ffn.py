@@ -26,6 +26,7 @@ from native_kernels.cpu.products.gemv import (
     gemv_calls,
     rows_ahead,
     stride_of,
+    tile_of,
     vector_format,
 )
 from native_kernels.cpu.products.row_dots import CODECS, ON_THE_WAY, rows_at_once
@@ -337,7 +338,8 @@ def ffn_calls(
     kernel = hidden_kernel(first.codec, None if second is None else second.codec, in_runs)
     # With a list, a range costs only its own neurons; in runs, a worker's segments must stay together.
     shared = predicted is None and not in_runs
-    hidden = Call(kernel, arguments(*words, *own), f, GRAIN, stage, keeps, shared=shared)
+    tile = tile_of(first) if neurons is None else 0
+    hidden = Call(kernel, arguments(*words, *own), f, GRAIN, stage, keeps, shared=shared, tile=tile)
     return [hidden, *_down_calls(ffn.down_t, buffers, out, down_bias, counting, stage, own)]
 
 

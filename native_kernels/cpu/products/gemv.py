@@ -1,4 +1,7 @@
-"""Weight rows times one vector: all rows of a matrix, or listed ones. The loops are row_dots'."""
+"""Weight rows times one vector: all rows of a matrix, or listed ones; or all rows times the vectors of several tokens.
+
+The loops are row_dots'.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,23 @@ from numpy.typing import NDArray
 
 from native_kernels.backend import F32, PackedMatrix
 from native_kernels.cpu.products.activations import Format
-from native_kernels.cpu.products.row_dots import CODECS, ON_THE_WAY, Codec, emit_dots, rows_at_once
+from native_kernels.cpu.products.row_dots import (
+    CODECS,
+    ON_THE_WAY,
+    OUT_WORD,
+    X_WORD,
+    Codec,
+    emit_dots,
+    emit_dots_of_several,
+    rows_at_once,
+)
 from native_kernels.cpu.runtime.call import ALIGNMENT, Call, Listed, arguments
 from native_kernels.cpu.runtime.jit import Kernel, inline
+from native_kernels.cpu.runtime.side_by_side import BLOCKS, tokens_here
 from native_kernels.cpu.runtime.simd import Rows, get_float, get_int, get_int32, put_float
 
 GRAIN = 16  # rows: one cache line of results
+TILE_BYTES = 64 << 10  # of weights that stay in a core's L2 cache, beside the vectors
 
 
 def vector_format(codec: str) -> Format:
@@ -66,8 +80,8 @@ def _gemv(codec: str) -> Kernel:
     over = OVER[codec]
 
     def gemv(args: int, lo: int, hi: int, worker: int) -> None:
-        w, stride, ids, x = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
-        d, out, bias, ahead = get_int(args + 32), get_int(args + 40), get_int(args + 48), get_int(args + 56)
+        w, stride, ids, x = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + X_WORD)
+        d, out, bias, ahead = get_int(args + 32), get_int(args + OUT_WORD), get_int(args + 48), get_int(args + 56)
         positive = get_int(args + 64)
         over(Rows(w, stride), ids, lo, hi, x, d, out, ahead)
         if bias != 0:
@@ -82,7 +96,46 @@ def _gemv(codec: str) -> Kernel:
     return Kernel(gemv, f"gemv.{codec}")
 
 
+def _gemv_of_several(codec: str) -> Kernel:
+    of_four, of_three, of_two, of_one = (emit_dots_of_several(CODECS[codec], n) for n in (4, 3, 2, 1))
+
+    def several(args: int, lo: int, hi: int, worker: int) -> None:
+        """Compute what run_side_by_side would with gemv, for whole matrices."""
+        used, tile, block = tokens_here(args), get_int(args + 24), get_int(args + BLOCKS)
+        w, stride, d, bias = get_int(block), get_int(block + 8), get_int(block + 32), get_int(block + 48)
+        ahead = stride * max(1, get_int(block + 56) >> 32)
+        last = w + stride * (hi - 1)
+        at = lo
+        while at < hi:
+            end = min(hi, at + tile)
+            done = 0
+            while done < used:
+                left, blocks = used - done, args + BLOCKS + 8 * done
+                n = 3 if left == 5 else min(left, 4)
+                for i in range(at, end):
+                    row = w + stride * i
+                    following = min(row + ahead, last)
+                    if n == 4:
+                        of_four(row, following, d, i, blocks)
+                    elif n == 3:
+                        of_three(row, following, d, i, blocks)
+                    elif n == 2:
+                        of_two(row, following, d, i, blocks)
+                    else:
+                        of_one(row, following, d, i, blocks)
+                done += n
+            if bias != 0:
+                for token in range(used):
+                    out = get_int(get_int(args + BLOCKS + 8 * token) + OUT_WORD)
+                    for i in range(at, end):
+                        put_float(out + 4 * i, get_float(out + 4 * i) + get_float(bias + 4 * i))
+            at = end
+
+    return Kernel(several, f"gemv.several.{codec}")
+
+
 GEMV: dict[str, Kernel] = {codec: _gemv(codec) for codec in CODECS}
+GEMV_OF_SEVERAL: dict[str, Kernel] = {codec: _gemv_of_several(codec) for codec in CODECS}
 
 
 def gemv_calls(
@@ -114,7 +167,13 @@ def gemv_calls(
     check_vector(w, x)
     keeps = (w, x, out, listed, bias)
     n_items = w.n_rows if listed is None else listed.n
-    return [Call(GEMV[w.codec], arguments(*words), n_items, GRAIN, stage, keeps)]
+    together = GEMV_OF_SEVERAL[w.codec] if listed is None and not relu else None
+    return [Call(GEMV[w.codec], arguments(*words), n_items, GRAIN, stage, keeps, tile=tile_of(w), together=together)]
+
+
+def tile_of(w: PackedMatrix) -> int:
+    """Return the rows of w that stay in a core's cache, a multiple of GRAIN."""
+    return max(GRAIN, TILE_BYTES // max(1, w.row_bytes) // GRAIN * GRAIN)
 
 
 def check_vector(w: PackedMatrix, x: NDArray[Any]) -> None:

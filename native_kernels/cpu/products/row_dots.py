@@ -58,6 +58,7 @@ ROWS = 8 if LANES == 16 else 4  # quantised rows that fit in the registers
 ON_THE_WAY = 8192  # prefetched bytes in flight, over all streams
 _LINE = 64
 _GROUP = 32
+X_WORD, OUT_WORD = 3 * 8, 5 * 8  # bytes: the places of x and out in gemv's arguments
 
 
 class Codec(Protocol):
@@ -189,6 +190,34 @@ def emit_dots_towards(codec: Codec, n_rows: int) -> Callable[..., Any]:
         _dots(b, codec, rows, list_rows(b, other, other_stride, other_ids, places), x, d, out)
 
     made: Callable[..., Any] = operation(void, *[i64] * 12)(dots)
+    return made
+
+
+def emit_dots_of_several(codec: Codec, n_vectors: int) -> Callable[..., Any]:
+    """Return the operation (row, following, d, i, blocks): out [i] of each vector = the row times x [d].
+
+    row, following: addresses; the latter is prefetched. blocks: address of the addresses of n_vectors blocks of
+    arguments of gemv. Sums as emit_dots does, to the bit. The row's numbers are read and unpacked once: the same loads
+    for the later vectors are removed by LLVM, because no prefetch, which might write, stands between them.
+    """
+
+    def dots(b: Any, *values: Any) -> None:
+        row, following, d, i, blocks = values
+        arguments = [load(b, offset(b, blocks, 8 * k), I64) for k in range(n_vectors)]
+        xs, outs = ([load(b, offset(b, one, at), I64) for one in arguments] for at in (X_WORD, OUT_WORD))
+        steps = whole(b, d, codec.step_columns)
+        sums = [[[Slot(b, constant(VF, 0.0)) for _ in range(codec.sums())]] for _ in xs]
+        with steps_of(b, number(0), steps) as (step, _):
+            at = b.add(following, times(b, step, codec.step_bytes))
+            for line in range(-(-codec.step_bytes // _LINE)):
+                prefetch_near.emit(b, offset(b, at, _LINE * line))
+            for x, of_x in zip(xs, sums, strict=True):
+                codec.step(b, [row], step, x, d, of_x, Asks())
+        for x, out, of_x in zip(xs, outs, sums, strict=True):
+            codec.rest(b, [row], steps, x, d, of_x)
+            store(b, b.add(out, times(b, i, 4)), add_up(b, [one.get(b) for one in of_x[0]]))
+
+    made: Callable[..., Any] = operation(void, *[i64] * 5)(dots)
     return made
 
 

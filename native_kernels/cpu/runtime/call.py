@@ -82,6 +82,10 @@ class Call:
     barrier: whether the workers wait for each other after it. Without one, the next call must not read what it writes.
     shared: whether a worker may run the kernel several times, on any ranges. Then the output of a range must not depend
     on other ranges, and a worker's own memory must not carry anything from one range to the next. Needs a barrier.
+    tile: if a worker's range may be run in parts, the items, a multiple of the grain, whose weights stay in a core's
+    cache; else 0.
+    chained: whether side by side each token's call must wait for that of the token before it.
+    together: a kernel that runs several such calls at once, with the arguments of side_by_side.run_side_by_side.
     """
 
     kernel: Kernel
@@ -92,6 +96,9 @@ class Call:
     keeps: tuple[Any, ...] = field(default=(), repr=False)
     barrier: bool = True
     shared: bool = False
+    tile: int = 0
+    chained: bool = False
+    together: Kernel | None = None
 
     def __post_init__(self) -> None:
         assert self.barrier or not self.shared, "who is through looks for more until all of it is taken"
