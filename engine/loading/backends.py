@@ -138,8 +138,7 @@ class Backend:
         predictor = model.executor.predictor if isinstance(model.executor, SparseExecutor) else None
         wanted = self._of_operators(self.kernels, model.config, model.weights, layout, predictor)
         if model.decoder is not None:
-            program = run_cancellable(job.cancelled, functools.partial(model.decoder.program_for, layout), "compiler")
-            wanted += [call.kernel for call in program.calls]
+            wanted += run_cancellable(job.cancelled, functools.partial(model.decoder.kernels, layout), "compiler")
         _compile(wanted, job)
 
 

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 # Lengths that a conversation with recurrent state can go back to, besides the current one. A state has 63 MB in a model
 # of 35 billion parameters (30 layers with 32 heads), 151 MB in one of 27 billion (48 layers with 48 heads).
 MOST_SNAPSHOTS = 4
+MOST_BYTES_WITHIN = 256 << 20  # of the states after each token of a run
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +65,9 @@ class KVCache:
         self._kept = tuple(_stored(config))  # layers that store keys and values
         here = [self._graph.is_local(i) for i in self._kept if self.rows[i] is not None]
         self._snapshots: dict[int, F32] = {}  # states by length, ascending
+        # States after each token but the last of a run that began at _last_length: memory, and how many are filled.
+        self._within: list[F32] = []
+        self._n_within = 0
         self._last_length = 0  # before the last `advance`; the state of then is the other half
         self._half = 0  # of `_states`, with the current state
         try:
@@ -98,7 +102,7 @@ class KVCache:
     @property
     def n_bytes(self) -> int:
         """Bytes allocated now."""
-        of_states = self._states.nbytes + sum(one.nbytes for one in self._snapshots.values())
+        of_states = self._states.nbytes + sum(one.nbytes for one in (*self._snapshots.values(), *self._within))
         return int(self.blocks.nbytes + self.local_blocks.nbytes + of_states)
 
     def of_layer(self, layer: int) -> tuple[U8, KvLayout]:
@@ -208,7 +212,30 @@ class KVCache:
     def states(self) -> tuple[F32, F32]:
         """Return the states [layers that recur, state_size] that a run reads, and that it writes."""
         self._last_length = self.length  # what the run before had read is written over from now on
+        self._n_within = 0
         return self._states[self._half], self._states[1 - self._half]
+
+    def most_per_run(self) -> int:
+        """Return how many tokens `states_of_run` may be asked for."""
+        if not self.recurs:
+            return self.capacity
+        return 1 + MOST_BYTES_WITHIN // int(self._states[0].nbytes)
+
+    def states_of_run(self, n_tokens: int) -> list[F32]:
+        """Return n_tokens + 1 states, of which each token reads one and writes the next.
+
+        Afterwards the cache can also be cut to the lengths within this run. Raises: HostMemoryError.
+        """
+        before, after = self.states()
+        if not self.recurs:
+            return [before] * n_tokens + [after]
+        self._n_within = n_tokens - 1
+        try:
+            while len(self._within) < self._n_within:
+                self._within.append(np.empty_like(before))
+        except MemoryError as error:
+            raise HostMemoryError(f"There is no free RAM for the states of {n_tokens} tokens.") from error
+        return [before, *self._within[: self._n_within], after]
 
     def state(self) -> F32:
         """Return the current state [layers that recur, state_size], valid until the next run."""
@@ -258,19 +285,23 @@ class KVCache:
         """Return the greatest length up to this one that the cache can be cut to."""
         if not self.recurs:
             return min(length, self.length)
-        return max((one for one in (0, *self._snapshots, self._last_length, self.length) if one <= length), default=0)
+        within = range(self._last_length, min(self._last_length + self._n_within, self.length) + 1)
+        found: int = max(one for one in (0, *self._snapshots, *within, self.length) if one <= length)
+        return found
 
     def truncate(self, length: int) -> None:
         """Drop everything from position `length` on. Raises: ValueError unless `reusable` returns that length."""
         if not 0 <= length <= self.length or self.reusable(length) != length:
             raise ValueError(f"a cache of {self.length} tokens cannot be cut to {length}")
         if self.recurs and length != self.length:
-            if length and length not in self._snapshots:
+            if length == 0 or length in self._snapshots:
+                self.set_state(self._snapshots[length] if length else None)
+            elif length == self._last_length:
                 self._half = 1 - self._half  # what the last run read
             else:
-                self.set_state(self._snapshots[length] if length else None)
+                self.set_state(self._within[length - self._last_length - 1])
             self._snapshots = {kept: state for kept, state in self._snapshots.items() if kept <= length}
-            self._last_length = length
+            self._last_length, self._n_within = length, 0
         self.length = length
 
 

@@ -37,7 +37,7 @@ from native_kernels.backend import F32, I64, U8, DeltaInput, Operators, PackedMa
 from native_kernels.kv_blocks import KvLayout
 
 if TYPE_CHECKING:
-    from native_kernels.cpu.runtime.pool import Program
+    from native_kernels.cpu.runtime.jit import Kernel
 
 Logits = F32  # [V]
 Angles = tuple[F32, F32]  # cosines and sines, each [T, R / 2]
@@ -81,8 +81,14 @@ class Decoder(Protocol):
         Raises: as Transformer.forward, and Cancelled.
         """
 
-    def program_for(self, layout: KvLayout) -> Program:
-        """Return the calls of the CPU's threads for caches of that layout."""
+    def most_tokens(self, cache: KVCache) -> int:
+        """Return how many tokens `steps` can append to this cache now, at least 1."""
+
+    def steps(self, tokens: Sequence[int], cache: KVCache, cancelled: Callable[[], bool]) -> F32:
+        """Append the tokens to the cache; return the logits [n, V] after each. Raises: as `step`."""
+
+    def kernels(self, layout: KvLayout) -> list[Kernel]:
+        """Return the kernels of the CPU's threads for caches of that layout."""
 
     def measure_stages(self, on: bool = True, on_gpu: bool = False) -> None:
         """Start or stop measuring the stages of tokens. on_gpu: sample a GPU's stages too, if present."""

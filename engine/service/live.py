@@ -65,7 +65,9 @@ class LiveFeed:
         self._sampled: tuple[object, ...] = ()  # key of the sample's origin
         self._before: _Totals | None = None
         self._is_first = True  # nothing reported for this answer yet
-        self._fired: I64 | None = None  # of the sampled neurons before the observed token
+        # Tokens computed before the observed one, which may be computed with others, and how often the sampled neurons
+        # fired for them.
+        self._fired: tuple[int, I64] | None = None
 
     def watch(self, on: bool) -> None:
         """Start or stop watching."""
@@ -94,13 +96,15 @@ class LiveFeed:
         if self._before is None or self._graph is not session.transformer:
             self._look_at(session)
             self._before, self._fired = self._totals(session, stats), None
-        elif self._fired is not None:  # this was the observed token
-            self._tell(session, stats)
+        elif self._fired is not None:
+            if session.transformer.executor.counters.tokens > self._fired[0]:  # this was the observed token
+                self._tell(session, stats)
         elif self._clock() - self._before.at >= (min(FIRST_S, EVERY_S) if self._is_first else EVERY_S):
             if self._sample is None or not self._is_counted:
                 self._tell(session, stats)
             else:
-                self._fired = self._sample.fired_so_far(session.transformer)
+                counted = session.transformer.executor.counters.tokens
+                self._fired = counted, self._sample.fired_so_far(session.transformer)
 
     def end(self, session: ChatSession | None) -> None:
         """End the answer."""
@@ -162,7 +166,7 @@ class LiveFeed:
         session: ChatSession | None,
         stats: GenerationStats | None = None,
         since: _Totals | None = None,
-        fired: I64 | None = None,
+        fired: tuple[int, I64] | None = None,
     ) -> protocol.Live:
         if session is None:
             return protocol.Live("")
@@ -180,7 +184,10 @@ class LiveFeed:
         if stats is None or since is None:
             return protocol.Live("", mode, **there)
         neurons, read = since.tokens * config.n_layers * config.n_neurons, stats.prompt_tokens - stats.reused_tokens
-        seen = None if sample is None or fired is None else sample.fired_so_far(session.transformer) - fired
+        seen: list[list[int]] = []
+        if sample is not None and fired is not None:
+            counted = session.transformer.executor.counters.tokens
+            seen = sample.percent(sample.fired_so_far(session.transformer) - fired[1], counted - fired[0])
         return protocol.Live(
             self._id,
             mode=mode,
@@ -195,7 +202,7 @@ class LiveFeed:
             token_s=since.at / since.steps,
             cpu_s=_split(since),
             gpu_s={} if session.transformer.decoder is None else session.transformer.decoder.gpu_seconds(),
-            fired=[] if sample is None or seen is None else sample.percent(seen),
+            fired=seen,
             expert_hits=1 - since.missed / since.routed if since.routed else None,
             **there,
         )

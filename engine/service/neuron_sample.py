@@ -45,9 +45,9 @@ class NeuronSample:
         return graph.executor.counters.fired_so_far(self._ids)
 
     @staticmethod
-    def percent(fired: I64) -> list[list[int]]:
-        """Return [L][GROUPS]: percent of a group's sampled neurons active for the token."""
-        shares = (fired > 0).reshape(-1, GROUPS, SAMPLED).mean(axis=2)
+    def percent(fired: I64, n_tokens: int = 1) -> list[list[int]]:
+        """Return [L][GROUPS]: percent of a group's sampled neurons active for a token, as a mean over n_tokens."""
+        shares = np.minimum(fired / max(n_tokens, 1), 1.0).reshape(-1, GROUPS, SAMPLED).mean(axis=2)
         found: list[list[int]] = np.rint(100 * shares).astype(np.int64).tolist()
         return found
 

@@ -9,6 +9,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from engine.config import SamplingConfig
@@ -17,7 +18,8 @@ from engine.executor.adaptation import Adaptation
 from engine.job import Job
 from engine.model.transformer import Transformer
 from engine.prompt_cache.kept_prompts import FEWEST_TOKENS, KeptPrompts, shared_length
-from engine.session.generate import GenerationStats, StopRules, TokenEvent, generate
+from engine.session.generate import GenerationStats, Savings, StopRules, TokenEvent, generate
+from engine.session.guesses import Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
 from engine.session.sampling import Sampler, make_sampler
 from engine.text.attached_texts import AttachedTexts, Portion
@@ -60,6 +62,7 @@ class ChatSession:
         self.prompts = prompts
         self.mode = mode
         self.adaptation = adaptation
+        self._times = StepTimes()
         self._transformer = self._transformer_for(mode)
         self._cache = model.new_cache()
         self._generation = model.generation
@@ -191,7 +194,7 @@ class ChatSession:
         chat: str,
     ) -> Iterator[TokenEvent]:
         self._keep_up()
-        restored = self._make_ready(prompt, chat, job)
+        savings = Savings(*self._make_ready(prompt, chat, job), guesses=Guesses(self._times))
         tokens = list(prompt)
         events = generate(
             self._transformer,
@@ -201,11 +204,11 @@ class ChatSession:
             self.model.tokenizer.stream(continues),
             StopRules(self.model.stop_token_ids, sampling.stop, sampling.max_tokens),
             job,
-            restored,
+            savings,
         )
         stats: GenerationStats | None = None
         try:
-            with self.model.undisturbed():
+            with closing(events), self.model.undisturbed():
                 for event in events:
                     stats = event.stats
                     if event.token_id is not None:
@@ -259,6 +262,7 @@ class ChatSession:
 
     def _transformer_for(self, mode: str | None) -> Transformer:
         self.model.make_ready(mode)
+        self._times = StepTimes()
         transformer = self.model.transformer(mode)
         if self.adaptation is not None:
             transformer.executor.counters.record_per_neuron()

@@ -7,7 +7,7 @@ engine/model describes the model, engine/executor computes its FFN. Paper: Power
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from engine.model.kv_cache import KVCache
     from engine.model.transformer import Transformer
     from engine.session.batch import BatchModel
+    from engine.session.guesses import Guesses
     from engine.session.sampling import Sampler
     from engine.text.tokenizer import TextStream
 
@@ -50,8 +51,10 @@ class GenerationStats:
     ttft_s: float | None = None  # from the call to the first token
     prefill_s: float = 0.0
     decode_s: float = 0.0  # from the first token to the last
-    decode_steps: int = 0
-    sampling_s: float = 0.0  # of those steps, in the sampler
+    decode_steps: int = 0  # tokens after the first
+    guessed_tokens: int = 0  # computed before it was known whether the answer has them
+    accepted_tokens: int = 0  # of these, in the answer
+    sampling_s: float = 0.0  # of the tokens after the first, in the sampler
     total_s: float = 0.0
     context_full: bool = False
     # Shares of FFN neurons, of decoded tokens; of the prompt until one is decoded. See FfnCounters.
@@ -88,6 +91,15 @@ class StopRules:
     max_tokens: int | None = None
 
 
+@dataclass(frozen=True)
+class Savings:
+    """What makes an answer faster and changes nothing else."""
+
+    restored_tokens: int = 0  # of the prompt, just read into the cache
+    restored_s: float = 0.0  # that this took, which counts as time of the answer
+    guesses: Guesses | None = None  # of this answer; None: each token is computed by itself
+
+
 def prefill(
     model: Transformer,
     tokens: Sequence[int],
@@ -109,6 +121,10 @@ def prefill(
             raise Cancelled
         job.progress(done + int(share * chunk), len(ids))
 
+    if 1 < len(ids) <= most_at_once(model, cache):
+        logits = last_row(decode_tokens(model, tokens, cache, job.cancelled))
+        job.progress(len(ids), len(ids))
+        return logits
     while True:
         if job.cancelled():
             raise Cancelled
@@ -139,6 +155,25 @@ def decode_one_token(model: Transformer, token: int, cache: KVCache, cancelled: 
     return last_row(model.logits(hidden))
 
 
+def most_at_once(model: Transformer, cache: KVCache) -> int:
+    """Return how many tokens `decode_tokens` can append to the cache now."""
+    decoder = model.decoder
+    return 1 if decoder is None or not decoder.accepts(cache) else decoder.most_tokens(cache)
+
+
+def decode_tokens(
+    model: Transformer, tokens: Sequence[int], cache: KVCache, cancelled: Callable[[], bool] = never
+) -> Logits:
+    """Append up to `most_at_once` tokens to the cache; return the logits [n, V] after each.
+
+    They equal those of decode_one_token to the bit. Raises: as decode_one_token.
+    """
+    if len(tokens) == 1 or model.decoder is None:
+        (token,) = tokens
+        return decode_one_token(model, token, cache, cancelled)[None]
+    return model.decoder.steps(tokens, cache, cancelled)
+
+
 def decode_batch(model: BatchModel, tokens: Sequence[int], caches: Sequence[KVCache]) -> Logits:
     """Append one token to each cache; return the logits [B, V] for the next ones.
 
@@ -162,22 +197,22 @@ def generate(
     text_stream: TextStream,
     stop: StopRules = StopRules(),
     job: Job = Job(),
-    restored: tuple[int, float] = (0, 0.0),
-) -> Iterator[TokenEvent]:
+    savings: Savings = Savings(),
+) -> Generator[TokenEvent]:
     """Yield the answer to `prompt` token by token; the last event has the finish reason and all statistics.
 
-    restored: tokens that were just read into `cache`, and the seconds that took, which count as time of the answer.
     `cache` may already hold the first cache.length tokens of `prompt`; the rest, at least the last token, is computed.
     Cancelling is a result, not an error: the finish reason is "cancelled" after all tokens so far.
     """
+    restored = savings.restored_tokens
     if not model.cache_serves(cache, len(prompt)):
         cache.truncate(0)  # recomputed below, where it can be cancelled
-        restored = (0, restored[1])
-    stats = GenerationStats(prompt_tokens=len(prompt), reused_tokens=cache.length, restored_tokens=restored[0])
+        restored = 0
+    stats = GenerationStats(prompt_tokens=len(prompt), reused_tokens=cache.length, restored_tokens=restored)
     counters = model.executor.counters
     counters.reset_sums()
     computing = time.perf_counter()
-    started = computing - restored[1]
+    started = computing - savings.restored_s
     free = cache.capacity - len(prompt)  # positions left in the context
     limit = free if stop.max_tokens is None else min(stop.max_tokens, free)
 
@@ -194,41 +229,42 @@ def generate(
     history = list(prompt)
     scanner = StopScanner(stop.texts)
     reason: FinishReason = "length"
-    while stats.tokens < limit:
-        if job.cancelled():
-            reason = "cancelled"
-            break
-        if stats.tokens and model.cache_serves(cache, len(history)):
+    decode = _Decode(model, cache, savings.guesses, job.cancelled)
+    try:
+        while stats.tokens < limit:
+            if job.cancelled():
+                reason = "cancelled"
+                break
             try:
-                logits = decode_one_token(model, history[-1], cache, job.cancelled)
+                if stats.tokens and model.cache_serves(cache, len(history)):
+                    logits = decode.after(history, limit - stats.tokens - 1)
+                    stats.decode_steps += 1
+                elif stats.tokens:  # the rotation changes at this length: recompute everything
+                    cache.truncate(0)
+                    logits = prefill(model, history, cache, Job(job.cancelled))
             except Cancelled:
                 reason = "cancelled"
                 break
-            stats.decode_steps += 1
-        elif stats.tokens:  # the rotation changes at this length: recompute everything
-            cache.truncate(0)
-            try:
-                logits = prefill(model, history, cache, Job(job.cancelled))
-            except Cancelled:
-                reason = "cancelled"
+            computed = time.perf_counter()
+            token = sampler(logits, history)
+            now = time.perf_counter()
+            stats.sampling_s += now - computed if stats.decode_steps else 0.0
+            if stats.ttft_s is None:
+                stats.ttft_s = now - started
+            stats.decode_s = now - started - stats.ttft_s
+            stats.total_s = now - started
+            stats.guessed_tokens, stats.accepted_tokens = decode.guessed, decode.accepted
+            if token in stop.token_ids:
+                reason = "stop"
                 break
-        computed = time.perf_counter()
-        token = sampler(logits, history)
-        now = time.perf_counter()
-        stats.sampling_s += now - computed if stats.decode_steps else 0.0
-        if stats.ttft_s is None:
-            stats.ttft_s = now - started
-        stats.decode_s = now - started - stats.ttft_s
-        stats.total_s = now - started
-        if token in stop.token_ids:
-            reason = "stop"
-            break
-        stats.tokens += 1
-        history.append(token)
-        yield TokenEvent(scanner.push(text_stream.push(token)), token, stats=stats)
-        if scanner.hit:
-            reason = "stop"
-            break
+            stats.tokens += 1
+            history.append(token)
+            yield TokenEvent(scanner.push(text_stream.push(token)), token, stats=stats)
+            if scanner.hit:
+                reason = "stop"
+                break
+    finally:
+        decode.end(len(history))
     stats.context_full = reason == "length" and limit == free
 
     if counters.tokens:
@@ -237,6 +273,47 @@ def generate(
     stats.total_s = time.perf_counter() - started
     rest = "" if scanner.hit else scanner.push(text_stream.flush()) + scanner.flush()
     yield TokenEvent(rest, finish_reason=reason, stats=stats)
+
+
+class _Decode:
+    """Decodes an answer: one token in a run, or several where guesses pay."""
+
+    def __init__(
+        self, model: Transformer, cache: KVCache, guesses: Guesses | None, cancelled: Callable[[], bool]
+    ) -> None:
+        self._model, self._cache, self._guesses, self._cancelled = model, cache, guesses, cancelled
+        self._ahead: list[tuple[int, Logits]] = []  # guesses of the last run, with the logits after each
+        self._run: tuple[int, float] = (0, 0.0)  # tokens and seconds of the last run
+        self._accepted = 0  # in it
+        self.guessed = self.accepted = 0
+
+    def after(self, history: Sequence[int], most: int) -> Logits:
+        """Return the logits [V] after the history, of which the cache has all but the last token, and maybe guesses.
+
+        most: the most tokens that may follow the next. Raises: as decode_one_token.
+        """
+        if self._ahead and self._ahead[0][0] == history[-1]:
+            self._accepted += 1
+            self.accepted += 1
+            return self._ahead.pop(0)[1]
+        self.end(len(history) - 1)
+        guess: list[int] = []
+        if self._guesses is not None:
+            guess = self._guesses.next(history, min(most, most_at_once(self._model, self._cache) - 1))
+        started = time.perf_counter()
+        rows = decode_tokens(self._model, [history[-1], *guess], self._cache, self._cancelled)
+        self._run = len(rows), time.perf_counter() - started
+        self._ahead = list(zip(guess, rows[1:], strict=True))
+        self.guessed += len(guess)
+        return last_row(rows[:1])
+
+    def end(self, length: int) -> None:
+        """End the last run. The cache keeps at most so many tokens, none of them a wrong guess."""
+        if self._guesses is not None and self._run[0]:
+            self._guesses.computed(*self._run, self._accepted)
+        self._run, self._ahead, self._accepted = (0, 0.0), [], 0
+        if self._cache.length > length:
+            self._cache.truncate(length)
 
 
 class StopScanner:

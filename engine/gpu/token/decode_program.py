@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,17 +27,7 @@ from engine.job import never
 from engine.model.counters import FfnCounters
 from engine.model.transformer import check_tokens
 from native_kernels.cpu.products.linear import Products
-from native_kernels.cpu.runtime.token_state import (
-    CACHE,
-    LAYER_BYTES,
-    LAYER_TOKEN,
-    LOCAL_CACHE,
-    LOCAL_LAYER_BYTES,
-    NEW_STATE,
-    POSITION,
-    STATE,
-    TOKEN,
-)
+from native_kernels.cpu.runtime.token_state import NEW_STATE, STATE
 from native_kernels.cuda.runtime.driver import CudaError
 from native_kernels.kv_blocks import KvLayout
 
@@ -51,7 +41,8 @@ if TYPE_CHECKING:
     from engine.gpu.weights.layers import GpuModel
     from engine.model.kv_cache import KVCache
     from native_kernels.backend import F32, I64
-    from native_kernels.cpu.runtime.pool import Pool, Program
+    from native_kernels.cpu.runtime.jit import Kernel
+    from native_kernels.cpu.runtime.pool import Pool
     from native_kernels.cuda.gpu import Gpu
 
 log = logging.getLogger(__name__)
@@ -207,20 +198,29 @@ class GpuDecodeProgram:
         return self._cpu.predicts(layer)
 
     def capture(self) -> None:
-        """Capture a token with logits, so that `program_for` no longer needs the GPU.
+        """Capture a token with logits, so that `kernels` no longer needs the GPU.
 
         Raises: CudaError, CudaOutOfMemoryError.
         """
         self._gpu.enter()
         self._runner.capture("logits")
 
-    def program_for(self, layout: KvLayout) -> Program:
-        """Return the program of a token with logits over the region's caches. After `capture`, safe in any thread.
+    def kernels(self, layout: KvLayout) -> list[Kernel]:
+        """Return the CPU's kernels of a token over the region's caches. After `capture`, safe in any thread.
 
         Raises: CudaError, if not captured yet.
         """
         assert layout.codec == self._region.codec, "the GPU keeps keys and values in one way"
-        return self._runner.program("logits")
+        return [call.kernel for call in self._runner.program("logits").calls]
+
+    def most_tokens(self, cache: KVCache) -> int:
+        """Return 1: there is no program of several tokens."""
+        return 1
+
+    def steps(self, tokens: Sequence[int], cache: KVCache, cancelled: Callable[[], bool] = never) -> F32:
+        """Append the only token, as `step`."""
+        (token,) = tokens
+        return self.step(token, cache, cancelled)[None]
 
     def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = never) -> F32:
         """Append the token to the cache; return the logits [V] for the next one.
@@ -300,14 +300,9 @@ class GpuDecodeProgram:
         calls = self._cpu.calls
         self._set_rotation(length)
         calls.set_rotation(length)
-        state = calls.state
-        state[TOKEN], state[POSITION] = token, cache.length
-        state[LAYER_TOKEN] = token if token < (self._config.layer_vocab_size or self._config.vocab_size) else 0
-        state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
-        state[LOCAL_CACHE], state[LOCAL_LAYER_BYTES] = cache.local_blocks.ctypes.data, cache.local_blocks.strides[0]
-        state[STATE], state[NEW_STATE] = (states.ctypes.data for states in cache.states())
+        calls.set_token(token, cache.length, cache.blocks, cache.local_blocks)
+        calls.state[STATE], calls.state[NEW_STATE] = (states.ctypes.data for states in cache.states())
         self._shared.state.array[:2] = cache.length, cache.half
-        calls.counts.fill(0)
         if self._slots is not None:
             self._slots.begin_token()
         self._cpu.ffn.tallies.set_counts(self._counters.per_neuron)

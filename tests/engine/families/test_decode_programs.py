@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import ModelWeights, load_weights, open_model
 from engine.session.chat_session import ChatSession
-from engine.session.generate import decode_one_token, generate
+from engine.session.generate import decode_one_token, decode_tokens, generate, most_at_once
 from engine.session.loaded_model import LoadedModel
 from engine.session.sampling import make_sampler
 from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
@@ -73,6 +74,14 @@ def executor(mode: Mode, config: ModelConfig, weights: ModelWeights, predictor: 
 def one_by_one(model: Transformer, tokens: np.ndarray) -> np.ndarray:
     cache = KVCache(model.config, CONTEXT)
     return np.stack([decode_one_token(model, int(token), cache) for token in tokens])
+
+
+def several_at_once(model: Transformer, tokens: np.ndarray) -> np.ndarray:
+    cache, found, sizes = KVCache(model.config, CONTEXT), [], itertools.cycle((3, 8, 2, 5))
+    while cache.length < len(tokens):
+        n = min(next(sizes), most_at_once(model, cache))
+        found.append(decode_tokens(model, tokens[cache.length : cache.length + n].tolist(), cache))
+    return np.concatenate(found)
 
 
 # From memory, a program reads float32 at other addresses: every day in one mode, on several numbers of threads, with
@@ -118,7 +127,6 @@ def test_logits_and_counts_are_those_of_the_reference(
                 ours.counters.reset()
                 ours.counters.record_per_neuron()
                 outputs.append(one_by_one(Transformer(config, weights, ours, OPS, decoder), tokens))
-                pool.close()
                 theirs, own = oracle.counters, ours.counters
                 assert (own.tokens, own.computed) == (theirs.tokens, theirs.computed)
                 assert (own.gate_active, own.fired) == (theirs.gate_active, theirs.fired)
@@ -126,6 +134,10 @@ def test_logits_and_counts_are_those_of_the_reference(
                 computed = [layer for layer in range(config.n_layers) if config.ffn_width(layer)]
                 assert own.per_neuron[computed].any(axis=1).all()
                 np.testing.assert_array_equal(own.per_neuron, theirs.per_neuron)
+                ours.counters.reset()
+                outputs.append(several_at_once(Transformer(config, weights, ours, OPS, decoder), tokens))
+                assert (own.tokens, own.computed, own.fired) == (theirs.tokens, theirs.computed, theirs.fired)
+                pool.close()
             # Streams that correct one another make more of the last bits.
             assert np.abs(outputs[0] - wanted).max() < CLOSE * (3 if config.n_streams > 1 else 1), mode
             assert all((output == outputs[0]).all() for output in outputs)
@@ -147,10 +159,11 @@ def test_packed_weights(tmp_path: Path, codec: str) -> None:
         for n_threads in (1, 2):
             decoder = DecodeProgram(config, weights, mode, ours.counters, Pool(n_threads))
             outputs.append(one_by_one(Transformer(config, weights, ours, OPS, decoder), tokens))
+            outputs.append(several_at_once(Transformer(config, weights, ours, OPS, decoder), tokens))
         error = np.sqrt(np.mean((outputs[0] - wanted) ** 2) / np.mean(wanted**2))
         # Blocks of K-quants are random bytes here, and what such a model makes of a difference is larger.
         assert error < {"f16": 1e-5, "bf16": 1e-5, "q8_0": 0.03, "q4_0": 0.03}.get(codec, 0.1)
-        assert (outputs[0] == outputs[1]).all()
+        assert all((output == outputs[0]).all() for output in outputs)
 
 
 @pytest.fixture

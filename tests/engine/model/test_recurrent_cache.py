@@ -18,7 +18,7 @@ from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
 from engine.placement.gpu_bytes import gpu_cache_bytes
 from engine.placement.model_bytes import ModelBytes
-from engine.session.generate import TURN_END_TOKENS, decode_one_token, prefill
+from engine.session.generate import TURN_END_TOKENS, decode_one_token, decode_tokens, most_at_once, prefill
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.reference import ReferenceOperators
@@ -147,3 +147,31 @@ def test_bytes_are_counted_by_layer(model: Transformer, tmp_path: Path) -> None:
     of_state = -(-4 * config.delta.state_size // 256) * 256
     assert gpu_cache_bytes(config, 90, "f16")[:3].tolist() == [2 * of_state] * 3  # snapshots are in RAM
     assert sizes.gpu_bytes.possible.all()
+
+
+def test_it_goes_back_to_each_token_of_a_run_of_several(model: Transformer) -> None:
+    if model.decoder is None:
+        pytest.skip("the reference runs no programs")
+    fresh = KVCache(model.config, 90)
+    wanted = np.stack([decode_one_token(model, int(token), fresh) for token in TOKENS[:40]])
+    for kept in (20, 21, 23, 25):
+        cache = KVCache(model.config, 90)
+        for token in TOKENS[:20]:
+            decode_one_token(model, int(token), cache)
+        assert most_at_once(model, cache) > 5
+        found = decode_tokens(model, TOKENS[20:25].tolist(), cache)
+        assert (found == wanted[20:25]).all()
+        assert [cache.reusable(length) for length in (19, 20, 22, 25, 26)] == [0, 20, 22, 25, 25]
+        cache.truncate(kept)
+        assert cache.reusable(kept - 1) == (24 if kept == 25 else 0)
+        assert (decode_tokens(model, TOKENS[kept : kept + 3].tolist(), cache) == wanted[kept : kept + 3]).all()
+        cache.truncate(kept + 1)
+        again = np.stack([decode_one_token(model, int(token), cache) for token in TOKENS[kept + 1 : 40]])
+        assert (again == wanted[kept + 1 :]).all()
+
+
+def test_runs_are_short_where_states_are_large(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = KVCache(model.config, 90)
+    monkeypatch.setattr("engine.model.kv_cache.MOST_BYTES_WITHIN", 2 * cache.state().nbytes + 1)
+    assert cache.most_per_run() == 3
+    assert most_at_once(model, cache) == (1 if model.decoder is None else 3)

@@ -1,0 +1,274 @@
+"""Guesses change how fast an answer is, and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from samples.recurrent_model import make_recurrent_model
+from samples.tiny_model import make_tiny_model
+
+from engine.config import EngineConfig, SamplingConfig
+from engine.decode.decode_program import MOST_TOKENS
+from engine.errors import Cancelled
+from engine.job import Job
+from engine.session.chat_session import ChatSession
+from engine.session.generate import Savings, StopRules, TokenEvent, decode_tokens, generate
+from engine.session.guesses import Guesses, StepTimes
+from engine.session.loaded_model import LoadedModel
+from engine.session.sampling import make_sampler
+
+PROMPT = 20  # tokens
+
+
+class FreeRuns(StepTimes):
+    """Further tokens cost nothing: every guess is worth it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one_s, self.is_warm = 1.0, True
+
+    def add(self, n_tokens: int, seconds: float) -> None:
+        """Do not learn."""
+
+    def of(self, n_tokens: int) -> float:
+        return 1.0
+
+
+class Letters:
+    def push(self, token: int) -> str:
+        return chr(97 + token % 26)
+
+    def flush(self) -> str:
+        return ""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    folder = make_tiny_model(tmp_path_factory.mktemp("model") / "m", max_context=256, tied=False)
+    return LoadedModel.load(folder, EngineConfig(context=128, device="cpu"))
+
+
+@pytest.fixture(scope="module")
+def recurrent(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    folder = make_recurrent_model(tmp_path_factory.mktemp("model") / "m")
+    return LoadedModel.load(folder, EngineConfig(context=128, device="cpu"))
+
+
+def prompt_for(model: LoadedModel) -> list[int]:
+    found: list[int] = np.random.default_rng(5).integers(0, model.opened.config.vocab_size, PROMPT).tolist()
+    return found
+
+
+def answer(
+    model: LoadedModel,
+    guesses: Guesses | None,
+    sampling: SamplingConfig,
+    cache: Any = None,
+    rules: StopRules | None = None,
+    job: Job = Job(),
+) -> Generator[TokenEvent]:
+    return generate(
+        model.transformer(), cache or model.new_cache(), prompt_for(model), make_sampler(sampling), Letters(),
+        rules or StopRules(max_tokens=sampling.max_tokens), job, savings=Savings(guesses=guesses),
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+def tokens_of(events: Iterable[TokenEvent]) -> list[int]:
+    return [event.token_id for event in events if event.token_id is not None]
+
+
+GREEDY = SamplingConfig(temperature=0, max_tokens=100)
+
+
+@pytest.fixture(scope="module")
+def said(model: LoadedModel) -> list[int]:
+    """The greedy answer without guesses, which repeats itself in the end."""
+    found = tokens_of(answer(model, None, GREEDY))
+    assert len(set(found[-30:])) < 20
+    return found
+
+
+def test_a_greedy_answer_is_the_same_and_takes_fewer_runs(
+    model: LoadedModel, said: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, cache = runs_of(model, monkeypatch), model.new_cache()
+    events = list(answer(model, Guesses(FreeRuns()), GREEDY, cache))
+    assert tokens_of(events) == said
+    assert "".join(event.text for event in events) == "".join(map(Letters().push, said))
+    stats = events[-1].stats
+    assert 30 < stats.accepted_tokens <= stats.guessed_tokens
+    assert (stats.tokens, stats.decode_steps) == (100, 99)
+    assert len(runs) == 99 - stats.accepted_tokens
+    assert sum(runs) == len(runs) + stats.guessed_tokens
+    assert max(runs) == MOST_TOKENS
+    assert list(answer(model, None, GREEDY))[-1].stats.guessed_tokens == 0
+
+
+def runs_of(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that grows by the number of tokens of each run after the prompt."""
+    runs: list[int] = []
+
+    def counted(tokens_model: Any, tokens: list[int], *rest: Any) -> Any:
+        runs.append(len(tokens))
+        return decode_tokens(tokens_model, tokens, *rest)
+
+    monkeypatch.setattr("engine.session.generate.decode_tokens", counted)
+    return runs
+
+
+def test_sampled_answers_are_the_same_for_each_seed(model: LoadedModel) -> None:
+    """That is more than the same distribution. At this temperature many guesses are right, and many wrong."""
+    accepted = guessed = 0
+    for seed in range(40):
+        sampling = SamplingConfig(temperature=0.3, top_k=20, repeat_penalty=1.02, seed=seed, max_tokens=60)
+        events = list(answer(model, Guesses(FreeRuns()), sampling))
+        assert tokens_of(events) == tokens_of(answer(model, None, sampling))
+        accepted += events[-1].stats.accepted_tokens
+        guessed += events[-1].stats.guessed_tokens
+    assert 200 < accepted < guessed - 200
+
+
+class Informed(Guesses):
+    """Knows the answer, and is wrong about each seventh token of it."""
+
+    def __init__(self, known: Sequence[int]) -> None:
+        super().__init__(FreeRuns())
+        self._known = [(token + 1) % 100 if i % 7 == 3 else token for i, token in enumerate(known)]
+
+    def next(self, text: Sequence[int], most: int) -> list[int]:
+        return self._known[len(text) - PROMPT :][:most]
+
+
+def test_a_recurrent_state_goes_back_to_the_last_right_guess(recurrent: LoadedModel) -> None:
+    for seed in range(3):
+        sampling = SamplingConfig(temperature=0.8, seed=seed, max_tokens=60)
+        plain = tokens_of(answer(recurrent, None, sampling))
+        events = list(answer(recurrent, Informed(plain), sampling))
+        assert tokens_of(events) == plain
+        stats = events[-1].stats
+        assert 30 < stats.accepted_tokens < stats.guessed_tokens - 10
+
+
+ENDS: dict[str, Callable[[list[int]], StopRules]] = {
+    "a stop token": lambda said: StopRules(frozenset({said[90]})),
+    "a stop text": lambda said: StopRules(texts=("".join(map(Letters().push, said[70:75])),)),
+    "a limit": lambda said: StopRules(max_tokens=73),
+    "a full context": lambda said: StopRules(),
+}
+
+
+@pytest.mark.parametrize("way", [*ENDS, "closed", "cancelled"])
+def test_no_guess_stays_in_the_cache(model: LoadedModel, said: list[int], way: str) -> None:
+    cache, asked = model.new_cache(), itertools.count()
+    job = Job(lambda: way == "cancelled" and next(asked) > 50)
+    rules = ENDS[way](said) if way in ENDS else StopRules()
+    events = answer(model, Guesses(FreeRuns()), GREEDY, cache, rules, job)
+    found = tokens_of(itertools.islice(events, 70) if way == "closed" else events)
+    events.close()
+    assert found[:100] == said[: len(found)]
+    assert cache.length in (PROMPT + len(found), PROMPT + len(found) - 1)
+    assert cache.tokens[: cache.length].tolist() == [*prompt_for(model), *found][: cache.length]
+
+
+def test_a_stop_within_a_run_leaves_the_cache_as_it_was(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder, cache = model.transformer().decoder, model.new_cache()
+    assert decoder is not None
+    decoder.step(5, cache, lambda: False)
+    wanted = decoder.steps([6, 7, 8], cache, lambda: False)
+    cache.truncate(1)
+    monkeypatch.setattr("native_kernels.cpu.runtime.pool.SLICE_S", 0.0)  # asked after every call
+    model.backend.kernels.pool.close()  # new threads read it
+    with pytest.raises(Cancelled):
+        decoder.steps([6, 7, 8], cache, lambda: True)
+    assert cache.length == 1
+    np.testing.assert_array_equal(decoder.steps([6, 7, 8], cache, lambda: False), wanted)
+
+
+def test_a_session_guesses_and_goes_on_with_its_cache(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.session.chat_session.StepTimes", FreeRuns)
+    prompt, session = prompt_for(model), ChatSession(model)
+    events = list(session.generate(prompt, replace(GREEDY, max_tokens=80)))
+    assert events[-1].stats.accepted_tokens > 10
+    further, short = [*prompt, *tokens_of(events), 3], replace(GREEDY, max_tokens=5)
+    again = list(session.generate(further, short))
+    assert again[-1].stats.reused_tokens >= len(further) - 2
+    assert tokens_of(again) == tokens_of(ChatSession(model).generate(further, short))
+
+
+# ------------------------------------------------------------------ what is worth computing
+
+
+def play(text: Sequence[int], start: int, further: float, one_s: float = 1.0) -> tuple[float, float, int]:
+    """Answer with text[start:], in runs whose further tokens take a share of the first.
+
+    Returns the seconds, those without guesses, and the number of runs.
+    """
+    times = StepTimes()
+    guesses, at, seconds, runs = Guesses(times), start, 0.0, 0
+    while at < len(text):
+        guess = guesses.next(text[:at], min(MOST_TOKENS - 1, len(text) - at))
+        took = one_s * (1 + further * len(guess))
+        follows = text[at : at + len(guess)]
+        accepted = next((i for i, token in enumerate(guess) if follows[i : i + 1] != [token]), len(guess))
+        guesses.computed(1 + len(guess), took, accepted)
+        seconds, runs, at = seconds + took, runs + 1, at + 1 + accepted
+    return seconds, one_s * (len(text) - start), runs
+
+
+def random_text(n: int, seed: int, words: int = 50_000) -> list[int]:
+    found: list[int] = np.random.default_rng(seed).integers(0, words, n).tolist()
+    return found
+
+
+def edits(seed: int) -> list[int]:
+    """A text, and the text again with each twentieth token replaced."""
+    text, changes = random_text(800, seed), random_text(800, seed + 1)
+    return text + [changes[i] if i % 20 == 7 else token for i, token in enumerate(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "further", "least"),
+    [
+        (lambda: random_text(400, 1) * 2, 0.1, 3.5),
+        (lambda: random_text(400, 1) * 2, 0.5, 1.5),
+        (lambda: edits(3), 0.1, 2.0),
+        (lambda: edits(3), 0.3, 1.4),
+        (lambda: random_text(1500, 5), 0.5, 1.0),  # nothing to guess
+    ],
+)
+def test_quotes_and_edits_gain(text: Callable[[], list[int]], further: float, least: float) -> None:
+    tokens = text()
+    seconds, plain, _ = play(tokens, len(tokens) // 2, further)
+    assert plain / seconds >= least
+
+
+@pytest.mark.parametrize("further", [0.05, 0.3, 0.6, 0.95, 1.0, 1.5])
+@pytest.mark.parametrize("words", [2, 4, 8, 30])
+def test_hardly_anything_is_lost_where_guesses_are_mostly_wrong(further: float, words: int) -> None:
+    """Texts of a few words at random: keys repeat all the time, and tell nothing."""
+    tokens = random_text(2000, words, words)
+    seconds, plain, _ = play(tokens, 200, further)
+    assert plain / seconds >= 0.98
+
+
+def test_where_a_run_of_several_costs_as_much_as_its_tokens_nothing_is_guessed() -> None:
+    tokens = random_text(300, 9) * 3
+    _, plain, runs = play(tokens, 300, 1.0)
+    assert plain - runs <= 3 * MOST_TOKENS, "a few runs, until that is known"
+
+
+def test_the_longest_place_in_common_is_chosen_and_the_latest_of_equals() -> None:
+    times = FreeRuns()
+    text = [1, 2, 3, 4, 10, 9, 2, 3, 4, 11, 1, 2, 3, 4]
+    assert Guesses(times).next(text, 1) == [10]
+    text = [1, 2, 3, 10, 9, 1, 2, 3, 11, 8, 1, 2, 3]
+    assert Guesses(times).next(text, 3) == [11, 8, 1]
+    assert Guesses(times).next([7, 1, 2, 1, 2, 1, 2], 5) == [1, 2, 1, 2, 1], "a repetition goes on"
+    assert Guesses(times).next([1, 2, 3, 4], 3) == []
+    assert Guesses(times).next([1, 2], 3) == []
+    assert Guesses(times).next(text, 0) == []
