@@ -96,6 +96,11 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
+        <source>Guessed tokens</source>
+        <translation>Vermutete Token</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Interrupted: Hearth closed in mid-answer</source>
         <translation>Unterbrochen: Hearth wurde während der Antwort geschlossen</translation>
     </message>
@@ -240,6 +245,11 @@
             <numerusform>{n} Nachricht</numerusform>
             <numerusform>{n} Nachrichten</numerusform>
         </translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
+        <source>{n} of {total} right</source>
+        <translation>{n} von {total} richtig</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/chat/answers/answer_labels.py"/>

@@ -96,6 +96,11 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
+        <source>Guessed tokens</source>
+        <translation>预测的 token</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Interrupted: Hearth closed in mid-answer</source>
         <translation>已中断：Hearth 在回答途中关闭</translation>
     </message>
@@ -239,6 +244,11 @@
         <translation>
             <numerusform>{n} 条消息</numerusform>
         </translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
+        <source>{n} of {total} right</source>
+        <translation>{total} 个中有 {n} 个正确</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/chat/answers/answer_labels.py"/>

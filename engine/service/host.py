@@ -490,6 +490,8 @@ class EngineHost:
             reused_tokens=stats.reused_tokens,
             restored_tokens=stats.restored_tokens,
             tokens=stats.tokens,
+            guessed_tokens=stats.guessed_tokens,
+            accepted_tokens=stats.accepted_tokens,
             dropped_messages=fitted.dropped,
             dropped_at=fitted.dropped_at,
             context_used=session.context_used,

@@ -374,6 +374,8 @@ class GenerationResult:
     restored_tokens: int = 0  # prompt tokens read from the prompt cache
     summary: str = ""  # of earlier messages, which the model read instead of them
     summarised: int = 0  # messages that it stands for, from the chat's first on; dropped_messages are further ones
+    guessed_tokens: int = 0  # computed before it was known whether the answer has them
+    accepted_tokens: int = 0  # of these, in the answer
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GenerationResult:

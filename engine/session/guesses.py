@@ -61,6 +61,8 @@ class Guesses:
 
         text: all tokens so far; it only grows.
         """
+        if most < 1:
+            return []
         self._read(text)
         guess = self._guess[:most]
         if not guess or not self._times.one_s:

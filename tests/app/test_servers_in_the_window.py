@@ -281,3 +281,10 @@ def test_the_rate_of_reading_a_few_tokens_is_left_out() -> None:
     stats = {"prompt_tokens": 500, "prefill_tok_s": 28.9}
     assert "Reading" in dict(figures_of(stats))
     assert "Reading" not in dict(figures_of({**stats, "reused_tokens": 499}))
+
+
+def test_guessed_tokens_are_told_where_there_are_any() -> None:
+    stats = {"tokens": 60, "guessed_tokens": 41, "accepted_tokens": 34}
+    (told,) = (value for name, value in figures_of(stats) if "34" in value)
+    assert "41" in told
+    assert len(figures_of({**stats, "guessed_tokens": 0})) == len(figures_of(stats)) - 1

@@ -76,6 +76,9 @@ def figures_of(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
     add(tr("Time"), "total_s", seconds)
     add(tr("First token after"), "ttft_s", seconds)
     add(tr("Writing"), "decode_tok_s", rate)
+    if stats.get("guessed_tokens"):
+        right = figure(stats.get("accepted_tokens", 0))
+        add(tr("Guessed tokens"), "guessed_tokens", lambda n: tr("{n} of {total} right", n=right, total=figure(n)))
     add(tr("Prompt"), "prompt_tokens", count)
     if stats.get("restored_tokens"):
         add(tr("Loaded from disk"), "restored_tokens", count)

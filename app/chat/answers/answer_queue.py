@@ -205,7 +205,7 @@ def joined(before: dict[str, Any] | None, then: dict[str, Any] | None) -> dict[s
     if not before or not then:
         return then or before
     out = {**then, "ttft_s": before.get("ttft_s", then.get("ttft_s"))}
-    for name in ("tokens", "total_s"):
+    for name in ("tokens", "total_s", "guessed_tokens", "accepted_tokens"):
         if before.get(name) is not None and then.get(name) is not None:
             out[name] = before[name] + then[name]
     pieces = [(f.get("tokens"), f.get("decode_tok_s")) for f in (before, then)]

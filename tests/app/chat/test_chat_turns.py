@@ -234,10 +234,10 @@ def test_versions_are_counted_among_messages_of_one_kind() -> None:
 
 
 def test_figures_of_both_pieces_are_joined() -> None:
-    first = {"tokens": 10, "total_s": 1.0, "decode_tok_s": 10.0, "ttft_s": 0.1, "mode": "exact"}
-    then = {"tokens": 30, "total_s": 1.5, "decode_tok_s": 20.0, "ttft_s": 0.5, "mode": "dense"}
+    first = {"tokens": 10, "total_s": 1.0, "decode_tok_s": 10.0, "ttft_s": 0.1, "mode": "exact", "guessed_tokens": 3}
+    then = {"tokens": 30, "total_s": 1.5, "decode_tok_s": 20.0, "ttft_s": 0.5, "mode": "dense", "guessed_tokens": 4}
     assert joined(first, then) == {
-        "tokens": 40, "total_s": 2.5, "decode_tok_s": 16.0, "ttft_s": 0.1, "mode": "dense",
+        "tokens": 40, "total_s": 2.5, "decode_tok_s": 16.0, "ttft_s": 0.1, "mode": "dense", "guessed_tokens": 7,
     }  # fmt: skip
     assert joined(None, then) == then
     assert joined(first, None) == first
