@@ -216,15 +216,15 @@ class KVCache:
         return self._states[self._half], self._states[1 - self._half]
 
     def most_per_run(self) -> int:
-        """Return how many tokens `states_of_run` may be asked for."""
+        """Return the most tokens that a run may have, the limit of `states_of_run`."""
         if not self.recurs:
             return self.capacity
         return 1 + MOST_BYTES_WITHIN // int(self._states[0].nbytes)
 
     def states_of_run(self, n_tokens: int) -> list[F32]:
-        """Return n_tokens + 1 states, of which each token reads one and writes the next.
+        """Return n_tokens + 1 states [layers that recur, state_size]; each token reads one and writes the next.
 
-        Afterwards the cache can also be cut to the lengths within this run. Raises: HostMemoryError.
+        After the run, the cache can also be cut to the lengths within it. Raises: HostMemoryError.
         """
         before, after = self.states()
         if not self.recurs:

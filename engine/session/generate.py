@@ -122,6 +122,7 @@ def prefill(
         job.progress(done + int(share * chunk), len(ids))
 
     if 1 < len(ids) <= most_at_once(model, cache):
+        cache.remember()  # all of these tokens belong to the end of the turn
         logits = last_row(decode_tokens(model, tokens, cache, job.cancelled))
         job.progress(len(ids), len(ids))
         return logits
@@ -166,7 +167,7 @@ def decode_tokens(
 ) -> Logits:
     """Append up to `most_at_once` tokens to the cache; return the logits [n, V] after each.
 
-    They equal those of decode_one_token to the bit. Raises: as decode_one_token.
+    They equal those of decode_one_token to the bit. Raises: as decode_one_token, and HostMemoryError.
     """
     if len(tokens) == 1 or model.decoder is None:
         (token,) = tokens
@@ -264,7 +265,7 @@ def generate(
                 reason = "stop"
                 break
     finally:
-        decode.end(len(history))
+        decode.end(history)
     stats.context_full = reason == "length" and limit == free
 
     if counters.tokens:
@@ -276,44 +277,49 @@ def generate(
 
 
 class _Decode:
-    """Decodes an answer: one token in a run, or several where guesses pay."""
+    """The decoding of an answer, in runs of one token, or of several if guesses are worth computing."""
 
     def __init__(
         self, model: Transformer, cache: KVCache, guesses: Guesses | None, cancelled: Callable[[], bool]
     ) -> None:
         self._model, self._cache, self._guesses, self._cancelled = model, cache, guesses, cancelled
-        self._ahead: list[tuple[int, Logits]] = []  # guesses of the last run, with the logits after each
+        self._ahead: list[tuple[int, Logits]] = []  # unchecked guesses of the last run, with the logits after each
         self._run: tuple[int, float] = (0, 0.0)  # tokens and seconds of the last run
-        self._accepted = 0  # in it
+        self._accepted = 0  # right guesses of the last run
+        self._length = 0  # tokens in the cache that are certainly in the history
         self.guessed = self.accepted = 0
 
     def after(self, history: Sequence[int], most: int) -> Logits:
-        """Return the logits [V] after the history, of which the cache has all but the last token, and maybe guesses.
+        """Return the logits [V] after the history.
 
-        most: the most tokens that may follow the next. Raises: as decode_one_token.
+        The cache already has all tokens of the history but the last, and maybe guesses after them.
+        most: how many more tokens the answer may have after the next one; this limits the guesses.
+        Raises: as decode_tokens.
         """
         if self._ahead and self._ahead[0][0] == history[-1]:
             self._accepted += 1
             self.accepted += 1
+            self._length += 1
             return self._ahead.pop(0)[1]
-        self.end(len(history) - 1)
+        self.end(history)
         guess: list[int] = []
         if self._guesses is not None:
             guess = self._guesses.next(history, min(most, most_at_once(self._model, self._cache) - 1))
         started = time.perf_counter()
         rows = decode_tokens(self._model, [history[-1], *guess], self._cache, self._cancelled)
-        self._run = len(rows), time.perf_counter() - started
+        self._run, self._length = (len(rows), time.perf_counter() - started), len(history)
         self._ahead = list(zip(guess, rows[1:], strict=True))
         self.guessed += len(guess)
         return last_row(rows[:1])
 
-    def end(self, length: int) -> None:
-        """End the last run. The cache keeps at most so many tokens, none of them a wrong guess."""
+    def end(self, history: Sequence[int]) -> None:
+        """End the last run: report it to the guesses, and cut the guesses that are not in the history off the cache."""
         if self._guesses is not None and self._run[0]:
             self._guesses.computed(*self._run, self._accepted)
+        if self._ahead:
+            is_right = len(history) > self._length and history[self._length] == self._ahead[0][0]
+            self._cache.truncate(self._length + is_right)
         self._run, self._ahead, self._accepted = (0, 0.0), [], 0
-        if self._cache.length > length:
-            self._cache.truncate(length)
 
 
 class StopScanner:

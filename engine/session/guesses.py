@@ -1,8 +1,8 @@
 """Guess the next tokens from the text so far, and choose how many guesses are worth computing.
 
-A text that quotes, edits or repeats itself goes on as it went on before: after the last few tokens, wherever they
-appeared earlier in the prompt or the answer. Computing a few tokens in one run costs less than one after the other
-(Decoder.steps), and every result up to the first wrong guess is what it would have been without guessing.
+A text that quotes, edits or repeats earlier text often continues as it did there. So the guess is what followed the
+last few tokens where they appeared before, in the prompt or the answer. A few tokens take less time in one run than one
+after the other (Decoder.steps), and every result up to the first wrong guess is the same as without guessing.
 Source: prompt lookup decoding; speculative decoding in general: arXiv 2211.17192.
 """
 
@@ -11,26 +11,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-_KEY = 3  # tokens that must have appeared before
+_KEY = 3  # last tokens of the text that must have appeared before
 _PLACES = 4  # most recent places of a key that are compared
-_LONGEST = 32  # tokens compared before a place
-_PRIOR = 4.0  # an unseen share counts as that many observations
-_LEAST_GAIN = 1.03  # in tokens/s, for guessing at all
-_MOST_LOSS = 0.01  # of the time of decoding, that wrong guesses may have cost so far
-_SLOWNESS = 0.5  # time of one more token in a run, as a share of a token's, before any is measured
-_WEIGHT = 0.2  # of a new measurement
+_LONGEST = 32  # most tokens compared before a place, and most tokens guessed
+_PRIOR = 4.0  # weight of the assumed chance, in observations
+_LEAST_GAIN = 1.03  # least expected tokens/s, relative to no guesses, for computing any
+_MOST_LOSS = 0.01  # share of the decode time so far that wrong guesses may have cost
+_SLOWNESS = 0.5  # time of each further token in a run, relative to a run of one token, until measured
+_WEIGHT = 0.2  # of a new measurement in the moving average
 
 
 class StepTimes:
-    """How long a run of one token takes, and each further token in it, as measured."""
+    """Measured times of a run of one token, and of each further token in a run."""
 
     def __init__(self) -> None:
         self.one_s = 0.0
-        self.is_warm = False  # the first run of several tokens lays out their program, and says nothing
-        self._further = _SLOWNESS  # shares of one_s
+        self.is_warm = False  # the first run of several tokens is not measured: it also builds their program
+        self._further = _SLOWNESS  # time of a further token, as a share of one_s
 
     def add(self, n_tokens: int, seconds: float) -> None:
-        """Take in a run of n_tokens."""
+        """Record the time of a run of n_tokens."""
         if n_tokens == 1:
             self.one_s += (_WEIGHT if self.one_s else 1.0) * (seconds - self.one_s)
         elif self.one_s:
@@ -38,7 +38,7 @@ class StepTimes:
             self._further += _WEIGHT * (min(max(further, 0.0), 2.0) - self._further)
 
     def of(self, n_tokens: int) -> float:
-        """Return the expected seconds of a run of n_tokens; 0 before a single token was measured."""
+        """Return the expected seconds of a run of n_tokens; 0 before a run of one token was measured."""
         return self.one_s * (1 + self._further * (n_tokens - 1))
 
 
@@ -46,20 +46,20 @@ class Guesses:
     """The guesses of one answer."""
 
     def __init__(self, times: StepTimes) -> None:
-        """times: of the model, over all answers."""
+        """times: of the model, shared by all its answers."""
         self._times = times
         self._text: list[int] = []
-        self._places: dict[tuple[int, ...], list[int]] = {}  # where the text goes on after a key
-        self._right: dict[int, float] = {}  # by the class of the length in common
-        self._seen: dict[int, float] = {}
-        self._guess: list[int] = []  # what is expected to follow the text
-        self._in_common = 0  # tokens before both places
+        self._places: dict[tuple[int, ...], list[int]] = {}  # by key: the indices in the text right after it
+        self._right: dict[int, float] = {}  # right guesses by class of the tokens in common, as in _chance
+        self._seen: dict[int, float] = {}  # all checked guesses, by the same class
+        self._guess: list[int] = []  # tokens expected to follow the text
+        self._in_common = 0  # equal tokens before the end of the text and before the place the guess is from
         self._decoded_s = self._lost_s = 0.0
 
     def next(self, text: Sequence[int], most: int) -> list[int]:
-        """Return up to `most` guesses of what follows the text that are worth computing now; often none.
+        """Return the guesses of the next tokens that are worth computing now: up to `most`, often none.
 
-        text: all tokens so far; it only grows.
+        text: all tokens so far; it only grows from call to call.
         """
         if most < 1:
             return []
@@ -75,7 +75,7 @@ class Guesses:
         return guess[:best] if self._lost_s <= allowed else []
 
     def computed(self, n_tokens: int, seconds: float, accepted: int) -> None:
-        """Take in a run of n_tokens, of which `accepted` were right guesses."""
+        """Record a run of n_tokens, of which `accepted` were right guesses."""
         if n_tokens > 1 and not self._times.is_warm:
             self._times.is_warm = True
             return
@@ -85,7 +85,7 @@ class Guesses:
         self._decoded_s += seconds
 
     def _expected(self, n_guesses: int) -> Iterator[float]:
-        """Yield how many tokens a run with 1 ... n_guesses guesses is expected to give."""
+        """Yield the expected number of tokens from a run with 1 ... n_guesses guesses."""
         chance, tokens = 1.0, 1.0
         for further in range(n_guesses):
             chance *= self._chance(self._in_common + further)
@@ -93,13 +93,16 @@ class Guesses:
             yield tokens
 
     def _chance(self, in_common: int) -> float:
-        """Return the chance that a guess is right after so many tokens in common."""
+        """Return the chance that the guess after `in_common` equal tokens is right.
+
+        Numbers of equal tokens with the same bit length form a class, which shares its observations.
+        """
         kind = min(in_common, _LONGEST).bit_length()
         prior = in_common / (in_common + _PRIOR)
         return (self._right.get(kind, 0.0) + _PRIOR * prior) / (self._seen.get(kind, 0.0) + _PRIOR)
 
     def _read(self, text: Sequence[int]) -> None:
-        """Take in the new tokens: how well they were guessed, where they stand, and what may follow."""
+        """Process the new tokens: compare them with the guess, index their keys, and guess what follows."""
         for token in islice(text, len(self._text), None):
             if self._guess:
                 kind = min(self._in_common, _LONGEST).bit_length()
@@ -118,7 +121,7 @@ class Guesses:
             self._look_up()
 
     def _look_up(self) -> None:
-        """Set the guess to what followed the place that has most in common with the end of the text."""
+        """Set the guess to the tokens after the earlier place with the longest match to the end of the text."""
         self._in_common, best = 0, 0
         end = len(self._text)
         for place in reversed(self._places.get(tuple(self._text[-_KEY:]), ())[:-1]):
@@ -127,5 +130,5 @@ class Guesses:
                 n += 1
             if n > self._in_common:
                 self._in_common, best = n, place
-        period = end - best  # what follows the place may reach the end, and begins again then
+        period = end - best  # a guess that reaches the end of the text starts again at the place
         self._guess = [self._text[best + i % period] for i in range(_LONGEST)] if best else []

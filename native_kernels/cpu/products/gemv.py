@@ -100,7 +100,7 @@ def _gemv_of_several(codec: str) -> Kernel:
     of_four, of_three, of_two, of_one = (emit_dots_of_several(CODECS[codec], n) for n in (4, 3, 2, 1))
 
     def several(args: int, lo: int, hi: int, worker: int) -> None:
-        """Compute what run_side_by_side would with gemv, for whole matrices."""
+        """Do as run_side_by_side with gemv, for whole matrices only; read each row once for up to four tokens."""
         used, tile, block = tokens_here(args), get_int(args + 24), get_int(args + BLOCKS)
         w, stride, d, bias = get_int(block), get_int(block + 8), get_int(block + 32), get_int(block + 48)
         ahead = stride * max(1, get_int(block + 56) >> 32)
@@ -111,7 +111,7 @@ def _gemv_of_several(codec: str) -> Kernel:
             done = 0
             while done < used:
                 left, blocks = used - done, args + BLOCKS + 8 * done
-                n = 3 if left == 5 else min(left, 4)
+                n = 3 if left == 5 else min(left, 4)  # 3 and 2 take less time than 4 and 1
                 for i in range(at, end):
                     row = w + stride * i
                     following = min(row + ahead, last)
@@ -172,7 +172,7 @@ def gemv_calls(
 
 
 def tile_of(w: PackedMatrix) -> int:
-    """Return the rows of w that stay in a core's cache, a multiple of GRAIN."""
+    """Return how many rows of w stay in a core's cache: a multiple of GRAIN, at least GRAIN."""
     return max(GRAIN, TILE_BYTES // max(1, w.row_bytes) // GRAIN * GRAIN)
 
 

@@ -196,9 +196,10 @@ def emit_dots_towards(codec: Codec, n_rows: int) -> Callable[..., Any]:
 def emit_dots_of_several(codec: Codec, n_vectors: int) -> Callable[..., Any]:
     """Return the operation (row, following, d, i, blocks): out [i] of each vector = the row times x [d].
 
-    row, following: addresses; the latter is prefetched. blocks: address of the addresses of n_vectors blocks of
-    arguments of gemv. Sums as emit_dots does, to the bit. The row's numbers are read and unpacked once: the same loads
-    for the later vectors are removed by LLVM, because no prefetch, which might write, stands between them.
+    row: address of the row. following: address of the row to prefetch. blocks: address of the addresses of n_vectors
+    blocks of gemv's arguments, which hold each x and out. Additions have the order of emit_dots, so the results are the
+    same to the bit. The row is read and unpacked once: LLVM removes the repeated loads for the later vectors. It could
+    not if a prefetch stood between them, because it assumes that a prefetch may write.
     """
 
     def dots(b: Any, *values: Any) -> None:

@@ -82,10 +82,11 @@ class Call:
     barrier: whether the workers wait for each other after it. Without one, the next call must not read what it writes.
     shared: whether a worker may run the kernel several times, on any ranges. Then the output of a range must not depend
     on other ranges, and a worker's own memory must not carry anything from one range to the next. Needs a barrier.
-    tile: if a worker's range may be run in parts, the items, a multiple of the grain, whose weights stay in a core's
-    cache; else 0.
-    chained: whether side by side each token's call must wait for that of the token before it.
-    together: a kernel that runs several such calls at once, with the arguments of side_by_side.run_side_by_side.
+    tile: if the kernel may run a worker's range in parts, the number of items whose weights stay in a core's cache, a
+    multiple of the grain; else 0.
+    chained: whether each token's call must wait for that of the token before it, if tokens run side by side.
+    together: a kernel that runs such calls of several tokens at once, with the arguments of
+    side_by_side.run_side_by_side; None: run_side_by_side itself.
     """
 
     kernel: Kernel

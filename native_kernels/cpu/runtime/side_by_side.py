@@ -1,8 +1,8 @@
 """Run the calls of several tokens side by side, so that the weights that they share are read from memory once.
 
-Each token has calls of its own, laid out alike over buffers of its own. The calls at one place of all lists become one:
-a worker takes a tile of its items, small enough for the weights to stay in the core's cache, and runs it for one token
-after the other. Each token gets the same arithmetic as alone, to the bit.
+Each token has its own list of calls, over its own buffers; all lists have the same layout. The calls at the same index
+of all lists are merged into one. A worker takes a tile of its items, small enough for the weights to stay in the core's
+cache, and runs it for one token after the other. Each token gets the same arithmetic as alone, to the bit.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
 from native_kernels.cpu.runtime.simd import call_kernel, get_int
 
 BLOCKS = 5 * 8  # bytes before the addresses of the tokens' blocks of arguments
-_ALL = 1 << 40  # items
+_ALL = 1 << 40  # items of a tile: more than any call has
 
 
 @inline
 def tokens_here(args: int) -> int:
-    """Return how many of a call's tokens are in use."""
+    """Return how many tokens of a merged call are in use; 0 or less: none."""
     used: int = min(get_int(args + 16), get_int(get_int(args)) - get_int(args + 8))
     return used
 
@@ -30,8 +30,8 @@ def tokens_here(args: int) -> int:
 def run_side_by_side(args: int, lo: int, hi: int, worker: int) -> None:
     """Run a range of items, tile by tile, for each token that is in use.
 
-    args: address of the number of tokens in use, number of the first token here, tokens here, items of a tile, kernel,
-    then the address of each token's block of arguments.
+    args: address of the number of tokens in use, index of this call's first token, number of its tokens, items of a
+    tile, address of the kernel, then the address of each token's block of arguments.
     """
     tile, code = get_int(args + 24), get_int(args + 32)
     at = lo
@@ -45,9 +45,9 @@ def run_side_by_side(args: int, lo: int, hi: int, worker: int) -> None:
 def side_by_side(tokens: Sequence[Sequence[Call]], n_used: I64) -> list[Call]:
     """Merge lists of calls that were laid out alike, one for each token of a sequence.
 
-    n_used i64 [1]: number of tokens, read when the calls run; the calls of the others do nothing. A token may read what
-    earlier ones wrote by an earlier call with a barrier, or by the same call if it is chained. Counts of neurons that
-    tokens share may miss some, because two workers may count the same neuron at once.
+    n_used i64 [1]: number of tokens in use, read when the calls run. The calls of the other tokens do nothing. A token
+    may read what an earlier token wrote in an earlier call with a barrier, or in the same call if it is chained.
+    Counts per neuron that the tokens share may be too low, because two workers may increment the same count at once.
     """
     found = []
     for calls in zip(*tokens, strict=True):

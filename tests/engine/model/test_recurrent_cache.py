@@ -175,3 +175,17 @@ def test_runs_are_short_where_states_are_large(model: Transformer, monkeypatch: 
     monkeypatch.setattr("engine.model.kv_cache.MOST_BYTES_WITHIN", 2 * cache.state().nbytes + 1)
     assert cache.most_per_run() == 3
     assert most_at_once(model, cache) == (1 if model.decoder is None else 3)
+
+
+def test_the_state_before_a_short_prompt_is_remembered(model: Transformer) -> None:
+    cache, fresh = KVCache(model.config, 90), KVCache(model.config, 90)
+    prefill(model, TOKENS[:30].tolist(), cache)
+    prefill(model, TOKENS[30:34].tolist(), cache)
+    for token in TOKENS[34:37]:
+        decode_one_token(model, int(token), cache)
+    assert cache.reusable(33) == 30
+    cache.truncate(30)
+    np.testing.assert_allclose(
+        prefill(model, TOKENS[60:65].tolist(), cache),
+        logits(model, np.concatenate([TOKENS[:30], TOKENS[60:65]]), fresh)[-1], atol=CLOSE,
+    )  # fmt: skip

@@ -175,6 +175,22 @@ def test_no_guess_stays_in_the_cache(model: LoadedModel, said: list[int], way: s
     assert cache.tokens[: cache.length].tolist() == [*prompt_for(model), *found][: cache.length]
 
 
+@pytest.mark.parametrize("way", ["closed", "a stop token", "a stop text"])
+def test_a_wrong_guess_does_not_stay_wherever_the_answer_ends(model: LoadedModel, said: list[int], way: str) -> None:
+    for n in range(1, 25):
+        cache, rules = model.new_cache(), StopRules()
+        if way == "a stop token":
+            rules = StopRules(frozenset({said[n]}))
+        if way == "a stop text":
+            rules = StopRules(texts=("".join(map(Letters().push, said[max(0, n - 4) : n])),))
+        events = answer(model, Informed(said), GREEDY, cache, rules)
+        found = tokens_of(itertools.islice(events, n) if way == "closed" else events)
+        events.close()
+        assert found == said[: len(found)]
+        assert cache.tokens[: cache.length].tolist() == [*prompt_for(model), *found][: cache.length]
+        assert cache.length >= PROMPT + len(found) - 1
+
+
 def test_a_stop_within_a_run_leaves_the_cache_as_it_was(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     decoder, cache = model.transformer().decoder, model.new_cache()
     assert decoder is not None
