@@ -157,12 +157,22 @@ class DecodeProgram:
         program = self.program_for(cache.layout)
         if len(tokens) == 1:
             return self._run(program, [self._calls], tokens, cache, cancelled)
+        several = self._program_of_several(cache.layout)
+        self._n_tokens[0] = len(tokens)
+        return self._run(several, self._of_several[: len(tokens)], tokens, cache, cancelled)
+
+    def lay_out(self, cache: KVCache) -> None:
+        """Build all programs for this cache that do not exist yet. Cost: 0.1 s or more for a large model."""
+        self.program_for(cache.layout)
+        self._program_of_several(cache.layout)
+
+    def _program_of_several(self, layout: KvLayout) -> Program:
+        """Return the program of up to MOST_TOKENS tokens for caches of the layout of the last `program_for`."""
         if self._several is None:
             self._of_several = self._of_several or [self._new_calls() for _ in range(MOST_TOKENS)]
-            laid_out = [calls.of_a_token(cache.layout) for calls in self._of_several]
+            laid_out = [calls.of_a_token(layout) for calls in self._of_several]
             self._several = Program(side_by_side(laid_out, self._n_tokens))
-        self._n_tokens[0] = len(tokens)
-        return self._run(self._several, self._of_several[: len(tokens)], tokens, cache, cancelled)
+        return self._several
 
     def _run(
         self,

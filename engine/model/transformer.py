@@ -87,6 +87,9 @@ class Decoder(Protocol):
     def steps(self, tokens: Sequence[int], cache: KVCache, cancelled: Callable[[], bool]) -> F32:
         """Append the tokens to the cache; return the logits [n, V] after each. Raises: as `step`."""
 
+    def lay_out(self, cache: KVCache) -> None:
+        """Build all programs for this cache before they are needed."""
+
     def kernels(self, layout: KvLayout) -> list[Kernel]:
         """Return the kernels of the CPU's threads for caches of that layout."""
 

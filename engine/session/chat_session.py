@@ -248,6 +248,8 @@ class ChatSession:
 
     def adapt(self) -> float | None:
         """Do one step of idle work, as Adaptation.adapt; None: nothing to do."""
+        if self._transformer.decoder is not None:
+            self._transformer.decoder.lay_out(self._cache)
         if self.adaptation is not None:
             return self.adaptation.adapt(self.model.hot_blocks)
         return None if self.model.on_gpu is None else self.model.on_gpu.save_heat(at_once=False)

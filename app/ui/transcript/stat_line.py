@@ -139,7 +139,11 @@ class StatLine(QWidget):
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         stats = (self._message.stats if self._message and not self._running else None) or {}
-        if event.button() == Qt.MouseButton.LeftButton and self.rect().contains(event.pos()) and figures_of(stats):
+        if (
+            event.button() == Qt.MouseButton.LeftButton
+            and self.rect().contains(event.position().toPoint())
+            and figures_of(stats)
+        ):
             self.acted.emit("figures")
         else:
             super().mouseReleaseEvent(event)

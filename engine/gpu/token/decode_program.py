@@ -222,6 +222,9 @@ class GpuDecodeProgram:
         (token,) = tokens
         return self.step(token, cache, cancelled)[None]
 
+    def lay_out(self, cache: KVCache) -> None:
+        """Do nothing: `capture` builds the program."""
+
     def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = never) -> F32:
         """Append the token to the cache; return the logits [V] for the next one.
 

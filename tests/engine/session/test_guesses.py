@@ -216,6 +216,15 @@ def test_a_session_guesses_and_goes_on_with_its_cache(model: LoadedModel, monkey
     assert tokens_of(again) == tokens_of(ChatSession(model).generate(further, short))
 
 
+def test_idle_work_builds_the_program_of_several_tokens(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ChatSession(model)
+    session.adapt()
+    monkeypatch.setattr("engine.decode.decode_program.side_by_side", None)  # from here on none can be built
+    decoder = session.transformer.decoder
+    assert decoder is not None
+    assert decoder.steps([5, 6], model.new_cache(), lambda: False).shape[0] == 2
+
+
 # ------------------------------------------------------------------ what is worth computing
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
+from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 from shown_messages import (
     STATS,
@@ -185,6 +186,15 @@ def test_the_share_bar_is_for_a_gpu_that_took_part(transcript: Transcript) -> No
     line = transcript.views[-1].findChildren(StatLine)[0]
     assert not line._bar.isHidden()
     assert numbers_in(line._bar.accessibleName()) == ["83"]
+
+
+def test_a_click_on_the_figures_asks_for_all_of_them(transcript: Transcript) -> None:
+    show(transcript, [answer("a", **STATS)])
+    line, asked = transcript.views[-1].findChildren(StatLine)[0], []
+    line.acted.connect(asked.append)
+    QTest.mouseClick(line, Qt.MouseButton.LeftButton)
+    QTest.mouseClick(line, Qt.MouseButton.RightButton)
+    assert asked == ["figures"]
 
 
 def test_unknown_figures_are_left_out() -> None:
