@@ -12,8 +12,8 @@ from typing import Any, Literal, cast, get_args
 from engine.errors import InvalidRequestError, ModelFormatError
 from engine.layer_checks import check_delta, check_groups, check_latent, check_layers, check_streams
 from native_kernels.backend import Activation as KernelActivation
-from native_kernels.backend import DeltaSpec, LatentSpec, ShortConvSpec, Temperature
 from native_kernels.kv_blocks import KvLayout
+from native_kernels.specs import DeltaSpec, LatentSpec, ShortConvSpec, Temperature
 
 # "-glu": activation of gate times up. relu2: the square of ReLU. drelu: ReLU on gate and on up. fatrelu: x above a
 # threshold, else 0. gelu: exact, by the error function; gelu-tanh: its usual approximation. clamped-silu: gpt-oss, see

@@ -21,25 +21,31 @@ from native_kernels.backend import (
     U8,
     Activation,
     DeltaInput,
-    DeltaSpec,
     DeltaWeights,
     ExpertBatch,
     PackedMatrix,
     RopeOrder,
     Scoring,
     ShortConvInput,
-    ShortConvSpec,
 )
 from native_kernels.codecs import COPY_CODECS
 from native_kernels.codecs.plain import unpack_f16
 from native_kernels.copies import rounded_to_bytes
 from native_kernels.kv_blocks import KvLayout
+from native_kernels.specs import DeltaSpec, ShortConvSpec, Temperature
 
 # Size limits of decoded weights and of attention scores at a time. A tile stays in the cache of common CPUs. Scores may
 # be larger: they are written and read once.
 _TILE_BYTES = 1 << 20
 _SCORE_BYTES = 32 << 20
 _UNIT_EPSILON = 1e-6  # added to the squared length of queries and keys of a gated delta net
+
+
+def factors_of(temperature: Temperature, positions: I64) -> F32:
+    """Return the factor by which the queries of each position grow."""
+    growth = np.log1p((positions + temperature.offset) // temperature.length)
+    found: F32 = (1 + temperature.strength * growth).astype(np.float32)
+    return found
 
 
 class ReferenceOperators:
@@ -130,7 +136,7 @@ class ReferenceOperators:
         n_positions, n_kv_heads, _ = k.shape
         group, past = n_heads // n_kv_heads, n_positions - n_tokens
         if temperature is not None:
-            q = q * temperature.factors(np.arange(past, n_positions))[:, None, None]
+            q = q * factors_of(temperature, np.arange(past, n_positions))[:, None, None]
         keys = k.transpose(1, 2, 0)  # [H_kv, head_dim, N]: a view that BLAS reads in place
         values = v.transpose(1, 0, 2)  # [H_kv, N, head_dim]
         factor = np.float32(1.0 / np.sqrt(head_dim) if scale is None else scale)

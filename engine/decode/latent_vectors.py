@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.config import ModelConfig
-from native_kernels.backend import F32, LatentSpec, PackedMatrix
+from native_kernels.backend import F32, PackedMatrix
 from native_kernels.cpu.ffn.experts import ExpertMatrices, ExpertVectors, product_calls
 from native_kernels.cpu.ffn.router import Chosen
 from native_kernels.cpu.products.linear import Vector
 from native_kernels.cpu.runtime.call import Call, aligned_empty
+from native_kernels.specs import LatentSpec
 
 
 class LatentVectors:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
 from engine.plain_config import from_plain
-from native_kernels.backend import DeltaSpec, LatentSpec, ShortConvSpec, Temperature
+from native_kernels.specs import DeltaSpec, LatentSpec, ShortConvSpec, Temperature
 
 ModelKind = Literal["chat", "base"]
 ModelFormat = Literal["powerinfer-gguf", "gguf", "safetensors", "bundle"]

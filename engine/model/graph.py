@@ -22,7 +22,8 @@ from typing import Literal, Protocol, assert_never
 
 from engine.config import ModelConfig
 from engine.errors import UnsupportedModelError
-from native_kernels.backend import Activation, DeltaSpec, LatentSpec, RopeOrder, ShortConvSpec, Temperature
+from native_kernels.backend import Activation, RopeOrder
+from native_kernels.specs import DeltaSpec, LatentSpec, ShortConvSpec, Temperature
 
 # "stream" is the residual stream; the others are outputs of a norm.
 Value = Literal["stream", "attention_in", "ffn_in", "experts_in", "router_in"]

@@ -20,14 +20,12 @@ from native_kernels.backend import (
     U8,
     Activation,
     DeltaInput,
-    DeltaSpec,
     DeltaWeights,
     ExpertBatch,
     PackedMatrix,
     RopeOrder,
     Scoring,
     ShortConvInput,
-    ShortConvSpec,
 )
 from native_kernels.codecs import COPY_CODECS, ROW_CODECS
 from native_kernels.cpu.attention.attention import attention_buffers, attention_calls
@@ -38,8 +36,7 @@ from native_kernels.cpu.attention.rope import rope_calls
 from native_kernels.cpu.ffn.elementwise import activation_calls, gate_calls, softcap_calls
 from native_kernels.cpu.ffn.expert_batch import CpuExpertBatch, batch_kernels
 from native_kernels.cpu.gemm.gemm import Firing, Panels, Scratch, form_of, matmul_calls, matmul_t_calls, pack_calls
-from native_kernels.cpu.products.activations import QUANTISE, QUANTISE_ROWS
-from native_kernels.cpu.products.copy_batch import batch_calls, batch_kernel
+from native_kernels.cpu.products.copy_batch import batch_calls, batch_kernels_of
 from native_kernels.cpu.products.gemv import GEMV
 from native_kernels.cpu.products.linear import Products, Vector, has_kernel, why_not
 from native_kernels.cpu.runtime.call import Call, Listed
@@ -48,6 +45,7 @@ from native_kernels.cpu.runtime.jit import Kernel
 from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
+from native_kernels.specs import DeltaSpec, ShortConvSpec
 
 _MANY = 512  # tokens per chunk of a long prompt
 
@@ -81,7 +79,7 @@ class CpuOperators:
             if not self.reads(codec):
                 continue
             if codec in COPY_CODECS:
-                needed += [QUANTISE_ROWS["lanes"], QUANTISE["lanes"], batch_kernel(codec), GEMV[codec]]
+                needed += [*batch_kernels_of(codec), GEMV[codec]]
                 continue
             width = ROW_CODECS[codec].block_size
             empty = np.zeros((1, ROW_CODECS[codec].n_bytes(width)), np.uint8)

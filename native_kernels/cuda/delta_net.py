@@ -8,10 +8,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 from ctypes import Structure, c_float, c_int, c_uint64
 
-from native_kernels.backend import DeltaSpec
 from native_kernels.cuda.gpu import GpuDelta, GpuDeltaInput, GpuStates, GpuVector
 from native_kernels.cuda.runtime.driver import Device, Function, Stream
 from native_kernels.cuda.runtime.modules import load
+from native_kernels.specs import DeltaSpec
 
 MAX_DIM = 128  # numbers of a key or value head; more would not fit into registers
 _COLUMNS = 32  # of a head's matrix, for a block of `recur`

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from native_kernels.backend import Activation, DeltaSpec, LatentSpec, RopeOrder, Temperature
+from native_kernels.backend import Activation, RopeOrder
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.layouts import n_gpu_bytes
+from native_kernels.specs import DeltaSpec, LatentSpec, Temperature
 
 Norm = Literal["rms", "layer"]
 KvCodec = Literal["f32", "f16", "q8_0"]

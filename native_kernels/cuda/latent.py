@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from ctypes import Structure, c_float, c_int, c_uint64
 
-from native_kernels.backend import LatentSpec, Temperature
 from native_kernels.cuda.gpu import GpuAngles, GpuKv, GpuLatent, GpuVector, KvCodec
 from native_kernels.cuda.operands import Rounded
 from native_kernels.cuda.prompt_rows import RowAngles
 from native_kernels.cuda.runtime.driver import Device, Module, Stream
 from native_kernels.cuda.runtime.modules import load
+from native_kernels.specs import LatentSpec, Temperature
 
 MAX_DIM = 576  # numbers of a query or key, as in heads.cuh
 _CODEC_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}

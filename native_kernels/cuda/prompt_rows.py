@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from native_kernels.backend import RopeOrder, Temperature
+from native_kernels.backend import RopeOrder
 from native_kernels.cuda.gpu import GpuMatrix
 from native_kernels.cuda.operands import Operand
+from native_kernels.specs import Temperature
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from ctypes import c_float, c_int, c_uint64
 from dataclasses import dataclass
 from typing import Any
 
-from native_kernels.backend import Temperature
 from native_kernels.cuda.gpu import (
     NOTHING,
     GpuAngles,
@@ -26,6 +25,7 @@ from native_kernels.cuda.gpu import (
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.memory import DeviceMemory
 from native_kernels.cuda.runtime.modules import load
+from native_kernels.specs import Temperature
 
 _KERNELS = {
     "token": ("gather", "normalise", "norm_rows", "copy_words", "angles", "rotate_and_store", "softcap"),

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("torch", "numba", "scipy", "huggingface_hub", "tokenizers", "gguf", "jinja2", "safetensors", "pynvml",
+HEAVY = ("torch", "numpy", "numba", "scipy", "huggingface_hub", "tokenizers", "gguf", "jinja2", "safetensors", "pynvml",
          "ziamath", "latex2mathml")  # fmt: skip
 
 

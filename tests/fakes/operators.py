@@ -35,6 +35,7 @@ from native_kernels.cuda.gpu import (
 )
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prompt_rows import RowAngles
+from native_kernels.reference import factors_of
 
 F32 = NDArray[np.float32]
 _OPS = reference.ReferenceOperators()
@@ -298,7 +299,7 @@ class FakeOperators(ABC):
                     part[:] = _OPS.rope(part[None], turns[..., 0], turns[..., 1], angles.order)[0]
             norm_heads(last=True)
             if angles.temperature is not None:
-                q *= angles.temperature.factors(np.array([position]))
+                q *= factors_of(angles.temperature, np.array([position]))
             for values, to, scales in ((k, kv.keys, kv.key_scales), (v, kv.values, kv.value_scales))[
                 : 2 * heads.stored
             ]:
@@ -409,7 +410,7 @@ class FakeOperators(ABC):
         k = self.array(x.k, n * kv.head_dim).reshape(n, 1, -1).copy()
         queries = self.array(x.queries, n * x.n_heads * kv.head_dim).reshape(n, x.n_heads, -1)
         if angles.temperature is not None:
-            q *= angles.temperature.factors(np.arange(start, start + n))[:, None, None]
+            q *= factors_of(angles.temperature, np.arange(start, start + n))[:, None, None]
         queries[..., spec.rank :], rotated = q[..., spec.key_dim :], k[..., spec.rank :]
         if angles.n:
             queries[..., spec.rank :] = _OPS.rope(q[..., spec.key_dim :].copy(), *turns, angles.order)

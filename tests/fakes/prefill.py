@@ -25,7 +25,7 @@ from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.prompt_rows import Groups, RoundedRows, RowAngles, Rows, StoredMatrix, Weights
 from native_kernels.cuda.runtime.driver import CudaError, Device, Driver, Stream
 from native_kernels.kv_blocks import KvLayout
-from native_kernels.reference import ReferenceOperators
+from native_kernels.reference import ReferenceOperators, factors_of
 
 _ALIGNED = 256
 _DTYPES = {"f32": np.float32, "f16": np.float16, "q8_0": np.int8}
@@ -366,7 +366,7 @@ class NumpyPrefillOps(GpuPrefillOps):
             k = k if k_norm is None else self._normed(k, k_norm)
         if angles.temperature is not None:
             own = at(angles.positions, np.int32, n_tokens) if angles.positions else start + np.arange(n_tokens)
-            q = q * angles.temperature.factors(own)[:, None, None]
+            q = q * factors_of(angles.temperature, own)[:, None, None]
         there[:, : n_heads * dim] = q.reshape(n_tokens, -1)
         if not heads.stored:
             return

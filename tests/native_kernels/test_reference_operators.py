@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from native_kernels.backend import Codec, PackedMatrix, Scoring, Temperature
+from native_kernels.backend import Codec, PackedMatrix, Scoring
 from native_kernels.reference import ReferenceOperators
+from native_kernels.specs import Temperature
 
 OPS = ReferenceOperators()
 CODECS: tuple[Codec, ...] = ("f32", "f16")

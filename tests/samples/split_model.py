@@ -20,8 +20,9 @@ from engine.gpu.weights.layers import (
 )
 from engine.gpu.weights.layout import slots_of
 from engine.model.weights import FfnWeights, LayerWeights, ModelWeights
-from native_kernels.backend import DeltaSpec, LatentSpec, PackedMatrix, Temperature
+from native_kernels.backend import PackedMatrix
 from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuKv, GpuMatrix, GpuNorm
+from native_kernels.specs import DeltaSpec, LatentSpec, Temperature
 
 BASE = ModelConfig(
     family="llama", n_layers=3, d_model=64, d_ff=320, n_heads=4, n_kv_heads=2, head_dim=16, vocab_size=50,

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from app.chat.answers.answer_labels import MODES
 from app.chat.answers.personas import NO_PERSONA, Persona, Personas
 from app.chat.answers.presets import BALANCED, Preset, Presets, checked_sampling
 from app.chat.store.preset_store import PresetStoreError, read_json, write_json
 from app.settings import AppSettings
-from engine.config import MODES
 
 SCHEMA_VERSION = 1
 MAX_MODELS = 2_000
@@ -118,6 +118,6 @@ def checked_choices(values: Mapping[str, Any]) -> dict[str, Any]:
             good[name] = values[name]
     if isinstance(values.get("sampling"), dict):
         good["sampling"] = checked_sampling(values["sampling"])
-    if values.get("mode") in MODES:
+    if values.get("mode") in ("auto", *MODES):
         good["mode"] = values["mode"]
     return good

@@ -14,9 +14,9 @@ import numpy as np
 from engine.config import ModelConfig
 from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel
 from engine.placement.gpu_bytes import input_width, mixed_width
-from native_kernels.backend import LatentSpec
 from native_kernels.cpu.ffn.bit_lists import mask_words
 from native_kernels.cuda.gpu import Gpu, GpuChoice, GpuMatrix, GpuStreams, GpuVector, HostMemory
+from native_kernels.specs import LatentSpec
 
 _ALIGNMENT = 256
 _LINE = 128  # bytes between flags, so that they do not share a cache line

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.gpu.trial.trial import GpuTrial
-from native_kernels.backend import F32, DeltaInput, DeltaSpec, DeltaWeights, LatentSpec, Scoring
+from native_kernels.backend import F32, DeltaInput, DeltaWeights, Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import (
     Gpu,
@@ -32,6 +32,7 @@ from native_kernels.cuda.gpu import (
 )
 from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.reference import ReferenceOperators
+from native_kernels.specs import DeltaSpec, LatentSpec
 
 _OPS = ReferenceOperators()
 _WIDTH = 512  # columns: two superblocks

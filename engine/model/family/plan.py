@@ -14,7 +14,8 @@ from engine.config import EXACT_MATRICES, ModelConfig
 from engine.errors import UnsupportedModelError
 from engine.model.family.recurrent_plan import add_recurrent
 from engine.model.graph import AttentionSpec, graph_of
-from native_kernels.backend import F32, LatentSpec
+from native_kernels.backend import F32
+from native_kernels.specs import LatentSpec
 
 # How a foreign tensor is converted. "plus one": a norm stored as its weight minus one. "flat": any shape, to a vector.
 # "minus exp": stored as the logarithm of the negative. "over root", "over size": a norm to divide by

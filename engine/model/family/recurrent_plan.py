@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from native_kernels.backend import DeltaSpec, ShortConvSpec
+from native_kernels.specs import DeltaSpec, ShortConvSpec
 
 if TYPE_CHECKING:
     from engine.model.family.plan import Plan, Treatment

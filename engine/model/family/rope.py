@@ -8,7 +8,7 @@ from typing import Any
 from engine.config import RopeScaling
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.model.family.reading import Reader, decimal
-from native_kernels.backend import Temperature
+from native_kernels.specs import Temperature
 
 
 def rope_from_hf(read: Reader, default_theta: float, max_context: int) -> dict[str, Any]:

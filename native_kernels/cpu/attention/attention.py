@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from native_kernels.backend import F32, I64, PLAIN_SCORING, Scoring, Temperature
+from native_kernels.backend import F32, I64, PLAIN_SCORING, Scoring
 from native_kernels.cpu.attention.attention_tiles import TILE, BlockValues, converted_of, mix_of, row_of, scores_of
 from native_kernels.cpu.attention.kv_store import CachePlace
 from native_kernels.cpu.products.vector_math import exp, put_some_floats, some_floats, tanh
@@ -47,6 +47,7 @@ from native_kernels.cpu.runtime.simd import (
     zero,
 )
 from native_kernels.kv_blocks import BLOCK, KvCodec, KvLayout
+from native_kernels.specs import Temperature
 
 LOWEST = -3.0e38  # "no score yet"; finite, so that differences are not NaN
 PARTS = 64  # minimum splits of one token's work over all key-value heads, to share it evenly among many threads

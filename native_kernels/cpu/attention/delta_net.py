@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from native_kernels.backend import F32, I64, DeltaInput, DeltaSpec, DeltaWeights, ShortConvInput, ShortConvSpec
+from native_kernels.backend import F32, I64, DeltaInput, DeltaWeights, ShortConvInput
 from native_kernels.cpu.products.vector_math import logistic, put_some_floats, some_floats
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import inline, kernel
@@ -30,6 +30,7 @@ from native_kernels.cpu.runtime.simd import (
     total,
     zero,
 )
+from native_kernels.specs import DeltaSpec, ShortConvSpec
 
 _UNIT_EPSILON = 1e-6
 _GROUP = 64  # channels of a short convolution: whole cache lines, and work for a thread

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from native_kernels.backend import F32, PackedMatrix
 from native_kernels.codecs.copies import COPY_CODECS
 from native_kernels.codecs.copies import planes as planes_of
-from native_kernels.cpu.products.activations import QUANTISE_ROWS, padded
+from native_kernels.cpu.products.activations import QUANTISE, QUANTISE_ROWS, padded
 from native_kernels.cpu.products.copy_dots import PARTS, add_scaled, codes_of, group_scale, level_offsets
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel
@@ -184,3 +184,8 @@ def batch_calls(x: F32, w: PackedMatrix, out: F32, n_workers: int, stage: str = 
         Call(QUANTISE_ROWS["lanes"], rounding, n_tokens, 1, stage, keeps),
         Call(batch_kernel(w.codec), product, w.n_rows, _BLOCK_ROWS, stage, keeps),
     ]
+
+
+def batch_kernels_of(codec: str) -> list[Kernel]:
+    """Return the kernels that one or many tokens times a copy in this codec need, besides gemv's."""
+    return [QUANTISE_ROWS["lanes"], QUANTISE["lanes"], batch_kernel(codec)]

@@ -21,8 +21,8 @@ from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
 from engine.placement.gpu_bytes import why_not_on_gpu
-from native_kernels.backend import ShortConvSpec
 from native_kernels.reference import ReferenceOperators
+from native_kernels.specs import ShortConvSpec
 
 OPS = ReferenceOperators()
 PUBLISHED = {

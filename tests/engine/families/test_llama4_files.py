@@ -22,8 +22,8 @@ from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
 from engine.placement.gpu_bytes import why_not_on_gpu
 from engine.session.generate import decode_one_token
-from native_kernels.backend import Temperature
 from native_kernels.reference import ReferenceOperators
+from native_kernels.specs import Temperature
 
 OPS = ReferenceOperators()
 PUBLISHED = {

@@ -35,7 +35,8 @@ from engine.model.graph import (
 )
 from engine.model.transformer import EagerLayer
 from engine.placement.gpu_bytes import why_not_on_gpu
-from native_kernels.backend import DeltaSpec, LatentSpec, ShortConvSpec, Temperature
+from native_kernels.reference import factors_of
+from native_kernels.specs import DeltaSpec, LatentSpec, ShortConvSpec, Temperature
 
 EMITTERS = (EagerLayer, DecodeCalls, TokenSteps, BatchSteps, LayerPass)
 # Steps that an emitter refuses; engine/placement/gpu_bytes.py and GpuBatch keep models with them away from it.
@@ -205,7 +206,7 @@ def test_queries_that_grow_with_their_position() -> None:
     growth = graph_of(config).attention(0).temperature
     assert growth is not None
     wanted = 1 + 0.1 * np.log([1, 1, 2, 4])
-    np.testing.assert_allclose(growth.factors(np.array([0, 31, 32, 100])), wanted, rtol=1e-6)
+    np.testing.assert_allclose(factors_of(growth, np.array([0, 31, 32, 100])), wanted, rtol=1e-6)
     assert not why_not_on_gpu(config)
     assert config_of(shape_of(config)).attention_temperature == config.attention_temperature
     for wrong in (Temperature(0.0, 32), Temperature(0.1, 0), Temperature(float("nan"), 32)):

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels import kv_blocks
-from native_kernels.backend import Scoring, Temperature
+from native_kernels.backend import Scoring
 from native_kernels.cpu.attention.attention import attention_buffers, attention_calls
 from native_kernels.cpu.attention.kv_store import CachePlace, store_calls
 from native_kernels.cpu.runtime import call
 from native_kernels.kv_blocks import KvCodec, KvLayout
 from native_kernels.reference import ReferenceOperators
+from native_kernels.specs import Temperature
 
 F32 = NDArray[np.float32]
 

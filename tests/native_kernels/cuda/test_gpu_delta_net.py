@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from native_kernels.backend import DeltaInput, DeltaSpec, DeltaWeights
+from native_kernels.backend import DeltaInput, DeltaWeights
 from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.gpu import GpuDelta, GpuDeltaInput, GpuStates
 from native_kernels.cuda.runtime.driver import Device
 from native_kernels.reference import ReferenceOperators
+from native_kernels.specs import DeltaSpec
 from tests.native_kernels.cuda.on_gpu import OnGpu
 
 pytestmark = pytest.mark.gpu

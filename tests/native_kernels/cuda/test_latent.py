@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from native_kernels.backend import LatentSpec, Scoring, Temperature
+from native_kernels.backend import Scoring
 from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.gpu import GpuAngles, GpuKv, GpuLatent, GpuScoring
 from native_kernels.cuda.latent import GpuLatentOps
 from native_kernels.cuda.prompt_rows import RowAngles, Rows
 from native_kernels.cuda.runtime.driver import Device
-from native_kernels.reference import ReferenceOperators
+from native_kernels.reference import ReferenceOperators, factors_of
+from native_kernels.specs import LatentSpec, Temperature
 from tests.native_kernels.cuda.on_gpu import OnGpu
 from tests.native_kernels.cuda.prefill_on_gpu import PrefillOnGpu
 from tests.native_kernels.cuda.test_token_ops import KV_CODECS, filled_kv, kv_of, stored
@@ -57,7 +58,7 @@ class Numbers:
             LatentSpec(rank, key_dim, 12), n_heads, rotated, on_gpu.put(q), on_gpu.put(k),
             on_gpu.room(4 * n * n_heads * (rank + rotated)), on_gpu.norm("rms", weight, None, 1e-6),
         )  # fmt: skip
-        q = q * self.temperature.factors(np.arange(start, start + n))[:, None, None]
+        q = q * factors_of(self.temperature, np.arange(start, start + n))[:, None, None]
         self.plain, self.rotated = q[..., :key_dim], REFERENCE.rope(q[..., key_dim:], self.cos, self.sin, order)
         of_key = REFERENCE.rope(k[..., rank:], self.cos, self.sin, order)
         self.keys = np.concatenate([REFERENCE.rms_norm(k[..., :rank], weight, 1e-6), of_key], axis=-1)

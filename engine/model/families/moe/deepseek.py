@@ -24,7 +24,7 @@ from engine.model.family.names import GGUF_EXPERTS, GGUF_NAMES, HF_NAMES
 from engine.model.family.plan import Layout
 from engine.model.family.reading import Reader, decimal
 from engine.model.family.rope import rotary_dim_from_hf, temperature_from_gguf, yarn_attention
-from native_kernels.backend import LatentSpec
+from native_kernels.specs import LatentSpec
 
 _ATTENTION = "model.layers.{}.self_attn."
 _HF = HF_NAMES | HF_EXPERTS | {

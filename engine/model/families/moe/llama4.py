@@ -15,7 +15,7 @@ from engine.model.family.family import Family
 from engine.model.family.names import GGUF_EXPERTS, GGUF_NAMES, HF_NAMES
 from engine.model.family.plan import Layout
 from engine.model.family.reading import Reader
-from native_kernels.backend import Temperature
+from native_kernels.specs import Temperature
 
 _FFN = "model.layers.{}.feed_forward"
 _HF = HF_NAMES | {

@@ -8,7 +8,7 @@ from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.model.family.names import GGUF_NAMES
 from engine.model.family.reading import Reader
 from engine.model.family.rope import rotary_dim_from_hf
-from native_kernels.backend import DeltaSpec, HeadOrder
+from native_kernels.specs import DeltaSpec, HeadOrder
 
 _PERIOD = 4  # every fourth layer has attention
 _SHARE = 0.25  # of a head is rotated

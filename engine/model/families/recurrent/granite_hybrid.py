@@ -24,7 +24,7 @@ from engine.model.family.family import Family
 from engine.model.family.names import GGUF_EXPERTS, HF_NAMES, fused
 from engine.model.family.plan import Layout
 from engine.model.family.reading import Reader, numbers_by_layer
-from native_kernels.backend import DeltaSpec
+from native_kernels.specs import DeltaSpec
 
 _LAYER = "model.layers.{}"
 _SHARED = f"{_LAYER}.shared_mlp.input_linear.weight"

@@ -21,7 +21,7 @@ from engine.model.family.family import Family
 from engine.model.family.names import GGUF_EXPERTS, GGUF_NAMES, HF_NAMES, hf_experts
 from engine.model.family.plan import Layout
 from engine.model.family.reading import Reader, numbers_by_layer
-from native_kernels.backend import ShortConvSpec
+from native_kernels.specs import ShortConvSpec
 
 _LAYER = "model.layers.{}"
 _HF = HF_NAMES | {

@@ -8,7 +8,7 @@ from typing import Any
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.model.families.recurrent.delta_nets import GGUF_DELTA
 from engine.model.family.reading import Reader
-from native_kernels.backend import DeltaSpec
+from native_kernels.specs import DeltaSpec
 
 GGUF_MAMBA_KEYS = frozenset(
     {"ssm.conv_kernel", "ssm.state_size", "ssm.group_count", "ssm.time_step_rank", "ssm.inner_size"}

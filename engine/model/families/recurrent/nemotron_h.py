@@ -23,7 +23,7 @@ from engine.model.family.family import Family
 from engine.model.family.names import GGUF_EXPERTS
 from engine.model.family.plan import Layout
 from engine.model.family.reading import Reader, decimal, numbers_by_layer
-from native_kernels.backend import DeltaSpec
+from native_kernels.specs import DeltaSpec
 
 _MIXER = "backbone.layers.{}.mixer"
 _NORM = "backbone.layers.{}.norm.weight"

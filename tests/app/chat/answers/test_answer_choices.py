@@ -16,6 +16,7 @@ from app.chat.answers.personas import Persona, Personas
 from app.chat.answers.presets import Preset, Presets
 from app.clients.engine_status import FEWEST_TOKENS
 from app.settings import AppSettings
+from engine.config import MODES
 from engine.service.protocol import GenerationResult
 
 SETTINGS = AppSettings(system_prompt="Be brief.", temperature=0.5, max_tokens=100, mode="exact")
@@ -76,6 +77,11 @@ def test_what_was_deleted_since_counts_as_never_chosen(choices: AnswerChoices) -
 )
 def test_senseless_choices_are_none(values: dict[str, Any], good: dict[str, Any]) -> None:
     assert checked_choices(values) == good
+
+
+def test_every_mode_of_the_engine_can_be_chosen() -> None:
+    """The window does not import them, because NumPy comes with them."""
+    assert [checked_choices({"mode": mode}) for mode in MODES] == [{"mode": mode} for mode in MODES]
 
 
 def test_defaults_are_kept(tmp_path: Path) -> None:

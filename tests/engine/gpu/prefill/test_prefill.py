@@ -23,10 +23,11 @@ from engine.gpu.prefill.streamed_layers import can_stream
 from engine.model.kv_cache import StateCopy
 from engine.model.weights import FfnWeights
 from native_kernels import kv_blocks
-from native_kernels.backend import LatentSpec, PackedMatrix
+from native_kernels.backend import PackedMatrix
 from native_kernels.cuda.cublas_trial import use_library
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.runtime.driver import CudaError, Stream
+from native_kernels.specs import LatentSpec
 
 Make = Callable[..., Setting]
 

@@ -11,11 +11,12 @@ from attention_cases import TOLERANCE, Case, cached, calls, found
 from support.repetitions import slow
 
 from native_kernels import kv_blocks
-from native_kernels.backend import Scoring, Temperature
+from native_kernels.backend import Scoring
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.kv_blocks import KV_CODECS, KvCodec, KvLayout
 from native_kernels.reference import ReferenceOperators
+from native_kernels.specs import Temperature
 
 # Keys that are values too are read as the others of their codec: every day in one codec.
 SHAPES = [(case, codec) for case in attention_cases.CASES for codec in KV_CODECS]

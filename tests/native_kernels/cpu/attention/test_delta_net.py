@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from native_kernels.backend import DeltaInput, DeltaSpec, DeltaWeights
+from native_kernels.backend import DeltaInput, DeltaWeights
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.reference import ReferenceOperators
+from native_kernels.specs import DeltaSpec
 
 OPS = ReferenceOperators()
 SPECS = [

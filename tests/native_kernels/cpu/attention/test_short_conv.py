@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from native_kernels.backend import ShortConvInput, ShortConvSpec
+from native_kernels.backend import ShortConvInput
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.reference import ReferenceOperators
+from native_kernels.specs import ShortConvSpec
 
 CLOSE = 1e-6  # the kernel adds with one rounding less
 

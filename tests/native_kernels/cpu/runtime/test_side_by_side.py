@@ -9,13 +9,14 @@ import product_checks
 import pytest
 from support.repetitions import some_daily
 
-from native_kernels.backend import ShortConvInput, ShortConvSpec
+from native_kernels.backend import ShortConvInput
 from native_kernels.cpu.attention.delta_net import StatePlace, short_conv_calls
 from native_kernels.cpu.ffn.active_rows import list_calls, take_calls
 from native_kernels.cpu.products.gemv import GRAIN, tile_of
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.runtime.call import Call, Listed, aligned_empty, run
 from native_kernels.cpu.runtime.side_by_side import kernels_for, run_side_by_side, side_by_side
+from native_kernels.specs import ShortConvSpec
 
 MOST = 8
 
