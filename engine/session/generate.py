@@ -241,6 +241,7 @@ def generate(
                     logits = decode.after(history, limit - stats.tokens - 1)
                     stats.decode_steps += 1
                 elif stats.tokens:  # the rotation changes at this length: recompute everything
+                    decode.end(history)
                     cache.truncate(0)
                     logits = prefill(model, history, cache, Job(job.cancelled))
             except Cancelled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 from collections.abc import Callable
@@ -42,6 +43,7 @@ def some_acts(desk: Desk, chance: random.Random) -> None:
 @pytest.mark.parametrize("quits", [8, pytest.param(500, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 def test_a_person_who_quits_at_any_moment(qtbot: QtBot, tmp_path: Path, quits: int) -> None:
     chance = random.Random(6)
+    gc.collect()  # ends the threads of engines that earlier tests left
     before = threading.active_count()
     for number in range(quits):
         desk = Desk(qtbot, tmp_path, location="in-thread" if number % 2 else "process")
@@ -50,4 +52,4 @@ def test_a_person_who_quits_at_any_moment(qtbot: QtBot, tmp_path: Path, quits: i
         some_acts(desk, chance)
         desk.close()
         assert [m.state for m in desk.stored() if m.state is MessageState.WRITING] == []
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
