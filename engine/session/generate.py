@@ -6,6 +6,7 @@ engine/model describes the model, engine/executor computes its FFN. Paper: Power
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import Cancelled
+from engine.errors import Cancelled, HostMemoryError
 from engine.job import Job, never
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from engine.session.guesses import Guesses
     from engine.session.sampling import Sampler
     from engine.text.tokenizer import TextStream
+
+log = logging.getLogger(__name__)
 
 Logits = npt.NDArray[np.float32]  # [V]
 FinishReason = Literal["stop", "length", "cancelled"]
@@ -123,9 +126,10 @@ def prefill(
 
     if 1 < len(ids) <= most_at_once(model, cache):
         cache.remember()  # all of these tokens belong to the end of the turn
-        logits = last_row(decode_tokens(model, tokens, cache, job.cancelled))
-        job.progress(len(ids), len(ids))
-        return logits
+        rows = _if_memory_suffices(model, tokens, cache, job.cancelled)
+        if rows is not None:
+            job.progress(len(ids), len(ids))
+            return last_row(rows)
     while True:
         if job.cancelled():
             raise Cancelled
@@ -173,6 +177,20 @@ def decode_tokens(
         (token,) = tokens
         return decode_one_token(model, token, cache, cancelled)[None]
     return model.decoder.steps(tokens, cache, cancelled)
+
+
+def _if_memory_suffices(
+    model: Transformer, tokens: Sequence[int], cache: KVCache, cancelled: Callable[[], bool]
+) -> Logits | None:
+    """Return what decode_tokens returns; None, with the cache unchanged, if RAM is short for a run of several tokens.
+
+    Raises: as decode_tokens, but no HostMemoryError.
+    """
+    try:
+        return decode_tokens(model, tokens, cache, cancelled)
+    except HostMemoryError as error:
+        log.info("%d tokens are not computed in one run: %s", len(tokens), error.message)
+        return None
 
 
 def decode_batch(model: BatchModel, tokens: Sequence[int], caches: Sequence[KVCache]) -> Logits:
@@ -306,8 +324,13 @@ class _Decode:
         guess: list[int] = []
         if self._guesses is not None:
             guess = self._guesses.next(history, min(most, most_at_once(self._model, self._cache) - 1))
-        started = time.perf_counter()
-        rows = decode_tokens(self._model, [history[-1], *guess], self._cache, self._cancelled)
+        if guess and self._model.decoder is not None:
+            self._model.decoder.lay_out(self._cache)  # else the first run would be measured with it
+        started, rows = time.perf_counter(), None
+        if guess:
+            rows = _if_memory_suffices(self._model, [history[-1], *guess], self._cache, self._cancelled)
+        if rows is None:
+            guess, rows = [], decode_one_token(self._model, history[-1], self._cache, self._cancelled)[None]
         self._run, self._length = (len(rows), time.perf_counter() - started), len(history)
         self._ahead = list(zip(guess, rows[1:], strict=True))
         self.guessed += len(guess)

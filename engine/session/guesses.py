@@ -17,7 +17,7 @@ _LONGEST = 32  # most tokens compared before a place, and most tokens guessed
 _PRIOR = 4.0  # weight of the assumed chance, in observations
 _LEAST_GAIN = 1.03  # least expected tokens/s, relative to no guesses, for computing any
 _MOST_LOSS = 0.01  # share of the decode time so far that wrong guesses may have cost
-_SLOWNESS = 0.5  # time of each further token in a run, relative to a run of one token, until measured
+_FURTHER = 0.5  # time of each further token in a run, relative to a run of one token, until measured
 _WEIGHT = 0.2  # of a new measurement in the moving average
 
 
@@ -26,8 +26,7 @@ class StepTimes:
 
     def __init__(self) -> None:
         self.one_s = 0.0
-        self.is_warm = False  # the first run of several tokens is not measured: it also builds their program
-        self._further = _SLOWNESS  # time of a further token, as a share of one_s
+        self._further = _FURTHER  # time of a further token, as a share of one_s
 
     def add(self, n_tokens: int, seconds: float) -> None:
         """Record the time of a run of n_tokens."""
@@ -76,9 +75,6 @@ class Guesses:
 
     def computed(self, n_tokens: int, seconds: float, accepted: int) -> None:
         """Record a run of n_tokens, of which `accepted` were right guesses."""
-        if n_tokens > 1 and not self._times.is_warm:
-            self._times.is_warm = True
-            return
         if n_tokens > 1:
             self._lost_s = max(0.0, self._lost_s + seconds - (1 + accepted) * self._times.one_s)
         self._times.add(n_tokens, seconds)

@@ -32,6 +32,18 @@ def kernels(codec: str, operator: str, share: str) -> float:
     return float(row["of_ceiling"][share])
 
 
+def of_guesses() -> list[str]:
+    """The table of guessed tokens, row by row."""
+    found = [newest(f"guessed-tokens-1b-{codec}-cpu")["answers"] for codec in ("q4_0", "f16")]
+    acts = {"edits each 20th token": "repeats it with each 20th token replaced", "goes on": "continues it"}
+    rows = []
+    for name in found[0]:
+        text, act = name.split(": ")
+        cells = [f"{of[name]['gain']:.2f} ({of[name]['least']:.2f} to {of[name]['most']:.2f})" for of in found]
+        rows.append(f"| {text.capitalize()}: {acts.get(act, act)} | {' | '.join(cells)} |")
+    return rows
+
+
 def said() -> list[tuple[str, str]]:
     """(page, words with figures as they must stand in it)."""
     big, batch = anchor("70b", "24"), record("batch-scaling-2026-11-22")
@@ -106,6 +118,7 @@ def said() -> list[tuple[str, str]]:
         ("how-it-works.md", f"took {1e6 * newest('gpu-anchors-13b')['hardware']['sync_s']:.0f} us"),
         ("how-it-works.md", f"wins back {100 * wins:.0f} %"),
     ]  # fmt: skip
+    rows += [(page, row) for row in of_guesses()]
     for model, name, budget in (("70B, Q4_0", "70b", "24"), ("70B, Q4_0", "70b", "11"), ("32B, F16", "32b", "24"),
                                 ("13B, F16", "13b", "11")):  # fmt: skip
         best = [max(row["tok_s"] for row in peers if (row["model"].partition("-")[0], row["budget"], row["engine"])

@@ -102,7 +102,7 @@ class Call:
     together: Kernel | None = None
 
     def __post_init__(self) -> None:
-        assert self.barrier or not self.shared, "who is through looks for more until all of it is taken"
+        assert self.barrier or not self.shared, "a worker that has finished its range takes items of others"
 
     def count(self) -> int:
         """Return the current number of items."""

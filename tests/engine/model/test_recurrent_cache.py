@@ -82,11 +82,10 @@ def test_a_cancelled_run_leaves_the_state_before_it(model: Transformer) -> None:
     np.testing.assert_allclose(logits(model, TOKENS[31:40], cache), wanted[31:], atol=CLOSE)
 
 
+@pytest.mark.parametrize("model", ["kernels"], indirect=True)
 def test_a_token_cancelled_in_the_middle_leaves_the_state_before_it(
     model: Transformer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if model.decoder is None:
-        pytest.skip("the reference runs no programs")
     monkeypatch.setattr("native_kernels.cpu.runtime.pool.SLICE_S", 0.0)  # asked behind every call
     pool, cache = Pool(2), KVCache(model.config, 90)
     decoder = DecodeProgram(model.config, model.weights, "dense", model.executor.counters, pool)
@@ -149,9 +148,8 @@ def test_bytes_are_counted_by_layer(model: Transformer, tmp_path: Path) -> None:
     assert sizes.gpu_bytes.possible.all()
 
 
+@pytest.mark.parametrize("model", ["kernels"], indirect=True)
 def test_it_goes_back_to_each_token_of_a_run_of_several(model: Transformer) -> None:
-    if model.decoder is None:
-        pytest.skip("the reference runs no programs")
     fresh = KVCache(model.config, 90)
     wanted = np.stack([decode_one_token(model, int(token), fresh) for token in TOKENS[:40]])
     for kept in (20, 21, 23, 25):

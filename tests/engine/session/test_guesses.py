@@ -14,10 +14,11 @@ from samples.tiny_model import make_tiny_model
 
 from engine.config import EngineConfig, SamplingConfig
 from engine.decode.decode_program import MOST_TOKENS
-from engine.errors import Cancelled
+from engine.errors import Cancelled, HostMemoryError
 from engine.job import Job
+from engine.model.kv_cache import KVCache
 from engine.session.chat_session import ChatSession
-from engine.session.generate import Savings, StopRules, TokenEvent, decode_tokens, generate
+from engine.session.generate import Savings, StopRules, TokenEvent, decode_one_token, decode_tokens, generate, prefill
 from engine.session.guesses import Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
 from engine.session.sampling import make_sampler
@@ -30,7 +31,7 @@ class FreeRuns(StepTimes):
 
     def __init__(self) -> None:
         super().__init__()
-        self.one_s, self.is_warm = 1.0, True
+        self.one_s = 1.0
 
     def add(self, n_tokens: int, seconds: float) -> None:
         """Do not learn."""
@@ -117,7 +118,12 @@ def runs_of(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         runs.append(len(tokens))
         return decode_tokens(tokens_model, tokens, *rest)
 
+    def counted_one(tokens_model: Any, token: int, *rest: Any) -> Any:
+        runs.append(1)
+        return decode_one_token(tokens_model, token, *rest)
+
     monkeypatch.setattr("engine.session.generate.decode_tokens", counted)
+    monkeypatch.setattr("engine.session.generate.decode_one_token", counted_one)
     return runs
 
 
@@ -203,6 +209,25 @@ def test_a_stop_within_a_run_leaves_the_cache_as_it_was(model: LoadedModel, monk
         decoder.steps([6, 7, 8], cache, lambda: True)
     assert cache.length == 1
     np.testing.assert_array_equal(decoder.steps([6, 7, 8], cache, lambda: False), wanted)
+    model.backend.kernels.pool.close()
+
+
+def test_short_memory_costs_speed_alone(recurrent: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """States of a run that find no RAM are done without, in the answer and in a short prompt."""
+    plain = tokens_of(answer(recurrent, None, GREEDY))
+    states_of_run = KVCache.states_of_run
+
+    def short(cache: KVCache, n_tokens: int) -> Any:
+        if n_tokens > 1:
+            raise HostMemoryError("There is no free RAM.")
+        return states_of_run(cache, n_tokens)
+
+    monkeypatch.setattr(KVCache, "states_of_run", short)
+    events = list(answer(recurrent, Informed(plain), GREEDY))
+    assert tokens_of(events) == plain
+    assert events[-1].stats.guessed_tokens == 0
+    prefill(recurrent.transformer(), [5, 6, 7], cache := recurrent.new_cache())
+    assert cache.length == 3
 
 
 def test_a_session_guesses_and_goes_on_with_its_cache(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
