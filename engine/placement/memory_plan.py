@@ -33,8 +33,8 @@ IN_PLACE_SHARE, IN_PLACE_LEAST_SHARE = 0.125, 0.0625
 RAM_MARGIN_BYTES = 1 << 30
 # Python, libraries, the window's process and a token's buffers: measured with the starter model, rounded up.
 PROCESS_BYTES = 384 << 20
-# Prefill: positions per chunk, also with experts on a GPU, and two buffers for weights on their way to the GPU.
-PREFILL_POSITIONS, EXPERT_POSITIONS = 512, 2048
+# Prefill: positions per chunk on the CPU, the most on a GPU, and two buffers for weights on their way to the GPU.
+PREFILL_POSITIONS, GPU_PREFILL_POSITIONS = 512, 2048
 LANDING_BYTES = 2 * (32 << 20)
 GPU_LANDING_BYTES = 32 << 20
 # Prefill on a GPU: neurons per tile, and the minimum bytes however small the budget. Where the whole model is on the
@@ -204,25 +204,28 @@ def _page_tables(model: ModelBytes, vram_budget: int) -> int:
 def prefill_bytes(model: ModelBytes, context: int, vram_budget: int) -> int:
     """Return the prefill buffers for this VRAM budget: all that helps, but a small share of a small budget.
 
-    With experts that share is larger: each is streamed once per chunk, so that longer chunks take less time.
+    With experts that share is larger: in longer chunks, more positions use each expert that is streamed.
     """
     config = model.config
     weights = int((model.gpu_bytes.attention + model.neurons * model.gpu_bytes.neuron).sum())
-    wide = _all_prefill_bytes(model, context, True)
     besides = USUAL_CONTEXT_BYTES + weights + int(gpu_cache_bytes(config, context, "f16").sum())
-    if besides + 2 * wide + _SPARE_BYTES <= vram_budget:
-        return wide
-    full = _all_prefill_bytes(model, context, False)
+    for most in (GPU_PREFILL_POSITIONS, PREFILL_POSITIONS):
+        wide = _all_prefill_bytes(model, min(most, context), True)
+        if besides + 2 * wide + _SPARE_BYTES <= vram_budget:
+            return wide
+    positions = min(GPU_PREFILL_POSITIONS, context)
+    full = _all_prefill_bytes(model, positions, False)
     if weights > vram_budget:  # prefill may stream layers of the CPU, one KV cache serves all of them
-        positions = min(PREFILL_POSITIONS, context)
         full += kv_layer_bytes(config, context, "f16") + 8 * kv_layer_bytes(config, positions, "f16")
-    return int(min(full, max(LEAST_PREFILL_BYTES, vram_budget // (16 if config.n_experts else 48))))
+    return int(min(full, max(LEAST_PREFILL_BYTES, vram_budget // (16 if config.n_experts else 32))))
 
 
-def _all_prefill_bytes(model: ModelBytes, context: int, wide: bool) -> int:
-    """Return the prefill buffers that help, an upper estimate. wide: with more neurons at once and larger tiles."""
+def _all_prefill_bytes(model: ModelBytes, positions: int, wide: bool) -> int:
+    """Return the prefill buffers that help chunks of so many positions, an upper estimate.
+
+    wide: with more neurons at once and larger tiles.
+    """
     config = model.config
-    positions = min(PREFILL_POSITIONS, context)
     neurons = min(WIDE_NEURONS if wide else _PREFILL_NEURONS, config.d_ff)
     if config.gate_cutoffs:  # all gates at once
         neurons = config.d_ff
@@ -240,11 +243,11 @@ def _all_prefill_bytes(model: ModelBytes, context: int, wide: bool) -> int:
     buffer = min(GPU_LANDING_BYTES, config.n_placed_neurons * int(model.neuron.max()) + (1 << 16))
     full = positions * of_position + 5 * buffer + tile + 4 * config.n_layers * config.d_ff
     if config.n_experts:
-        more, width = min(EXPERT_POSITIONS, context), max(config.d_ff, config.shared_d_ff)
+        width = max(config.d_ff, config.shared_d_ff)
         of_experts = 4 * (config.n_experts + 2 * config.d_model + 4 * config.n_experts_used) + 10 * config.shared_d_ff
         of_experts += config.n_experts_used * (6 * (config.d_model + 8) + 10 * (config.d_ff + 8))
         one = 4 * (config.d_model + 8) * (width + 8) + (1 << 10)
-        full += more * of_experts + (more - positions) * of_position + one
+        full += positions * of_experts + one
         full += 8 * config.n_layers * (config.n_experts + 1)
         full += min(WIDE_EXPERT_TILE_BYTES, config.n_experts * one) if wide else 4 * GPU_LANDING_BYTES
     return full

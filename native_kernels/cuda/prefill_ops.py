@@ -53,6 +53,7 @@ _PLAIN = ("f32", "f16", "bf16")  # stored as on the GPU
 _DEQUANTISED = ("f32", "bf16", *PLANE_FIELDS)
 _HEAD_DIMS, _HALF_DIMS, _WIDE_DIMS = (64, 128, 256, 512, 576), (64, 128), (256, 512, 576)
 MAX_HEAD_DIM = _HEAD_DIMS[-1]
+_HALF_KEYS = 64  # flash_half.cu
 _WIDE_KEYS, _WIDE_BLOCKS = 32, {256: (48, 2), 512: (48, 4), 576: (32, 6)}  # queries and parts of a head: flash_wide.cu
 _OF_SHARED = 576  # that kernel takes only heads of so many numbers, whose keys are the values too
 _STORED = (*PLANE_FIELDS, "q8_0_lanes", "q4_0_lanes")
@@ -129,6 +130,8 @@ class GpuPrefillOps:
         for name in _KERNELS["gemm"]:
             self._functions[name].allow_shared(self._pieces_bytes)
         self._wide_dims = [dim for dim in _WIDE_DIMS if device.capability >= (8, 0) or dim == _WIDE_DIMS[0]]
+        for dim in _HALF_DIMS:
+            self._functions[f"attend_half_{dim}"].allow_shared(_half_bytes(dim))
         for dim in self._wide_dims:
             self._functions[f"attend_wide_{dim}"].allow_shared(_wide_bytes(dim))
         self.wgmma: WgmmaProducts | None = None  # None: gemm.cu computes all products
@@ -570,13 +573,18 @@ class GpuPrefillOps:
         if kv.codec != "f32" and kv.head_dim % 8 == 0:
             for dim in _HALF_DIMS:
                 if kv.head_dim <= dim:
-                    return f"attend_half_{dim}", 64, 128, 0
+                    return f"attend_half_{dim}", 128, 256, _half_bytes(dim)
             for dim in self._wide_dims:
                 if kv.head_dim <= dim and (dim != _OF_SHARED or (kv.is_shared and kv.head_dim == dim)):
                     queries, parts = _WIDE_BLOCKS[dim]
                     return f"attend_wide_{dim}", queries, 2 * queries * parts, _wide_bytes(dim)
         dim = next(dim for dim in _HEAD_DIMS if kv.head_dim <= dim)
         return f"attend_{dim}", 64, 256, 0
+
+
+def _half_bytes(dim: int) -> int:
+    """Return the shared memory of a block of flash_half.cu."""
+    return 2 * 2 * _HALF_KEYS * dim * 2  # keys and values in turns
 
 
 def _wide_bytes(dim: int) -> int:

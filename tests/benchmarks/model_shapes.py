@@ -72,6 +72,7 @@ SHAPES: dict[str, Shape] = {
     "tiny": Shape("llama", 4, 512, 1536, 8, 4, vocab_size=1024, context=512),
     "1b": Shape("llama", 22, 2048, 5632, 32, 4),
     "7b": Shape("llama", 32, 4096, 11008, 32, 32),
+    "8b": Shape("llama", 32, 4096, 14336, 32, 8, context=131072),
     "13b": Shape("llama", 40, 5120, 13824, 40, 40),
     "30b": Shape("llama", 60, 6656, 17920, 52, 52),
     "32b": Shape("llama", 64, 5120, 27648, 40, 8),  # a 30B-class model with grouped-query attention

@@ -106,6 +106,7 @@ class GpuPrefill:
         self._slots = slots
         self._missing: list[I32] = []
         self._copy: StateCopy | None = None  # of the state within the current chunk
+        self._embedded: F32 = np.zeros((0, 0), np.float32)
 
     @property
     def counters(self) -> FfnCounters:
@@ -145,8 +146,9 @@ class GpuPrefill:
         most, wanted = self._memory.sizes.positions, len(tokens) if last is None else min(last, len(tokens))
         found: list[F32] = []
         try:
+            self._embed(tokens[:most], cache.length)
             for done in range(0, len(tokens), most):
-                chunk = tokens[done : done + most]
+                chunk, following = tokens[done : done + most], tokens[done + most : done + 2 * most]
                 earlier = done / len(tokens)
                 share = len(chunk) / len(tokens)
 
@@ -155,7 +157,7 @@ class GpuPrefill:
 
                 unwanted = min(len(chunk), max(0, len(tokens) - wanted - done))
                 self._copy = None if copy is None else replace(copy, n_tokens=copy.n_tokens - done)
-                found.append(self._run_chunk(chunk, cache, cache.length + done, length, report, unwanted))
+                found.append(self._run_chunk(chunk, following, cache, cache.length + done, length, report, unwanted))
         except BaseException:
             self._cold.stop()
             self._memory.settle()
@@ -166,8 +168,18 @@ class GpuPrefill:
             self._slots.exchange_after(time.perf_counter() - started)
         return self._cpu.last_norm(np.concatenate(found) if len(found) != 1 else found[0])
 
-    def _run_chunk(self, tokens: I64, cache: PromptCache, start: int, length: int, look: Look, unwanted: int) -> F32:
-        """Return the residual stream after the last layer, without its first `unwanted` rows."""
+    def _embed(self, tokens: I64, start: int) -> None:
+        """Compute the embeddings of the next chunk, which begins at position `start`."""
+        positions = np.arange(start, start + len(tokens), dtype=np.int64)
+        self._embedded = self._cpu.embed(tokens, positions, self._model.inputs is None)
+
+    def _run_chunk(
+        self, tokens: I64, following: I64, cache: PromptCache, start: int, length: int, look: Look, unwanted: int
+    ) -> F32:  # fmt: skip
+        """Return the residual stream after the last layer, without its first `unwanted` rows.
+
+        following: tokens of the next chunk, which are embedded while the GPU computes.
+        """
         memory, n_layers = self._memory, self._config.n_layers
         positions = np.arange(start, start + len(tokens), dtype=np.int64)
         cache.tokens[start : start + len(tokens)] = tokens
@@ -183,7 +195,7 @@ class GpuPrefill:
             self._ops, memory, self._config, self._cpu.graph, self._cold, self._streamed, cache, start, len(tokens),
             self.parts(len(tokens)),
         )  # fmt: skip
-        x, on_gpu = self._cpu.embed(tokens, positions, self._model.inputs is None), False
+        x, on_gpu = self._embedded, False
         inputs = self._upload_inputs(tokens, x)
         for i in range(n_layers):
             if i:
@@ -200,6 +212,8 @@ class GpuPrefill:
             if i == 0 and self._model.inputs is not None:
                 self._project_inputs(self._model.inputs, len(tokens))
             emit(i, self._cpu.graph.layers[i], LayerPass(chunk, layer))
+        if len(following):
+            self._embed(following, start + len(tokens))
         x = memory.download(len(tokens), unwanted) if on_gpu else x[unwanted:]
         if memory.states is not None:
             memory.states.end()

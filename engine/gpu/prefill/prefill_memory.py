@@ -15,7 +15,7 @@ from engine.gpu.prefill.stream_rows import StreamRows
 from engine.model.transformer import Angles
 from engine.model.weights import FfnWeights
 from engine.placement.gpu_bytes import input_width, mixed_width
-from engine.placement.memory_plan import WIDE_EXPERT_TILE_BYTES, WIDE_NEURONS, WIDE_TILE_BYTES
+from engine.placement.memory_plan import GPU_PREFILL_POSITIONS, WIDE_EXPERT_TILE_BYTES, WIDE_NEURONS, WIDE_TILE_BYTES
 from native_kernels.backend import F32, I32
 from native_kernels.cuda.gpu import GpuBlock, GpuChoice, GpuStreams
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
@@ -29,16 +29,18 @@ MOST_ROWS = 4096  # rows of gate and up per product; enough to occupy every mult
 # some 20 us each, for every 16 Mi weights: more than the traffic from this rate of the GPU's memory on (bytes/s).
 _FAST_BYTES_PER_S = 1.7e12
 # (positions per chunk, bytes per ring buffer, whether wide: all neurons at once, larger tiles), best first. Products of
-# less than 8 MiB do not occupy a GPU. Fewer positions mean more passes over all cold neurons.
+# less than 8 MiB do not occupy a GPU. Cold neurons and experts are streamed, and weights converted to FP16, once per
+# chunk.
 _CHOICES = (
-    (512, 32 << 20, True),
+    (GPU_PREFILL_POSITIONS, 32 << 20, True),
     *(
         (positions, size << 20, False)
-        for positions, size in ((512, 32), (512, 16), (512, 8), (256, 8), (128, 8), (128, 4), (64, 2), (32, 1))
+        for positions, size in (
+            (GPU_PREFILL_POSITIONS, 32), (1024, 32), (512, 32), (512, 16), (512, 8), (256, 8), (128, 8), (128, 4),
+            (64, 2), (32, 1),
+        )
     ),
-)
-# Each expert is streamed once per chunk, however many of the chunk's positions use it.
-_EXPERT_CHOICES = ((2048, 32 << 20, True), (2048, 32 << 20, False), (1024, 32 << 20, False), *_CHOICES[1:])
+)  # fmt: skip
 # Ring buffers. With three, one is filled, one is sent and one is used. More keep uploads going while the GPU computes
 # attention and hot neurons.
 LEAST_BUFFERS, MOST_BUFFERS = 3, 6
@@ -123,16 +125,16 @@ class Sizes:
 
 
 def sizes_for(
-    config: ModelConfig, layers: Sequence[FfnWeights], context: int, budget_bytes: int | None = None,
+    config: ModelConfig, layers: Sequence[FfnWeights], most: int, budget_bytes: int | None = None,
     counts_neurons: bool = False, gpu_bytes_per_s: float | None = None,
 ) -> Sizes:  # fmt: skip
     """Return the largest sizes within the budget, or the smallest if none fit.
 
-    layers: the FFNs whose neurons may be streamed. counts_neurons: whether to count firings per neuron.
-    gpu_bytes_per_s: reading the GPU's memory, if known.
+    layers: the FFNs whose neurons may be streamed. most: positions per chunk. counts_neurons: whether to count firings
+    per neuron. gpu_bytes_per_s: reading the GPU's memory, if known.
     """
-    for positions, buffer_bytes, wide in _EXPERT_CHOICES if config.n_experts else _CHOICES:
-        sizes = _sizes(config, layers, min(positions, context), buffer_bytes, counts_neurons)
+    for positions, buffer_bytes, wide in _CHOICES:
+        sizes = _sizes(config, layers, min(positions, most), buffer_bytes, counts_neurons)
         if wide:
             sizes = _widened(config, sizes, (gpu_bytes_per_s or 0.0) >= _FAST_BYTES_PER_S)
         if budget_bytes is None or sizes.gpu_bytes <= budget_bytes:

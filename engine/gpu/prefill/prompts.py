@@ -15,7 +15,7 @@ import numpy as np
 from engine.config import KvCodec, ModelConfig
 from engine.gpu.prefill.cold_stream import Rates
 from engine.gpu.prefill.pinned_weights import PinnedWeights
-from engine.gpu.prefill.prefill import GpuPrefill, Look, StreamingSpeed, sizes_for, threshold
+from engine.gpu.prefill.prefill import GpuPrefill, Look, Sizes, StreamingSpeed, sizes_for, threshold
 from engine.gpu.prefill.streamed_layers import StreamedLayers, can_stream, matrices_of
 from engine.gpu.weights.cache import GpuCache
 from engine.gpu.weights.expert_slots import ExpertSlots
@@ -25,6 +25,7 @@ from engine.machine.measured_hardware import recall_library, remember_library
 from engine.model.kv_cache import StateCopy
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import LayerWeights, ModelWeights
+from engine.placement.memory_plan import GPU_PREFILL_POSITIONS, PREFILL_POSITIONS
 from native_kernels.backend import F32, I64, Operators, PackedMatrix
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.cublas_trial import use_library
@@ -62,10 +63,14 @@ class Prompts:
             for w, layer in zip(weights.layers, model.layers, strict=True)
         ]
         rate = None if info is None else info.bytes_per_s
-        sizes = sizes_for(config, ffns, context, room, config.has_zeros, rate)
+
+        def sized(most: int, room: int) -> Sizes:
+            return sizes_for(config, ffns, min(most, context), room, config.has_zeros, rate)
+
+        sizes = sized(GPU_PREFILL_POSITIONS, room)
         if any(streamed):
             streamed_bytes = StreamedLayers.bytes_for(config, streamed, context, kv_codec, sizes.positions)
-            less = sizes_for(config, ffns, context, room - streamed_bytes, config.has_zeros, rate)
+            less = sized(sizes.positions, room - streamed_bytes)
             with_layers = _with_layers(speed, operators, [w for w in streamed if w is not None])
             fits = less.gpu_bytes + streamed_bytes <= room
             if fits and with_layers.streams_layers(less.positions, in_place=True):
@@ -74,6 +79,9 @@ class Prompts:
                 why = "does not pay" if fits else "needs more memory"
                 log.info("Streaming the CPU's layers in prefill %s", why)
                 streamed, streamed_bytes = [None] * len(streamed), 0
+        on_cpu = any(one is None and layer is None for one, layer in zip(streamed, model.layers, strict=True))
+        if on_cpu and not config.n_experts:  # longer chunks through such a layer gain nothing, and take its memory
+            sizes = sized(PREFILL_POSITIONS, room)
         layers = [w for w in streamed if w is not None]
         self.streamed_matrices = [one for w in layers for one in matrices_of(w)]
         self._speed = speed
@@ -159,9 +167,8 @@ class Prompts:
 
 def fit(config: ModelConfig, weights: ModelWeights, context: int, room: int) -> bool:
     """Return whether the smallest prefill memory fits into `room` bytes on the GPU."""
-    sizes = sizes_for(
-        config, [layer.ffns[0] for layer in weights.layers[config.n_dense_layers :]], context, room, config.has_zeros
-    )
+    ffns = [layer.ffns[0] for layer in weights.layers[config.n_dense_layers :]]
+    sizes = sizes_for(config, ffns, min(context, PREFILL_POSITIONS), room, config.has_zeros)
     return sizes.gpu_bytes <= room
 
 

@@ -10,18 +10,27 @@ struct Kept {
     const u8* scales;
 };
 
-// Eight numbers of a position from dimension d on, as halves.
-__device__ __forceinline__ uint4 eight_halves(const Kept& k, int codec, u64 place, int dim, int d) {
+// Eight numbers of a position from dimension d on, as they are stored: halves, or bytes and their scale.
+__device__ __forceinline__ uint4 eight_stored(const Kept& k, int codec, u64 place, int dim, int d) {
     if (codec == 1) return __ldg((const uint4*)(k.numbers + 2 * (place * dim + d)));
     const uint2 bytes = __ldg((const uint2*)(k.numbers + place * dim + d));
-    const float scale = from_half(__ldg((const u16*)k.scales + place * ((dim + 31) / 32) + d / 32));
-    u32 words[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const u32 two = (i < 2 ? bytes.x : bytes.y) >> (16 * (i & 1));
-        words[i] = two_halves(scale * (float)((int)(two << 24) >> 24), scale * (float)((int)(two << 16) >> 24));
-    }
-    return make_uint4(words[0], words[1], words[2], words[3]);
+    return make_uint4(bytes.x, bytes.y, __ldg((const u16*)k.scales + place * ((dim + 31) / 32) + d / 32), 0);
+}
+
+// A scale, twice, times two signed bytes. select: where they are, as __byte_perm has it.
+__device__ __forceinline__ u32 two_scaled(u32 bytes, u32 select, u32 scale) {
+    u32 two = __byte_perm(bytes ^ 0x80808080u, 0x64646464u, select);  // 1024 + 128 + the number, as halves
+    asm("sub.f16x2 %0,%0,%1;" : "+r"(two) : "r"(0x64806480u));
+    asm("mul.f16x2 %0,%0,%1;" : "+r"(two) : "r"(scale));
+    return two;
+}
+
+// The same numbers as halves.
+__device__ __forceinline__ uint4 as_halves(const uint4& stored, int codec) {
+    if (codec == 1) return stored;
+    const u32 scale = stored.z | stored.z << 16;
+    return make_uint4(two_scaled(stored.x, 0x4140, scale), two_scaled(stored.x, 0x4342, scale),
+                      two_scaled(stored.y, 0x4140, scale), two_scaled(stored.y, 0x4342, scale));
 }
 
 // Over the four lanes that hold a row.
@@ -52,9 +61,18 @@ __device__ __forceinline__ void score(float (&scores)[N / 8][4], const u32 (&que
         }
 }
 
+#define LOG2_E 1.44269504f
+
+__device__ __forceinline__ float power_of_two(float exponent) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(power) : "f"(exponent));
+    return power;
+}
+
 // Turn the scores of keys from key0 on into weights. A lane has two queries, at `position` and 8 behind it: back is what
 // their scores are multiplied by, largest and total what they have seen, shrink what their sums are to be multiplied by.
-template <int N>
+// `largest` is in units of ln 2, as `back` is if there is no softcap. ALL: every query sees every key.
+template <int N, bool ALL>
 __device__ __forceinline__ void weigh(float (&scores)[N / 8][4], int key0, int position, int lane, const float (&back)[2],
                                       float softcap, int window, float (&largest)[2], float (&total)[2],
                                       float (&shrink)[2]) {
@@ -67,19 +85,19 @@ __device__ __forceinline__ void weigh(float (&scores)[N / 8][4], int key0, int p
             const int key = key0 + i / 2 * 8 + 2 * (lane & 3) + i % 2;
             float& score = scores[i / 2][2 * half + i % 2];
             float s = score * back[half];
-            if (softcap > 0.f) s = softcap * tanhf(s / softcap);
-            if (key > own || (window && key <= own - window)) s = NO_SCORE;
+            if (softcap > 0.f) s = LOG2_E * softcap * tanhf(s / softcap);
+            if (!ALL && (key > own || (window && key <= own - window))) s = NO_SCORE;
             score = s;
             most = fmaxf(most, s);
         }
         most = fmaxf(largest[half], row_largest(most));
-        shrink[half] = expf(largest[half] - most);
+        shrink[half] = power_of_two(largest[half] - most);
         largest[half] = most;
         float sum = 0.f;
 #pragma unroll
         for (int i = 0; i < N / 4; i++) {
             float& score = scores[i / 2][2 * half + i % 2];
-            score = score == NO_SCORE ? 0.f : expf(score - most);
+            score = !ALL && score == NO_SCORE ? 0.f : power_of_two(score - most);
             sum += score;
         }
         total[half] = total[half] * shrink[half] + row_sum(sum);
@@ -90,8 +108,9 @@ __device__ __forceinline__ void weigh(float (&scores)[N / 8][4], int key0, int p
 template <int N, int TILES, class Place>
 __device__ __forceinline__ void mix(float (&sums)[2 * TILES][4], const float (&weights)[N / 8][4], const float (&shrink)[2],
                                     int lane, Place place) {
+    if (__any_sync(0xffffffffu, shrink[0] != 1.f || shrink[1] != 1.f))
 #pragma unroll
-    for (int i = 0; i < 8 * TILES; i++) sums[i / 4][i % 4] *= shrink[i / 2 % 2];
+        for (int i = 0; i < 8 * TILES; i++) sums[i / 4][i % 4] *= shrink[i / 2 % 2];
 #pragma unroll
     for (int k = 0; k < N / 16; k++) {
         const float(&low)[4] = weights[2 * k], (&high)[4] = weights[2 * k + 1];

@@ -24,7 +24,8 @@ __device__ __forceinline__ void bring(u8* to, const Kept& k, int codec, u64 base
     for (int i = threadIdx.x; i < KEYS * CHUNKS; i += 32 * ROWS * (DIM / PART)) {
         const int row = i / CHUNKS, chunk = i % CHUNKS;
         uint4 v = make_uint4(0, 0, 0, 0);
-        if (first + row <= last && 8 * chunk < dim) v = eight_halves(k, codec, base + first + row, dim, 8 * chunk);
+        if (first + row <= last && 8 * chunk < dim) 
+            v = as_halves(eight_stored(k, codec, base + first + row, dim, 8 * chunk), codec);
         *(uint4*)(to + place_of<DIM>(row, chunk)) = v;
     }
 }
@@ -60,9 +61,9 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
             const int d = PART * part + 8 * i;
             queries[i / 2][half + i % 2 * 2] = d < dim ? two_halves(from[d] * factor, from[d + 1] * factor) : 0;
         }
-        back[half] *= scale;
+        back[half] *= softcap > 0.f ? scale : LOG2_E * scale;
     }
-    const float sink = sinks ? __ldg(sinks + head) : NO_SCORE, of_sink = sinks ? 1.f : 0.f;
+    const float sink = sinks ? LOG2_E * __ldg(sinks + head) : NO_SCORE, of_sink = sinks ? 1.f : 0.f;
     float largest[2] = {sink, sink}, total[2] = {of_sink, of_sink}, sums[PART / 8][4];
 #pragma unroll
     for (int i = 0; i < PART / 2; i++) sums[i / 4][i % 4] = 0.f;
@@ -88,7 +89,7 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
 #pragma unroll
             for (int i = 0; i < KEYS / 2; i++)
                 scores[i / 4][i % 4] += at[p * QUERIES * STEP + i / 2 % 2 * 8 * STEP + i / 4 * 8 + i % 2];
-        weigh<KEYS>(scores, key0, start + own, lane, back, softcap, window, largest, total, shrink);
+        weigh<KEYS, false>(scores, key0, start + own, lane, back, softcap, window, largest, total, shrink);
         mix<KEYS, PART / 16>(sums, scores, shrink, lane,
                            [&](int row, int chunk) { return values_at + place_of<DIM>(row, PART / 8 * part + chunk); });
     }

@@ -448,12 +448,12 @@ def test_sizes_keep_to_a_budget() -> None:
     rows = PackedMatrix(28672, 8192, "q4_0.lanes", np.zeros((28672, 4608), np.uint8))
     layers = [FfnWeights(up=rows, gate=rows, down_t=rows)]
     free = sizes_for(large, layers, 4096)
-    assert (free.positions, free.neurons, free.buffer_bytes) == (512, 16384, 32 << 20)
+    assert (free.positions, free.neurons, free.buffer_bytes) == (2048, 16384, 32 << 20)
     assert (free.tile_bytes, free.n_buffers) == (64 << 20, 6)
     assert sizes_for(large, layers, 4096, gpu_bytes_per_s=1e12) == free
     assert sizes_for(large, layers, 4096, gpu_bytes_per_s=4e12) == replace(free, tile_bytes=96 << 20)
     enough = sizes_for(large, layers, 4096, budget_bytes=free.gpu_bytes - (128 << 20))
-    assert (enough.positions, enough.neurons, enough.tile_bytes) == (512, 2048, 64 << 20)
+    assert (enough.positions, enough.neurons, enough.tile_bytes) == (2048, 2048, 64 << 20)
     tight = sizes_for(large, layers, 4096, budget_bytes=200 << 20)
     assert tight.gpu_bytes <= 200 << 20
     assert tight.positions == 512
