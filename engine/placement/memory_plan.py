@@ -49,6 +49,7 @@ _EXPERT_SEGMENTS = 8  # partial sums of an expert's neurons in batches, at most:
 # The exchange buffer for hot neurons between answers; two modes may be in use at once; drivers allocate in units of 2
 # MiB.
 EXCHANGE_BYTES, _DECODERS, GRANULARITY_BYTES = 2 << 20, 2, 16 << 20
+TOKENS_TOGETHER = 8  # at most, that run at once on a GPU
 # Experts exchanged at once between two tokens: one by one, half of the time passes between uploads.
 EXPERTS_AT_ONCE = 4
 # Bytes of neurons per byte of page tables on the GPU. Tables take a 512th of the pinned bytes: all of a layer's neurons
@@ -175,7 +176,8 @@ def gpu_scratch_bytes(
 
     context: tokens of all sequences together.
     """
-    answering = _DECODERS * _decode_bytes(model.config) + prefill_bytes(model, context, vram_budget) + EXCHANGE_BYTES
+    tokens = _DECODERS if model.unit or model.config.delta_layers else _DECODERS + TOKENS_TOGETHER
+    answering = tokens * _decode_bytes(model.config) + prefill_bytes(model, context, vram_budget) + EXCHANGE_BYTES
     if model.unit:
         answering += expert_exchange_bytes(model.unit * int(model.gpu_bytes.neuron.max()))
     answering += library_bytes(model.config, gpu, vram_budget)

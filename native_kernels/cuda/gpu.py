@@ -56,6 +56,19 @@ class GpuVector:
 
 
 @dataclass(frozen=True)
+class Alike:
+    """How many vectors an operator reads at once, and the bytes from one to the next, and from its results to the next
+    ones.
+    """
+
+    n: int = 1
+    step: int = 0
+
+
+ALONE = Alike()
+
+
+@dataclass(frozen=True)
 class GpuNorm:
     """A norm's weights, f32 [n]; bias 0: none."""
 
@@ -384,11 +397,11 @@ class Gpu(Protocol):
 
     def multiply(
         self, matrices: Sequence[GpuMatrix], x: GpuVector, outs: Sequence[int], biases: Sequence[int] = (),
-        relu: bool = False,
+        relu: bool = False, alike: Alike = ALONE,
     ) -> None:  # fmt: skip
         """Compute outs[i] [N_i] = matrices[i] x (+ bias), all [N_i, D]; relu: negative results become 0.
 
-        Quantised codecs read x's 8-bit form.
+        Quantised codecs read x's 8-bit form. alike: the same for 2, 4 or 8 vectors, each with the same bits as alone.
         """
 
     def multiply_each(self, matrix: GpuMatrix, n: int, x: GpuVector, out: int, out_step: int) -> None:
@@ -579,6 +592,7 @@ class Gpu(Protocol):
 
 
 __all__ = [
+    "ALONE",
     "Gpu", "GpuBlock", "GpuChoice", "GpuDelta", "GpuDeltaInput", "GpuExperts", "GpuKv", "GpuMatrix", "GpuNorm",
     "GpuStates", "GpuVector", "HostMemory", "KvCodec", "Memory", "Norm", "Work",
 ]  # fmt: skip

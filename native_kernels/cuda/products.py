@@ -10,7 +10,7 @@ from ctypes import Structure, c_float, c_int, c_uint64
 from typing import Any
 
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cuda.gpu import GpuMatrix, GpuVector
+from native_kernels.cuda.gpu import ALONE, Alike, GpuMatrix, GpuVector
 from native_kernels.cuda.layouts import GPU_CODECS, PLANE_FIELDS, UNIT_COLUMNS, gpu_codec, plane_row_bytes
 from native_kernels.cuda.operands import Rounded
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
@@ -20,6 +20,8 @@ _THREADS = 256
 _WARPS = _THREADS // 32
 _ROWS = 2  # per warp at a time, in products.cu
 _AT_ONCE = 3  # matrices per launch
+_SIZES = (1, 2, 4, 8)  # vectors per launch
+_ONE_AHEAD = ("q4_k", "q5_k", "q6_k", "q3_k", "iq4_xs")  # their products read one unit of a row ahead, the others two
 _FEW_WARPS = ("q4_0", "copy3", "copy4")  # blocks of `expect` with half as many threads
 _QUANT_BYTES = {"q8_0.lanes": 32, "q4_0.lanes": 16}
 
@@ -40,7 +42,7 @@ class _Part(Structure):
 
 class _Products(Structure):
     _fields_ = [("parts", _Part * _AT_ONCE), ("x", _Vector), ("split", c_int), ("relu", c_int),
-                ("rows_each", c_int), ("out_step", c_int)]  # fmt: skip
+                ("rows_each", c_int), ("out_step", c_int), ("vector_step", c_uint64)]  # fmt: skip
 
 
 class _Expected(Structure):
@@ -83,6 +85,15 @@ class GpuProducts:
             self.close()
             raise
 
+    def _of_several(self, codec: str, n: int) -> str:
+        """Return the name of the kernel that multiplies n vectors."""
+        name = f"multiply_{codec}_{n}"
+        if name not in self._functions:
+            module = load(self._device, "products_several", defines_of_several(codec))
+            self._modules.append(module)
+            self._functions |= {f"multiply_{codec}_{k}": module.function(f"multiply_{k}") for k in _SIZES[1:]}
+        return name
+
     def _load(self, source: str, kernels: Sequence[str]) -> None:
         module = load(self._device, source)
         self._modules.append(module)
@@ -122,17 +133,22 @@ class GpuProducts:
 
     def multiply(
         self, matrices: Sequence[GpuMatrix], x: GpuVector, outs: Sequence[int], biases: Sequence[int] = (),
-        relu: bool = False,
+        relu: bool = False, alike: Alike = ALONE,
     ) -> None:  # fmt: skip
-        """Multiply, with one launch per three matrices of one codec."""
+        """Multiply, with one launch per three matrices of one codec. The first call for several vectors takes a second
+        if its kernel must be compiled.
+        """
+        if alike.n not in _SIZES:
+            raise ValueError(f"no kernel multiplies {alike.n} vectors at once")
         biases = biases or (0,) * len(matrices)
         given = list(zip(matrices, outs, biases, strict=True))
         for codec in dict.fromkeys(matrix.codec for matrix in matrices):
             if codec not in UNIT_COLUMNS:
                 raise ValueError(f"a GPU does not multiply {codec}")
             same = [one for one in given if one[0].codec == codec]
+            name = f"multiply_{codec}" if alike.n == 1 else self._of_several(codec, alike.n)
             for start in range(0, len(same), _AT_ONCE):
-                self._multiply(f"multiply_{codec}", same[start : start + _AT_ONCE], x, relu)
+                self._multiply(name, same[start : start + _AT_ONCE], x, relu, vector_step=alike.step)
 
     def multiply_each(self, matrix: GpuMatrix, n: int, x: GpuVector, out: int, out_step: int) -> None:
         """Multiply parts. Each has an even number of rows, and its columns are a multiple of 4."""
@@ -147,7 +163,7 @@ class GpuProducts:
 
     def _multiply(
         self, name: str, given: Sequence[tuple[GpuMatrix, int, int]], x: GpuVector, relu: bool,
-        rows_each: int = 0, out_step: int = 0,
+        rows_each: int = 0, out_step: int = 0, vector_step: int = 0,
     ) -> None:  # fmt: skip
         vector = _vector(x, *(matrix for matrix, _, _ in given))
         n_rows = sum(matrix.n_rows for matrix, _, _ in given)
@@ -157,7 +173,7 @@ class GpuProducts:
             _Part(_planes(matrix), out, bias, matrix.n_rows, -(-matrix.n_rows // of_block))
             for matrix, out, bias in given
         ]
-        job = _Products((_Part * _AT_ONCE)(*parts), vector, split, relu, rows_each, out_step)
+        job = _Products((_Part * _AT_ONCE)(*parts), vector, split, relu, rows_each, out_step, vector_step)
         self._launch(name, sum(part.n_blocks for part in parts), job)
 
     def expect(
@@ -181,6 +197,11 @@ def split_of(n_rows: int, n_units: int, n_multiprocessors: int) -> int:
     while split < _WARPS and 64 * split <= n_units and n_rows * split < 16 * _ROWS * n_multiprocessors:
         split *= 2
     return split
+
+
+def defines_of_several(codec: str) -> dict[str, int | str]:
+    """Return what products_several.cu is compiled with for a codec."""
+    return {"CODEC": codec.upper(), "UNITS_AHEAD": 1 if codec in _ONE_AHEAD else 2}
 
 
 def _kernels() -> list[str]:
@@ -222,4 +243,4 @@ def _sources(source_codec: str, to: GpuMatrix) -> list[_Plane]:
     return [_Plane(at, n, *shape) for at, n, shape in zip(to.planes, lines, shapes, strict=True)]
 
 
-__all__ = ["GpuProducts", "split_of"]
+__all__ = ["GpuProducts", "defines_of_several", "split_of"]

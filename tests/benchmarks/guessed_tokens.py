@@ -47,6 +47,8 @@ def main() -> int:
     model = LoadedModel.load(flags.model, engine)
     model.make_ready(None)
     transformer, cache, times = model.transformer(), model.new_cache(), StepTimes()
+    if transformer.decoder is not None:
+        transformer.decoder.lay_out(cache)
     found: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d"), "machine": platform.processor() or platform.machine(), "model": model.name,
         "device": model.device_reason, "threads": flags.threads, "rounds": flags.rounds, "tokens": flags.tokens,

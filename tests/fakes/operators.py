@@ -15,7 +15,9 @@ from native_kernels.backend import Activation, DeltaInput, DeltaWeights, Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.copies import signs
 from native_kernels.cuda.gpu import (
+    ALONE,
     NOTHING,
+    Alike,
     GpuAngles,
     GpuBlock,
     GpuChoice,
@@ -77,12 +79,17 @@ class FakeOperators(ABC):
 
     def multiply(
         self, matrices: Sequence[GpuMatrix], x: GpuVector, outs: Sequence[int], biases: Sequence[int] = (),
-        relu: bool = False,
+        relu: bool = False, alike: Alike = ALONE,
     ) -> None:  # fmt: skip
+        def of_one(i: int, matrix: GpuMatrix, further: int) -> None:
+            read = GpuVector(x.n, *(at and at + further for at in (x.values, x.bytes, x.scales)))
+            found = self._product(matrix, read, biases[i] if biases else 0)
+            self.array(outs[i] + further, matrix.n_rows)[:] = np.maximum(found, 0) if relu else found
+
         def step() -> None:
-            for i, (matrix, out) in enumerate(zip(matrices, outs, strict=True)):
-                found = self._product(matrix, x, biases[i] if biases else 0)
-                self.array(out, matrix.n_rows)[:] = np.maximum(found, 0) if relu else found
+            for i, matrix in enumerate(matrices):
+                for k in range(alike.n):
+                    of_one(i, matrix, k * alike.step)
 
         self.do("multiply", step)
 

@@ -1,6 +1,7 @@
 """Decode of one token on GPU and CPU together: a compiled program that launches the GPU and waits for it.
 
-Hot neurons may change slots between two tokens without a new program. Paper: PowerInfer, sections 4 and 5.3.
+Hot neurons may change slots between two tokens without a new program. A few tokens that follow each other can run
+together, which reads whole matrices once (token_group.py). Paper: PowerInfer, sections 4 and 5.3.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,25 +16,21 @@ import numpy as np
 
 from engine.errors import Cancelled, DeviceFailedError
 from engine.gpu.token.cpu_calls import COLD, LISTING
-from engine.gpu.token.expert_cpu_calls import cpu_calls
-from engine.gpu.token.gpu_rotation import GpuRotation
-from engine.gpu.token.token_memory import COUNTS, SharedMemory, TokenMemory
-from engine.gpu.token.token_plan import plan_tokens
-from engine.gpu.token.token_runner import TokenRunner
-from engine.gpu.token.token_steps import ZERO_COPY, TokenSteps
+from engine.gpu.token.token_group import TokenGroup, TokenSetup
+from engine.gpu.token.token_memory import COUNTS, TokenMemory
+from engine.gpu.token.token_steps import ZERO_COPY
 from engine.gpu.weights.cache import GpuCache
 from engine.job import never
 from engine.model.counters import FfnCounters
 from engine.model.transformer import check_tokens
-from native_kernels.cpu.products.linear import Products
-from native_kernels.cpu.runtime.token_state import NEW_STATE, STATE
+from engine.placement.memory_plan import TOKENS_TOGETHER
 from native_kernels.cuda.runtime.driver import CudaError
 from native_kernels.kv_blocks import KvLayout
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
     from engine.gpu.token.token_model import TokenModel
-    from engine.gpu.token.token_runner import Ending, Execution
+    from engine.gpu.token.token_runner import Ending, Execution, TokenRunner
     from engine.gpu.token.token_steps import Step
     from engine.gpu.weights.cache import KvRegion
     from engine.gpu.weights.expert_slots import ExpertSlots
@@ -50,6 +46,7 @@ log = logging.getLogger(__name__)
 MARK_EVERY_S = 0.5  # between tokens with marks, which measure the GPU's stages
 # Internal stages, and the reported stages that include them.
 _WITHIN = {COLD: "ffn", LISTING: "predictor", ZERO_COPY: "ffn"}
+SEVERAL = (TOKENS_TOGETHER, 4, 2)  # tokens that run together; other numbers take as long as the next larger one
 PATIENCE_S = 10.0  # for one exchange, which takes some 15 us; a GPU that also drives a display may be busy with it
 
 
@@ -82,30 +79,19 @@ class GpuDecodeProgram:
     ) -> None:
         """patience_s: time limit for each exchange. Raises: CudaError, CudaOutOfMemoryError; nothing is kept then."""
         gpu.enter()
-        config = model.config
         self.mode = model.mode
         self._gpu = gpu
-        self._config = config
+        self._config = model.config
         self._model = model.on_gpu
         self._counters = counters
-        self._pool = pool
         self._region = region
-        self._execution: Execution = execution
-        self._patience_s = patience_s
         self._slots = model.slots
         self._timed = self._marks = False
         self._marked_at = 0.0
-        vocabulary = model.weights.head.n_rows
-        self._counted = np.zeros(COUNTS * config.n_layers, np.uint32)  # by the GPU up to now
-        with ExitStack() as held:
-            self._memory = TokenMemory(gpu, config, model.on_gpu, vocabulary)
-            held.callback(self._memory.free)
-            self._shared = SharedMemory(gpu, config, vocabulary)
-            held.callback(self._shared.free)
-            self._rotation = GpuRotation(gpu, model, self._memory.places.frequencies)
-            self._cpu = cpu_calls(model, Products(pool.n_threads), self._shared, region.rows)
-            self._runner = self._make_runner(self._rotation.first_scale)
-            held.pop_all()
+        self._setup = TokenSetup(gpu, model, pool, region, execution, patience_s)
+        self._alone = TokenGroup(self._setup)
+        self._several: TokenGroup | None = None  # once laid out
+        self._is_alone = self._slots is not None or bool(model.config.delta_layers)  # no tokens run together
 
     @staticmethod
     def bytes_for(gpu: Gpu, config: ModelConfig, model: GpuModel, vocabulary: int) -> int:
@@ -115,13 +101,22 @@ class GpuDecodeProgram:
     @property
     def n_bytes(self) -> int:
         """Bytes of GPU memory, without captured work."""
-        return self._memory.n_bytes
+        return self._alone.n_bytes + (0 if self._several is None else self._several.n_bytes)
 
     def close(self) -> None:
         """Release GPU and pinned memory. Idempotent."""
-        self._runner.close()
-        self._memory.free()
-        self._shared.free()
+        self._is_alone = True  # nothing is laid out any more
+        self._close_several()
+        self._alone.close()
+
+    def _close_several(self) -> None:
+        several, self._several = self._several, None
+        if several is not None:
+            several.close()
+
+    @property
+    def _runner(self) -> TokenRunner:
+        return self._alone.runners[1]
 
     @property
     def gpu(self) -> Gpu:
@@ -143,7 +138,7 @@ class GpuDecodeProgram:
         """As Decoder.accepts."""
         length = cache.length
         ours = isinstance(cache, GpuCache) and cache.region is self._region
-        return ours and (not length or self._rotation.keys_stay_valid(cache.sequence_length, length + 1))
+        return ours and (not length or self._alone.rotation.keys_stay_valid(cache.sequence_length, length + 1))
 
     def measure_stages(self, on: bool = True, on_gpu: bool = False) -> None:
         """As Decoder.measure_stages."""
@@ -170,13 +165,14 @@ class GpuDecodeProgram:
 
         Raises: as `step`.
         """
-        layers, before = self._config.n_layers, self._counted.copy()
+        (one,), layers = self._alone.tokens, self._config.n_layers
+        before = one.counted.copy()
         counters, self._counters = self._counters, FfnCounters(layers, self._config.n_neurons)
         self._timed = True
         self._runner.forget_times()
         try:
             started = time.perf_counter()
-            self._run("logits", token, cache, cache.length + 1, cancelled, marked=True)
+            self._run(self._alone, "logits", [token], cache, cache.length + 1, cancelled, marked=True)
             seconds = time.perf_counter() - started
             on_gpu = self._runner.gpu_seconds()
         except CudaError as error:
@@ -185,8 +181,8 @@ class GpuDecodeProgram:
             self._counters, self._timed = counters, False
             by_cpu_s = self._runner.stage_seconds()
             self._runner.forget_times()
-        by_gpu = (self._counted - before).reshape(layers, COUNTS)[:, :3].astype(np.int64)
-        counted = self._cpu.counted()
+        by_gpu = (one.counted - before).reshape(layers, COUNTS)[:, :3].astype(np.int64)
+        counted = one.cpu.counted()
         return TimedToken(seconds, by_cpu_s, on_gpu, counted, by_gpu) if on_gpu else None
 
     def forget_marks(self) -> None:
@@ -195,7 +191,7 @@ class GpuDecodeProgram:
 
     def predicts(self, layer: int) -> bool:
         """Return whether the GPU's predictor selects the neurons of a layer."""
-        return self._cpu.predicts(layer)
+        return self._alone.tokens[0].cpu.predicts(layer)
 
     def capture(self) -> None:
         """Capture a token with logits, so that `kernels` no longer needs the GPU.
@@ -214,16 +210,43 @@ class GpuDecodeProgram:
         return [call.kernel for call in self._runner.program("logits").calls]
 
     def most_tokens(self, cache: KVCache) -> int:
-        """Return 1: there is no program of several tokens."""
-        return 1
+        """Return how many tokens `steps` can append to this cache now; 1 before `lay_out`."""
+        length, valid = cache.length, self._alone.rotation.keys_stay_valid
+        if self._several is None:
+            return 1
+        before = cache.sequence_length if length else 1
+        return next((n for n in SEVERAL if length + n <= cache.capacity and valid(before, length + n)), 1)
 
     def steps(self, tokens: Sequence[int], cache: KVCache, cancelled: Callable[[], bool] = never) -> F32:
-        """Append the only token, as `step`."""
-        (token,) = tokens
-        return self.step(token, cache, cancelled)[None]
+        """Append up to `most_tokens` tokens to the cache; return the logits [n, V] after each.
+
+        They equal those of `step`, to the bit. Raises: as `step`.
+        """
+        n = len(tokens)
+        if n == 1 or self._several is None:
+            (token,) = tokens
+            return self.step(token, cache, cancelled)[None]
+        together = min(size for size in SEVERAL if size >= n)
+        filled = [*tokens, *[tokens[-1]] * (together - n)]  # what the last ones append is overwritten later
+        self._run(self._several, "logits", filled, cache, cache.length + n, cancelled, n)
+        return np.stack([one.shared.logits.array for one in self._several.tokens[:n]])
 
     def lay_out(self, cache: KVCache) -> None:
-        """Do nothing: `capture` builds the program."""
+        """Capture the runs of several tokens, unless done. Cost: 0.1 s or more, once.
+
+        Models with experts or recurrent states have none: experts share little, and no state is kept for each token.
+        """
+        if self._is_alone or self._several is not None:
+            return
+        try:
+            self._gpu.enter()
+            self._several = TokenGroup(self._setup, SEVERAL)
+            for runner in self._several.runners.values():
+                runner.capture("logits")
+        except CudaError as error:  # of memory; another one will also fail the next token, which deals with it
+            log.info("Several tokens do not run together: %s", error)
+            self._is_alone = True
+            self._close_several()
 
     def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = never) -> F32:
         """Append the token to the cache; return the logits [V] for the next one.
@@ -231,7 +254,8 @@ class GpuDecodeProgram:
         Raises: ContextOverflowError, TokenizerMismatchError, HostMemoryError, DeviceFailedError, Cancelled. The cache
         is then unchanged, and the caller may run another token.
         """
-        return self._run("logits", token, cache, cache.length + 1, cancelled)
+        self._run(self._alone, "logits", [token], cache, cache.length + 1, cancelled)
+        return self._runner.plan("logits").result.copy()
 
     # -------------------------------------------------------------- for prompts and evaluation
 
@@ -239,7 +263,8 @@ class GpuDecodeProgram:
         self, token: int, cache: KVCache, length: int, cancelled: Callable[[], bool] = never
     ) -> F32:  # fmt: skip
         """Append the token; return the final hidden state [D]. length: of the whole sequence. Raises: as `step`."""
-        return self._run("hidden", token, cache, length, cancelled)
+        self._run(self._alone, "hidden", [token], cache, length, cancelled)
+        return self._runner.plan("hidden").result.copy()
 
     @property
     def has_head(self) -> bool:
@@ -249,47 +274,46 @@ class GpuDecodeProgram:
     def logits(self, hidden: F32) -> F32:
         """Return logits [T, V] of hidden states [T, D]. The head must be on the GPU. Raises: DeviceFailedError."""
         assert self._model.head is not None, "the CPU has the head"
-        found = np.empty((len(hidden), self._model.head.n_rows), np.float32)
+        found, shared = np.empty((len(hidden), self._model.head.n_rows), np.float32), self._alone.tokens[0].shared
         try:
             self._gpu.enter()
             for row, out in zip(hidden, found, strict=True):
-                self._shared.hidden.array[:] = row
+                shared.hidden.array[:] = row
                 self._runner.run_head()
-                out[:] = self._shared.logits.array
+                out[:] = shared.logits.array
         except CudaError as error:
             raise DeviceFailedError(f"The GPU failed: {error}.") from error
         return found
 
-    # -------------------------------------------------------------- one token
+    # -------------------------------------------------------------- a run
 
     def _run(
-        self, ending: Ending, token: int, cache: KVCache, length: int, cancelled: Callable[[], bool],
-        marked: bool = False,
-    ) -> F32:  # fmt: skip
-        check_tokens(self._config, np.array([token], np.int64), cache)
+        self, group: TokenGroup, ending: Ending, tokens: Sequence[int], cache: KVCache, length: int,
+        cancelled: Callable[[], bool], n_kept: int = 1, marked: bool = False,
+    ) -> None:  # fmt: skip
+        """Run the group's tokens, and append the first n_kept. length: of the whole sequence."""
+        check_tokens(self._config, np.array(tokens, np.int64), cache)
         assert isinstance(cache, GpuCache), "the program runs on caches of its region"
         started = time.perf_counter()
         try:
             self._gpu.enter()
             cache.claim_region()
-            self._prepare(token, cache, length)
-            finished = False
-            try:
-                marked = marked or (ending == "logits" and self._should_mark())
-                finished = self._runner.run(ending, cancelled, self._timed, marked)
-            finally:
-                if not finished:
-                    self._recover()
+            group.prepare(tokens, cache, length, self._counters)
+            if self._slots is not None:
+                self._slots.begin_token()
+            marked = marked or (group is self._alone and ending == "logits" and self._should_mark())
+            finished = group.run(len(tokens), ending, cancelled, self._timed, marked)
             if finished and self._slots is not None:
                 self._slots.exchange_after(time.perf_counter() - started)
         except CudaError as error:
             raise DeviceFailedError(f"The GPU failed: {error}.") from error
         if not finished:
             raise Cancelled
-        cache.tokens[cache.length], cache.sequence_length = token, length
-        cache.advance(1)
-        self._count()
-        return self._runner.plan(ending).result.copy()
+        first, last = cache.length, cache.length + n_kept
+        cache.tokens[first:last], cache.sequence_length = tokens[:n_kept], length
+        cache.advance(n_kept)
+        for i, one in enumerate(group.tokens[: len(tokens)]):
+            one.count(self._counters if i < n_kept else None)
 
     def _should_mark(self) -> bool:
         """Return whether to measure this token's GPU times. Only every MARK_EVERY_S, because marks take time."""
@@ -298,50 +322,6 @@ class GpuDecodeProgram:
             return False
         self._marked_at = now
         return True
-
-    def _prepare(self, token: int, cache: GpuCache, length: int) -> None:
-        calls = self._cpu.calls
-        self._set_rotation(length)
-        calls.set_rotation(length)
-        calls.set_token(token, cache.length, cache.blocks, cache.local_blocks)
-        calls.state[STATE], calls.state[NEW_STATE] = (states.ctypes.data for states in cache.states())
-        self._shared.state.array[:2] = cache.length, cache.half
-        if self._slots is not None:
-            self._slots.begin_token()
-        self._cpu.ffn.tallies.set_counts(self._counters.per_neuron)
-
-    def _count(self) -> None:
-        counted = self._shared.counts.array.copy()
-        layers, on_gpu = self._cpu.totals(counted - self._counted)
-        self._counted = counted
-        self._counters.add_decoded(layers, on_gpu)
-
-    def _recover(self) -> None:
-        try:
-            self._runner.recover()
-        finally:
-            self._gpu.download(self._counted.ctypes.data, self._memory.places.counts, self._counted.nbytes)
-            self._gpu.synchronize()
-
-    # -------------------------------------------------------------- layout
-
-    def _make_runner(self, angle_scale: float) -> TokenRunner:
-        gpu, config, model, shared = self._gpu, self._config, self._model, self._shared
-        places, cpu = self._memory.places, self._cpu
-        steps = TokenSteps(gpu, config, model, self.mode, places, shared, cpu.by_cpu)
-        layout = config.kv_layout(self._region.codec)
-        plans = plan_tokens(model, steps, cpu, shared, layout, angle_scale)
-        return TokenRunner(gpu, self._pool, plans, places, shared, self._execution, self._patience_s)
-
-    def _set_rotation(self, length: int) -> None:
-        """Set the RoPE frequencies on the GPU for a sequence of this length."""
-        rotation = self._rotation.change(length)
-        if rotation is None:
-            return
-        if self._rotation.has_other_scale(rotation):
-            self._runner.close()
-            self._runner = self._make_runner(rotation.scale)
-        self._rotation.upload(rotation)
 
 
 def _by_reported_stage(seconds: dict[str, float]) -> dict[str, float]:

@@ -12,9 +12,10 @@ from native_kernels.cuda.gpu import Gpu
 
 
 class GpuRotation:
-    """The RoPE frequencies of one model. places: their GPU addresses. first_scale: scale of angles at length 1."""
+    """The RoPE frequencies of one model. first_scale: scale of angles at length 1."""
 
-    def __init__(self, gpu: Gpu, model: TokenModel, places: Sequence[int]) -> None:
+    def __init__(self, gpu: Gpu, model: TokenModel, places: Sequence[Sequence[int]]) -> None:
+        """places: for each token that runs at once, the GPU addresses of its frequencies."""
         self._gpu, self._config, self._places = gpu, model.config, places
         self._rotary = RotaryPositions(model.config, model.weights)
         self._rotation: Rotation | None = None  # whose frequencies are on the GPU
@@ -35,11 +36,12 @@ class GpuRotation:
 
     def upload(self, rotation: Rotation) -> None:
         """Upload the frequencies. Raises: CudaError."""
-        for table, to in zip(graph_of(self._config).angles, self._places, strict=False):
-            if table.scaled:
-                self._upload(to, rotation, table.rotated)
-            elif self._rotation is None:
-                self._upload(to, Rotation(table.theta), table.rotated)
+        for places in self._places:
+            for table, to in zip(graph_of(self._config).angles, places, strict=False):
+                if table.scaled:
+                    self._upload(to, rotation, table.rotated)
+                elif self._rotation is None:
+                    self._upload(to, Rotation(table.theta), table.rotated)
         self._rotation = rotation
 
     def _upload(self, to: int, rotation: Rotation, rotated: int) -> None:

@@ -1,7 +1,4 @@
-"""The memory of one token: a region of GPU memory, and a pinned host region that GPU and CPU share.
-
-Both are allocated once per model.
-"""
+"""The memory of a token: a region of GPU memory, and a pinned host region that GPU and CPU share."""
 
 from __future__ import annotations
 
@@ -127,13 +124,18 @@ class TokenPlaces:
 
 
 class TokenMemory:
-    """The GPU region. n_bytes: its size."""
+    """The GPU region of one token, or of several. n_bytes: its size. of_token: the addresses of each token.
 
-    def __init__(self, gpu: Gpu, config: ModelConfig, model: GpuModel, vocabulary: int) -> None:
+    step: bytes from any address of a token to that of the next one.
+    """
+
+    def __init__(self, gpu: Gpu, config: ModelConfig, model: GpuModel, vocabulary: int, n_tokens: int = 1) -> None:
         """Raises: CudaError, CudaOutOfMemoryError; nothing is kept then."""
-        _, self.n_bytes = _lay_out(0, gpu, config, model, vocabulary)
+        _, self.step = _lay_out(0, gpu, config, model, vocabulary)
+        self.n_bytes = n_tokens * self.step
         self._memory = gpu.allocate(self.n_bytes)
-        self.places, _ = _lay_out(self._memory.address, gpu, config, model, vocabulary)
+        starts = [self._memory.address + i * self.step for i in range(n_tokens)]
+        self.of_token = [_lay_out(start, gpu, config, model, vocabulary)[0] for start in starts]
         try:
             gpu.fill(self._memory.address, 0, self.n_bytes)
         except BaseException:
@@ -142,7 +144,7 @@ class TokenMemory:
 
     @staticmethod
     def bytes_for(gpu: Gpu, config: ModelConfig, model: GpuModel, vocabulary: int) -> int:
-        """Return the size without allocating."""
+        """Return the size of one token's region without allocating."""
         return _lay_out(0, gpu, config, model, vocabulary)[1]
 
     def free(self) -> None:

@@ -16,18 +16,52 @@ struct Products {
     Part parts[3];
     Vector x;
     int split, relu, rows_each, out_step;
+    u64 vector_step;  // bytes from a vector to the next one, and from its results to the next ones
 };
 
-// Blocks of WARPS warps, each with ROWS rows, or with its share of them.
-template <bool EACH, class C, int ROWS, int AHEAD, int WARPS>
+DEVICE Vector further(const Vector& x, u64 step) {
+    return {(const float*)((const u8*)x.values + step), x.bytes + step, (const float2*)((const u8*)x.scales + step), x.n};
+}
+
+// As add_dots, for VECTORS vectors `step` bytes apart.
+template <class C, int ROWS, int AHEAD, int VECTORS>
+DEVICE void add_dots_of_several(const typename C::Row (&rows)[ROWS], const Vector& x, u64 vector_step, int unit, int step,
+                                int n_units, float (&sums)[VECTORS][ROWS]) {
+#pragma unroll 1
+    for (; unit < n_units; unit += AHEAD * step) {
+        typename C::Unit w[AHEAD][ROWS];
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+            if (unit + a * step < n_units) {
+#pragma unroll
+                for (int i = 0; i < ROWS; i++) w[a][i] = C::load(rows[i], unit + a * step);
+            }
+        }
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+            if (unit + a * step < n_units) {
+#pragma unroll
+                for (int k = 0; k < VECTORS; k++) {
+                    const typename C::Input v = C::input(further(x, k * vector_step), unit + a * step);
+#pragma unroll
+                    for (int i = 0; i < ROWS; i++) sums[k][i] = C::dot(w[a][i], v, sums[k][i]);
+                }
+            }
+        }
+    }
+}
+
+// Blocks of WARPS warps, each with ROWS rows, or with its share of them. VECTORS: of which each gets the same bits as
+// alone.
+template <bool EACH, class C, int ROWS, int AHEAD, int WARPS, int VECTORS = 1>
 DEVICE void multiply(const Products& job) {
-    __shared__ float sums[WARPS][ROWS];
+    __shared__ float sums[VECTORS][WARPS][ROWS];
     int block = blockIdx.x, p = 0;
     while (block >= job.parts[p].n_blocks) block -= job.parts[p++].n_blocks;
     const Part& part = job.parts[p];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, groups = WARPS / job.split;
     const int share = warp % job.split, first = (block * groups + warp / job.split) * ROWS;
-    float found[ROWS] = {};
+    float found[VECTORS][ROWS] = {};
     if (first < part.n_rows) {
         typename C::Row rows[ROWS];
 #pragma unroll
@@ -35,19 +69,27 @@ DEVICE void multiply(const Products& job) {
         if (EACH) {
             const int before = first / job.rows_each * job.x.n;
             const Vector x = {job.x.values + before, job.x.bytes + before, job.x.scales + before / 32, job.x.n};
-            add_dots<C, ROWS, AHEAD>(rows, x, 32 * share + lane, 32 * job.split, C::units(x.n), found);
+            add_dots<C, ROWS, AHEAD>(rows, x, 32 * share + lane, 32 * job.split, C::units(x.n), found[0]);
+        } else if (VECTORS == 1) {
+            add_dots<C, ROWS, AHEAD>(rows, job.x, 32 * share + lane, 32 * job.split, C::units(job.x.n), found[0]);
         } else {
-            add_dots<C, ROWS, AHEAD>(rows, job.x, 32 * share + lane, 32 * job.split, C::units(job.x.n), found);
+            add_dots_of_several<C, ROWS, AHEAD>(rows, job.x, job.vector_step, 32 * share + lane, 32 * job.split,
+                                                C::units(job.x.n), found);
         }
     }
-    const float whole = warp_sums(found);
-    if (lane % (32 / ROWS) == 0) sums[warp][lane * ROWS / 32] = whole;
+#pragma unroll
+    for (int k = 0; k < VECTORS; k++) {
+        const float whole = warp_sums(found[k]);
+        if (lane % (32 / ROWS) == 0) sums[k][warp][lane * ROWS / 32] = whole;
+    }
     __syncthreads();
-    const int mine = threadIdx.x / ROWS, row = block * groups * ROWS + threadIdx.x;
-    if (mine >= groups || row >= part.n_rows) return;
+    const int of_vector = groups * ROWS, vector = threadIdx.x / of_vector, own = threadIdx.x % of_vector;
+    const int mine = own / ROWS, row = block * of_vector + own;
+    if (vector >= VECTORS || row >= part.n_rows) return;
     float sum = 0.f;
-    for (int k = 0; k < job.split; k++) sum += sums[mine * job.split + k][threadIdx.x % ROWS];
+    for (int k = 0; k < job.split; k++) sum += sums[vector][mine * job.split + k][own % ROWS];
     if (part.bias) sum += __ldg(part.bias + row);
     const int to = EACH ? row / job.rows_each * job.out_step + row % job.rows_each : row;
-    part.out[to] = job.relu && sum < 0.f ? 0.f : sum;  // NaN stays NaN
+    float* out = (float*)((u8*)part.out + vector * job.vector_step);
+    out[to] = job.relu && sum < 0.f ? 0.f : sum;  // NaN stays NaN
 }

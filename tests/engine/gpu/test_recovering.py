@@ -67,7 +67,7 @@ def test_a_launch_that_is_refused(gpu: FakeGpu, tiny: Loaded, execution: Any) ->
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
 def test_work_that_fails_while_it_runs(gpu: FakeGpu, tiny: Loaded, share: float) -> None:
     ours = put_on_gpu(gpu, *tiny, "exact", some_hot(tiny[0], "random"))
-    stop = ours.decoder._shared.stop.array
+    stop = ours.decoder._alone.tokens[0].shared.stop.array
 
     def fail() -> None:
         places = [(work, i) for work in gpu.works.values() for i in range(len(work.steps))]

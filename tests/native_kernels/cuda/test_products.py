@@ -12,7 +12,7 @@ from gpu_arrays import GpuArrays
 from gpu_planes import SOURCES, columns_for, decoded, read_planes, some_rows
 
 from native_kernels.copies import rounded_to_bytes, signs
-from native_kernels.cuda.gpu import GpuMatrix, GpuVector
+from native_kernels.cuda.gpu import Alike, GpuMatrix, GpuVector
 from native_kernels.cuda.layouts import COPIES, GPU_CODECS, gpu_codec, plane_row_bytes
 from native_kernels.cuda.products import GpuProducts, split_of
 from native_kernels.cuda.runtime.driver import Device, Stream
@@ -103,6 +103,38 @@ def test_rows_are_unpacked_byte_by_byte(bench: Bench, source: str) -> None:
         matrix = bench.matrix(source, rows, n_cols)
         for plane, wanted in zip(matrix.planes, to_planes(rows, source, n_cols), strict=True):
             np.testing.assert_array_equal(bench.arrays.get(plane, np.uint8, *wanted.shape), wanted)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [2, 4, 8])
+@pytest.mark.parametrize("codec", MULTIPLIED)
+def test_several_vectors_have_the_products_of_each_alone(bench: Bench, codec: str, n: int) -> None:
+    for n_rows, wide in ((7, 96), (65, 1100), (1030, 4096)):
+        n_cols = columns_for(codec, wide)
+        matrices = [bench.matrix(codec, some_rows(codec, rows, n_cols), n_cols) for rows in (n_rows, n_rows + 3)]
+        biases = [bench.arrays.put(some_numbers(matrix.n_rows)) for matrix in matrices]
+        step = 4 * (2 * n_cols + 4 * n_rows) + 1024 & -256  # of a vector in both forms, and of its results
+        room = bench.arrays.put(np.zeros(n * step, np.uint8))
+        found = []
+        for k in range(n):
+            at = room + k * step
+            x = GpuVector(n_cols, at, at + 4 * n_cols + 255 & -256, at + 6 * n_cols + 511 & -256)
+            values = some_numbers(n_cols, k)
+            bench.stream.upload(x.values, values.ctypes.data, values.nbytes)
+            bench.products.quantise(x)
+            ends = x.scales + (n_cols // 32 + 1) * 8 + 255 & -256
+            outs = (ends, ends + 4 * matrices[0].n_rows)
+            assert outs[1] + 4 * matrices[1].n_rows <= at + step
+            bench.products.multiply(matrices, x, outs, biases, relu=n == 4)
+            found.append([bench.arrays.get(out, np.float32, m.n_rows) for out, m in zip(outs, matrices, strict=True)])
+            bench.stream.fill(ends, 0xFF, 4 * (matrices[0].n_rows + matrices[1].n_rows))
+            if k == 0:
+                first, first_outs = x, outs
+        bench.products.multiply(matrices, first, first_outs, biases, n == 4, Alike(n, step))
+        for k in range(n):
+            for wanted, out in zip(found[k], first_outs, strict=True):
+                again = bench.arrays.get(out + k * step, np.float32, len(wanted))
+                np.testing.assert_array_equal(again.view(np.uint32), wanted.view(np.uint32))
 
 
 @pytest.mark.gpu

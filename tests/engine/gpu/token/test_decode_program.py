@@ -22,8 +22,9 @@ from engine.executor.exact import ExactExecutor
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import LayerWeights, ModelWeights, load_weights, open_model
+from native_kernels.backend import PackedMatrix
 from native_kernels.cuda.gpu import Gpu
-from native_kernels.cuda.runtime.driver import CudaError
+from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 from native_kernels.reference import ReferenceOperators
 
 CLOSE = 1e-4  # only the order of additions differs
@@ -50,6 +51,13 @@ def with_activation(loaded: Loaded, activation: str) -> Loaded:
         return replace(layer, gate_bias=gate_bias, up_bias=up_bias, down_bias=down_bias)
 
     return config, replace(loaded[1], layers=[block(layer) for layer in loaded[1].layers])
+
+
+def whole_down(layer: LayerWeights) -> LayerWeights:
+    """The layer with a down as files have it, row by row."""
+    assert layer.down_t is not None
+    down = ReferenceOperators().rows(layer.down_t, np.arange(layer.down_t.n_rows)).T
+    return replace(layer, down_t=None, down=PackedMatrix.pack(np.ascontiguousarray(down), layer.down_t.codec))
 
 
 def check(gpu: Gpu, loaded: Loaded, mode: Any, hot: Any, close: float = CLOSE, **how: Any) -> None:
@@ -96,6 +104,80 @@ def test_wherever_layers_and_head_are(any_gpu: Gpu, tiny: Loaded, homes: str, he
     hot = [ids if home == "g" else ids[:0] for ids, home in zip(some_hot(tiny[0], "random"), homes, strict=True)]
     check(any_gpu, tiny, "exact", hot, attention=attention, head=head)
     check(any_gpu, tiny, "dense", hot, attention=attention, head=head)
+
+
+@pytest.mark.parametrize(("mode", "codec", "homes"), [
+    ("dense", "q4_0", "ggg"), ("dense", "f16", "cgg"), ("exact", "q8_0", "gcg"), ("sparse", "f16", "ggc"),
+])  # fmt: skip
+@pytest.mark.parametrize("kind", ["full", "random"])
+def test_tokens_that_run_together_are_those_of_one_after_the_other(
+    any_gpu: Gpu, tiny: Loaded, kind: str, mode: Any, codec: str, homes: str
+) -> None:
+    config, weights = tiny[0], recoded(tiny[1], codec)
+    weights = replace(weights, layers=[whole_down(w) if kind == "full" else w for w in weights.layers])
+    attention = ["gpu" if home == "g" else "cpu" for home in homes]
+    hot = [ids if home == "g" else ids[:0] for ids, home in zip(some_hot(config, kind), homes, strict=True)]
+    predictor = predictor_of(*tiny, "low_rank")
+    ours = put_on_gpu(any_gpu, config, weights, mode, hot, predictor, attention=attention, kv_codec="f16")
+    tokens = np.random.default_rng(1).integers(0, 256, 30).tolist()
+    try:
+        wanted = logits_of(ours.decoder.step, ours.cache(), tokens)
+        alone, cache = ours.counters.tokens, ours.cache()
+        assert ours.decoder.most_tokens(cache) == 1
+        ours.decoder.lay_out(cache)
+        ours.decoder.lay_out(cache)
+        found: list[Any] = []
+        for n in (2, 1, 3, 5, 8, 4, 7):
+            assert n <= ours.decoder.most_tokens(cache)
+            found += list(ours.decoder.steps(tokens[len(found) : len(found) + n], cache))
+            assert cache.length == len(found)
+        np.testing.assert_array_equal(np.stack(found), wanted)
+        assert ours.counters.tokens == alone + 30
+        assert [cache.tokens[i] for i in range(30)] == tokens
+        cache.truncate(11)  # guesses that were wrong
+        np.testing.assert_array_equal(ours.decoder.steps(tokens[11:15], cache), wanted[11:15])
+        assert ours.decoder.most_tokens(cache) == 8
+        ours.decoder.steps(tokens[:7], cache)
+        assert ours.decoder.most_tokens(cache) == 8
+        ours.decoder.steps(tokens[:8], cache)
+        ours.decoder.steps(tokens[:4], cache)
+        assert (cache.length, ours.decoder.most_tokens(cache)) == (34, 4)  # of 40
+    finally:
+        ours.close()
+
+
+def test_a_run_of_several_tokens_that_is_cancelled_changes_nothing(
+    any_gpu: Gpu, tiny: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("native_kernels.cpu.runtime.pool.SLICE_S", 0.0)  # asked behind every call
+    ours = put_on_gpu(any_gpu, *tiny, "exact", some_hot(tiny[0], "random"))
+    cache = ours.cache()
+    wanted = logits_of(ours.decoder.step, ours.cache(), TOKENS)
+    ours.decoder.lay_out(cache)
+    ours.decoder.steps(TOKENS[:2], cache)
+    with pytest.raises(Cancelled):
+        ours.decoder.steps(TOKENS[2:], cache, lambda: True)
+    assert cache.length == 2
+    np.testing.assert_array_equal(ours.decoder.steps(TOKENS[2:], cache), wanted[2:])
+    ours.close()
+
+
+def test_several_tokens_do_without_memory_that_is_not_there(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = FakeGpu()
+    ours = put_on_gpu(gpu, *tiny, "exact", some_hot(tiny[0], "random"))
+    cache, held = ours.cache(), len(gpu._memory)
+
+    def none_left(n_bytes: int) -> Any:
+        raise CudaOutOfMemoryError("cuMemAlloc", 2, "CUDA_ERROR_OUT_OF_MEMORY")
+
+    monkeypatch.setattr(gpu, "pin", none_left)
+    ours.decoder.lay_out(cache)
+    monkeypatch.undo()
+    ours.decoder.lay_out(cache)  # it is not tried again
+    assert (ours.decoder.most_tokens(cache), len(gpu._memory)) == (1, held)
+    assert ours.decoder.steps(TOKENS[:1], cache).shape == (1, 270)
+    ours.close()
+    gpu.close()
 
 
 @pytest.mark.parametrize(

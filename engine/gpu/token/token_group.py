@@ -1,0 +1,201 @@
+"""The tokens that run at once on GPU and CPU: one, or several that follow each other in a sequence.
+
+Several have buffers of their own, laid out alike, and the same steps and calls. Steps at the same place of their plans
+run one after the other, but products of whole matrices are one step, which reads the weights once. Each token gets the
+same arithmetic as alone, to the bit: it reads keys and values that earlier tokens wrote in an earlier step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.gpu.token.expert_cpu_calls import cpu_calls
+from engine.gpu.token.gpu_rotation import GpuRotation
+from engine.gpu.token.token_memory import COUNTS, SharedMemory, TokenMemory, TokenPlaces
+from engine.gpu.token.token_plan import TokenPlan, TokenPlans, plan_tokens
+from engine.gpu.token.token_runner import TokenRunner
+from engine.gpu.token.token_steps import Step, TokenSteps, stage_begins
+from native_kernels.backend import I64
+from native_kernels.cpu.products.linear import Products
+from native_kernels.cpu.runtime.call import aligned_empty
+from native_kernels.cpu.runtime.side_by_side import side_by_side
+from native_kernels.cpu.runtime.token_state import NEW_STATE, STATE
+from native_kernels.cuda.gpu import Alike
+
+if TYPE_CHECKING:
+    from engine.gpu.token.cpu_calls import CpuCalls
+    from engine.gpu.token.expert_cpu_calls import CpuExpertCalls
+    from engine.gpu.token.token_model import TokenModel
+    from engine.gpu.token.token_runner import Ending, Execution
+    from engine.gpu.weights.cache import GpuCache, KvRegion
+    from engine.model.counters import FfnCounters
+    from native_kernels.cpu.runtime.pool import Pool
+    from native_kernels.cuda.gpu import Gpu
+
+
+@dataclass(frozen=True, eq=False)
+class TokenSetup:
+    """What all tokens of a model in one mode share. patience_s: time limit for each exchange."""
+
+    gpu: Gpu
+    model: TokenModel
+    pool: Pool
+    region: KvRegion
+    execution: Execution
+    patience_s: float
+
+
+@dataclass(eq=False)
+class TokenSide:
+    """One token: its GPU addresses, its pinned memory, and the CPU's calls. counted: the GPU's counts up to now."""
+
+    places: TokenPlaces
+    shared: SharedMemory
+    cpu: CpuCalls | CpuExpertCalls
+    counted: np.ndarray
+
+    def count(self, counters: FfnCounters | None) -> None:
+        """Read what the last run counted, and add it to the counters, if any."""
+        counted = self.shared.counts.array.copy()
+        layers, on_gpu = self.cpu.totals(counted - self.counted)
+        self.counted = counted
+        if counters is not None:
+            counters.add_decoded(layers, on_gpu)
+
+
+class TokenGroup:
+    """The buffers of tokens, and runs of the first of them. Not thread-safe; the GPU must be entered.
+
+    runners: by number of tokens. Methods raise CudaError.
+    """
+
+    def __init__(self, setup: TokenSetup, sizes: Sequence[int] = (1,)) -> None:
+        """sizes: numbers of tokens that run together, of 1, 2, 4 and 8.
+
+        Raises: CudaError, CudaOutOfMemoryError; nothing is kept then.
+        """
+        gpu, model, config = setup.gpu, setup.model, setup.model.config
+        vocabulary = model.weights.head.n_rows
+        self._setup, self._sizes = setup, sizes
+        self.tokens: list[TokenSide] = []
+        with ExitStack() as held:
+            self._memory = TokenMemory(gpu, config, model.on_gpu, vocabulary, max(sizes))
+            held.callback(self._memory.free)
+            for places in self._memory.of_token:
+                shared = SharedMemory(gpu, config, vocabulary)
+                held.callback(shared.free)
+                cpu = cpu_calls(model, Products(setup.pool.n_threads), shared, setup.region.rows)
+                counted = np.zeros(COUNTS * config.n_layers, np.uint32)
+                self.tokens.append(TokenSide(places, shared, cpu, counted))
+            self.rotation = GpuRotation(gpu, model, [one.frequencies for one in self._memory.of_token])
+            self.runners = self._make_runners(self.rotation.first_scale)
+            self._held = held.pop_all()
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of GPU memory, without captured work."""
+        return self._memory.n_bytes
+
+    def close(self) -> None:
+        """Release GPU and pinned memory. Idempotent."""
+        self._close_runners()
+        self._held.close()
+
+    def _close_runners(self) -> None:
+        for runner in self.runners.values():
+            runner.close()
+
+    def prepare(self, tokens: Sequence[int], cache: GpuCache, length: int, counters: FfnCounters) -> None:
+        """Set the tokens of the next run and their positions. length: of the whole sequence."""
+        self._set_rotation(length)
+        for earlier, (token, one) in enumerate(zip(tokens, self.tokens, strict=False)):
+            calls = one.cpu.calls
+            calls.set_rotation(length)
+            calls.set_token(token, cache.length + earlier, cache.blocks, cache.local_blocks)
+            calls.state[STATE], calls.state[NEW_STATE] = (states.ctypes.data for states in cache.states())
+            one.shared.state.array[:2] = cache.length + earlier, cache.half
+            one.cpu.ffn.tallies.set_counts(counters.per_neuron)
+
+    def run(
+        self, n_tokens: int, ending: Ending, cancelled: Callable[[], bool], timed: bool = False, marked: bool = False
+    ) -> bool:  # fmt: skip
+        """Run as TokenRunner.run; if the tokens do not finish, reset the flags and read the counts."""
+        runner, finished = self.runners[n_tokens], False
+        try:
+            finished = runner.run(ending, cancelled, timed, marked)
+        finally:
+            if not finished:
+                self._recover(runner)
+        return finished
+
+    def _recover(self, runner: TokenRunner) -> None:
+        gpu = self._setup.gpu
+        try:
+            runner.recover()
+        finally:
+            for one in self.tokens:
+                gpu.download(one.counted.ctypes.data, one.places.counts, one.counted.nbytes)
+            gpu.synchronize()
+
+    def _set_rotation(self, length: int) -> None:
+        """Set the RoPE frequencies on the GPU for a sequence of this length."""
+        rotation = self.rotation.change(length)
+        if rotation is None:
+            return
+        if self.rotation.has_other_scale(rotation):
+            self._close_runners()
+            self.runners = self._make_runners(rotation.scale)
+        self.rotation.upload(rotation)
+
+    def _make_runners(self, angle_scale: float) -> dict[int, TokenRunner]:
+        setup, plans, found = self._setup, [self._plans(one, angle_scale) for one in self.tokens], {}
+        for n in self._sizes:
+            last, together = self.tokens[n - 1], plans[n - 1]
+            if n > 1:  # only the last token's flag is awaited, which the GPU sets after all work
+                together = replace(together, logits=self._merged([one.logits for one in plans[:n]]))
+            found[n] = TokenRunner(
+                setup.gpu, setup.pool, together, last.places, last.shared, setup.execution, setup.patience_s
+            )
+        return found
+
+    def _plans(self, one: TokenSide, angle_scale: float) -> TokenPlans:
+        model, config = self._setup.model, self._setup.model.config
+        steps = TokenSteps(self._setup.gpu, config, model.on_gpu, model.mode, one.places, one.shared, one.cpu.by_cpu)
+        layout = config.kv_layout(self._setup.region.codec)
+        return plan_tokens(model.on_gpu, steps, one.cpu, one.shared, layout, angle_scale)
+
+    def _merged(self, plans: Sequence[TokenPlan]) -> TokenPlan:
+        n_used: I64 = aligned_empty(1, np.int64)
+        n_used[0] = len(plans)
+        calls = [side_by_side(calls, n_used) for calls in zip(*(plan.calls for plan in plans), strict=True)]
+        segments = [self._merged_steps(one) for one in zip(*(plan.segments for plan in plans), strict=True)]
+        return TokenPlan(calls, segments, plans[-1].result)
+
+    def _merged_steps(self, tokens: Sequence[Sequence[Step]]) -> list[Step]:
+        found: list[Step] = []
+        multiply = self._setup.gpu.multiply
+        for steps in zip(*tokens, strict=True):
+            first = steps[0]
+            if first.func is stage_begins:
+                found.append(first)
+            elif first.func == multiply and self._are_alike(steps):
+                found.append(partial(first, alike=Alike(len(steps), self._memory.step)))
+            else:
+                found += steps
+        return found
+
+    def _are_alike(self, steps: Sequence[Step]) -> bool:
+        """Return whether these products differ in their token's addresses alone."""
+        matrices, x, outs, *others = steps[0].args
+        for i, step in enumerate(steps):
+            _, own_x, own_outs, *own_others = step.args
+            moved = own_x.values - x.values, *(own - one for own, one in zip(own_outs, outs, strict=True))
+            if set(moved) != {i * self._memory.step} or own_others != others or step.args[0] != matrices:
+                return False
+        return True
