@@ -6,7 +6,7 @@ combines them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from native_kernels.cuda.delta_net import GpuDeltaOps
@@ -53,6 +53,9 @@ class CudaGpu:
             held.callback(latent.close)
             streams = GpuStreamOps(device, self.stream)
             held.callback(streams.close)
+            self._fork = Event(device)
+            held.callback(self._fork.close)
+            self._branches: list[tuple[Stream, Event]] = []
             self._held = held.pop_all()
         self.unpack_rows, self.quantise, self.multiply = products.unpack_rows, products.quantise, products.multiply
         self.multiply_each, self.expect, self.signs = products.multiply_each, products.expect, products.signs
@@ -64,7 +67,7 @@ class CudaGpu:
         self.norm_rows = token.norm_rows
         self.angles, self.rotate_and_store = token.angles, token.rotate_and_store
         self.attend, self.attend_each, self.softcap = token.attend, token.attend_each, token.softcap
-        self.publish = token.publish
+        self.publish, self._use_lane = token.publish, token.use_lane
         self.place_latent = latent.place_latent
         self.predict_streams, self.correct_streams = streams.predict_streams, streams.correct_streams
         self.add_beside, self.scale_alike, self.cut_off = streams.add_beside, streams.scale_alike, streams.cut_off
@@ -93,6 +96,28 @@ class CudaGpu:
 
     def captured(self, work: Callable[[], None]) -> Graph:
         return self.stream.captured(work)
+
+    def side_by_side(self, works: Sequence[Callable[[], None]]) -> None:
+        while len(self._branches) < len(works) - 1:
+            stream = Stream(self.device)
+            self._held.callback(stream.close)
+            done = Event(self.device)
+            self._held.callback(done.close)
+            self._branches.append((stream, done))
+        branches = self._branches[: len(works) - 1]
+        self._fork.record(self.stream)
+        try:
+            for lane, (work, (stream, done)) in enumerate(zip(works[1:], branches, strict=True), start=1):
+                self._fork.hold(stream)
+                self._use_lane(lane)
+                with self.stream.replaced_by(stream):
+                    work()
+                done.record(stream)
+        finally:
+            self._use_lane(0)
+        works[0]()
+        for _, done in branches:
+            done.hold(self.stream)
 
     def mark(self) -> Event:
         event = Event(self.device)

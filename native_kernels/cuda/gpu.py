@@ -368,6 +368,12 @@ class Gpu(Protocol):
     def synchronize(self) -> None:
         """Wait until all queued work is done. Raises: CudaError for an error in it."""
 
+    def side_by_side(self, works: Sequence[Callable[[], None]]) -> None:
+        """Queue these works, which may run at the same time: none reads or writes what another one writes.
+
+        Later work waits for all of them. Works with operators of the same matrices are faster as one operator.
+        """
+
     def captured(self, work: Callable[[], None]) -> Work:
         """Capture the operators that `work` queues, without running them."""
 

@@ -79,6 +79,15 @@ class _AttentionShape:
         return 2 if self.head_dim > 128 or self.head_dim % 8 else 3
 
 
+@dataclass
+class _Lane:
+    """GPU addresses of partial sums: of norms, and of attention."""
+
+    stats: int
+    partial: int = 0
+    partial_bytes: int = 0
+
+
 class GpuTokenOps:
     """The groups `stream` and `exchange` of native_kernels/cuda/gpu.py's `Gpu`; methods are documented there.
 
@@ -98,10 +107,10 @@ class GpuTokenOps:
             for name, kernels in _KERNELS.items():
                 module = self._loaded(name)
                 self._functions |= {kernel: module.function(kernel) for kernel in kernels}
-            self._stats = self._memory(MAX_COLUMNS // _COLUMNS * 8)
+            self._lanes: list[_Lane] = []
+            self.use_lane(0)
             self._done = self._memory(4)
             stream.fill(self._done, 0, 4)
-            self._partial, self._partial_bytes = 0, 0
         except BaseException:
             self.close()
             raise
@@ -109,6 +118,12 @@ class GpuTokenOps:
     def close(self) -> None:
         """Release the kernels and the memory, all of it even after an error. A second call does nothing."""
         self._held.close()
+
+    def use_lane(self, lane: int) -> None:
+        """Use the lane's own partial sums from now on, so that operators of other lanes may run at the same time."""
+        while len(self._lanes) <= lane:
+            self._lanes.append(_Lane(self._memory(MAX_COLUMNS // _COLUMNS * 8)))
+        self._lane = self._lanes[lane]
 
     # ------------------------------------------------------------ the stream
 
@@ -155,13 +170,13 @@ class GpuTokenOps:
         self._launch(
             "gather", (-(-n // _COLUMNS),), (_COLUMNS, rows),
             _at(stream), _at(parts), c_int(n_parts), *(_at(one) for one in (*others, 0, 0, 0, 0)[:_OTHERS]), c_int(n),
-            c_float(factor), c_int(fresh), _at(self._stats), c_int(0 if norm is None else _NORMS[norm.kind]),
+            c_float(factor), c_int(fresh), _at(self._lane.stats), c_int(0 if norm is None else _NORMS[norm.kind]),
         )  # fmt: skip
 
     def _normalise(self, x: int, norm: GpuNorm, to: GpuVector) -> None:
         self._launch(
             "normalise", (-(-to.n // 512),), (128,),
-            _at(x), _at(self._stats), c_int(to.n), c_int(_NORMS[norm.kind]), _at(norm.weight), _at(norm.bias),
+            _at(x), _at(self._lane.stats), c_int(to.n), c_int(_NORMS[norm.kind]), _at(norm.weight), _at(norm.bias),
             c_float(norm.eps), _at(to.values), _at(to.bytes), _at(to.scales),
         )  # fmt: skip
 
@@ -266,9 +281,10 @@ class GpuTokenOps:
 
     def _partial_sums(self, n_bytes: int) -> int:
         """Return memory for the partial sums of one attention. Captured work may still use older memory."""
-        if n_bytes > self._partial_bytes:
-            self._partial, self._partial_bytes = self._memory(n_bytes), n_bytes
-        return self._partial
+        lane = self._lane
+        if n_bytes > lane.partial_bytes:
+            lane.partial, lane.partial_bytes = self._memory(n_bytes), n_bytes
+        return lane.partial
 
     def softcap(self, x: int, n: int, cap: float) -> None:
         if n:

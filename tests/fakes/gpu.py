@@ -13,7 +13,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -152,6 +152,11 @@ class FakeGpu(FakeOperators):
         error, self._error = self._error, None
         if error is not None:
             raise CudaError("cuStreamSynchronize", _FAILED, f"{type(error).__name__}: {error}") from error
+
+    def side_by_side(self, works: Sequence[Callable[[], None]]) -> None:
+        """In any order, which stands for at the same time."""
+        for work in random.sample(list(works), len(works)):
+            work()
 
     def captured(self, work: Callable[[], None]) -> FakeWork:
         assert self._captured is None, "one capture at a time"

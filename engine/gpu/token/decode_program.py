@@ -229,7 +229,7 @@ class GpuDecodeProgram:
         together = min(size for size in SEVERAL if size >= n)
         filled = [*tokens, *[tokens[-1]] * (together - n)]  # what the last ones append is overwritten later
         self._run(self._several, "logits", filled, cache, cache.length + n, cancelled, n)
-        return np.stack([one.shared.logits.array for one in self._several.tokens[:n]])
+        return np.stack(self._several.logits[:n])
 
     def lay_out(self, cache: KVCache) -> None:
         """Capture the runs of several tokens, unless done. Cost: 0.1 s or more, once.

@@ -1,8 +1,9 @@
 """The tokens that run at once on GPU and CPU: one, or several that follow each other in a sequence.
 
-Several have buffers of their own, laid out alike, and the same steps and calls. Steps at the same place of their plans
-run one after the other, but products of whole matrices are one step, which reads the weights once. Each token gets the
-same arithmetic as alone, to the bit: it reads keys and values that earlier tokens wrote in an earlier step.
+Several have buffers of their own, laid out alike, and the same steps and calls. Products of a whole matrix with a
+vector of each token are one step, which reads the weights once; between them, the steps of different tokens run at the
+same time. Each token gets the same arithmetic as alone, to the bit: it reads keys and values that earlier tokens have
+stored.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class TokenSide:
 class TokenGroup:
     """The buffers of tokens, and runs of the first of them. Not thread-safe; the GPU must be entered.
 
-    runners: by number of tokens. Methods raise CudaError.
+    runners: by number of tokens. logits: of each token, [V], valid until the next run. Methods raise CudaError.
     """
 
     def __init__(self, setup: TokenSetup, sizes: Sequence[int] = (1,)) -> None:
@@ -155,6 +156,7 @@ class TokenGroup:
 
     def _make_runners(self, angle_scale: float) -> dict[int, TokenRunner]:
         setup, plans, found = self._setup, [self._plans(one, angle_scale) for one in self.tokens], {}
+        self.logits = [one.logits.result for one in plans]
         for n in self._sizes:
             last, together = self.tokens[n - 1], plans[n - 1]
             if n > 1:  # only the last token's flag is awaited, which the GPU sets after all work
@@ -178,16 +180,29 @@ class TokenGroup:
         return TokenPlan(calls, segments, plans[-1].result)
 
     def _merged_steps(self, tokens: Sequence[Sequence[Step]]) -> list[Step]:
-        found: list[Step] = []
-        multiply = self._setup.gpu.multiply
+        gpu, found = self._setup.gpu, []
+        chains: list[list[Step]] = [[] for _ in tokens]  # steps that read nothing of other tokens
+
+        def end_chains() -> None:
+            nonlocal chains
+            if chains[0]:
+                found.append(partial(gpu.side_by_side, [partial(_run_all, chain) for chain in chains]))
+            chains = [[] for _ in tokens]
+
         for steps in zip(*tokens, strict=True):
             first = steps[0]
-            if first.func is stage_begins:
-                found.append(first)
-            elif first.func == multiply and self._are_alike(steps):
+            if first.func == gpu.multiply and self._are_alike(steps):
+                end_chains()
                 found.append(partial(first, alike=Alike(len(steps), self._memory.step)))
-            else:
+            elif first.func == gpu.publish:  # in order
+                end_chains()
                 found += steps
+            elif first.func is not stage_begins:
+                for chain, step in zip(chains, steps, strict=True):
+                    chain.append(step)
+                if first.func in (gpu.rotate_and_store, gpu.place_latent):  # the next tokens read what it writes
+                    end_chains()
+        end_chains()
         return found
 
     def _are_alike(self, steps: Sequence[Step]) -> bool:
@@ -199,3 +214,8 @@ class TokenGroup:
             if set(moved) != {i * self._memory.step} or own_others != others or step.args[0] != matrices:
                 return False
         return True
+
+
+def _run_all(steps: Sequence[Step]) -> None:
+    for step in steps:
+        step()

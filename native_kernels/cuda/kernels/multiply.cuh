@@ -83,9 +83,9 @@ DEVICE void multiply(const Products& job) {
         if (lane % (32 / ROWS) == 0) sums[k][warp][lane * ROWS / 32] = whole;
     }
     __syncthreads();
-    const int of_vector = groups * ROWS, vector = threadIdx.x / of_vector, own = threadIdx.x % of_vector;
-    const int mine = own / ROWS, row = block * of_vector + own;
-    if (vector >= VECTORS || row >= part.n_rows) return;
+    const int of_vector = groups * ROWS, vector = VECTORS == 1 ? 0 : threadIdx.x / of_vector;
+    const int own = threadIdx.x - vector * of_vector, mine = own / ROWS, row = block * of_vector + own;
+    if ((VECTORS == 1 ? mine >= groups : vector >= VECTORS) || row >= part.n_rows) return;
     float sum = 0.f;
     for (int k = 0; k < job.split; k++) sum += sums[vector][mine * job.split + k][own % ROWS];
     if (part.bias) sum += __ldg(part.bias + row);

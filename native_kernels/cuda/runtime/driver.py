@@ -9,7 +9,7 @@ import contextlib
 import ctypes
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -307,6 +307,15 @@ class Stream:
             raise
         self._driver.call("cuStreamEndCapture", self.handle, byref(graph))
         return Graph(self._driver, graph)
+
+    @contextlib.contextmanager
+    def replaced_by(self, other: Stream) -> Iterator[None]:
+        """Queue in another stream what is queued in this one meanwhile."""
+        own, self.handle = self.handle, other.handle
+        try:
+            yield
+        finally:
+            self.handle = own
 
     def close(self) -> None:
         """Release the stream. A second call does nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from family_cover import COVER, ON_GPU, WITH_EXPERTS, of_cover
 from family_models import VOCAB, Reference
 from samples.predictors import predictor_of
 from samples.tiny_model import byte_letters
-from support.gpu_tokens import CONTEXT, by_cpu, logits_of, put_on_gpu, some_experts, some_hot
+from support.gpu_tokens import CONTEXT, OnGpu, by_cpu, logits_of, put_on_gpu, some_experts, some_hot
 from support.repetitions import slow
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel
@@ -73,7 +73,19 @@ def test_a_family_runs_on_both(any_gpu: Gpu, name: str, references: Callable[[st
         found = logits_of(ours.decoder.step, ours.cache(), tokens)
         np.testing.assert_allclose(found, wanted, atol=CLOSE, rtol=1e-4)
         np.testing.assert_array_equal(ours.counters.layers, counted.layers)
+        np.testing.assert_array_equal(together(ours, tokens), found)
         ours.close()
+
+
+def together(ours: OnGpu, tokens: Sequence[int]) -> Any:
+    """The logits behind every token, of runs with as many of them as can be."""
+    cache, found = ours.cache(), []
+    ours.decoder.lay_out(cache)
+    assert ours.decoder.most_tokens(cache) > 1 or ours.config.delta_layers or ours.config.n_experts
+    while len(found) < len(tokens):
+        n = min(ours.decoder.most_tokens(cache), len(tokens) - len(found))
+        found += list(ours.decoder.steps(tokens[len(found) : len(found) + n], cache))
+    return np.stack(found)
 
 
 @pytest.mark.parametrize(("name", "hold"), [one if one[0] in COVER else slow(*one) for one in RUNS if one[0] in ON_GPU])
