@@ -222,14 +222,21 @@ class GpuDecodeProgram:
 
         They equal those of `step`, to the bit. Raises: as `step`.
         """
-        n = len(tokens)
-        if n == 1 or self._several is None:
+        if len(tokens) == 1 or self._several is None:
             (token,) = tokens
             return self.step(token, cache, cancelled)[None]
+        self.append(tokens, cache, cache.length + len(tokens), cancelled)
+        return np.stack(self._several.logits[: len(tokens)])
+
+    def append(
+        self, tokens: Sequence[int], cache: KVCache, length: int, cancelled: Callable[[], bool] = never
+    ) -> None:  # fmt: skip
+        """Append 2 to `most_tokens` tokens to the cache. length: of the whole sequence. Raises: as `step`."""
+        assert self._several is not None, "`most_tokens` is 1 without"
+        n = len(tokens)
         together = min(size for size in SEVERAL if size >= n)
         filled = [*tokens, *[tokens[-1]] * (together - n)]  # what the last ones append is overwritten later
-        self._run(self._several, "logits", filled, cache, cache.length + n, cancelled, n)
-        return np.stack(self._several.logits[:n])
+        self._run(self._several, "logits", filled, cache, length, cancelled, n)
 
     def lay_out(self, cache: KVCache) -> None:
         """Capture the runs of several tokens, unless done. Cost: 0.1 s or more, once.

@@ -82,6 +82,8 @@ class GpuTransformer(Transformer):
         Raises: also DeviceFailedError.
         """
         if self._many is None or len(tokens) < self._many.least_tokens:
+            if self._program.most_tokens(cache) > 1:
+                return self._append(tokens, cache, ahead, look, self._in_groups)
             return super().prefill(tokens, cache, ahead, look, remembered)
         snapshot = cache.new_snapshot() if 0 < remembered < len(tokens) else None
         copy = None if snapshot is None else StateCopy(remembered, snapshot)
@@ -124,6 +126,19 @@ class GpuTransformer(Transformer):
             cache.truncate(cache.reusable(before))
             raise
         return hidden
+
+    def _in_groups(self, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
+        """Run as many tokens together as the program can; return the last hidden state alone, [1, D]."""
+        before, last, done = cache.length, len(tokens) - 1, 0
+        try:
+            while (n := min(self._program.most_tokens(cache), last - done)) > 1:
+                self._program.append(tokens[done : done + n].tolist(), cache, length)
+                done += n
+                look(done / len(tokens))
+            return self._one_by_one(tokens[done:], cache, length, look)[-1:]
+        except BaseException:
+            cache.truncate(cache.reusable(before))
+            raise
 
     def _at_once(self, tokens: I64, cache: GpuCache, length: int, look: Look, copy: StateCopy | None = None) -> F32:
         assert self._many is not None, "the caller has checked it"

@@ -110,6 +110,29 @@ def test_a_stop_between_two_positions_leaves_the_cache_as_it_was(both: tuple[Gpu
     assert (model.forward(TOKENS[3:], cache) == whole[3:]).all()
 
 
+def test_a_short_prompt_runs_in_groups(both: tuple[GpuTransformer, OnGpu]) -> None:
+    model, ours = both
+    tokens = np.random.default_rng(1).integers(0, 256, 23)
+    wanted, cache = model.forward(tokens, ours.cache()), ours.cache()
+    ours.decoder.lay_out(cache)
+    model.forward(tokens[:2], cache)
+    looked: list[float] = []
+    found = model.prefill(tokens[2:], cache, 0, looked.append)  # 8, 8 and 4 together, then the last
+    np.testing.assert_array_equal(found, wanted[-1:])
+    assert looked == [8 / 21, 16 / 21, 20 / 21]
+    assert cache.tokens[: cache.length].tolist() == tokens.tolist()
+    cache.truncate(4)
+
+    def look(share: float) -> None:
+        if share > 0.5:
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        model.prefill(tokens[4:], cache, 0, look)
+    assert cache.length == 4
+    np.testing.assert_array_equal(model.prefill(tokens[4:], cache), wanted[-1:])
+
+
 class ManyAtOnce:
     """A GpuPrefill that notes what it is asked, and fails when told to."""
 
