@@ -32,9 +32,9 @@ def kernels(codec: str, operator: str, share: str) -> float:
     return float(row["of_ceiling"][share])
 
 
-def of_guesses() -> list[str]:
-    """The table of guessed tokens, row by row."""
-    found = [newest(f"guessed-tokens-1b-{codec}-cpu")["answers"] for codec in ("q4_0", "f16")]
+def of_guesses(model: str, device: str) -> list[str]:
+    """A table of guessed tokens, row by row."""
+    found = [newest(f"guessed-tokens-{model}-{codec}-{device}")["answers"] for codec in ("q4_0", "f16")]
     acts = {"edits each 20th token": "repeats it with each 20th token replaced", "goes on": "continues it"}
     rows = []
     for name in found[0]:
@@ -42,6 +42,18 @@ def of_guesses() -> list[str]:
         cells = [f"{of[name]['gain']:.2f} ({of[name]['least']:.2f} to {of[name]['most']:.2f})" for of in found]
         rows.append(f"| {text.capitalize()}: {acts.get(act, act)} | {' | '.join(cells)} |")
     return rows
+
+
+def of_warm_chats() -> list[str]:
+    """The table of chats on a GPU, row by row."""
+    both = [newest(f"warm-chats-8b-q4_0-h100-{codec}") for codec in ("f16", "q8_0")]
+    names = {
+        "cold": "computed", "in place": "in GPU memory, and the message has 30 tokens",
+        "after another chat": "in RAM, after another chat; the message is known",
+        "after a restart": "on disk, after a restart; the message is known",
+    }  # fmt: skip
+    cells = {key: " | ".join(f"{one[key]['first_token_s']:.2f} s" for one in both) for key in names}
+    return [f"| {name} | {cells[key]} |" for key, name in names.items()]
 
 
 def said() -> list[tuple[str, str]]:
@@ -118,7 +130,7 @@ def said() -> list[tuple[str, str]]:
         ("how-it-works.md", f"took {1e6 * newest('gpu-anchors-13b')['hardware']['sync_s']:.0f} us"),
         ("how-it-works.md", f"wins back {100 * wins:.0f} %"),
     ]  # fmt: skip
-    rows += [(page, row) for row in of_guesses()]
+    rows += [(page, row) for row in (*of_guesses("1b", "cpu"), *of_guesses("8b", "gpu"), *of_warm_chats())]
     for model, name, budget in (("70B, Q4_0", "70b", "24"), ("70B, Q4_0", "70b", "11"), ("32B, F16", "32b", "24"),
                                 ("13B, F16", "13b", "11")):  # fmt: skip
         best = [max(row["tok_s"] for row in peers if (row["model"].partition("-")[0], row["budget"], row["engine"])
