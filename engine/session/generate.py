@@ -113,10 +113,15 @@ def prefill(
 
     The prompt is split into chunks, so that it can be cancelled and shows progress. A cache with recurrent state
     remembers it near the end of the prompt, which is the end of a turn.
+
+    The logits do not depend on how fast chunks are, or on whether all tokens but the last are cached from the same
+    prompt. Prefill and decode round differently, so the last token is always decoded. Some kernels compute fewer than
+    SMALLEST_CHUNK_TOKENS positions, and the last few of more, in another order. So chunks are multiples of this, except
+    the last one, which has at least as many tokens if the prompt has.
     Raises: Cancelled between two layers; the cache then has the completed chunks.
     """
     ids = np.asarray(tokens, dtype=np.int64)  # [T]
-    done, chunk = 0, model.first_chunk_tokens
+    done, chunk, n_before = 0, model.first_chunk_tokens, len(ids) - 1
     turn_end = max(0, len(ids) - TURN_END_TOKENS) if cache.recurs else -1
 
     def after_layer(share: float) -> None:
@@ -135,17 +140,22 @@ def prefill(
             raise Cancelled
         if done == turn_end:
             cache.remember()
-        chunk = min(chunk, len(ids) - done)
+        if done == n_before:
+            logits = decode_one_token(model, int(ids[-1]), cache, job.cancelled)
+            job.progress(len(ids), len(ids))
+            return logits
+        chunk = min(chunk, n_before - done)
+        if 0 < (rest := n_before - done - chunk) < SMALLEST_CHUNK_TOKENS:
+            chunk += rest if chunk <= SMALLEST_CHUNK_TOKENS else -SMALLEST_CHUNK_TOKENS
         started = time.perf_counter()
         ahead, remembered = len(ids) - done - chunk, max(0, turn_end - done)
-        hidden = model.prefill(ids[done : done + chunk], cache, ahead, after_layer, remembered)  # up to [chunk, D]
+        model.prefill(ids[done : done + chunk], cache, ahead, after_layer, remembered)
         layer_s = (time.perf_counter() - started) / model.config.n_layers
         done += chunk
         job.progress(done, len(ids))
-        if done == len(ids):
-            return last_row(model.logits(hidden[-1:]))
+        step, most = SMALLEST_CHUNK_TOKENS, max(LARGEST_CHUNK_TOKENS, model.first_chunk_tokens)
         wanted = chunk * TARGET_LAYER_S / layer_s if layer_s > 0 else LARGEST_CHUNK_TOKENS
-        chunk = round(min(max(wanted, SMALLEST_CHUNK_TOKENS), max(LARGEST_CHUNK_TOKENS, model.first_chunk_tokens)))
+        chunk = min(max(step, round(wanted / step) * step), most // step * step)
 
 
 def decode_one_token(model: Transformer, token: int, cache: KVCache, cancelled: Callable[[], bool] = never) -> Logits:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from engine.job import Job
 from engine.session import generate as main_path
 from engine.session.generate import StopRules, StopScanner, TokenEvent, generate, prefill
+from engine.session.loaded_model import LoadedModel
 
 V = 64
 
@@ -131,9 +132,9 @@ def test_what_the_cache_holds_is_not_computed_again() -> None:
 
 def test_cancelling_between_two_tokens_keeps_what_was_written() -> None:
     calls = itertools.count()
-    events = run([1, 2], job=Job(lambda: next(calls) >= 4))
+    events = run([1, 2], job=Job(lambda: next(calls) >= 5))
     assert events[-1].finish_reason == "cancelled"
-    assert tokens(events) == [3, 5, 8]  # one look is prefill's, one comes before each token
+    assert tokens(events) == [3, 5, 8]  # two looks are prefill's, one comes before each token
 
 
 def test_cancelling_in_prefill_yields_no_token() -> None:
@@ -177,14 +178,14 @@ def test_a_border_beyond_which_the_cache_is_of_no_use() -> None:
     model, cache = Border(), FakeCache()
     events = list(generate(model, cache, [1, 1, 1], greedy, Letters(), StopRules(max_tokens=6)))  # type: ignore[arg-type]
     assert [event.token_id for event in events] == plain
-    assert model.chunks == [3, 1, 1, 6, 1, 1]  # the sixth token: all of them once more
+    assert model.chunks == [2, 1, 1, 1, 5, 1, 1, 1]  # the sixth token: all of them once more
     assert events[-1].stats.decode_steps == 4
 
     again = list(generate(model, cache, [1, 1, 1, 2], greedy, Letters(), StopRules(max_tokens=1)))  # type: ignore[arg-type]
     assert again[-1].stats.reused_tokens == 0
-    assert model.chunks[-1] == 4
+    assert model.chunks[-2:] == [3, 1]
 
-    model, cache, asked = Border(), FakeCache(), iter([False] * 3 + [True] * 9)
+    model, cache, asked = Border(), FakeCache(), iter([False] * 4 + [True] * 9)
     stopped = generate(model, cache, [1, 1, 1, 1, 1], greedy, Letters(), job=Job(lambda: next(asked)))  # type: ignore[arg-type]
     reasons = [event.finish_reason for event in stopped]
     assert reasons[-1] == "cancelled"
@@ -195,7 +196,8 @@ def test_a_border_beyond_which_the_cache_is_of_no_use() -> None:
 def test_stop_is_heard_between_the_layers_of_a_chunk() -> None:
     class Deep(FakeModel):
         def forward(self, ids: np.ndarray, cache: FakeCache, ahead: int = 0, look: Any = None) -> np.ndarray:
-            look(0.5)
+            if look is not None:
+                look(0.5)
             return super().forward(ids, cache, ahead, look)
 
     seen: list[int] = []
@@ -205,7 +207,7 @@ def test_stop_is_heard_between_the_layers_of_a_chunk() -> None:
             job=Job(lambda: bool(seen), lambda done, total: seen.append(done)),
         )  # type: ignore[arg-type]
     )  # fmt: skip
-    assert seen == [10, 20]
+    assert seen == [9, 19]
     assert [event.finish_reason for event in events] == ["cancelled"]
     asked = iter([False, True])
     cache = FakeCache()
@@ -263,7 +265,7 @@ def test_what_the_stream_still_holds_comes_with_the_end(options: dict[str, Any],
 
 def test_an_interrupted_answer_keeps_the_text_that_was_held_back() -> None:
     calls = itertools.count()
-    events = run([1, 2], job=Job(lambda: next(calls) >= 4), texts=("IX",))
+    events = run([1, 2], job=Job(lambda: next(calls) >= 5), texts=("IX",))
     assert "".join(event.text for event in events) == "DFI"
 
 
@@ -285,8 +287,24 @@ def test_the_figures_are_those_of_a_clock(monkeypatch: pytest.MonkeyPatch) -> No
     assert resets == [1, 5]  # what was counted for the prompt is none of the answer's
 
 
+def test_the_pace_of_chunks_and_what_is_cached_change_no_bit(
+    starter: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, cache, random = starter.transformer("exact"), starter.new_cache(), np.random.default_rng(1)
+    prompt = random.integers(5, 1000, 230).tolist()
+    wanted = prefill(model, prompt, cache).copy()
+    for known in (229, 0, 0, 0):
+        cache.truncate(known)
+        now = itertools.accumulate(random.exponential(10.0 ** random.integers(-3, 2), 1000))
+        monkeypatch.setattr(main_path.time, "perf_counter", lambda now=now: next(now))
+        np.testing.assert_array_equal(prefill(model, prompt[known:], cache), wanted)
+        monkeypatch.undo()
+
+
 def test_chunks_grow_while_they_are_quick_and_not_when_they_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    for pace_s, chunks in ((0.0, [32, 512, 512, 448]), (1.0, [32] * 47), (0.05, [32, 128, 512, 512, 320])):
+    for pace_s, chunks in (
+        (0.0, [32, 512, 512, 447, 1]), (1.0, [32] * 45 + [63, 1]), (0.05, [32, 128, 512, 512, 319, 1]),
+    ):  # fmt: skip
         now = itertools.count(step=pace_s)
         monkeypatch.setattr(main_path.time, "perf_counter", lambda now=now: next(now))
         model = FakeModel()

@@ -104,7 +104,7 @@ def test_a_greedy_answer_is_the_same_and_takes_fewer_runs(
     stats = events[-1].stats
     assert 30 < stats.accepted_tokens <= stats.guessed_tokens
     assert (stats.tokens, stats.decode_steps) == (100, 99)
-    assert len(runs) == 99 - stats.accepted_tokens
+    assert len(runs) == 1 + 99 - stats.accepted_tokens  # the first is the prompt's last token
     assert sum(runs) == len(runs) + stats.guessed_tokens
     assert max(runs) == MOST_TOKENS
     assert list(answer(model, None, GREEDY))[-1].stats.guessed_tokens == 0
