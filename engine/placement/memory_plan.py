@@ -33,7 +33,7 @@ IN_PLACE_SHARE, IN_PLACE_LEAST_SHARE = 0.125, 0.0625
 RAM_MARGIN_BYTES = 1 << 30
 # Python, libraries, the window's process and a token's buffers: measured with the starter model, rounded up.
 PROCESS_BYTES = 384 << 20
-# Prefill: positions per chunk on the CPU, the most on a GPU, and two buffers for weights on their way to the GPU.
+# Prefill: positions per chunk on the CPU, the maximum on a GPU, and two buffers for weights that are being uploaded.
 PREFILL_POSITIONS, GPU_PREFILL_POSITIONS = 512, 2048
 LANDING_BYTES = 2 * (32 << 20)
 GPU_LANDING_BYTES = 32 << 20
@@ -49,7 +49,7 @@ _EXPERT_SEGMENTS = 8  # partial sums of an expert's neurons in batches, at most:
 # The exchange buffer for hot neurons between answers; two modes may be in use at once; drivers allocate in units of 2
 # MiB.
 EXCHANGE_BYTES, _DECODERS, GRANULARITY_BYTES = 2 << 20, 2, 16 << 20
-TOKENS_TOGETHER = 8  # at most, that run at once on a GPU
+TOKENS_TOGETHER = 8  # the most that run at once on a GPU
 # Experts exchanged at once between two tokens: one by one, half of the time passes between uploads.
 EXPERTS_AT_ONCE = 4
 # Bytes of neurons per byte of page tables on the GPU. Tables take a 512th of the pinned bytes: all of a layer's neurons
@@ -206,7 +206,7 @@ def _page_tables(model: ModelBytes, vram_budget: int) -> int:
 def prefill_bytes(model: ModelBytes, context: int, vram_budget: int) -> int:
     """Return the prefill buffers for this VRAM budget: all that helps, but a small share of a small budget.
 
-    With experts that share is larger: in longer chunks, more positions use each expert that is streamed.
+    With experts, this share is larger: in longer chunks, more positions use each streamed expert.
     """
     config = model.config
     weights = int((model.gpu_bytes.attention + model.neurons * model.gpu_bytes.neuron).sum())
@@ -223,7 +223,7 @@ def prefill_bytes(model: ModelBytes, context: int, vram_budget: int) -> int:
 
 
 def _all_prefill_bytes(model: ModelBytes, positions: int, wide: bool) -> int:
-    """Return the prefill buffers that help chunks of so many positions, an upper estimate.
+    """Return an upper estimate of the prefill buffers that help chunks of this many positions, in bytes.
 
     wide: with more neurons at once and larger tiles.
     """

@@ -114,10 +114,11 @@ def prefill(
     The prompt is split into chunks, so that it can be cancelled and shows progress. A cache with recurrent state
     remembers it near the end of the prompt, which is the end of a turn.
 
-    The logits do not depend on how fast chunks are, or on whether all tokens but the last are cached from the same
-    prompt. Prefill and decode round differently, so the last token is always decoded. Some kernels compute fewer than
-    SMALLEST_CHUNK_TOKENS positions, and the last few of more, in another order. So chunks are multiples of this, except
-    the last one, which has at least as many tokens if the prompt has.
+    On the CPU, the logits do not depend on the speed of the chunks. Nor do they, on either device, on whether all
+    tokens but the last are already cached from the same prompt. Prefill and decode round differently, so the last token
+    is always decoded. Some kernels compute fewer than SMALLEST_CHUNK_TOKENS positions, and the last few of more, in
+    another order. So the size of a chunk is a multiple of SMALLEST_CHUNK_TOKENS, except for the last one, which has at
+    least that many tokens if the prompt has.
     Raises: Cancelled between two layers; the cache then has the completed chunks.
     """
     ids = np.asarray(tokens, dtype=np.int64)  # [T]

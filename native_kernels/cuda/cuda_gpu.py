@@ -1,4 +1,4 @@
-"""An NVIDIA GPU that implements native_kernels/cuda/gpu.py: memory, one stream, captured work, operators.
+"""An NVIDIA GPU that implements native_kernels/cuda/gpu.py: memory, streams, captured work, operators.
 
 The operators are in products.py, neurons.py, experts.py, token_ops.py, streams.py, latent.py and delta_net.py; this
 combines them.
@@ -67,7 +67,7 @@ class CudaGpu:
         self.norm_rows = token.norm_rows
         self.angles, self.rotate_and_store = token.angles, token.rotate_and_store
         self.attend, self.attend_each, self.softcap = token.attend, token.attend_each, token.softcap
-        self.publish, self._use_lane = token.publish, token.use_lane
+        self.publish, self._use_branch = token.publish, token.use_branch
         self.place_latent = latent.place_latent
         self.predict_streams, self.correct_streams = streams.predict_streams, streams.correct_streams
         self.add_beside, self.scale_alike, self.cut_off = streams.add_beside, streams.scale_alike, streams.cut_off
@@ -107,14 +107,14 @@ class CudaGpu:
         branches = self._branches[: len(works) - 1]
         self._fork.record(self.stream)
         try:
-            for lane, (work, (stream, done)) in enumerate(zip(works[1:], branches, strict=True), start=1):
+            for branch, (work, (stream, done)) in enumerate(zip(works[1:], branches, strict=True), start=1):
                 self._fork.hold(stream)
-                self._use_lane(lane)
+                self._use_branch(branch)
                 with self.stream.replaced_by(stream):
                     work()
                 done.record(stream)
         finally:
-            self._use_lane(0)
+            self._use_branch(0)
         works[0]()
         for _, done in branches:
             done.hold(self.stream)

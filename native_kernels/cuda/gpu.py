@@ -1,7 +1,8 @@
 """The interface between the engine and a GPU, in plain addresses and numbers: the operators and their meaning.
 
-All work runs in order in one stream; only methods that say so wait. Every sum has a fixed order, so that the same input
-gives the same bits. native_kernels/cuda/cuda_gpu.py is the GPU; the tests have a NumPy fake.
+All work runs in order in one stream, except in `side_by_side`; only methods that say so wait. Every sum has a fixed
+order, so that the same input gives the same bits. native_kernels/cuda/cuda_gpu.py is the GPU; the tests have a NumPy
+fake.
 """
 
 from __future__ import annotations
@@ -57,9 +58,7 @@ class GpuVector:
 
 @dataclass(frozen=True)
 class Alike:
-    """How many vectors an operator reads at once, and the bytes from one to the next, and from its results to the next
-    ones.
-    """
+    """n vectors that an operator reads at once, `step` bytes apart. Their results are also `step` bytes apart."""
 
     n: int = 1
     step: int = 0
@@ -369,9 +368,9 @@ class Gpu(Protocol):
         """Wait until all queued work is done. Raises: CudaError for an error in it."""
 
     def side_by_side(self, works: Sequence[Callable[[], None]]) -> None:
-        """Queue these works, which may run at the same time: none reads or writes what another one writes.
+        """Queue works that may run at the same time: none reads or writes what another one writes.
 
-        Later work waits for all of them. Works with operators of the same matrices are faster as one operator.
+        Later work waits for all of them. Products with the same matrices are faster as one operator (`Alike`).
         """
 
     def captured(self, work: Callable[[], None]) -> Work:
@@ -407,7 +406,7 @@ class Gpu(Protocol):
     ) -> None:  # fmt: skip
         """Compute outs[i] [N_i] = matrices[i] x (+ bias), all [N_i, D]; relu: negative results become 0.
 
-        Quantised codecs read x's 8-bit form. alike: the same for 2, 4 or 8 vectors, each with the same bits as alone.
+        Quantised codecs read x's 8-bit form. alike: multiply 2, 4 or 8 vectors, each with the same bits as alone.
         """
 
     def multiply_each(self, matrix: GpuMatrix, n: int, x: GpuVector, out: int, out_step: int) -> None:

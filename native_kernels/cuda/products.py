@@ -1,6 +1,7 @@
-"""Matrices times one vector on a GPU, rounding of vectors, and conversion of stored rows to planes.
+"""Matrices times one vector, or a few, on a GPU, rounding of vectors, and conversion of stored rows to planes.
 
-Prepares the arguments of products.cu and repack.cu. Allocates nothing and never waits, so everything can be captured.
+Prepares the arguments of products.cu, products_several.cu and repack.cu. Nothing waits for the GPU, so everything can
+be captured.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _WARPS = _THREADS // 32
 _ROWS = 2  # per warp at a time, in products.cu
 _AT_ONCE = 3  # matrices per launch
 _SIZES = (1, 2, 4, 8)  # vectors per launch
-_ONE_AHEAD = ("q4_k", "q5_k", "q6_k", "q3_k", "iq4_xs")  # their products read one unit of a row ahead, the others two
+_ONE_AHEAD = ("q4_k", "q5_k", "q6_k", "q3_k", "iq4_xs")  # products read one unit of a row ahead; of other codecs, two
 _FEW_WARPS = ("q4_0", "copy3", "copy4")  # blocks of `expect` with half as many threads
 _QUANT_BYTES = {"q8_0.lanes": 32, "q4_0.lanes": 16}
 
@@ -86,7 +87,7 @@ class GpuProducts:
             raise
 
     def _of_several(self, codec: str, n: int) -> str:
-        """Return the name of the kernel that multiplies n vectors."""
+        """Return the name of the kernel that multiplies n vectors, and load it if needed."""
         name = f"multiply_{codec}_{n}"
         if name not in self._functions:
             module = load(self._device, "products_several", defines_of_several(codec))
@@ -135,8 +136,9 @@ class GpuProducts:
         self, matrices: Sequence[GpuMatrix], x: GpuVector, outs: Sequence[int], biases: Sequence[int] = (),
         relu: bool = False, alike: Alike = ALONE,
     ) -> None:  # fmt: skip
-        """Multiply, with one launch per three matrices of one codec. The first call for several vectors takes a second
-        if its kernel must be compiled.
+        """Multiply, with one launch per three matrices of one codec.
+
+        The first call for several vectors takes a second if its kernel must be compiled.
         """
         if alike.n not in _SIZES:
             raise ValueError(f"no kernel multiplies {alike.n} vectors at once")
@@ -200,7 +202,7 @@ def split_of(n_rows: int, n_units: int, n_multiprocessors: int) -> int:
 
 
 def defines_of_several(codec: str) -> dict[str, int | str]:
-    """Return what products_several.cu is compiled with for a codec."""
+    """Return the macros that products_several.cu is compiled with for a codec."""
     return {"CODEC": codec.upper(), "UNITS_AHEAD": 1 if codec in _ONE_AHEAD else 2}
 
 

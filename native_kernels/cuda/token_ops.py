@@ -80,12 +80,12 @@ class _AttentionShape:
 
 
 @dataclass
-class _Lane:
-    """GPU addresses of partial sums: of norms, and of attention."""
+class _Partials:
+    """GPU addresses of partial sums: `stats` of norms, and those of attention."""
 
     stats: int
-    partial: int = 0
-    partial_bytes: int = 0
+    attention: int = 0
+    attention_bytes: int = 0
 
 
 class GpuTokenOps:
@@ -107,8 +107,8 @@ class GpuTokenOps:
             for name, kernels in _KERNELS.items():
                 module = self._loaded(name)
                 self._functions |= {kernel: module.function(kernel) for kernel in kernels}
-            self._lanes: list[_Lane] = []
-            self.use_lane(0)
+            self._partials: list[_Partials] = []
+            self.use_branch(0)
             self._done = self._memory(4)
             stream.fill(self._done, 0, 4)
         except BaseException:
@@ -119,11 +119,11 @@ class GpuTokenOps:
         """Release the kernels and the memory, all of it even after an error. A second call does nothing."""
         self._held.close()
 
-    def use_lane(self, lane: int) -> None:
-        """Use the lane's own partial sums from now on, so that operators of other lanes may run at the same time."""
-        while len(self._lanes) <= lane:
-            self._lanes.append(_Lane(self._memory(MAX_COLUMNS // _COLUMNS * 8)))
-        self._lane = self._lanes[lane]
+    def use_branch(self, number: int) -> None:
+        """Use the partial sums of this branch from now on: operators of different branches may run at the same time."""
+        while len(self._partials) <= number:
+            self._partials.append(_Partials(self._memory(MAX_COLUMNS // _COLUMNS * 8)))
+        self._partial = self._partials[number]
 
     # ------------------------------------------------------------ the stream
 
@@ -170,13 +170,13 @@ class GpuTokenOps:
         self._launch(
             "gather", (-(-n // _COLUMNS),), (_COLUMNS, rows),
             _at(stream), _at(parts), c_int(n_parts), *(_at(one) for one in (*others, 0, 0, 0, 0)[:_OTHERS]), c_int(n),
-            c_float(factor), c_int(fresh), _at(self._lane.stats), c_int(0 if norm is None else _NORMS[norm.kind]),
+            c_float(factor), c_int(fresh), _at(self._partial.stats), c_int(0 if norm is None else _NORMS[norm.kind]),
         )  # fmt: skip
 
     def _normalise(self, x: int, norm: GpuNorm, to: GpuVector) -> None:
         self._launch(
             "normalise", (-(-to.n // 512),), (128,),
-            _at(x), _at(self._lane.stats), c_int(to.n), c_int(_NORMS[norm.kind]), _at(norm.weight), _at(norm.bias),
+            _at(x), _at(self._partial.stats), c_int(to.n), c_int(_NORMS[norm.kind]), _at(norm.weight), _at(norm.bias),
             c_float(norm.eps), _at(to.values), _at(to.bytes), _at(to.scales),
         )  # fmt: skip
 
@@ -281,10 +281,10 @@ class GpuTokenOps:
 
     def _partial_sums(self, n_bytes: int) -> int:
         """Return memory for the partial sums of one attention. Captured work may still use older memory."""
-        lane = self._lane
-        if n_bytes > lane.partial_bytes:
-            lane.partial, lane.partial_bytes = self._memory(n_bytes), n_bytes
-        return lane.partial
+        own = self._partial
+        if n_bytes > own.attention_bytes:
+            own.attention, own.attention_bytes = self._memory(n_bytes), n_bytes
+        return own.attention
 
     def softcap(self, x: int, n: int, cap: float) -> None:
         if n:

@@ -178,7 +178,7 @@ class GpuPrefill:
     ) -> F32:  # fmt: skip
         """Return the residual stream after the last layer, without its first `unwanted` rows.
 
-        following: tokens of the next chunk, which are embedded while the GPU computes.
+        following: the next chunk's tokens, whose embeddings the CPU computes while the GPU works.
         """
         memory, n_layers = self._memory, self._config.n_layers
         positions = np.arange(start, start + len(tokens), dtype=np.int64)

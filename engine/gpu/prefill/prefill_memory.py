@@ -29,8 +29,8 @@ MOST_ROWS = 4096  # rows of gate and up per product; enough to occupy every mult
 # some 20 us each, for every 16 Mi weights: more than the traffic from this rate of the GPU's memory on (bytes/s).
 _FAST_BYTES_PER_S = 1.7e12
 # (positions per chunk, bytes per ring buffer, whether wide: all neurons at once, larger tiles), best first. Products of
-# less than 8 MiB do not occupy a GPU. Cold neurons and experts are streamed, and weights converted to FP16, once per
-# chunk.
+# less than 8 MiB do not occupy a GPU. Each chunk streams all cold neurons and experts, and converts weights to
+# FP16.
 _CHOICES = (
     (GPU_PREFILL_POSITIONS, 32 << 20, True),
     *(
@@ -130,8 +130,8 @@ def sizes_for(
 ) -> Sizes:  # fmt: skip
     """Return the largest sizes within the budget, or the smallest if none fit.
 
-    layers: the FFNs whose neurons may be streamed. most: positions per chunk. counts_neurons: whether to count firings
-    per neuron. gpu_bytes_per_s: reading the GPU's memory, if known.
+    layers: the FFNs whose neurons may be streamed. most: maximum positions per chunk. counts_neurons: whether to count
+    firings per neuron. gpu_bytes_per_s: reading the GPU's memory, if known.
     """
     for positions, buffer_bytes, wide in _CHOICES:
         sizes = _sizes(config, layers, min(positions, most), buffer_bytes, counts_neurons)

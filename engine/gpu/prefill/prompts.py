@@ -80,8 +80,8 @@ class Prompts:
                 log.info("Streaming the CPU's layers in prefill %s", why)
                 streamed, streamed_bytes = [None] * len(streamed), 0
         on_cpu = any(one is None and layer is None for one, layer in zip(streamed, model.layers, strict=True))
-        if on_cpu and not config.n_experts:  # longer chunks through such a layer gain nothing, and take its memory
-            sizes = sized(PREFILL_POSITIONS, room)
+        if on_cpu and not config.n_experts:  # longer chunks do not make such a layer faster, and take memory
+            sizes = sized(PREFILL_POSITIONS, room - streamed_bytes)
         layers = [w for w in streamed if w is not None]
         self.streamed_matrices = [one for w in layers for one in matrices_of(w)]
         self._speed = speed

@@ -1,7 +1,7 @@
 """Decode of one token on GPU and CPU together: a compiled program that launches the GPU and waits for it.
 
-Hot neurons may change slots between two tokens without a new program. A few tokens that follow each other can run
-together, which reads whole matrices once (token_group.py). Paper: PowerInfer, sections 4 and 5.3.
+Hot neurons may change slots between two tokens without a new program. A few consecutive tokens can run together,
+so that whole matrices are read once (token_group.py). Paper: PowerInfer, sections 4 and 5.3.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 MARK_EVERY_S = 0.5  # between tokens with marks, which measure the GPU's stages
 # Internal stages, and the reported stages that include them.
 _WITHIN = {COLD: "ffn", LISTING: "predictor", ZERO_COPY: "ffn"}
-SEVERAL = (TOKENS_TOGETHER, 4, 2)  # tokens that run together; other numbers take as long as the next larger one
+SEVERAL = (TOKENS_TOGETHER, 4, 2)  # tokens per run; other numbers are padded to the next larger one, and take as long
 PATIENCE_S = 10.0  # for one exchange, which takes some 15 us; a GPU that also drives a display may be busy with it
 
 
@@ -90,8 +90,8 @@ class GpuDecodeProgram:
         self._marked_at = 0.0
         self._setup = TokenSetup(gpu, model, pool, region, execution, patience_s)
         self._alone = TokenGroup(self._setup)
-        self._several: TokenGroup | None = None  # once laid out
-        self._is_alone = self._slots is not None or bool(model.config.delta_layers)  # no tokens run together
+        self._several: TokenGroup | None = None  # None before `lay_out`
+        self._is_alone = self._slots is not None or bool(model.config.delta_layers)  # tokens never run together
 
     @staticmethod
     def bytes_for(gpu: Gpu, config: ModelConfig, model: GpuModel, vocabulary: int) -> int:
@@ -105,7 +105,7 @@ class GpuDecodeProgram:
 
     def close(self) -> None:
         """Release GPU and pinned memory. Idempotent."""
-        self._is_alone = True  # nothing is laid out any more
+        self._is_alone = True  # `lay_out` does nothing from now on
         self._close_several()
         self._alone.close()
 
@@ -117,6 +117,9 @@ class GpuDecodeProgram:
     @property
     def _runner(self) -> TokenRunner:
         return self._alone.runners[1]
+
+    def _all_runners(self) -> list[TokenRunner]:
+        return [self._runner, *([] if self._several is None else self._several.runners.values())]
 
     @property
     def gpu(self) -> Gpu:
@@ -143,11 +146,16 @@ class GpuDecodeProgram:
     def measure_stages(self, on: bool = True, on_gpu: bool = False) -> None:
         """As Decoder.measure_stages."""
         self._timed, self._marks = on, on and on_gpu
-        self._runner.forget_times()
+        for runner in self._all_runners():
+            runner.forget_times()
 
     def stage_seconds(self) -> dict[str, float]:
         """As Decoder.stage_seconds. "exchange" is waiting for the GPU; eager execution adds the GPU's operators."""
-        return _by_reported_stage(self._runner.stage_seconds())
+        found: dict[str, float] = {}
+        for runner in self._all_runners():
+            for stage, seconds in _by_reported_stage(runner.stage_seconds()).items():
+                found[stage] = found.get(stage, 0.0) + seconds
+        return found
 
     def gpu_seconds(self) -> dict[str, float]:
         """As Decoder.gpu_seconds."""
@@ -235,13 +243,14 @@ class GpuDecodeProgram:
         assert self._several is not None, "`most_tokens` is 1 without"
         n = len(tokens)
         together = min(size for size in SEVERAL if size >= n)
-        filled = [*tokens, *[tokens[-1]] * (together - n)]  # what the last ones append is overwritten later
+        filled = [*tokens, *[tokens[-1]] * (together - n)]  # later tokens overwrite what the padding appends
         self._run(self._several, "logits", filled, cache, length, cancelled, n)
 
     def lay_out(self, cache: KVCache) -> None:
-        """Capture the runs of several tokens, unless done. Cost: 0.1 s or more, once.
+        """Capture the runs of several tokens, unless already captured. Cost: 0.1 s or more, once.
 
-        Models with experts or recurrent states have none: experts share little, and no state is kept for each token.
+        Models with experts or recurrent states have no such runs: tokens share few experts, and the state after each
+        token is not kept.
         """
         if self._is_alone or self._several is not None:
             return
@@ -250,7 +259,7 @@ class GpuDecodeProgram:
             self._several = TokenGroup(self._setup, SEVERAL)
             for runner in self._several.runners.values():
                 runner.capture("logits")
-        except CudaError as error:  # of memory; another one will also fail the next token, which deals with it
+        except CudaError as error:  # out of memory; any other error also fails the next token, which handles it
             log.info("Several tokens do not run together: %s", error)
             self._is_alone = True
             self._close_several()
@@ -298,7 +307,7 @@ class GpuDecodeProgram:
         self, group: TokenGroup, ending: Ending, tokens: Sequence[int], cache: KVCache, length: int,
         cancelled: Callable[[], bool], n_kept: int = 1, marked: bool = False,
     ) -> None:  # fmt: skip
-        """Run the group's tokens, and append the first n_kept. length: of the whole sequence."""
+        """Run the tokens in the group, and append the first n_kept. length: of the whole sequence."""
         check_tokens(self._config, np.array(tokens, np.int64), cache)
         assert isinstance(cache, GpuCache), "the program runs on caches of its region"
         started = time.perf_counter()

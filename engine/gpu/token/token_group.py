@@ -1,9 +1,9 @@
-"""The tokens that run at once on GPU and CPU: one, or several that follow each other in a sequence.
+"""The tokens that run at once on GPU and CPU: one, or several consecutive tokens of a sequence.
 
-Several have buffers of their own, laid out alike, and the same steps and calls. Products of a whole matrix with a
-vector of each token are one step, which reads the weights once; between them, the steps of different tokens run at the
-same time. Each token gets the same arithmetic as alone, to the bit: it reads keys and values that earlier tokens have
-stored.
+Each token has its own buffers, all laid out alike, and all tokens have the same steps and calls. The products of a
+whole matrix with every token's vector are one step, which reads the weights once. Between such steps, the steps of
+different tokens run at the same time. Each token gets the same arithmetic as alone, to the bit: it reads the keys and
+values that earlier tokens have stored.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TokenSetup:
-    """What all tokens of a model in one mode share. patience_s: time limit for each exchange."""
+    """Objects and settings that all tokens of a model in one mode share. patience_s: time limit for each exchange."""
 
     gpu: Gpu
     model: TokenModel
@@ -54,7 +54,7 @@ class TokenSetup:
 
 @dataclass(eq=False)
 class TokenSide:
-    """One token: its GPU addresses, its pinned memory, and the CPU's calls. counted: the GPU's counts up to now."""
+    """One token: its GPU addresses, its pinned memory, and the CPU's calls. counted: the GPU's accumulated counts."""
 
     places: TokenPlaces
     shared: SharedMemory
@@ -62,7 +62,7 @@ class TokenSide:
     counted: np.ndarray
 
     def count(self, counters: FfnCounters | None) -> None:
-        """Read what the last run counted, and add it to the counters, if any."""
+        """Read the counts of the last run, and add them to the counters, if any."""
         counted = self.shared.counts.array.copy()
         layers, on_gpu = self.cpu.totals(counted - self.counted)
         self.counted = counted
@@ -71,13 +71,13 @@ class TokenSide:
 
 
 class TokenGroup:
-    """The buffers of tokens, and runs of the first of them. Not thread-safe; the GPU must be entered.
+    """Buffers for one or more tokens, and runs of the first n of them. Not thread-safe; the GPU must be entered.
 
     runners: by number of tokens. logits: of each token, [V], valid until the next run. Methods raise CudaError.
     """
 
     def __init__(self, setup: TokenSetup, sizes: Sequence[int] = (1,)) -> None:
-        """sizes: numbers of tokens that run together, of 1, 2, 4 and 8.
+        """sizes: the numbers of tokens that can run together, out of 1, 2, 4 and 8.
 
         Raises: CudaError, CudaOutOfMemoryError; nothing is kept then.
         """
@@ -126,7 +126,7 @@ class TokenGroup:
     def run(
         self, n_tokens: int, ending: Ending, cancelled: Callable[[], bool], timed: bool = False, marked: bool = False
     ) -> bool:  # fmt: skip
-        """Run as TokenRunner.run; if the tokens do not finish, reset the flags and read the counts."""
+        """Run as TokenRunner.run. If the tokens do not finish, reset the flags and read the counts."""
         runner, finished = self.runners[n_tokens], False
         try:
             finished = runner.run(ending, cancelled, timed, marked)
@@ -159,7 +159,7 @@ class TokenGroup:
         self.logits = [one.logits.result for one in plans]
         for n in self._sizes:
             last, together = self.tokens[n - 1], plans[n - 1]
-            if n > 1:  # only the last token's flag is awaited, which the GPU sets after all work
+            if n > 1:  # the CPU waits only for the last token's flag, which the GPU sets after all work
                 together = replace(together, logits=self._merged([one.logits for one in plans[:n]]))
             found[n] = TokenRunner(
                 setup.gpu, setup.pool, together, last.places, last.shared, setup.execution, setup.patience_s
@@ -181,7 +181,7 @@ class TokenGroup:
 
     def _merged_steps(self, tokens: Sequence[Sequence[Step]]) -> list[Step]:
         gpu, found = self._setup.gpu, []
-        chains: list[list[Step]] = [[] for _ in tokens]  # steps that read nothing of other tokens
+        chains: list[list[Step]] = [[] for _ in tokens]  # steps that read nothing from other tokens
 
         def end_chains() -> None:
             nonlocal chains
@@ -194,19 +194,19 @@ class TokenGroup:
             if first.func == gpu.multiply and self._are_alike(steps):
                 end_chains()
                 found.append(partial(first, alike=Alike(len(steps), self._memory.step)))
-            elif first.func == gpu.publish:  # in order
+            elif first.func == gpu.publish:  # in the order of the tokens
                 end_chains()
                 found += steps
             elif first.func is not stage_begins:
                 for chain, step in zip(chains, steps, strict=True):
                     chain.append(step)
-                if first.func in (gpu.rotate_and_store, gpu.place_latent):  # the next tokens read what it writes
+                if first.func in (gpu.rotate_and_store, gpu.place_latent):  # later tokens read what it writes
                     end_chains()
         end_chains()
         return found
 
     def _are_alike(self, steps: Sequence[Step]) -> bool:
-        """Return whether these products differ in their token's addresses alone."""
+        """Return whether these products differ only in their tokens' addresses."""
         matrices, x, outs, *others = steps[0].args
         for i, step in enumerate(steps):
             _, own_x, own_outs, *own_others = step.args

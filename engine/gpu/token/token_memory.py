@@ -124,9 +124,9 @@ class TokenPlaces:
 
 
 class TokenMemory:
-    """The GPU region of one token, or of several. n_bytes: its size. of_token: the addresses of each token.
+    """The GPU region of one or more tokens. n_bytes: its size. of_token: the addresses of each token.
 
-    step: bytes from any address of a token to that of the next one.
+    step: bytes from any address of one token to the same address of the next.
     """
 
     def __init__(self, gpu: Gpu, config: ModelConfig, model: GpuModel, vocabulary: int, n_tokens: int = 1) -> None:
@@ -144,7 +144,7 @@ class TokenMemory:
 
     @staticmethod
     def bytes_for(gpu: Gpu, config: ModelConfig, model: GpuModel, vocabulary: int) -> int:
-        """Return the size of one token's region without allocating."""
+        """Return the bytes of one token's region without allocating."""
         return _lay_out(0, gpu, config, model, vocabulary)[1]
 
     def free(self) -> None:

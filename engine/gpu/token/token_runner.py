@@ -80,7 +80,7 @@ class TokenRunner:
         if self._execution == "eager":
             return self._run_eagerly(ending, cancelled, timed)
         program = self._with_marks() if marked else None
-        self._seen[0] = self._shared.flag.array[0]  # a run with more tokens sets the flag of each
+        self._seen[0] = self._shared.flag.array[0]  # runs of other sizes advance this flag too
         finished = self._pool.run(program or self.program(ending), cancelled, timed)
         if program is not None:
             self._is_read = not finished

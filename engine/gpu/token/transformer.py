@@ -23,6 +23,7 @@ from native_kernels.backend import F32, I64, Operators
 from native_kernels.cuda.runtime.driver import CudaError
 
 Look = Callable[[float], None]
+_CHUNKS_PER_CALL = 4  # of prefill, which then prepares each chunk while the GPU computes the one before
 _FIRST_CHUNK_TOKENS = 512  # large, because each chunk streams all cold neurons over the bus
 
 
@@ -64,7 +65,7 @@ class GpuTransformer(Transformer):
         self._program = decoder
         self._many = many
         if many is not None:
-            self.first_chunk_tokens = max(_FIRST_CHUNK_TOKENS, many.chunk_tokens)
+            self.first_chunk_tokens = max(_FIRST_CHUNK_TOKENS, _CHUNKS_PER_CALL * many.chunk_tokens)
 
     def forward(self, tokens: I64, cache: KVCache, ahead: int = 0, look: Look = lambda share: None) -> F32:
         """Run as Transformer.forward, but token by token, so that sparse mode predicts at every position.
@@ -128,7 +129,7 @@ class GpuTransformer(Transformer):
         return hidden
 
     def _in_groups(self, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
-        """Run as many tokens together as the program can; return the last hidden state alone, [1, D]."""
+        """Run as many tokens together as the program can; return only the last hidden state, [1, D]."""
         before, last, done = cache.length, len(tokens) - 1, 0
         try:
             while (n := min(self._program.most_tokens(cache), last - done)) > 1:

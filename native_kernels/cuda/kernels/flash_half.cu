@@ -1,26 +1,26 @@
 // Attention of many positions at once on tensor cores, over keys and values in halves or bytes: products are of halves
 // with sums in f32. flash.cu is the same in f32 throughout.
 //
-// A block of 256 threads takes 128 queries of one head, 16 per warp, and goes over their visible keys 64 at a time: while
-// it computes with some, the next are on their way to registers, and then go to the other half of shared memory. A warp
-// leaves out keys behind all its queries. Each query is rounded with its own power of two; scores, their maxima and sums
-// are f32. Query t is at position start + t and sees the positions up to its own, limited to the last `window` (0: all).
-// Keys and values: [H_kv, capacity, dim] in f16 or bytes (codec 1, 2) with scales f16 [H_kv, capacity, dim / 32 rounded
-// up]; dim a multiple of 8 up to the number in the kernel's name. Shared memory: 512 bytes for each of these numbers.
-// grid: x queries by 128, y heads.
+// A block of 256 threads takes 128 queries of one head, 16 per warp, and goes over their visible keys 64 at a time.
+// While it computes with one tile of keys and values, it loads the next one into registers, and then stores it in the
+// other half of shared memory. A warp skips tiles whose keys all come after its queries. Each query is rounded with its
+// own power of two; scores, their maxima and sums are f32. Query t is at position start + t and sees the positions up
+// to its own, limited to the last `window` (0: all). Keys and values: [H_kv, capacity, dim] in f16 or bytes (codec 1,
+// 2) with scales f16 [H_kv, capacity, dim / 32 rounded up]; dim a multiple of 8 up to the number in the kernel's name.
+// Shared memory: 512 bytes times that number. grid: x queries by 128, y heads.
 #include "flash_halves.cuh"
 
 #define THREADS 256
 #define QUERIES 128
 #define KEYS 64
 
-// What a thread brings of KEYS keys or values.
+// A thread's share of a tile of KEYS keys or values.
 template <int DIM>
 struct Coming {
     static constexpr int CHUNKS = DIM / 8, EACH = KEYS * CHUNKS / THREADS, ROWS = THREADS / CHUNKS;
     uint4 some[EACH];
 
-    // Positions from `first` on; zeros beyond the last one and beyond dim.
+    // Load positions from `first` on; zeros beyond the last one and beyond dim.
     __device__ __forceinline__ void load(const Kept& k, int codec, u64 base, int first, int last, int dim) {
         const int row = first + threadIdx.x / CHUNKS, d = threadIdx.x % CHUNKS * 8;
 #pragma unroll
@@ -43,7 +43,7 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
                                        const Kept values, int codec, int dim, int n_tokens, int start, int group,
                                        int capacity, float scale, float softcap, int window,
                                        const float* sinks) {
-    constexpr u32 BYTES = KEYS * DIM * 2;  // of keys, and of values
+    constexpr u32 BYTES = KEYS * DIM * 2;  // of a tile of keys, and of one of values
     extern __shared__ __align__(128) u8 room[];  // [2, keys and values, KEYS, DIM] halves
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, head = blockIdx.y;
     const int query0 = (gridDim.x - 1 - blockIdx.x) * QUERIES;  // the longest first

@@ -17,7 +17,7 @@ __device__ __forceinline__ uint4 eight_stored(const Kept& k, int codec, u64 plac
     return make_uint4(bytes.x, bytes.y, __ldg((const u16*)k.scales + place * ((dim + 31) / 32) + d / 32), 0);
 }
 
-// A scale, twice, times two signed bytes. select: where they are, as __byte_perm has it.
+// Two signed bytes times a scale, as halves. select: which bytes, for __byte_perm. scale: the same in both halves.
 __device__ __forceinline__ u32 two_scaled(u32 bytes, u32 select, u32 scale) {
     u32 two = __byte_perm(bytes ^ 0x80808080u, 0x64646464u, select);  // 1024 + 128 + the number, as halves
     asm("sub.f16x2 %0,%0,%1;" : "+r"(two) : "r"(0x64806480u));
@@ -25,7 +25,7 @@ __device__ __forceinline__ u32 two_scaled(u32 bytes, u32 select, u32 scale) {
     return two;
 }
 
-// The same numbers as halves.
+// The numbers of eight_stored as halves.
 __device__ __forceinline__ uint4 as_halves(const uint4& stored, int codec) {
     if (codec == 1) return stored;
     const u32 scale = stored.z | stored.z << 16;
@@ -69,9 +69,9 @@ __device__ __forceinline__ float power_of_two(float exponent) {
     return power;
 }
 
-// Turn the scores of keys from key0 on into weights. A lane has two queries, at `position` and 8 behind it: back is what
-// their scores are multiplied by, largest and total what they have seen, shrink what their sums are to be multiplied by.
-// `largest` is in units of ln 2, as `back` is if there is no softcap. ALL: every query sees every key.
+// Turn the scores of keys from key0 on into weights. A lane has two queries, at `position` and position + 8. back:
+// factors of their scores. largest, total: maxima of their scores and sums of their weights so far. shrink: factors for
+// their sums so far. `largest` is in units of ln 2, as is `back` without softcap. ALL: every query sees every key.
 template <int N, bool ALL>
 __device__ __forceinline__ void weigh(float (&scores)[N / 8][4], int key0, int position, int lane, const float (&back)[2],
                                       float softcap, int window, float (&largest)[2], float (&total)[2],

@@ -24,7 +24,7 @@ __device__ __forceinline__ void bring(u8* to, const Kept& k, int codec, u64 base
     for (int i = threadIdx.x; i < KEYS * CHUNKS; i += 32 * ROWS * (DIM / PART)) {
         const int row = i / CHUNKS, chunk = i % CHUNKS;
         uint4 v = make_uint4(0, 0, 0, 0);
-        if (first + row <= last && 8 * chunk < dim) 
+        if (first + row <= last && 8 * chunk < dim)
             v = as_halves(eight_stored(k, codec, base + first + row, dim, 8 * chunk), codec);
         *(uint4*)(to + place_of<DIM>(row, chunk)) = v;
     }

@@ -1,4 +1,4 @@
-// Matrices times a vector, as products.cu explains.
+// Matrices times a vector, or a few, as products.cu explains.
 #pragma once
 #include "rounding.cuh"
 
@@ -16,17 +16,18 @@ struct Products {
     Part parts[3];
     Vector x;
     int split, relu, rows_each, out_step;
-    u64 vector_step;  // bytes from a vector to the next one, and from its results to the next ones
+    u64 vector_step;  // bytes from one vector to the next, and from its results to the next one's
 };
 
 DEVICE Vector further(const Vector& x, u64 step) {
-    return {(const float*)((const u8*)x.values + step), x.bytes + step, (const float2*)((const u8*)x.scales + step), x.n};
+    return {(const float*)((const u8*)x.values + step), x.bytes + step, (const float2*)((const u8*)x.scales + step),
+            x.n};
 }
 
-// As add_dots, for VECTORS vectors `step` bytes apart.
+// As add_dots, for VECTORS vectors `vector_step` bytes apart.
 template <class C, int ROWS, int AHEAD, int VECTORS>
-DEVICE void add_dots_of_several(const typename C::Row (&rows)[ROWS], const Vector& x, u64 vector_step, int unit, int step,
-                                int n_units, float (&sums)[VECTORS][ROWS]) {
+DEVICE void add_dots_of_several(const typename C::Row (&rows)[ROWS], const Vector& x, u64 vector_step, int unit,
+                                int step, int n_units, float (&sums)[VECTORS][ROWS]) {
 #pragma unroll 1
     for (; unit < n_units; unit += AHEAD * step) {
         typename C::Unit w[AHEAD][ROWS];
@@ -51,8 +52,8 @@ DEVICE void add_dots_of_several(const typename C::Row (&rows)[ROWS], const Vecto
     }
 }
 
-// Blocks of WARPS warps, each with ROWS rows, or with its share of them. VECTORS: of which each gets the same bits as
-// alone.
+// Blocks of WARPS warps, each with ROWS rows, or with its share of them. VECTORS: number of vectors, each of which gets
+// the same bits as alone.
 template <bool EACH, class C, int ROWS, int AHEAD, int WARPS, int VECTORS = 1>
 DEVICE void multiply(const Products& job) {
     __shared__ float sums[VECTORS][WARPS][ROWS];

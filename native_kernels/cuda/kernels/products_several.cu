@@ -1,5 +1,5 @@
-// Matrices of one codec times 2, 4 or 8 vectors, whose weights are read once. Each vector gets the same bits as in
-// products.cu, which reads as many units ahead.
+// Matrices of one codec times 2, 4 or 8 vectors; the weights are read once. Each vector gets the same bits as in
+// products.cu. 2 and 4 read as many units ahead as there; with 8, registers suffice for one.
 #include "multiply.cuh"
 
 #ifndef CODEC

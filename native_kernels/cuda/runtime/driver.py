@@ -310,7 +310,7 @@ class Stream:
 
     @contextlib.contextmanager
     def replaced_by(self, other: Stream) -> Iterator[None]:
-        """Queue in another stream what is queued in this one meanwhile."""
+        """Within this context, queue this stream's work in another stream instead."""
         own, self.handle = self.handle, other.handle
         try:
             yield
