@@ -176,8 +176,10 @@ def gpu_scratch_bytes(
 
     context: tokens of all sequences together.
     """
-    tokens = _DECODERS if model.unit or model.config.delta_layers else _DECODERS + TOKENS_TOGETHER
-    answering = tokens * _decode_bytes(model.config) + prefill_bytes(model, context, vram_budget) + EXCHANGE_BYTES
+    tokens = 1 if model.unit or model.config.delta_layers else 1 + TOKENS_TOGETHER
+    answering = (
+        _DECODERS * tokens * _decode_bytes(model.config) + prefill_bytes(model, context, vram_budget) + EXCHANGE_BYTES
+    )
     if model.unit:
         answering += expert_exchange_bytes(model.unit * int(model.gpu_bytes.neuron.max()))
     answering += library_bytes(model.config, gpu, vram_budget)
@@ -211,12 +213,11 @@ def prefill_bytes(model: ModelBytes, context: int, vram_budget: int) -> int:
     config = model.config
     weights = int((model.gpu_bytes.attention + model.neurons * model.gpu_bytes.neuron).sum())
     besides = USUAL_CONTEXT_BYTES + weights + int(gpu_cache_bytes(config, context, "f16").sum())
-    for most in (GPU_PREFILL_POSITIONS, PREFILL_POSITIONS):
-        wide = _all_prefill_bytes(model, min(most, context), True)
-        if besides + 2 * wide + _SPARE_BYTES <= vram_budget:
-            return wide
     positions = min(GPU_PREFILL_POSITIONS, context)
-    full = _all_prefill_bytes(model, positions, False)
+    wide, full = (_all_prefill_bytes(model, positions, is_wide) for is_wide in (True, False))
+    for n_bytes in (wide, full):
+        if besides + 2 * n_bytes + _SPARE_BYTES <= vram_budget:
+            return n_bytes
     if weights > vram_budget:  # prefill may stream layers of the CPU, one KV cache serves all of them
         full += kv_layer_bytes(config, context, "f16") + 8 * kv_layer_bytes(config, positions, "f16")
     return int(min(full, max(LEAST_PREFILL_BYTES, vram_budget // (16 if config.n_experts else 32))))

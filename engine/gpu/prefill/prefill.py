@@ -32,6 +32,7 @@ from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.prompt_rows import Rows
 
 Look = Callable[[float], None]
+_NOTHING: F32 = np.zeros((0, 0), np.float32)
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class GpuPrefill:
         self._slots = slots
         self._missing: list[I32] = []
         self._copy: StateCopy | None = None  # of the state within the current chunk
-        self._embedded: F32 = np.zeros((0, 0), np.float32)
+        self._embedded = _NOTHING  # the embeddings of the next chunk
 
     @property
     def counters(self) -> FfnCounters:
@@ -164,6 +165,8 @@ class GpuPrefill:
             if self._streamed is not None:
                 self._streamed.forget()
             raise
+        finally:
+            self._embedded = _NOTHING
         if self._slots is not None:
             self._slots.exchange_after(time.perf_counter() - started)
         return self._cpu.last_norm(np.concatenate(found) if len(found) != 1 else found[0])

@@ -67,7 +67,9 @@ class Prompts:
         def sized(most: int, room: int) -> Sizes:
             return sizes_for(config, ffns, min(most, context), room, config.has_zeros, rate)
 
-        sizes = sized(GPU_PREFILL_POSITIONS, room)
+        on_cpu = any(one is None and layer is None for one, layer in zip(streamed, model.layers, strict=True))
+        short = GPU_PREFILL_POSITIONS if config.n_experts else PREFILL_POSITIONS  # if the CPU computes some layers
+        sizes = sized(short if on_cpu else GPU_PREFILL_POSITIONS, room)
         if any(streamed):
             streamed_bytes = StreamedLayers.bytes_for(config, streamed, context, kv_codec, sizes.positions)
             less = sized(sizes.positions, room - streamed_bytes)
@@ -79,9 +81,7 @@ class Prompts:
                 why = "does not pay" if fits else "needs more memory"
                 log.info("Streaming the CPU's layers in prefill %s", why)
                 streamed, streamed_bytes = [None] * len(streamed), 0
-        on_cpu = any(one is None and layer is None for one, layer in zip(streamed, model.layers, strict=True))
-        if on_cpu and not config.n_experts:  # longer chunks do not make such a layer faster, and take memory
-            sizes = sized(PREFILL_POSITIONS, room - streamed_bytes)
+                sizes = sized(short, room)  # longer chunks do not make the CPU faster, and take its memory
         layers = [w for w in streamed if w is not None]
         self.streamed_matrices = [one for w in layers for one in matrices_of(w)]
         self._speed = speed

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from engine.model.counters import FfnCounters
 from engine.model.transformer import check_tokens
 from engine.placement.memory_plan import TOKENS_TOGETHER
 from native_kernels.cuda.runtime.driver import CudaError
+from native_kernels.cuda.runtime.modules import NoMachineCodeError
 from native_kernels.kv_blocks import KvLayout
 
 if TYPE_CHECKING:
@@ -106,13 +108,12 @@ class GpuDecodeProgram:
     def close(self) -> None:
         """Release GPU and pinned memory. Idempotent."""
         self._is_alone = True  # `lay_out` does nothing from now on
-        self._close_several()
-        self._alone.close()
-
-    def _close_several(self) -> None:
         several, self._several = self._several, None
-        if several is not None:
-            several.close()
+        try:
+            if several is not None:
+                several.close()
+        finally:
+            self._alone.close()
 
     @property
     def _runner(self) -> TokenRunner:
@@ -219,11 +220,14 @@ class GpuDecodeProgram:
 
     def most_tokens(self, cache: KVCache) -> int:
         """Return how many tokens `steps` can append to this cache now; 1 before `lay_out`."""
-        length, valid = cache.length, self._alone.rotation.keys_stay_valid
         if self._several is None:
             return 1
+        length, rotation = cache.length, self._alone.rotation
         before = cache.sequence_length if length else 1
-        return next((n for n in SEVERAL if length + n <= cache.capacity and valid(before, length + n)), 1)
+        return next(
+            (n for n in SEVERAL if length + n <= cache.capacity and rotation.keys_stay_valid(before, length + n)
+             and rotation.is_one(length + 1, length + n)), 1,
+        )  # fmt: skip
 
     def steps(self, tokens: Sequence[int], cache: KVCache, cancelled: Callable[[], bool] = never) -> F32:
         """Append up to `most_tokens` tokens to the cache; return the logits [n, V] after each.
@@ -254,15 +258,20 @@ class GpuDecodeProgram:
         """
         if self._is_alone or self._several is not None:
             return
-        try:
-            self._gpu.enter()
-            self._several = TokenGroup(self._setup, SEVERAL)
-            for runner in self._several.runners.values():
-                runner.capture("logits")
-        except CudaError as error:  # out of memory; any other error also fails the next token, which handles it
-            log.info("Several tokens do not run together: %s", error)
-            self._is_alone = True
-            self._close_several()
+        with ExitStack() as held:
+            try:
+                self._gpu.enter()
+                several = TokenGroup(self._setup, SEVERAL)
+                held.callback(several.close)
+                for runner in several.runners.values():
+                    runner.capture("logits")
+                held.pop_all()
+                self._several = several
+            except (CudaError, NoMachineCodeError) as error:  # a GPU that failed also fails the next token
+                log.info("Several tokens do not run together: %s", error)
+                self._is_alone = True
+                with suppress(CudaError):
+                    held.close()
 
     def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = never) -> F32:
         """Append the token to the cache; return the logits [V] for the next one.
@@ -314,7 +323,7 @@ class GpuDecodeProgram:
         try:
             self._gpu.enter()
             cache.claim_region()
-            group.prepare(tokens, cache, length, self._counters)
+            group.prepare(tokens, n_kept, cache, length, self._counters)
             if self._slots is not None:
                 self._slots.begin_token()
             marked = marked or (group is self._alone and ending == "logits" and self._should_mark())

@@ -25,6 +25,10 @@ class GpuRotation:
         """Return whether keys rotated for a sequence of this length are valid in a longer one."""
         return self._rotary.keys_stay_valid(length, longer)
 
+    def is_one(self, length: int, longer: int) -> bool:
+        """Return whether tokens of sequences of both lengths are rotated alike, and of all lengths between."""
+        return self._config.positions != "rope" or self._rotary.rotation(length) is self._rotary.rotation(longer)
+
     def change(self, length: int) -> Rotation | None:
         """Return the rotation for this length, or None if its frequencies are already on the GPU or not needed."""
         rotation = self._rotary.rotation(length)

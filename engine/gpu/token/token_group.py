@@ -96,6 +96,7 @@ class TokenGroup:
                 self.tokens.append(TokenSide(places, shared, cpu, counted))
             self.rotation = GpuRotation(gpu, model, [one.frequencies for one in self._memory.of_token])
             self.runners = self._make_runners(self.rotation.first_scale)
+            held.callback(self._close_runners)
             self._held = held.pop_all()
 
     @property
@@ -104,16 +105,21 @@ class TokenGroup:
         return self._memory.n_bytes
 
     def close(self) -> None:
-        """Release GPU and pinned memory. Idempotent."""
-        self._close_runners()
+        """Release GPU and pinned memory, all of it even after an error. Idempotent."""
         self._held.close()
 
     def _close_runners(self) -> None:
-        for runner in self.runners.values():
-            runner.close()
+        with ExitStack() as closing:
+            for runner in self.runners.values():
+                closing.callback(runner.close)
 
-    def prepare(self, tokens: Sequence[int], cache: GpuCache, length: int, counters: FfnCounters) -> None:
-        """Set the tokens of the next run and their positions. length: of the whole sequence."""
+    def prepare(
+        self, tokens: Sequence[int], n_kept: int, cache: GpuCache, length: int, counters: FfnCounters
+    ) -> None:  # fmt: skip
+        """Set the tokens of the next run and their positions.
+
+        n_kept: of them; the CPU counts no neurons of the others. length: of the whole sequence.
+        """
         self._set_rotation(length)
         for earlier, (token, one) in enumerate(zip(tokens, self.tokens, strict=False)):
             calls = one.cpu.calls
@@ -121,7 +127,7 @@ class TokenGroup:
             calls.set_token(token, cache.length + earlier, cache.blocks, cache.local_blocks)
             calls.state[STATE], calls.state[NEW_STATE] = (states.ctypes.data for states in cache.states())
             one.shared.state.array[:2] = cache.length + earlier, cache.half
-            one.cpu.ffn.tallies.set_counts(counters.per_neuron)
+            one.cpu.ffn.tallies.set_counts(counters.per_neuron if earlier < n_kept else None)
 
     def run(
         self, n_tokens: int, ending: Ending, cancelled: Callable[[], bool], timed: bool = False, marked: bool = False

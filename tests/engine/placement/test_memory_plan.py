@@ -142,12 +142,14 @@ def test_others_keep_an_eighth_of_the_ram_where_weights_are_pinned_in_place(
 
 def test_prefill_gets_more_memory_only_where_the_whole_model_leaves_twice_as_much() -> None:
     model = bytes_of(ModelShape("llama", "silu-glu", 32, 4096, 11008, 32, 8, 128, 32000, 4096), "q4_0", "gguf").model
-    plenty, shorter = (memory_plan.prefill_bytes(model, n, 80 << 30) for n in (2048, 512))
+    plenty = memory_plan.prefill_bytes(model, 2048, 80 << 30)
     weights = int((model.gpu_bytes.attention + model.neurons * model.gpu_bytes.neuron).sum())
     caches = 32 * kv_layer_bytes(model.config, 2048, "f16")
     least = memory_plan.USUAL_CONTEXT_BYTES + weights + caches + 2 * plenty + (64 << 20)
     assert memory_plan.prefill_bytes(model, 2048, least) == plenty
-    assert memory_plan.prefill_bytes(model, 2048, least - 1) == shorter < plenty  # chunks of 512
-    assert memory_plan.prefill_bytes(model, 2048, least - 2 * (plenty - shorter) - 1) < min(shorter, least // 32)
+    narrow = memory_plan.prefill_bytes(model, 2048, least - 1)
+    assert memory_plan.prefill_bytes(model, 2048, least - 2 * (plenty - narrow)) == narrow < plenty
+    assert memory_plan.prefill_bytes(model, 2048, least - 2 * (plenty - narrow) - 1) < min(narrow, least // 32)
+    assert sizes_for(model.config, [], 2048, narrow, gpu_bytes_per_s=4e12).positions == 2048
     wide = sizes_for(model.config, [], 2048, plenty, gpu_bytes_per_s=4e12)
     assert (wide.neurons, wide.tile_bytes) == (11008, 96 << 20)

@@ -16,15 +16,16 @@ from samples.tiny_model import make_tiny_gguf, make_tiny_model
 from support.gpu_tokens import CONTEXT, by_cpu, logits_of, put_on_gpu, recoded, some_hot
 from support.repetitions import some_daily
 
-from engine.config import ModelConfig
+from engine.config import ModelConfig, RopeScaling
 from engine.errors import Cancelled, ContextOverflowError, DeviceFailedError
 from engine.executor.exact import ExactExecutor
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import LayerWeights, ModelWeights, load_weights, open_model
 from native_kernels.backend import PackedMatrix
-from native_kernels.cuda.gpu import Gpu
+from native_kernels.cuda.gpu import ALONE, Gpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
+from native_kernels.cuda.runtime.modules import NoMachineCodeError
 from native_kernels.reference import ReferenceOperators
 
 CLOSE = 1e-4  # only the order of additions differs
@@ -146,6 +147,20 @@ def test_tokens_that_run_together_are_those_of_one_after_the_other(
         ours.close()
 
 
+def test_tokens_that_are_rotated_by_the_length_do_not_run_together(any_gpu: Gpu, tiny: Loaded) -> None:
+    config = replace(tiny[0], rope_scaling=RopeScaling("dynamic", 3.0, original_context=8))
+    ours = put_on_gpu(any_gpu, config, tiny[1], "dense", some_hot(config, "full"))
+    tokens = np.random.default_rng(1).integers(0, 256, 14).tolist()
+    wanted, cache = logits_of(ours.decoder.step, ours.cache(), tokens), ours.cache()
+    ours.decoder.lay_out(cache)
+    found: list[Any] = []
+    for n in (4, 2, 2, 1, 1, 1, 1, 1, 1):  # the last eight tokens are beyond the border
+        found += list(ours.decoder.steps(tokens[len(found) : len(found) + n], cache))
+        assert len(found) < 7 or ours.decoder.most_tokens(cache) == 1
+    np.testing.assert_array_equal(np.stack(found), wanted)
+    ours.close()
+
+
 def test_a_run_of_several_tokens_that_is_cancelled_changes_nothing(
     any_gpu: Gpu, tiny: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +174,37 @@ def test_a_run_of_several_tokens_that_is_cancelled_changes_nothing(
         ours.decoder.steps(TOKENS[2:], cache, lambda: True)
     assert cache.length == 2
     np.testing.assert_array_equal(ours.decoder.steps(TOKENS[2:], cache), wanted[2:])
+    for n, asked in ((2, 1), (4, 3), (3, 6)):  # then runs of other sizes
+        cache.truncate(0)
+        calls = iter([False] * asked + [True] * 99)
+        with pytest.raises(Cancelled):
+            ours.decoder.steps(TOKENS[:n], cache, lambda calls=calls: next(calls))
+        np.testing.assert_array_equal(ours.decoder.steps(TOKENS[:2], cache), wanted[:2])
+        np.testing.assert_array_equal(ours.decoder.step(TOKENS[2], cache), wanted[2])
+        np.testing.assert_array_equal(ours.decoder.steps(TOKENS[3:], cache), wanted[3:])
     ours.close()
+
+
+def test_what_fails_while_several_tokens_are_laid_out_is_given_back(
+    tiny: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for error in (NoMachineCodeError("no compiler"), CudaError("cuStreamEndCapture", 719, "CUDA_ERROR_LAUNCH_FAILED")):
+        gpu = FakeGpu()
+        ours = put_on_gpu(gpu, *tiny, "exact", some_hot(tiny[0], "random"))
+        cache, held, usual = ours.cache(), len(gpu._memory), gpu.multiply
+
+        def fail(*of: Any, alike: Any = ALONE, error: Exception = error, usual: Any = usual, **how: Any) -> None:
+            if alike.n > 1:
+                raise error
+            usual(*of, **how)
+
+        monkeypatch.setattr(gpu, "multiply", fail)
+        ours.decoder.lay_out(cache)
+        ours.decoder.lay_out(cache)
+        assert (ours.decoder.most_tokens(cache), len(gpu._memory)) == (1, held)
+        assert ours.decoder.steps(TOKENS[:1], cache).shape == (1, 270)
+        ours.close()
+        gpu.close()
 
 
 def test_several_tokens_do_without_memory_that_is_not_there(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
