@@ -57,14 +57,14 @@ class GpuVector:
 
 
 @dataclass(frozen=True)
-class Alike:
-    """n vectors that an operator reads at once, `step` bytes apart. Their results are also `step` bytes apart."""
+class VectorBatch:
+    """n vectors for one operator. step: bytes from one vector to the next, and from its result to the next result."""
 
     n: int = 1
     step: int = 0
 
 
-ALONE = Alike()
+ONE_VECTOR = VectorBatch()
 
 
 @dataclass(frozen=True)
@@ -370,7 +370,7 @@ class Gpu(Protocol):
     def side_by_side(self, works: Sequence[Callable[[], None]]) -> None:
         """Queue works that may run at the same time: none reads or writes what another one writes.
 
-        Later work waits for all of them. Products with the same matrices are faster as one operator (`Alike`).
+        Later work waits for all of them. Products with the same matrices are faster as one operator (`VectorBatch`).
         """
 
     def captured(self, work: Callable[[], None]) -> Work:
@@ -402,11 +402,11 @@ class Gpu(Protocol):
 
     def multiply(
         self, matrices: Sequence[GpuMatrix], x: GpuVector, outs: Sequence[int], biases: Sequence[int] = (),
-        relu: bool = False, alike: Alike = ALONE,
+        relu: bool = False, batch: VectorBatch = ONE_VECTOR,
     ) -> None:  # fmt: skip
         """Compute outs[i] [N_i] = matrices[i] x (+ bias), all [N_i, D]; relu: negative results become 0.
 
-        Quantised codecs read x's 8-bit form. alike: multiply 2, 4 or 8 vectors, each with the same bits as alone.
+        Quantised codecs read x's 8-bit form. batch: multiply 2, 4 or 8 vectors, each with the same bits as alone.
         """
 
     def multiply_each(self, matrix: GpuMatrix, n: int, x: GpuVector, out: int, out_step: int) -> None:
@@ -597,7 +597,7 @@ class Gpu(Protocol):
 
 
 __all__ = [
-    "ALONE",
+    "ONE_VECTOR",
     "Gpu", "GpuBlock", "GpuChoice", "GpuDelta", "GpuDeltaInput", "GpuExperts", "GpuKv", "GpuMatrix", "GpuNorm",
-    "GpuStates", "GpuVector", "HostMemory", "KvCodec", "Memory", "Norm", "Work",
+    "GpuStates", "GpuVector", "HostMemory", "KvCodec", "Memory", "Norm", "VectorBatch", "Work",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from ctypes import Structure, c_float, c_int, c_uint64
 from typing import Any
 
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cuda.gpu import ALONE, Alike, GpuMatrix, GpuVector
+from native_kernels.cuda.gpu import ONE_VECTOR, GpuMatrix, GpuVector, VectorBatch
 from native_kernels.cuda.layouts import GPU_CODECS, PLANE_FIELDS, UNIT_COLUMNS, gpu_codec, plane_row_bytes
 from native_kernels.cuda.operands import Rounded
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
@@ -134,23 +134,23 @@ class GpuProducts:
 
     def multiply(
         self, matrices: Sequence[GpuMatrix], x: GpuVector, outs: Sequence[int], biases: Sequence[int] = (),
-        relu: bool = False, alike: Alike = ALONE,
+        relu: bool = False, batch: VectorBatch = ONE_VECTOR,
     ) -> None:  # fmt: skip
         """Multiply, with one launch per three matrices of one codec.
 
         The first call for several vectors takes a second if its kernel must be compiled.
         """
-        if alike.n not in _SIZES:
-            raise ValueError(f"no kernel multiplies {alike.n} vectors at once")
+        if batch.n not in _SIZES:
+            raise ValueError(f"no kernel multiplies {batch.n} vectors at once")
         biases = biases or (0,) * len(matrices)
         given = list(zip(matrices, outs, biases, strict=True))
         for codec in dict.fromkeys(matrix.codec for matrix in matrices):
             if codec not in UNIT_COLUMNS:
                 raise ValueError(f"a GPU does not multiply {codec}")
             same = [one for one in given if one[0].codec == codec]
-            name = f"multiply_{codec}" if alike.n == 1 else self._of_several(codec, alike.n)
+            name = f"multiply_{codec}" if batch.n == 1 else self._of_several(codec, batch.n)
             for start in range(0, len(same), _AT_ONCE):
-                self._multiply(name, same[start : start + _AT_ONCE], x, relu, vector_step=alike.step)
+                self._multiply(name, same[start : start + _AT_ONCE], x, relu, vector_step=batch.step)
 
     def multiply_each(self, matrix: GpuMatrix, n: int, x: GpuVector, out: int, out_step: int) -> None:
         """Multiply parts. Each has an even number of rows, and its columns are a multiple of 4."""

@@ -15,9 +15,8 @@ from native_kernels.backend import Activation, DeltaInput, DeltaWeights, Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.copies import signs
 from native_kernels.cuda.gpu import (
-    ALONE,
     NOTHING,
-    Alike,
+    ONE_VECTOR,
     GpuAngles,
     GpuBlock,
     GpuChoice,
@@ -34,6 +33,7 @@ from native_kernels.cuda.gpu import (
     GpuStates,
     GpuStreams,
     GpuVector,
+    VectorBatch,
 )
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prompt_rows import RowAngles
@@ -79,7 +79,7 @@ class FakeOperators(ABC):
 
     def multiply(
         self, matrices: Sequence[GpuMatrix], x: GpuVector, outs: Sequence[int], biases: Sequence[int] = (),
-        relu: bool = False, alike: Alike = ALONE,
+        relu: bool = False, batch: VectorBatch = ONE_VECTOR,
     ) -> None:  # fmt: skip
         def of_one(i: int, matrix: GpuMatrix, further: int) -> None:
             read = GpuVector(x.n, *(at and at + further for at in (x.values, x.bytes, x.scales)))
@@ -88,8 +88,8 @@ class FakeOperators(ABC):
 
         def step() -> None:
             for i, matrix in enumerate(matrices):
-                for k in range(alike.n):
-                    of_one(i, matrix, k * alike.step)
+                for k in range(batch.n):
+                    of_one(i, matrix, k * batch.step)
 
         self.do("multiply", step)
 

@@ -93,7 +93,7 @@ class GpuDecodeProgram:
         self._setup = TokenSetup(gpu, model, pool, region, execution, patience_s)
         self._alone = TokenGroup(self._setup)
         self._several: TokenGroup | None = None  # None before `lay_out`
-        self._is_alone = self._slots is not None or bool(model.config.delta_layers)  # tokens never run together
+        self._never_together = self._slots is not None or bool(model.config.delta_layers)  # tokens never run together
 
     @staticmethod
     def bytes_for(gpu: Gpu, config: ModelConfig, model: GpuModel, vocabulary: int) -> int:
@@ -107,7 +107,7 @@ class GpuDecodeProgram:
 
     def close(self) -> None:
         """Release GPU and pinned memory. Idempotent."""
-        self._is_alone = True  # `lay_out` does nothing from now on
+        self._never_together = True  # `lay_out` does nothing from now on
         several, self._several = self._several, None
         try:
             if several is not None:
@@ -226,7 +226,7 @@ class GpuDecodeProgram:
         before = cache.sequence_length if length else 1
         return next(
             (n for n in SEVERAL if length + n <= cache.capacity and rotation.keys_stay_valid(before, length + n)
-             and rotation.is_one(length + 1, length + n)), 1,
+             and rotation.is_same(length + 1, length + n)), 1,
         )  # fmt: skip
 
     def steps(self, tokens: Sequence[int], cache: KVCache, cancelled: Callable[[], bool] = never) -> F32:
@@ -256,7 +256,7 @@ class GpuDecodeProgram:
         Models with experts or recurrent states have no such runs: tokens share few experts, and the state after each
         token is not kept.
         """
-        if self._is_alone or self._several is not None:
+        if self._never_together or self._several is not None:
             return
         with ExitStack() as held:
             try:
@@ -269,7 +269,7 @@ class GpuDecodeProgram:
                 self._several = several
             except (CudaError, NoMachineCodeError) as error:  # a GPU that failed also fails the next token
                 log.info("Several tokens do not run together: %s", error)
-                self._is_alone = True
+                self._never_together = True
                 with suppress(CudaError):
                     held.close()
 

@@ -25,8 +25,8 @@ class GpuRotation:
         """Return whether keys rotated for a sequence of this length are valid in a longer one."""
         return self._rotary.keys_stay_valid(length, longer)
 
-    def is_one(self, length: int, longer: int) -> bool:
-        """Return whether tokens of sequences of both lengths are rotated alike, and of all lengths between."""
+    def is_same(self, length: int, longer: int) -> bool:
+        """Return whether sequences of these lengths, and of all lengths between, have the same rotation."""
         return self._config.positions != "rope" or self._rotary.rotation(length) is self._rotary.rotation(longer)
 
     def change(self, length: int) -> Rotation | None:

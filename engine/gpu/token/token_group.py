@@ -27,7 +27,7 @@ from native_kernels.cpu.products.linear import Products
 from native_kernels.cpu.runtime.call import aligned_empty
 from native_kernels.cpu.runtime.side_by_side import side_by_side
 from native_kernels.cpu.runtime.token_state import NEW_STATE, STATE
-from native_kernels.cuda.gpu import Alike
+from native_kernels.cuda.gpu import VectorBatch
 
 if TYPE_CHECKING:
     from engine.gpu.token.cpu_calls import CpuCalls
@@ -53,7 +53,7 @@ class TokenSetup:
 
 
 @dataclass(eq=False)
-class TokenSide:
+class TokenBuffers:
     """One token: its GPU addresses, its pinned memory, and the CPU's calls. counted: the GPU's accumulated counts."""
 
     places: TokenPlaces
@@ -84,7 +84,7 @@ class TokenGroup:
         gpu, model, config = setup.gpu, setup.model, setup.model.config
         vocabulary = model.weights.head.n_rows
         self._setup, self._sizes = setup, sizes
-        self.tokens: list[TokenSide] = []
+        self.tokens: list[TokenBuffers] = []
         with ExitStack() as held:
             self._memory = TokenMemory(gpu, config, model.on_gpu, vocabulary, max(sizes))
             held.callback(self._memory.free)
@@ -93,7 +93,7 @@ class TokenGroup:
                 held.callback(shared.free)
                 cpu = cpu_calls(model, Products(setup.pool.n_threads), shared, setup.region.rows)
                 counted = np.zeros(COUNTS * config.n_layers, np.uint32)
-                self.tokens.append(TokenSide(places, shared, cpu, counted))
+                self.tokens.append(TokenBuffers(places, shared, cpu, counted))
             self.rotation = GpuRotation(gpu, model, [one.frequencies for one in self._memory.of_token])
             self.runners = self._make_runners(self.rotation.first_scale)
             held.callback(self._close_runners)
@@ -172,7 +172,7 @@ class TokenGroup:
             )
         return found
 
-    def _plans(self, one: TokenSide, angle_scale: float) -> TokenPlans:
+    def _plans(self, one: TokenBuffers, angle_scale: float) -> TokenPlans:
         model, config = self._setup.model, self._setup.model.config
         steps = TokenSteps(self._setup.gpu, config, model.on_gpu, model.mode, one.places, one.shared, one.cpu.by_cpu)
         layout = config.kv_layout(self._setup.region.codec)
@@ -197,9 +197,9 @@ class TokenGroup:
 
         for steps in zip(*tokens, strict=True):
             first = steps[0]
-            if first.func == gpu.multiply and self._are_alike(steps):
+            if first.func == gpu.multiply and self._differ_in_addresses(steps):
                 end_chains()
-                found.append(partial(first, alike=Alike(len(steps), self._memory.step)))
+                found.append(partial(first, batch=VectorBatch(len(steps), self._memory.step)))
             elif first.func == gpu.publish:  # in the order of the tokens
                 end_chains()
                 found += steps
@@ -211,7 +211,7 @@ class TokenGroup:
         end_chains()
         return found
 
-    def _are_alike(self, steps: Sequence[Step]) -> bool:
+    def _differ_in_addresses(self, steps: Sequence[Step]) -> bool:
         """Return whether these products differ only in their tokens' addresses."""
         matrices, x, outs, *others = steps[0].args
         for i, step in enumerate(steps):

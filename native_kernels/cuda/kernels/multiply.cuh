@@ -19,39 +19,6 @@ struct Products {
     u64 vector_step;  // bytes from one vector to the next, and from its results to the next one's
 };
 
-DEVICE Vector further(const Vector& x, u64 step) {
-    return {(const float*)((const u8*)x.values + step), x.bytes + step, (const float2*)((const u8*)x.scales + step),
-            x.n};
-}
-
-// As add_dots, for VECTORS vectors `vector_step` bytes apart.
-template <class C, int ROWS, int AHEAD, int VECTORS>
-DEVICE void add_dots_of_several(const typename C::Row (&rows)[ROWS], const Vector& x, u64 vector_step, int unit,
-                                int step, int n_units, float (&sums)[VECTORS][ROWS]) {
-#pragma unroll 1
-    for (; unit < n_units; unit += AHEAD * step) {
-        typename C::Unit w[AHEAD][ROWS];
-#pragma unroll
-        for (int a = 0; a < AHEAD; a++) {
-            if (unit + a * step < n_units) {
-#pragma unroll
-                for (int i = 0; i < ROWS; i++) w[a][i] = C::load(rows[i], unit + a * step);
-            }
-        }
-#pragma unroll
-        for (int a = 0; a < AHEAD; a++) {
-            if (unit + a * step < n_units) {
-#pragma unroll
-                for (int k = 0; k < VECTORS; k++) {
-                    const typename C::Input v = C::input(further(x, k * vector_step), unit + a * step);
-#pragma unroll
-                    for (int i = 0; i < ROWS; i++) sums[k][i] = C::dot(w[a][i], v, sums[k][i]);
-                }
-            }
-        }
-    }
-}
-
 // Blocks of WARPS warps, each with ROWS rows, or with its share of them. VECTORS: number of vectors, each of which gets
 // the same bits as alone.
 template <bool EACH, class C, int ROWS, int AHEAD, int WARPS, int VECTORS = 1>

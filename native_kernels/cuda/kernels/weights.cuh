@@ -707,11 +707,17 @@ struct Q2_K : TwoSixteens<Q2_K> {
 
 // ------------------------------------------------------------ rows times a vector
 
-// sums[i] += the units `unit`, unit + step, ... of rows[i] times those of x: a lane's share, to be summed over the
-// lanes. The rows may be of several matrices of one codec. AHEAD * ROWS loads are in flight at once.
-template <class C, int ROWS, int AHEAD>
-DEVICE void add_dots(
-    const typename C::Row (&rows)[ROWS], const Vector& x, int unit, int step, int n_units, float (&sums)[ROWS]) {
+DEVICE Vector further(const Vector& x, u64 step) {
+    return {(const float*)((const u8*)x.values + step), x.bytes + step, (const float2*)((const u8*)x.scales + step),
+            x.n};
+}
+
+// sums[k][i] += the units `unit`, unit + step, ... of rows[i] times those of vector k, of VECTORS that lie vector_step
+// bytes apart: a lane's share, to be summed over the lanes. The rows may be of several matrices of one codec. AHEAD *
+// ROWS loads are in flight at once.
+template <class C, int ROWS, int AHEAD, int VECTORS>
+DEVICE void add_dots_of_several(const typename C::Row (&rows)[ROWS], const Vector& x, u64 vector_step, int unit,
+                                int step, int n_units, float (&sums)[VECTORS][ROWS]) {
 #pragma unroll 1
     for (; unit < n_units; unit += AHEAD * step) {
         typename C::Unit w[AHEAD][ROWS];
@@ -725,10 +731,20 @@ DEVICE void add_dots(
 #pragma unroll
         for (int a = 0; a < AHEAD; a++) {
             if (unit + a * step < n_units) {
-                const typename C::Input v = C::input(x, unit + a * step);
 #pragma unroll
-                for (int i = 0; i < ROWS; i++) sums[i] = C::dot(w[a][i], v, sums[i]);
+                for (int k = 0; k < VECTORS; k++) {
+                    const typename C::Input v = C::input(further(x, k * vector_step), unit + a * step);
+#pragma unroll
+                    for (int i = 0; i < ROWS; i++) sums[k][i] = C::dot(w[a][i], v, sums[k][i]);
+                }
             }
         }
     }
+}
+
+// The same for one vector.
+template <class C, int ROWS, int AHEAD>
+DEVICE void add_dots(
+    const typename C::Row (&rows)[ROWS], const Vector& x, int unit, int step, int n_units, float (&sums)[ROWS]) {
+    add_dots_of_several<C, ROWS, AHEAD>(rows, x, 0, unit, step, n_units, (float(&)[1][ROWS])sums);
 }

@@ -12,7 +12,7 @@ from gpu_arrays import GpuArrays
 from gpu_planes import SOURCES, columns_for, decoded, read_planes, some_rows
 
 from native_kernels.copies import rounded_to_bytes, signs
-from native_kernels.cuda.gpu import Alike, GpuMatrix, GpuVector
+from native_kernels.cuda.gpu import GpuMatrix, GpuVector, VectorBatch
 from native_kernels.cuda.layouts import COPIES, GPU_CODECS, gpu_codec, plane_row_bytes
 from native_kernels.cuda.products import GpuProducts, split_of
 from native_kernels.cuda.runtime.driver import Device, Stream
@@ -130,7 +130,7 @@ def test_several_vectors_have_the_products_of_each_alone(bench: Bench, codec: st
             bench.stream.fill(ends, 0xFF, 4 * (matrices[0].n_rows + matrices[1].n_rows))
             if k == 0:
                 first, first_outs = x, outs
-        bench.products.multiply(matrices, first, first_outs, biases, n == 4, Alike(n, step))
+        bench.products.multiply(matrices, first, first_outs, biases, n == 4, VectorBatch(n, step))
         for k in range(n):
             for wanted, out in zip(found[k], first_outs, strict=True):
                 again = bench.arrays.get(out + k * step, np.float32, len(wanted))

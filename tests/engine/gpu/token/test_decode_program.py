@@ -23,7 +23,7 @@ from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import LayerWeights, ModelWeights, load_weights, open_model
 from native_kernels.backend import PackedMatrix
-from native_kernels.cuda.gpu import ALONE, Gpu
+from native_kernels.cuda.gpu import ONE_VECTOR, Gpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 from native_kernels.cuda.runtime.modules import NoMachineCodeError
 from native_kernels.reference import ReferenceOperators
@@ -193,8 +193,8 @@ def test_what_fails_while_several_tokens_are_laid_out_is_given_back(
         ours = put_on_gpu(gpu, *tiny, "exact", some_hot(tiny[0], "random"))
         cache, held, usual = ours.cache(), len(gpu._memory), gpu.multiply
 
-        def fail(*of: Any, alike: Any = ALONE, error: Exception = error, usual: Any = usual, **how: Any) -> None:
-            if alike.n > 1:
+        def fail(*of: Any, batch: Any = ONE_VECTOR, error: Exception = error, usual: Any = usual, **how: Any) -> None:
+            if batch.n > 1:
                 raise error
             usual(*of, **how)
 
