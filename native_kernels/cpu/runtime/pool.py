@@ -2,8 +2,9 @@
 
 Each worker runs its slice of every call, then takes unclaimed items of calls that may be shared, and waits for the
 others at a barrier. A wait spins briefly and then yields the CPU. Between programs the workers park, so that an idle
-program costs nothing. The loop between calls is compiled as well (`_run_part`) and releases the GIL. The control block
-is int64 words, each on cache lines of its own, accessed by several threads only through atomics.
+program costs nothing. They stay parked during a program without work for two, such as one that only launches a GPU and
+waits for it. The loop between calls is compiled as well (`_run_part`) and releases the GIL. The control block is int64
+words, each on cache lines of its own, accessed by several threads only through atomics.
 """
 
 from __future__ import annotations
@@ -218,6 +219,7 @@ class Program:
     stages: tuple[str, ...] = field(init=False)
     table: I64 = field(init=False)
     ticks: I64 = field(init=False)
+    is_serial: bool = field(init=False)  # no call has work for a second worker
     timed_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -233,6 +235,7 @@ class Program:
             row[_FLAGS] = _ITEMS_BY_ADDRESS * by_address | _NO_BARRIER * (not call.barrier) | _SHARED * call.shared
             row[_STAGE] = self.stages.index(call.stage)
         self.table[-1:, _FLAGS] &= ~_NO_BARRIER  # the end of a run is a barrier
+        self.is_serial = all(isinstance(call.n_items, int) and call.n_items <= call.grain for call in self.calls)
 
     def stage_seconds(self) -> dict[str, float]:
         """Return the seconds of each stage over all timed runs, including the wait for other workers."""
@@ -337,9 +340,13 @@ class _Workers:
         control[_TIMES] = program.ticks.ctypes.data if timed else 0
         started = time.perf_counter()
         epoch = int(control[_EPOCH]) + 1
-        self._announce(self._address, 0, 0, 0)
-        self._wake_parked()
-        self._run(self._address, self._n, epoch, 0)
+        control[_STOP + (epoch & 1)] = -1  # an earlier serial run had the same epoch
+        if program.is_serial:
+            self._run(self._address, 1, epoch, 0)
+        else:
+            self._announce(self._address, 0, 0, 0)
+            self._wake_parked()
+            self._run(self._address, self._n, epoch, 0)
         if control[_FAILED]:
             raise PoolError("A thread of the CPU kernels has ended.") from self.failure
         if timed:

@@ -111,12 +111,49 @@ def test_many_programs_one_behind_the_other_with_pauses_long_enough_to_park() ->
         pool.run(program)
         time.sleep(0.01)
         assert out[1] == (3**5 - 1) // 2
-    assert pool._workers is not None
-    parked = pool._workers.control[pool_module._PARKED + pool_module._LINE :: pool_module._LINE][:2]
+    wait_until_parked(pool)
+    pool.close()
+
+
+def wait_until_parked(pool: Pool) -> None:
     until = time.monotonic() + 60
-    while not parked.all():
+    while not parked(pool).all():
         assert time.monotonic() < until, "threads that have nothing to do use the CPU"
         time.sleep(0.001)
+
+
+def parked(pool: Pool) -> np.ndarray:
+    """The words that say which of the other threads are parked."""
+    assert pool._workers is not None
+    return pool._workers.control[pool_module._PARKED + pool_module._LINE :: pool_module._LINE][: pool.n_threads - 1]
+
+
+def test_threads_stay_parked_while_a_program_has_work_for_one() -> None:
+    pool, out = Pool(3), np.zeros(12, np.int64)
+    serial, parallel = Program([counting(out, 1), counting(out, 12, 12)]), Program([counting(out, 12)] * 2)
+    assert pool.run(parallel)
+    wait_until_parked(pool)
+    for _ in range(100):
+        assert pool.run(serial)
+        assert parked(pool).all()
+    pool.close()
+
+
+def test_programs_for_one_thread_and_for_all_take_turns_whether_stopped_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "SLICE_S", 0.0)  # every barrier asks whether to stop
+    pool, out = Pool(3), np.zeros(12, np.int64)
+    programs = {n: Program([counting(out, n)] * 5) for n in (1, 12)}
+    draw, n_stopped = np.random.default_rng(3), 0
+    for _ in range(1000):
+        n_items = int(draw.choice([1, 12]))
+        assert programs[n_items].is_serial == (n_items == 1)
+        out[:], calls_left = 0, int(draw.integers(1, 8))
+        asked = iter(range(1, 100))
+        finished = pool.run(programs[n_items], lambda left=calls_left, asked=asked: next(asked) >= left)
+        n_done = 5 if finished else calls_left
+        n_stopped += not finished
+        assert out.tolist() == [i * (3**n_done - 1) // 2 if i < n_items else 0 for i in range(12)]
+    assert 100 < n_stopped < 900
     pool.close()
 
 
