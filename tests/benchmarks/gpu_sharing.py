@@ -57,7 +57,7 @@ from engine.gpu import vram_policy  # noqa: E402
 from engine.gpu.token import decode_program  # noqa: E402
 from engine.gpu.token.decode_program import GpuDecodeProgram  # noqa: E402
 from engine.gpu.token.token_runner import TokenRunner  # noqa: E402
-from engine.machine.cpu_and_ram import process_ram_bytes  # noqa: E402
+from engine.machine.cpu_and_ram import process_ram_bytes, return_freed_ram  # noqa: E402
 from engine.machine.graphics import used_bytes  # noqa: E402
 from engine.machine.hardware import HardwareProfile, choose_gpu, probe  # noqa: E402
 from engine.session.chat_session import ChatSession  # noqa: E402
@@ -310,6 +310,7 @@ def cancel(bench: Bench) -> Figures:
         closes.append({"held": held, "ended_s": closed_s})
         if len(closes) == 1:  # what the first one leaves is what there is from now on
             gc.collect()
+            return_freed_ram()
             time.sleep(0.5)
             before = (bench.held(), process_ram_bytes())
             continue
@@ -344,6 +345,7 @@ def back(bench: Bench, before: tuple[int, int], since: float) -> Figures:
     """Seconds until the GPU and the RAM hold what they did before; more than that after 4 BACK_S: what they hold."""
     while True:
         gc.collect()
+        return_freed_ram()  # as the engine does after a model
         gpu, ram = bench.held() - before[0], process_ram_bytes() - before[1]
         taken = time.perf_counter() - since
         if (gpu <= GPU_SLACK and ram <= RAM_SLACK) or taken > 4 * BACK_S:

@@ -1,8 +1,9 @@
 """Measure the time to a long chat's first token: computed, from RAM after another chat, from disk after a restart.
 
     python tests/benchmarks/warm_chats.py MODEL [--tokens 20000] [--device cpu] [--vram-budget GIB] [--kv-cache q8_0]
+    python tests/benchmarks/warm_chats.py MODEL --tokens 512 8192 32768 130000 --answer 64
 
-Prints JSON. The files were just written, so the system still has them in its page cache. `--drop` asks Linux to drop
+Prints a JSON list with one object for each length. Answers are decoded token by token, without guesses. The files were just written, so the system still has them in its page cache. `--drop` asks Linux to drop
 them from it, which works on ext4 and similar file systems.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import tempfile
@@ -24,6 +26,7 @@ from engine.prompt_cache.kept_prompts import KeptPrompts
 from engine.prompt_cache.store import PromptStore, ram_bytes_for_blocks
 from engine.session.chat_session import ChatSession
 from engine.session.generate import GenerationStats
+from engine.session.guesses import StepTimes
 from engine.session.loaded_model import LoadedModel
 
 QUOTA_BYTES = 64 << 30
@@ -32,8 +35,9 @@ QUOTA_BYTES = 64 << 30
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("--tokens", type=int, default=20_000, help="of the chat")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[20_000], help="of each chat")
     parser.add_argument("--new", type=int, default=30, help="tokens of the next message")
+    parser.add_argument("--answer", type=int, default=2, help="tokens of each answer")
     parser.add_argument("--folder", type=Path, help="of the files; default: a temporary one")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--vram-budget", type=float, metavar="GIB")
@@ -41,30 +45,40 @@ def main() -> int:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--drop", action="store_true", help="have the system forget the files before they are read")
     flags = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=flags.folder) as folder:
-        print(json.dumps(_measured(flags, Path(folder) / "prompts"), indent=1))
+    found = []
+    for n_tokens in flags.tokens:
+        with tempfile.TemporaryDirectory(dir=flags.folder) as folder:
+            found.append(_measured(flags, n_tokens, Path(folder) / "prompts"))
+    print(json.dumps(found, indent=1))
     return 0
 
 
-def _measured(flags: argparse.Namespace, folder: Path) -> dict[str, Any]:
+class _OneByOne(StepTimes):
+    """Times with which no guess is worth computing."""
+
+    def of(self, n_tokens: int) -> float:
+        return self.one_s if n_tokens == 1 else math.inf
+
+
+def _measured(flags: argparse.Namespace, n_tokens: int, folder: Path) -> dict[str, Any]:
     changes = {"kv_cache": flags.kv_cache} if flags.kv_cache else {}
     engine = EngineConfig(
-        device=flags.device, threads=flags.threads, context=flags.tokens + 512, vram_budget_gib=flags.vram_budget,
+        device=flags.device, threads=flags.threads, context=n_tokens + 512, vram_budget_gib=flags.vram_budget,
         **changes,
     )  # fmt: skip
     model = LoadedModel.load(flags.model, engine)
     session, store = _start(model, folder)
     most = model.opened.config.vocab_size
-    chat, other, new = (_tokens(most, n, seed) for seed, n in enumerate((flags.tokens, 200, flags.new), 1))
-    cold = _ask(session, chat)
+    chat, other, new = (_tokens(most, n, seed) for seed, n in enumerate((n_tokens, 200, flags.new), 1))
+    cold = _ask(session, chat, flags.answer)
     began = time.perf_counter()
     while (wait := session.save_step()) is not None:
         time.sleep(wait)
     store.flush()
     writing_s = time.perf_counter() - began
-    in_place = _ask(session, [*chat, *new])
-    _ask(session, other, "other")
-    after_another = _ask(session, [*chat, *new])
+    in_place = _ask(session, [*chat, *new], flags.answer)
+    _ask(session, other, flags.answer, "other")
+    after_another = _ask(session, [*chat, *new], flags.answer)
     session.keep()
     store.flush()
     store.close(60)
@@ -75,13 +89,13 @@ def _measured(flags: argparse.Namespace, folder: Path) -> dict[str, Any]:
             _forget(file)
     model = LoadedModel.load(flags.model, engine)
     session, store = _start(model, folder)
-    restarted = _ask(session, [*chat, *new])
+    restarted = _ask(session, [*chat, *new], flags.answer)
     store.close(60)
     n_bytes = sum(file.stat().st_size for file in files)
     found = {
         "date": time.strftime("%Y-%m-%d"), "machine": platform.processor() or platform.machine(), "model": model.name,
-        "device": model.device_reason, "kv_cache": model.kv_codec, "tokens": flags.tokens, "new": flags.new,
-        "file_bytes": n_bytes, "bytes_per_token": n_bytes / flags.tokens, "writing_s": writing_s,
+        "device": model.device_reason, "kv_cache": model.kv_codec, "tokens": n_tokens, "new": flags.new,
+        "file_bytes": n_bytes, "bytes_per_token": n_bytes / n_tokens, "writing_s": writing_s,
         "dropped": flags.drop,
         "cold": _about(cold), "in place": _about(in_place), "after another chat": _about(after_another),
         "after a restart": _about(restarted),
@@ -92,21 +106,23 @@ def _measured(flags: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def _start(model: LoadedModel, folder: Path) -> tuple[ChatSession, PromptStore]:
     store = PromptStore(folder, QUOTA_BYTES, ram_bytes_for_blocks())
-    return ChatSession(model, prompts=KeptPrompts(store, model.opened, model.kv_codec)), store
+    session = ChatSession(model, prompts=KeptPrompts(store, model.opened, model.kv_codec))
+    session._times = _OneByOne()
+    return session, store
 
 
 def _tokens(vocabulary: int, n: int, seed: int) -> list[int]:
     return [int(token) for token in np.random.default_rng(seed).integers(3, vocabulary, n)]
 
 
-def _ask(session: ChatSession, tokens: list[int], chat: str = "chat") -> GenerationStats:
-    return list(session.generate(tokens, SamplingConfig(temperature=0.0, max_tokens=2), chat=chat))[-1].stats
+def _ask(session: ChatSession, tokens: list[int], answer: int, chat: str = "chat") -> GenerationStats:
+    return list(session.generate(tokens, SamplingConfig(temperature=0.0, max_tokens=answer), chat=chat))[-1].stats
 
 
 def _about(stats: GenerationStats) -> dict[str, Any]:
     return {
         "first_token_s": stats.ttft_s, "restored_tokens": stats.restored_tokens, "reused_tokens": stats.reused_tokens,
-        "prefill_tok_s": stats.prefill_tok_s,
+        "prefill_tok_s": stats.prefill_tok_s, "decode_tok_s": stats.decode_tok_s,
     }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ class Keeping:
 
     def chat(self) -> str:
         self.desk.controller.new_chat()
-        self.desk.say("words 3")
+        self.desk.say("words 3 pace 0")
         chat = self.desk.controller.open_conversation
         assert chat is not None
         return chat

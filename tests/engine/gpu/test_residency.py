@@ -261,7 +261,7 @@ def test_the_cpu_computes_where_others_need_all_of_it(
 def test_a_gpu_that_fails_ends_the_answer_and_the_cpu_goes_on(
     machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loaded_part, "PATIENCE_S", 3.0)
+    monkeypatch.setattr(loaded_part, "PATIENCE_S", 0.5)
     model = machine.load(tiny)
     session = ChatSession(model)
     first = answer(session)
@@ -285,7 +285,7 @@ def test_a_gpu_that_fails_ends_the_answer_and_the_cpu_goes_on(
 def test_a_fault_that_passes_leaves_the_gpu_in_use(
     machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loaded_part, "PATIENCE_S", 3.0)
+    monkeypatch.setattr(loaded_part, "PATIENCE_S", 0.5)
     model = machine.load(tiny)
     session = ChatSession(model)
     first = answer(session)
