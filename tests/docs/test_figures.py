@@ -45,7 +45,7 @@ def of_guesses(model: str, device: str) -> list[str]:
 
 
 def of_warm_chats() -> list[str]:
-    """The table of chats on a GPU, row by row."""
+    """The tables of chats on a GPU, row by row."""
     both = [newest(f"warm-chats-8b-q4_0-h100-{codec}") for codec in ("f16", "q8_0")]
     names = {
         "cold": "computed", "in place": "in GPU memory, and the message has 30 tokens",
@@ -53,7 +53,11 @@ def of_warm_chats() -> list[str]:
         "after a restart": "on disk, after a restart; the message is known",
     }  # fmt: skip
     cells = {key: " | ".join(f"{one[key]['first_token_s']:.2f} s" for one in both) for key in names}
-    return [f"| {name} | {cells[key]} |" for key, name in names.items()]
+    of_lengths = []
+    for one in newest("warm-chats-lengths-8b-q4_0-h100"):
+        seconds = " | ".join(f"{one[key]['first_token_s']:.2f} s" for key in names)
+        of_lengths.append(f"| {one['tokens']:,} | {seconds} | {one['cold']['decode_tok_s']:.0f} |")
+    return [*(f"| {name} | {cells[key]} |" for key, name in names.items()), *of_lengths]
 
 
 def said() -> list[tuple[str, str]]:
