@@ -3,8 +3,9 @@
     python tests/benchmarks/warm_chats.py MODEL [--tokens 20000] [--device cpu] [--vram-budget GIB] [--kv-cache q8_0]
     python tests/benchmarks/warm_chats.py MODEL --tokens 512 8192 32768 130000 --answer 64
 
-Prints a JSON list with one object for each length. Answers are decoded token by token, without guesses. The files were just written, so the system still has them in its page cache. `--drop` asks Linux to drop
-them from it, which works on ext4 and similar file systems.
+Prints a JSON list with one object for each length. Answers are decoded token by token, without guesses. The files were
+just written, so the system still has them in its page cache. `--drop` asks Linux to drop them from it, which works on
+ext4 and similar file systems.
 """
 
 from __future__ import annotations
