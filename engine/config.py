@@ -24,6 +24,7 @@ Activation = Literal[
 ]  # fmt: skip
 Mode = Literal["auto", "sparse", "exact", "dense"]
 Device = Literal["auto", "cpu", "cuda"]
+ThinkingLevel = Literal["off", "on", "low", "medium", "high"]
 KvCodec = Literal["f32", "f16", "q8_0"]  # of the KV cache; defined in native_kernels/kv_blocks.py
 BackendName = Literal["auto", "kernels", "reference"]
 
@@ -31,6 +32,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 DEVICES: tuple[Device, ...] = get_args(Device)
 BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
 KV_CODECS: tuple[KvCodec, ...] = get_args(KvCodec)
+THINKING_LEVELS: tuple[ThinkingLevel, ...] = get_args(ThinkingLevel)
 ACTIVATIONS: tuple[Activation, ...] = tuple(name for name in get_args(Activation) if name != "clamped-silu-glu")
 
 
@@ -451,7 +453,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class SamplingConfig:
-    """How to choose the next token, and when to stop. Temperature 0 is greedy."""
+    """How much to think, how to choose the next token, and when to stop. Temperature 0 is greedy."""
 
     temperature: float = 0.7
     top_k: int = 40  # 0: off
@@ -461,6 +463,8 @@ class SamplingConfig:
     seed: int | None = None  # None: random
     max_tokens: int | None = None  # None: until the model stops or the context is full
     stop: tuple[str, ...] = ()
+    thinking: ThinkingLevel | None = None  # the nearest level that the chat template has; None: as it does by itself
+    thought_tokens: int | None = None  # of a thought, after which it is ended; None: no limit
 
     def __post_init__(self) -> None:
         ranges = {"temperature": (0.0, 10.0), "top_p": (0.0, 1.0), "min_p": (0.0, 1.0), "repeat_penalty": (0.01, 10.0),
@@ -471,6 +475,11 @@ class SamplingConfig:
                 raise InvalidRequestError(f"{name} is {value!r}; it must lie between {low} and {high}.")
         if self.max_tokens is not None and (not _is_number(self.max_tokens, whole=True) or self.max_tokens < 1):
             raise InvalidRequestError(f"max_tokens is {self.max_tokens!r}; at least 1 is needed.")
+        if self.thinking is not None and self.thinking not in THINKING_LEVELS:
+            levels = ", ".join(THINKING_LEVELS)
+            raise InvalidRequestError(f"thinking is {self.thinking!r}; it must be one of {levels}.")
+        if self.thought_tokens is not None and (not _is_number(self.thought_tokens, True) or self.thought_tokens < 0):
+            raise InvalidRequestError(f"thought_tokens is {self.thought_tokens!r}; a whole number from 0 is needed.")
         if self.seed is not None and (not _is_number(self.seed, whole=True) or not 0 <= self.seed < 1 << 63):
             raise InvalidRequestError(f"The seed {self.seed!r} must lie between 0 and 2^63 - 1.")
         if not isinstance(self.stop, tuple) or not all(isinstance(text, str) for text in self.stop):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from app.chat.store.conversation import Message, Role
 from app.text.plain_text import answer_pieces, fold, own_pieces
-from app.text.thinking import split
+from engine.text.thoughts import split
 
 
 class Match(NamedTuple):

@@ -142,7 +142,9 @@ class ChatTitles(QObject):
         request = self._chat.next_request(REQUEST)
         if request.place is not None:
             return  # nothing is sent to a server that the user did not write
-        request = replace(request, sampling={"temperature": 0.0, "max_tokens": MOST_TOKENS})
+        asked = {"temperature": 0.0, "max_tokens": MOST_TOKENS, "thought_tokens": 0}
+        kept = {name: value for name, value in request.sampling.items() if name == "thinking"}  # the prompt stays
+        request = replace(request, sampling=kept | asked)
         self._engine.ask_aside(request, partial(self._take, conversation_id, title))
 
     def _take(self, conversation_id: str, given: str, said: str) -> None:

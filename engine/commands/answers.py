@@ -69,7 +69,7 @@ def _prompt_tokens(model: LoadedModel, arguments: argparse.Namespace) -> list[in
     tokenizer = model.tokenizer
     if arguments.raw:
         return tokenizer.encode(arguments.prompt, special=True, add_bos=tokenizer.adds_bos)
-    return tokenizer.encode_chat([{"role": "user", "content": arguments.prompt}])
+    return tokenizer.encode_chat([{"role": "user", "content": arguments.prompt}], arguments.thinking)
 
 
 def _answer(
@@ -85,7 +85,8 @@ def _answer(
 
 
 def _sampling_values(arguments: argparse.Namespace) -> dict[str, Any]:
-    names = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed")
+    names = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed", "thinking",
+             "thought_tokens")  # fmt: skip
     return {name: value for name in names if (value := getattr(arguments, name)) is not None}
 
 

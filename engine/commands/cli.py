@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from engine.commands import answers, catalogue, files, library, machine, measures, profile, pull, serve, solve, train
 from engine.commands.console import drop_output, make_streams_safe
-from engine.config import DEVICES, KV_CODECS, MODES
+from engine.config import DEVICES, KV_CODECS, MODES, THINKING_LEVELS
 from engine.errors import EngineError
 from engine.machine.cpu_and_ram import share_heaps
 from engine.service.protocol import DEFAULT_PORT
@@ -116,6 +116,12 @@ def build_parser() -> argparse.ArgumentParser:
         sub.add_argument("--min-p", type=float)
         sub.add_argument("--repeat-penalty", type=float)
         sub.add_argument("--seed", type=int)
+        sub.add_argument(
+            "--thinking",
+            choices=THINKING_LEVELS,
+            help="how much to think first: the nearest level of the model's chat template (default: its own)",
+        )
+        sub.add_argument("--thought-tokens", type=int, metavar="N", help="end a thought after so many tokens")
 
     def add_arithmetic(sub: argparse.ArgumentParser) -> None:
         sub.add_argument(

@@ -165,7 +165,7 @@ class ApiAnswers:
                 f"The request is far longer than the context, which holds {session.context_total} tokens."
             )
         if api_request.what == "chat":
-            fitted = session.fit(api_request.messages, sampling.max_tokens, "stop")
+            fitted = session.fit(api_request.messages, sampling.max_tokens, "stop", thinking=sampling.thinking)
             return fitted.prompt, model.chat_sampling(sampling), model.tokenizer.opened_thought(fitted.prompt)
         if isinstance(api_request.prompt, list):
             return api_request.prompt, sampling, ""

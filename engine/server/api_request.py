@@ -42,6 +42,7 @@ _UNUSED = {
     "user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "parallel_tool_calls",
 }  # fmt: skip
+_EFFORTS = {"none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed")
 
 
@@ -186,6 +187,29 @@ def _sampling(values: dict[str, Any], what: What) -> dict[str, Any]:
         found["max_tokens"] = longest
     if stops := _stops(values):
         found["stop"] = stops
+    if what == "chat":
+        found |= _thinking(values)
+    return found
+
+
+def _thinking(values: dict[str, Any]) -> dict[str, Any]:
+    """Return how much to think, in whichever way the client says it. Raises: ApiError."""
+    found: dict[str, Any] = {}
+    options = dict(_take(values, "chat_template_kwargs", dict) or {})
+    for name in ("enable_thinking", "thinking"):
+        if (wanted := _take(options, name, bool)) is not None:
+            found["thinking"] = "on" if wanted else "off"
+    for given in (values, options):
+        if (effort := _take(given, "reasoning_effort", str)) is not None:
+            if effort not in _EFFORTS:
+                names = ", ".join(_EFFORTS)
+                raise wrong(f"'reasoning_effort' is {_shown(effort)}; it must be one of {names}.", "reasoning_effort")
+            found["thinking"] = _EFFORTS[effort]
+    if options:
+        name = sorted(options)[0]
+        raise wrong(f"Unrecognized field {_shown(name)} in 'chat_template_kwargs'.", "chat_template_kwargs")
+    if (most := _count(values, "thinking_budget", 1 << 30)) is not None:
+        found["thought_tokens"] = most
     return found
 
 

@@ -369,6 +369,8 @@ class EngineHost:
             has_chat_template=model.tokenizer.template is not None,
             template="" if model.tokenizer.template is None else model.tokenizer.template.name,
             template_reason=model.tokenizer.template_reason,
+            thinking=list(model.tokenizer.thinking.levels),
+            thinking_default=model.tokenizer.thinking.default or "",
             kind=model.tokenizer.kind,
             has_predictors=model.opened.has_predictors,
             gpu="" if model.gpu is None else model.gpu.name,
@@ -410,7 +412,7 @@ class EngineHost:
         told = Summarised(with_summary(messages, request.summary), request.summary)
         if overflow == "summarise" and not request.continues:
             job = Job(self._stop_wanted(request.id), self._progress(request.id, "summarising"))
-            told = summarise_if_needed(session, messages, sampling.max_tokens, request.summary, job)
+            told = summarise_if_needed(session, messages, sampling, request.summary, job)
         fitted, events = session.chat(
             told.messages,
             sampling,
@@ -448,9 +450,9 @@ class EngineHost:
             raise InvalidRequestError("No model is loaded.", "Load a model first.")
         if any(not isinstance(text, str) for text in request.texts):
             raise InvalidRequestError("The text to count is not a string.")
-        max_tokens = self._model.sampling.changed(request.sampling).max_tokens
+        sampling = self._model.sampling.changed(request.sampling)
         messages, overflow = _checked_messages(request.messages), checked_overflow(request.overflow)
-        count = self._session.count(messages, max_tokens, overflow, request.texts)
+        count = self._session.count(messages, sampling.max_tokens, overflow, request.texts, sampling.thinking)
         result = protocol.CountResult(
             tokens=len(count.fitted.prompt),
             context_total=self._session.context_total,

@@ -326,6 +326,8 @@ class LoadedModelInfo:
     has_chat_template: bool = True
     template: str = "own"  # chat template: the model's "own", or a built-in one's name
     template_reason: str = ""
+    thinking: list[str] = field(default_factory=list)  # levels that can be chosen; fewer than two: no choice
+    thinking_default: str = ""  # the level without a choice; "": the model decides
     kind: str = "chat"  # "base" if it continues text instead of answering
     has_predictors: bool = False  # required for sparse mode
     backend: str = ""  # the CPU backend

@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
-from engine.config import SamplingConfig
+from engine.config import SamplingConfig, ThinkingLevel
 from engine.errors import ContextOverflowError, DeviceFailedError, HostMemoryError, InvalidRequestError
 from engine.executor.adaptation import Adaptation
 from engine.job import Job
@@ -22,6 +23,7 @@ from engine.session.generate import GenerationStats, Savings, StopRules, TokenEv
 from engine.session.guesses import Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
 from engine.session.sampling import Sampler, make_sampler
+from engine.session.thought_limit import limit_thought
 from engine.text.attached_texts import AttachedTexts, Portion
 from engine.text.context_fit import KEPT_SHARE_AFTER_DROP, ChatMessage, ChatRoom, Fitted, Overflow
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
@@ -200,7 +202,7 @@ class ChatSession:
             self._transformer,
             self._cache,
             prompt,
-            make(sampling),
+            limit_thought(make(sampling), self.model.tokenizer, prompt, sampling.thought_tokens),
             self.model.tokenizer.stream(continues),
             StopRules(self.model.stop_token_ids, sampling.stop, sampling.max_tokens),
             job,
@@ -284,7 +286,7 @@ class ChatSession:
         continues: the last message is the model's own and is continued; the answer is the addition. chat: as in
         `generate`.
         """
-        fitted = self.fit(messages, sampling.max_tokens, overflow, continues)
+        fitted = self.fit(messages, sampling.max_tokens, overflow, continues, sampling.thinking)
         sampling = self.model.chat_sampling(sampling)
         events = self.generate(fitted.prompt, sampling, job, continues, chat=chat)
         thought_mark = "" if continues else self.model.tokenizer.opened_thought(fitted.prompt)
@@ -296,11 +298,12 @@ class ChatSession:
         max_tokens: int | None,
         overflow: Overflow = "roll",
         continues: bool = False,
+        thinking: ThinkingLevel | None = None,
     ) -> Fitted:
         """Return what fits the context window, as ChatRoom.fit."""
         tokenizer = self.model.tokenizer
         encode = tokenizer.encode_continued if continues else tokenizer.encode_chat
-        return self._chat_room().fit(messages, max_tokens, encode, overflow)
+        return self._chat_room().fit(messages, max_tokens, partial(encode, thinking=thinking), overflow)
 
     def count(
         self,
@@ -308,9 +311,10 @@ class ChatSession:
         max_tokens: int | None,
         overflow: Overflow = "roll",
         texts: Sequence[str] = (),
+        thinking: ThinkingLevel | None = None,
     ) -> Count:
         """Return what `fit` would return now, and how much of the texts fits in the last message."""
-        room, encode = self._chat_room(), self.model.tokenizer.encode_chat
+        room, encode = self._chat_room(), partial(self.model.tokenizer.encode_chat, thinking=thinking)
         fitted = room.look(messages, max_tokens, encode, overflow)
         most = room.most_tokens(max_tokens)
         if not texts:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.config import SamplingConfig
+from engine.config import SamplingConfig, ThinkingLevel
 from engine.errors import ContextOverflowError
 from engine.job import Job
 from engine.session.chat_session import ChatSession
 from engine.text.context_fit import ChatMessage, instructions, with_summary
+from engine.text.thoughts import spoken
 
 SHARE = 1 / 16  # of the context, at most, for a summary
 FEWEST_TOKENS, MOST_TOKENS = 64, 1024
@@ -20,9 +20,6 @@ REQUEST = (
     "Summarise our conversation so far, including any earlier summary, in at most {words} words and in its own "
     "language: what I asked, what you answered, names, numbers, decisions, and what is still open. Write the summary "
     "alone."
-)
-_END_OF_THOUGHT = re.compile(
-    r"</(?:think|thinking|thought|reasoning|seed:think)>|\[/think\]|◁/think▷|<\|end_thinking\|>", re.IGNORECASE
 )
 
 
@@ -40,16 +37,17 @@ class Summarised:
 
 
 def summarise_if_needed(
-    session: ChatSession, messages: Sequence[ChatMessage], max_tokens: int | None, summary: str, job: Job = Job()
+    session: ChatSession, messages: Sequence[ChatMessage], sampling: SamplingConfig, summary: str, job: Job = Job()
 ) -> Summarised:
     """Return messages that fit the context: if they do not, the oldest are replaced by a summary.
 
-    summary: of what was said before the messages; "": nothing. It is written in at most SHARE of the context, from the
-    beginning of the last prompt, whose keys and values are still there. A chat that never fitted is summarised in
-    several steps. If the model writes nothing, or the job is cancelled, nothing is replaced.
+    sampling: of the answer. summary: of what was said before the messages; "": nothing. It is written in at most SHARE
+    of the context, from the beginning of the last prompt, whose keys and values are still there. A chat that never
+    fitted is summarised in several steps. If the model writes nothing, or the job is cancelled, nothing is replaced.
     """
     messages = list(messages)
-    fitted = session.count(with_summary(messages, summary), max_tokens).fitted
+    thinking = sampling.thinking
+    fitted = session.count(with_summary(messages, summary), sampling.max_tokens, thinking=thinking).fitted
     if not fitted.dropped:
         return Summarised(with_summary(messages, summary), summary)
     first = instructions(messages)
@@ -57,7 +55,7 @@ def summarise_if_needed(
     written = summary
     while old:
         some = _some(session, rules, old, written)
-        written = _written(session, with_summary([*rules, *some], written), job)
+        written = _written(session, with_summary([*rules, *some], written), thinking, job)
         if not written:
             return Summarised(with_summary(messages, summary), summary)
         old = old[len(some) :]
@@ -84,20 +82,18 @@ def _most_tokens(session: ChatSession) -> int:
     return min(max(int(session.context_total * SHARE), FEWEST_TOKENS), MOST_TOKENS)
 
 
-def _written(session: ChatSession, messages: list[ChatMessage], job: Job) -> str:
+def _written(session: ChatSession, messages: list[ChatMessage], thinking: ThinkingLevel | None, job: Job) -> str:
     most = _most_tokens(session)
     request = {"role": "user", "content": REQUEST.format(words=int(most * WORDS_PER_TOKEN))}
     if messages[-1]["role"] == "user":  # templates want turns to alternate
         request = {"role": "user", "content": f"{messages.pop()['content']}\n\n{request['content']}"}
     tokenizer, model = session.model.tokenizer, session.model
-    prompt = tokenizer.encode_chat([*messages, request])
-    if mark := tokenizer.opened_thought(prompt).strip():
-        prompt = prompt + tokenizer.encode(f"\n\n{mark.replace('<', '</', 1)}\n\n")  # no thought
-    sampling = model.chat_sampling(SamplingConfig(temperature=0.0, max_tokens=most))
+    prompt = tokenizer.encode_chat([*messages, request], thinking)  # as in the answers, so that it begins the same
+    sampling = model.chat_sampling(SamplingConfig(temperature=0.0, max_tokens=most, thought_tokens=0))
     try:
         events = list(session.generate(prompt, sampling, job))
     except ContextOverflowError:
         return ""
     if events[-1].finish_reason == "cancelled":
         return ""
-    return _END_OF_THOUGHT.split("".join(event.text for event in events))[-1].strip()
+    return spoken("".join(event.text for event in events)).strip()

@@ -42,9 +42,15 @@ class ChatTemplate:
         self._compiled: Template | None = None
         self._lock = threading.Lock()
 
-    def render(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True) -> str:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
         """Return the prompt for these messages, as transformers' apply_chat_template would write it.
 
+        variables: further ones for the template.
         Cost: about 60 ms the first time (jinja2 loads), then below 1 ms; at most TIME_LIMIT_S of this thread's CPU time
         each for compiling and rendering, and OUTPUT_LIMIT_CHARS. Raises: ChatTemplateError, with the template's message
         if it called raise_exception.
@@ -52,14 +58,15 @@ class ChatTemplate:
         with self._lock:
             try:
                 template = self._template()
-                variables = {
+                values = {
+                    **(variables or {}),
                     **self._tokens,
                     "messages": [dict(message) for message in messages],
                     "add_generation_prompt": add_generation_prompt,
                     "tools": None,
                     "documents": None,
                 }
-                return "".join(template.root_render_func(template.new_context(variables)))
+                return "".join(template.root_render_func(template.new_context(values)))
             except ChatTemplateError:
                 raise
             except RecursionError:

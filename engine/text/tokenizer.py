@@ -10,10 +10,11 @@ import itertools
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from engine.config import ModelConfig
+from engine.config import ModelConfig, ThinkingLevel
 from engine.errors import ChatTemplateError, InvalidRequestError, ModelFormatError, TokenizerMismatchError
 from engine.text import harmony
 from engine.text.chat_template import ChatTemplate
@@ -22,11 +23,12 @@ from engine.text.gguf_vocabulary import read_gguf
 from engine.text.harmony import HarmonyStream, speaks_harmony
 from engine.text.older_vocabularies import read_pair, read_sentencepiece
 from engine.text.text_stream import TextStream as TextStream
+from engine.text.thinking import Thinking, Way, thinking_of, with_words
+from engine.text.thoughts import MARK_TOKENS, opened_thought
 from engine.text.vocabulary import Vocabulary, guarded, read_files
 
 _MAX_ID = 1 << 21
 _FAR_SMALLER = 0.8  # models pad their embedding by a few rows, never by a fifth of the vocabulary
-_OPENED_THOUGHT = re.compile(r"<(?:think|thinking|thought|reasoning|seed:think)>\s*$", re.IGNORECASE)
 _THOUGHT_MARK_TOKENS = 12  # more than any of those takes
 _JOINER = "\u200d"  # zero-width: breaks a special token's text apart and shows nothing
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -75,6 +77,8 @@ class Tokenizer:
         self._special_text = re.compile("|".join(map(re.escape, texts))) if texts else None
         self._special_by_text = {token.content: (i, token) for i, token in self._special.items()}
         self._speaks_harmony = speaks_harmony(self._special_by_text)
+        # Special tokens that stay in an answer's text, because they tell a thought from the answer.
+        self._shown = frozenset(i for i, token in self._special.items() if token.content.lower() in MARK_TOKENS)
         self._vocabulary = vocabulary
         self.template: ChatTemplate | None = None
         self.template_reason = ""
@@ -170,8 +174,15 @@ class Tokenizer:
             ids.insert(0, self.bos_token_id)
         return ids
 
-    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    @cached_property
+    def thinking(self) -> Thinking:
+        """How the chat template has the model think. Cost: that of `thinking_of`, once."""
+        return Thinking() if self.template is None else thinking_of(self.template)
+
+    def encode_chat(self, messages: Sequence[Mapping[str, str]], thinking: ThinkingLevel | None = None) -> list[int]:
         """Return the prompt for a conversation. Special tokens come only from the template, never from a message.
+
+        thinking: how much to think; the nearest level that the template has. None: as the template does by itself.
 
         The template is rendered twice: as it is, and with every character of the messages that could be part of a
         special token replaced by a unique substitute. If both agree, the substitutes show which characters come from
@@ -184,17 +195,24 @@ class Tokenizer:
         """
         if self.template is None:
             raise ChatTemplateError("The model has no chat template.")
+        way = Way() if thinking is None else self.thinking.way(thinking)
         turns = [{key: _without_surrogates(value) for key, value in message.items()} for message in messages]
         for turn in turns:
             if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", turn.get("role", "")):
                 raise InvalidRequestError(f"A message's role is {turn.get('role')!r}; it must be a word like 'user'.")
-        plain = self.template.render(turns)
+        return self._encode_turns(with_words(turns, way.words), way.variables) + self.encode(way.ending, special=True)
+
+    def _encode_turns(self, turns: list[dict[str, str]], variables: Mapping[str, Any]) -> list[int]:
+        """Return the ids of what the template makes of checked messages and these variables; see `encode_chat`."""
+        assert self.template is not None
+        plain = self.template.render(turns, variables=variables)
         if self._special_text is None:
             return self._encode_literally(plain)
         fakes = self._fakes([plain, *(value for turn in turns for value in turn.values())])
         originals = {ord(mark): chr(char) for char, mark in fakes.items()}
         try:
-            marked = self.template.render([_rewritten(turn, lambda text: text.translate(fakes)) for turn in turns])
+            rewritten = [_rewritten(turn, lambda text: text.translate(fakes)) for turn in turns]
+            marked = self.template.render(rewritten, variables=variables)
         except ChatTemplateError:
             marked = ""  # the template checks the spelling of contents; its verdict on the real ones is known
         if marked.translate(originals) == plain:
@@ -202,17 +220,19 @@ class Tokenizer:
             if not any(i in self._special and marked[a:b].translate(originals) != marked[a:b] for i, (a, b) in parsed):
                 return [i for i, _ in parsed]
             return self._encode_marked(marked, originals)
-        return self._encode_transformed(plain, turns)
+        return self._encode_transformed(plain, turns, variables)
 
-    def encode_continued(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    def encode_continued(
+        self, messages: Sequence[Mapping[str, str]], thinking: ThinkingLevel | None = None
+    ) -> list[int]:
         """Return the prompt that makes the model continue its own last message, exactly where it ends.
 
         The template renders only the beginning of that answer, because many templates change an assistant's messages.
         Raises: as encode_chat.
         """
         if not messages or messages[-1].get("role") != "assistant":
-            return self.encode_chat(messages)
-        prompt = self.encode_chat(messages[:-1])
+            return self.encode_chat(messages, thinking)
+        prompt = self.encode_chat(messages[:-1], thinking)
         said = messages[-1]["content"]
         if self._speaks_harmony:
             pieces = harmony.continued(said)
@@ -225,8 +245,14 @@ class Tokenizer:
 
         The model does not write this marker, only the end of the thought.
         """
-        found = _OPENED_THOUGHT.search(self.decode(prompt[-_THOUGHT_MARK_TOKENS:], skip_special=False))
-        return found.group() if found else ""
+        return opened_thought(self.decode(prompt[-_THOUGHT_MARK_TOKENS:], skip_special=False))
+
+    def end_of_thought(self, mark: str) -> list[int]:
+        """Return the tokens that end a thought and begin the answer. mark: that ends it, in lower case."""
+        if self._speaks_harmony:
+            return [i for i, _ in self._parse(harmony.ANSWER_BEGINS)]
+        spelt = next((text for text in self._special_by_text if text.lower() == mark), mark)
+        return [i for i, _ in self._parse(f"\n{spelt}\n\n")]
 
     def _fakes(self, texts: Iterable[str]) -> dict[int, str]:
         """Return an unused private character for each character of special tokens, except white space (templates trim
@@ -253,13 +279,16 @@ class Tokenizer:
                 start, strip_left = match.end(), token.rstrip
         return ids
 
-    def _encode_transformed(self, plain: str, turns: list[dict[str, str]]) -> list[int]:
+    def _encode_transformed(
+        self, plain: str, turns: list[dict[str, str]], variables: Mapping[str, Any]
+    ) -> list[int]:  # fmt: skip
         """Return the ids if the template respells contents, so that no substitute survives."""
         assert self.template is not None
         marks = {char for token in self._special.values() for char in token.content if not char.isalnum()}
         marks |= {token.content[0] for token in self._special.values() if token.content.isalnum()}
         table = {ord(char): char + _JOINER for char in marks if not char.isspace()}
-        harmless = self.template.render([_rewritten(turn, lambda text: text.translate(table)) for turn in turns])
+        rewritten = [_rewritten(turn, lambda text: text.translate(table)) for turn in turns]
+        harmless = self.template.render(rewritten, variables=variables)
 
         def special_ids(ids: list[int]) -> list[int]:
             return [i for i in ids if i in self._special]
@@ -302,9 +331,13 @@ class Tokenizer:
         stream = self._stream(skip_special)
         return "".join([*map(stream.push, ids), stream.flush()])
 
+    def raw_stream(self) -> TextStream:
+        """Return a new decoder for tokens that arrive one at a time, with the text of special tokens."""
+        return self._stream(skip_special=False)
+
     def stream(self, continues: bool = False) -> TextStream:
-        """Return a new decoder for tokens that arrive one at a time. It skips special tokens, and puts thoughts in
-        Harmony between <think> marks.
+        """Return a new decoder for tokens that arrive one at a time. It skips special tokens except those that
+        mark thoughts, and puts thoughts in Harmony between <think> marks.
 
         continues: the tokens follow other text, so that a space at their beginning is kept.
         """
@@ -316,7 +349,8 @@ class Tokenizer:
 
     def _stream(self, skip_special: bool, begins: bool = True) -> TextStream:
         def visible(token_id: int) -> bytes:
-            return b"" if self._is_special(token_id) else self._bytes_of(token_id)
+            first = self._repeated.get(token_id, token_id)
+            return b"" if first in self._special and first not in self._shown else self._bytes_of(token_id)
 
         strips = self._strips_first_space and begins
         if skip_special and self._speaks_harmony:

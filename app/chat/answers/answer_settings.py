@@ -10,7 +10,7 @@ from typing import Any
 from app.chat.store.conversation import Message, Role, content_of
 from app.clients.answer_request import AnswerRequest
 from app.clients.servers import Place
-from app.text.thinking import spoken
+from engine.text.thoughts import spoken
 
 OVERFLOWS = ("roll", "middle", "stop", "summarise")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from app.text.block_parser import parse
 from app.text.plain_text import Mark, block_text, fold, marks_in, places
-from app.text.thinking import split
+from engine.text.thoughts import split
 
 SNIPPET_LENGTH = 80
 PIECE = 3  # letters in an index entry

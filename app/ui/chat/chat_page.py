@@ -16,7 +16,6 @@ from app.chat.store.conversation import UNTITLED, Conversation, Message, Role, U
 from app.clients.engine_status import EngineStatus, Phase
 from app.text.markdown_blocks import web_address
 from app.text.selected_text import quoted
-from app.text.thinking import spoken
 from app.translation import tr
 from app.ui.chat.empty_page import EmptyPage
 from app.ui.chat.find_bar import MOST_SELECTED, FindBar
@@ -30,6 +29,7 @@ from app.ui.transcript.transcript import Transcript
 from app.ui.widgets.banner import Banner, BannerPlace
 from app.ui.widgets.controls import IconButton, Label
 from app.ui.widgets.floating import ConfirmDialog, Menu, confirm
+from engine.text.thoughts import spoken
 
 if TYPE_CHECKING:
     from app.user_messages import UserMessage

@@ -14,7 +14,6 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.text.block_parser import BlockParser
 from app.text.markdown_blocks import Block
 from app.text.plain_text import block_text, thought_text
-from app.text.thinking import ReplySplitter, split
 from app.translation import figure, tr
 from app.ui.look import theme
 from app.ui.transcript.answer_figures import AnswerFigures
@@ -26,6 +25,7 @@ from app.ui.transcript.text.more_row import MoreRow
 from app.ui.transcript.thought_view import ThoughtView
 from app.ui.widgets.floating import Menu
 from app.ui.widgets.slices import SLICE_S, later
+from engine.text.thoughts import ReplySplitter, split
 
 if TYPE_CHECKING:
     from app.ui.transcript.text_find import TextFind

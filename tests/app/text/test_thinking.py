@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.text.thinking import MARKS, Reply, ReplySplitter, ThoughtClock, split, spoken
+from app.text.thinking import ThoughtClock
+from engine.text.thoughts import MARKS, Reply, ReplySplitter, split, spoken
 
 
 @pytest.mark.parametrize(("opening", "end"), MARKS)

@@ -43,6 +43,23 @@ def test_a_chat_is_read_with_all_that_differs_from_the_models_defaults() -> None
     SamplingConfig().changed(api_request.sampling)
 
 
+@pytest.mark.parametrize(
+    ("values", "read"),
+    [
+        ({"reasoning_effort": "none"}, {"thinking": "off"}),
+        ({"reasoning_effort": "minimal"}, {"thinking": "low"}),
+        ({"reasoning_effort": "xhigh", "thinking_budget": 0}, {"thinking": "high", "thought_tokens": 0}),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, {"thinking": "off"}),
+        ({"chat_template_kwargs": {"thinking": True, "reasoning_effort": "low"}}, {"thinking": "low"}),
+        ({"chat_template_kwargs": {}}, {}),
+    ],
+)
+def test_how_much_to_think_can_be_said_in_several_ways(values: Any, read: Any) -> None:
+    api_request = read_api_request("chat", json.dumps({**CHAT, **values}).encode())
+    assert api_request.sampling == read
+    SamplingConfig().changed(api_request.sampling)
+
+
 def test_contents_may_come_in_parts_and_developers_speak_for_the_system() -> None:
     messages = [
         {"role": "developer", "content": "Be short."},
@@ -131,6 +148,11 @@ def test_what_is_no_json_object_is_refused(body: bytes, words: str) -> None:
         ({"stream": True, "stream_options": {"x": 1}}, "unknown_field", "stream_options", "'x'"),
         ({"top_logprobs": 2}, "invalid_value", "top_logprobs", "logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "invalid_value", "top_logprobs", "between 0 and 20"),
+        ({"reasoning_effort": "much"}, "invalid_value", "reasoning_effort", "minimal"),
+        ({"reasoning_effort": 3}, "invalid_type", "reasoning_effort", "a text"),
+        ({"thinking_budget": -1}, "invalid_value", "thinking_budget", "between"),
+        ({"chat_template_kwargs": {"enable_thinking": 1}}, "invalid_type", "enable_thinking", "true or false"),
+        ({"chat_template_kwargs": {"x": 1}}, "invalid_value", "chat_template_kwargs", "'x'"),
         ({"colour": "red"}, "unknown_field", "colour", "'colour'"),
         ({"prompt": "x"}, "unknown_field", "prompt", "'prompt'"),
     ],
@@ -153,6 +175,7 @@ def test_every_field_that_makes_no_sense_is_named(values: Any, code: str, param:
         ({"suffix": "end"}, "unsupported_value", "suffix"),
         ({"logprobs": 6}, "invalid_value", "between 0 and 5"),
         ({"messages": HELLO}, "unknown_field", "messages"),
+        ({"reasoning_effort": "low"}, "unknown_field", "reasoning_effort"),
     ],
 )
 def test_completions_refuse_in_words_too(values: Any, code: str, words: str) -> None:

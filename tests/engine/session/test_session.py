@@ -235,9 +235,9 @@ def test_fitting_a_very_long_conversation_reads_no_more_than_its_end(
     session, chat, read = ChatSession(starter), long_chat(500), [0]
     encode = Tokenizer.encode_chat
 
-    def counted(tokenizer: Tokenizer, messages: Sequence[ChatMessage]) -> list[int]:
+    def counted(tokenizer: Tokenizer, messages: Sequence[ChatMessage], thinking: None) -> list[int]:
         read[0] += len(messages)
-        return encode(tokenizer, messages)
+        return encode(tokenizer, messages, thinking)
 
     monkeypatch.setattr(Tokenizer, "encode_chat", counted)
     prompt, dropped = fit(session, chat)

@@ -18,6 +18,7 @@ from engine.session.loaded_model import LoadedModel
 from engine.session.summaries import summarise_if_needed
 from engine.text.context_fit import ChatMessage, with_summary
 
+FOR_100 = SamplingConfig(max_tokens=100)  # an answer of so many tokens
 RULES: ChatMessage = {"role": "system", "content": "Be brief."}
 
 
@@ -67,14 +68,14 @@ def writing(monkeypatch: pytest.MonkeyPatch) -> Writing:
 
 
 def test_what_fits_is_left_as_it_is(session: ChatSession, writing: Writing) -> None:
-    found = summarise_if_needed(session, [RULES, *turns(3)], 100, "")
+    found = summarise_if_needed(session, [RULES, *turns(3)], FOR_100, "")
     assert (found.messages, found.summary, found.replaced) == ([RULES, *turns(3)], "", 0)
     assert not writing.prompts
 
 
 def test_the_oldest_messages_are_replaced_and_the_rest_fits(session: ChatSession, writing: Writing) -> None:
     chat = [RULES, *turns(20)]
-    found = summarise_if_needed(session, chat, 100, "")
+    found = summarise_if_needed(session, chat, FOR_100, "")
     assert 0 < found.replaced < len(chat) - 1
     assert found.messages == with_summary([RULES, *chat[1 + found.replaced :]], writing.text)
     assert not session.count(found.messages, 100).fitted.dropped
@@ -87,7 +88,7 @@ def test_the_oldest_messages_are_replaced_and_the_rest_fits(session: ChatSession
 def test_a_chat_that_never_fitted_is_summarised_in_steps(session: ChatSession, writing: Writing) -> None:
     chat = [RULES, *turns(60), {"role": "assistant", "content": "Yes."}, {"role": "user", "content": "And?"}]
     chat[5] = {"role": "user", "content": "A long one. " * 2000}
-    found = summarise_if_needed(session, chat, 100, "")
+    found = summarise_if_needed(session, chat, FOR_100, "")
     assert len(writing.prompts) > 3
     assert all(writing.text in prompt for prompt in writing.prompts[1:])
     assert not session.count(found.messages, 100).fitted.dropped
@@ -96,7 +97,7 @@ def test_a_chat_that_never_fitted_is_summarised_in_steps(session: ChatSession, w
 
 
 def test_a_later_summary_includes_the_earlier_one(session: ChatSession, writing: Writing) -> None:
-    found = summarise_if_needed(session, [RULES, *turns(20)], 100, "They spoke of cats.")
+    found = summarise_if_needed(session, [RULES, *turns(20)], FOR_100, "They spoke of cats.")
     assert "They spoke of cats." in writing.prompts[0]
     assert "They spoke of cats." not in found.messages[0]["content"]
     assert found.summary == writing.text
@@ -105,18 +106,18 @@ def test_a_later_summary_includes_the_earlier_one(session: ChatSession, writing:
 @pytest.mark.parametrize("text", ["", "   ", "<think>What to say?</think>  "])
 def test_without_a_summary_messages_are_left_out_as_before(session: ChatSession, writing: Writing, text: str) -> None:
     writing.text = text
-    found = summarise_if_needed(session, turns(20), 100, "They spoke of cats.")
+    found = summarise_if_needed(session, turns(20), FOR_100, "They spoke of cats.")
     assert (found.messages, found.replaced) == (with_summary(turns(20), "They spoke of cats."), 0)
     assert found.summary == "They spoke of cats."
 
 
 def test_thoughts_are_no_part_of_a_summary(session: ChatSession, writing: Writing) -> None:
     writing.text = "<think>Hm, cats.</think>\n\nThe sea."
-    assert summarise_if_needed(session, turns(20), 100, "").summary == "The sea."
+    assert summarise_if_needed(session, turns(20), FOR_100, "").summary == "The sea."
 
 
 def test_a_cancelled_summary_changes_nothing(session: ChatSession) -> None:
-    found = summarise_if_needed(session, turns(20), 100, "", Job(lambda: True))
+    found = summarise_if_needed(session, turns(20), FOR_100, "", Job(lambda: True))
     assert (found.summary, found.replaced) == ("", 0)
 
 
@@ -124,7 +125,7 @@ def test_it_is_read_from_what_the_last_prompt_left_in_the_cache(session: ChatSes
     writing.computes = True
     longest = next(n for n in range(2, 30) if session.count(turns(n), 100).fitted.dropped) - 1
     list(session.chat(turns(longest), SamplingConfig(temperature=0.0, max_tokens=2))[1])
-    found = summarise_if_needed(session, turns(longest + 1), 100, "")
+    found = summarise_if_needed(session, turns(longest + 1), FOR_100, "")
     old = session.model.tokenizer.encode_chat(turns(longest)[: found.replaced])
     assert writing.reused == [0, pytest.approx(len(old), abs=8)]
 

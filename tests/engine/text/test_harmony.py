@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.session.thought_limit import limit_thought
 from engine.text.chat_templates import choose_template
 from engine.text.harmony import HarmonyStream
 from engine.text.tokenizer import Tokenizer
@@ -102,3 +104,13 @@ def test_marks_in_a_message_are_ordinary_text(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode_continued([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": text}])
     marks = [tokenizer.token_bytes(i).decode() for i in ids if tokenizer.token_bytes(i).decode() in MARKS]
     assert marks == ["<|start|>", "<|message|>", "<|end|>", "<|start|>", "<|channel|>", "<|message|>"]
+
+
+def test_a_limited_thought_ends_and_the_answer_follows(tokenizer: Tokenizer) -> None:
+    begins = tokenizer.encode("<|channel|>analysis<|message|>", special=True)
+    script = itertools.chain(begins, itertools.cycle(tokenizer.encode("abc")))
+    sampler = limit_thought(lambda logits, history: next(script), tokenizer, tokenizer.encode("Hi"), 5)
+    ids = [sampler(np.zeros(1, np.float32), []) for _ in range(60)]
+    thought, _, answer = tokenizer.decode(ids).partition("</think>")
+    assert thought == "<think>abcab"
+    assert answer.startswith("cabc")

@@ -9,8 +9,8 @@ from app.chat.store.conversation import Message, Role
 from app.text.block_parser import parse
 from app.text.markdown_blocks import CodeBlock, ProseBlock
 from app.text.selected_text import FAR, Cut, Passage, Place, Selection, cut, markdown_of, quoted
-from app.text.thinking import spoken
 from app.ui.transcript.selection.copied_text import block_text
+from engine.text.thoughts import spoken
 
 if TYPE_CHECKING:
     from app.ui.transcript.message_view import MessageView

@@ -1,0 +1,48 @@
+"""End a model's thought after a number of tokens, by the mark that its template ends thoughts with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.session.sampling import Sampler
+from engine.text.thoughts import ReplySplitter
+
+if TYPE_CHECKING:
+    from engine.text.tokenizer import Tokenizer
+
+
+def limit_thought(sampler: Sampler, tokenizer: Tokenizer, prompt: Sequence[int], most: int | None) -> Sampler:
+    """Return a sampler of one answer that ends its thought after `most` tokens, whatever the logits; None: no limit.
+
+    A thought that the prompt has already begun is limited only if nothing follows its opening mark.
+    """
+    return sampler if most is None else _Limited(sampler, tokenizer, prompt, most)
+
+
+class _Limited:
+    def __init__(self, sampler: Sampler, tokenizer: Tokenizer, prompt: Sequence[int], most: int) -> None:
+        self._sampler, self._tokenizer, self._left = sampler, tokenizer, most
+        self._text = tokenizer.raw_stream()
+        self._reply = ReplySplitter()
+        self._reply.append(tokenizer.opened_thought(prompt))
+        self._end: list[int] = []  # tokens still to come of the mark
+
+    def __call__(self, logits: NDArray[np.float32], history: Sequence[int]) -> int:
+        if self._reply.is_thinking and self._left == 0 and not self._end:
+            self._end = self._tokenizer.end_of_thought(self._reply.end_mark)
+        if self._end:
+            return self._write(self._end.pop(0))
+        token = self._sampler(logits, history)
+        if self._reply.is_answering:
+            return token
+        if self._reply.is_thinking:
+            self._left -= 1
+        return self._write(token)
+
+    def _write(self, token: int) -> int:
+        self._reply.append(self._text.push(token))
+        return token

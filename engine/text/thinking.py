@@ -1,0 +1,161 @@
+"""How a chat template has a model think before it answers, or not.
+
+Templates have no common way to say it: each reads a variable of its own, or a word in the instructions. So a short
+conversation is rendered with and without each of those in use, and only what changes the prompt counts.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, get_args
+
+from engine.config import ThinkingLevel as Level
+from engine.errors import ChatTemplateError
+from engine.text.chat_template import ChatTemplate
+from engine.text.thoughts import end_of, opened_thought
+
+Messages = Sequence[Mapping[str, str]]
+
+_EFFORT_LEVELS: tuple[Level, ...] = ("low", "medium", "high")
+# Variables that templates read, with the values for no thought and for a thought; None: the variable is not set.
+_SWITCHES: tuple[tuple[str, Any, Any], ...] = (
+    ("enable_thinking", False, True),
+    ("thinking", False, True),
+    ("reasoning", False, True),
+    ("thinking_mode", "disabled", "enabled"),
+    ("thinking_option", "off", "on"),
+    ("thinking_budget", 0, None),
+    ("reasoning_effort", "none", None),
+)
+_EFFORTS = ("reasoning_effort", "thinking_effort", "reasoning_strength")
+_WORDS = ("/no_think", "/nothink")  # in the instructions, read by the template
+_NO_VALUE = "unheard-of"  # what a template makes of this value, it makes of any value that it does not know
+_QUESTION = ({"role": "user", "content": "Hello"},)
+_END_CHARS = 12  # of a prompt, in which an ended thought shows
+_LONGEST_PROBE_S = 0.05  # a template that takes longer to render one question is not asked for more
+_ENDED = re.compile(r"</[a-z:]*think[a-z:]*>\s*$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to get one level: variables for the template, words for the instructions, text after the prompt."""
+
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    words: str = ""
+    ending: str = ""
+
+
+@dataclass(frozen=True)
+class Thinking:
+    """What a template understands. default: the level of a prompt for which none is chosen; None: unknown."""
+
+    ways: Mapping[Level, Way] = field(default_factory=dict)
+    default: Level | None = None
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels that can be chosen; fewer than two: there is no choice."""
+        return tuple(level for level in get_args(Level) if level in self.ways)
+
+    def nearest(self, level: Level | None) -> Level | None:
+        """Return the level of this template that comes nearest; None: no choice, or none that comes near.
+
+        Without "off" it is the lowest effort; an effort that the template lacks is the next higher one, else "on".
+        """
+        if level is None or level in self.ways or len(self.levels) < 2:
+            return level if level in self.ways else None
+        efforts = [one for one in _EFFORT_LEVELS if one in self.ways]
+        if level == "off":
+            return efforts[0] if efforts else None
+        if level == "on":
+            return None if self.default in efforts else efforts[-1]
+        higher = [one for one in efforts if _EFFORT_LEVELS.index(one) > _EFFORT_LEVELS.index(level)]
+        return (higher or ["on" if "on" in self.ways else efforts[-1]])[0]
+
+    def way(self, level: Level | None) -> Way:
+        """Return how to get the level that comes nearest."""
+        found = self.nearest(level)
+        return Way() if found is None else self.ways[found]
+
+
+def with_words(messages: Messages, words: str) -> list[dict[str, str]]:
+    """Return the messages with words at the end of the instructions."""
+    turns = [dict(message) for message in messages]
+    if words and turns and turns[0].get("role") == "system":
+        turns[0]["content"] = f"{turns[0].get('content', '')} {words}".lstrip()
+    elif words:
+        turns.insert(0, {"role": "system", "content": words})
+    return turns
+
+
+def thinking_of(template: ChatTemplate) -> Thinking:
+    """Return what the template understands. Cost: some renderings of one question, about a millisecond."""
+    _rendered(template)  # compiles
+    began = time.perf_counter()
+    plain = _rendered(template)
+    if plain is None or time.perf_counter() - began > _LONGEST_PROBE_S:
+        return Thinking()
+    ways = _switch(template) or _switch_by_words(template) or _switch_by_ending(plain)
+    ways |= (efforts := _efforts(template, ways.get("on", Way()).variables))
+    if efforts and "off" not in ways and _ENDED.search(plain):
+        ways["off"] = Way()
+    prompts = {level: _rendered(template, way.variables) for level, way in ways.items() if not way.words}
+    same = [level for level, prompt in prompts.items() if prompt == plain and not ways[level].ending]
+    return Thinking(ways, next((level for level in ("off", *_EFFORT_LEVELS, "on") if level in same), None))
+
+
+def _rendered(template: ChatTemplate, variables: Mapping[str, Any] | None = None, words: str = "") -> str | None:
+    try:
+        return template.render(with_words(_QUESTION, words), variables=variables)
+    except ChatTemplateError:
+        return None
+
+
+def _switch(template: ChatTemplate) -> dict[Level, Way]:
+    for name, off, on in _SWITCHES:
+        if name not in template.source:
+            continue
+        on_values = {} if on is None else {name: on}
+        without, thinking = _rendered(template, {name: off}), _rendered(template, on_values)
+        if without is None or thinking is None or without == thinking:
+            continue
+        unknown = _rendered(template, {name: _NO_VALUE}) if isinstance(off, str) else None
+        if unknown is not None and unknown[-_END_CHARS:] == without[-_END_CHARS:]:
+            continue  # any value is just passed on to the model
+        return {"off": Way({name: off}), "on": Way(on_values)}
+    return {}
+
+
+def _switch_by_words(template: ChatTemplate) -> dict[Level, Way]:
+    """Return the switch if the template reads a word in the instructions, which the model then does not see."""
+    for words in _WORDS:
+        if words in template.source:
+            found = _rendered(template, words=words)
+            if found is not None and words not in found and found != _rendered(template, words="."):
+                return {"off": Way(words=words), "on": Way()}
+    return {}
+
+
+def _switch_by_ending(plain: str) -> dict[Level, Way]:
+    """Return the switch if every prompt opens a thought: it is ended at once."""
+    opened = opened_thought(plain)
+    if not opened:
+        return {}
+    return {"off": Way(ending=f"\n{end_of(opened)}\n\n"), "on": Way()}
+
+
+def _efforts(template: ChatTemplate, on: Mapping[str, Any]) -> dict[Level, Way]:
+    """Return the efforts that make different prompts, if there are two or more. on: variables for a thought."""
+    for name in _EFFORTS:
+        if name not in template.source:
+            continue
+        unknown = _rendered(template, {**on, name: _NO_VALUE})
+        prompts = {level: _rendered(template, {**on, name: level}) for level in _EFFORT_LEVELS}
+        known = {level: prompt for level, prompt in prompts.items() if prompt is not None and prompt != unknown}
+        if len(known) > 1 and all(a != b for a, b in pairwise(sorted(known.values()))):
+            return {level: Way({**on, name: level}) for level in known}
+    return {}

@@ -1,0 +1,187 @@
+"""Separate a model's thoughts from its answer while both are being written. MARKS lists how models mark thoughts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+# Start and end marks of thoughts, in lower case.
+MARKS: tuple[tuple[str, str], ...] = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<mm:think>", "</mm:think>"),
+    ("[think]", "[/think]"),
+    ("◁think▷", "◁/think▷"),
+    ("<|start_thinking|>", "<|end_thinking|>"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<|channel|>analysis<|message|>", "<|end|>"),
+    ("<|channel|>commentary<|message|>", "<|end|>"),
+    ("<|channel>thought", "<channel|>"),
+)
+# Special tokens that are marks or parts of them; without those of Harmony, which engine/text/harmony.py reads.
+MARK_TOKENS = frozenset(
+    token
+    for opening, end in MARKS
+    if "<|message|>" not in opening
+    for token in (opening.partition(">")[0] + ">" if ">" in opening else opening, end)
+)
+# Marks for the role or the start of the answer; dropped.
+_PASSED_OVER = ("<|start|>assistant", "<|channel|>final<|message|>", "<|begin_of_solution|>")
+_OPENINGS = tuple(opening for opening, _ in MARKS)
+_FIRST = {mark[0] for mark in (*_OPENINGS, *_PASSED_OVER)}
+_LONG = 1_000_000  # characters of a reply
+_LONGEST = max(map(len, (*_OPENINGS, *_PASSED_OVER)))
+# A chat template may have opened the thought itself; then the text holds only the end mark, on a line of its own. The
+# pattern starts with its literal: texts can have 16 MB, and other patterns search them 20 times as slowly.
+_LONE_END = re.compile(r"</[tT][hH][iI][nN][kK](?:[iI][nN][gG])?>[ \t]*(?=\n|$)")
+
+_OPENED = re.compile("(?:" + "|".join(re.escape(opening) for opening, _ in MARKS) + r")\s*$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The two parts of a reply. `is_thinking`: the thought has not ended."""
+
+    thought: str
+    answer: str
+    is_thinking: bool = False
+
+
+class ReplySplitter:
+    """Splits a reply as it grows. A thought counts only before the answer; later marks are plain text.
+
+    Cost: linear in the appended text.
+    """
+
+    def __init__(self) -> None:
+        self.has_thought = False
+        self._held = ""  # may be the beginning of a mark
+        self._end = ""  # end mark of the open thought
+        self._answering = False
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether a thought is open."""
+        return bool(self._end)
+
+    @property
+    def end_mark(self) -> str:
+        """The mark that will end the open thought, in lower case; "" if none is open."""
+        return self._end
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the answer has begun, after which nothing is a thought."""
+        return self._answering
+
+    def append(self, text: str) -> tuple[str, str]:
+        """Return what the text adds to the thought, and to the answer."""
+        if self._answering:
+            return "", text
+        self._held += text
+        thought: list[str] = []
+        while not self._answering and self._held:
+            if self._end:
+                if not self._read_thought(thought):
+                    break
+            elif not self._read_mark():
+                break
+        answer = ""
+        if self._answering:
+            answer, self._held = self._held, ""
+        return "".join(thought), answer
+
+    def finish(self) -> tuple[str, str]:
+        """Return what was held back: no more text follows."""
+        held, self._held = self._held, ""
+        return (held, "") if self._end else ("", held)
+
+    def _read_thought(self, thought: list[str]) -> bool:
+        """Move what certainly belongs to the thought. Returns True when it has ended."""
+        place = self._held.lower().find(self._end)
+        if place >= 0:
+            thought.append(self._held[:place])
+            self._held = self._held[place + len(self._end) :]
+            self._end = ""
+            return True
+        keep = _overlap(self._held.lower(), self._end)
+        cut = len(self._held) - keep
+        thought.append(self._held[:cut])
+        self._held = self._held[cut:]
+        return False
+
+    def _read_mark(self) -> bool:
+        """Decide whether a mark begins here. Returns False if more text is needed."""
+        start = self._held.lstrip()
+        low = start[: _LONGEST + 1].lower()
+        for opening, end in MARKS:
+            if low.startswith(opening):
+                self._end, self.has_thought = end, True
+                self._held = start[len(opening) :]
+                return True
+        for mark in _PASSED_OVER:
+            if low.startswith(mark):
+                self._held = start[len(mark) :]
+                return True
+        if not low or any(mark.startswith(low) for mark in (*_OPENINGS, *_PASSED_OVER)):
+            return False
+        self._answering = True
+        if self.has_thought:
+            self._held = start
+        return True
+
+
+def split(text: str) -> Reply:
+    """Return the parts of a whole reply."""
+    if text.lstrip()[:1] not in _FIRST and "</" not in text:
+        return Reply("", text)
+    return _split_long(text) if len(text) > _LONG else _split(text)
+
+
+def _split(text: str) -> Reply:
+    splitter = ReplySplitter()
+    thought, answer = splitter.append(text)
+    rest = splitter.finish()
+    thought, answer = thought + rest[0], answer + rest[1]
+    if not splitter.has_thought and (end := _lone_end(answer)) and "```" not in answer[: end.start()]:
+        return Reply(answer[: end.start()].strip(), answer[end.end() :].lstrip())
+    return Reply(thought.strip(), answer, splitter.is_thinking)
+
+
+_split_long = lru_cache(maxsize=2)(_split)  # a reply is split several times to show it
+
+
+def _lone_end(text: str) -> re.Match[str] | None:
+    """Return the first end mark on a line of its own."""
+    for end in _LONE_END.finditer(text):
+        if not text[text.rfind("\n", 0, end.start()) + 1 : end.start()].strip(" \t"):
+            return end
+    return None
+
+
+def opened_thought(prompt: str) -> str:
+    """Return the mark at a prompt's end with which the answer begins as a thought, with the white space after it."""
+    found = _OPENED.search(prompt)
+    return found.group() if found else ""
+
+
+def end_of(opening: str) -> str:
+    """Return the mark that ends a thought with this opening mark, in the same case."""
+    mark = opening.strip()
+    end = next(end for one, end in MARKS if one == mark.lower())
+    return end.upper() if mark.isupper() else end
+
+
+def spoken(text: str) -> str:
+    """Return the answer without thoughts: what later requests send back to the model."""
+    return split(text).answer
+
+
+def _overlap(text: str, mark: str) -> int:
+    """Return how many characters at the end of the text may be the beginning of the mark."""
+    longest = min(len(text), len(mark) - 1)
+    return next((n for n in range(longest, 0, -1) if mark.startswith(text[-n:])), 0)

@@ -1,0 +1,144 @@
+"""How templates have a model think: each way that is in use, found by rendering, and the prompts that come of it."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from engine.config import SamplingConfig, ThinkingLevel
+from engine.errors import InvalidRequestError
+from engine.session.loaded_model import LoadedModel
+from engine.text.chat_template import ChatTemplate
+from engine.text.thinking import Thinking, Way, thinking_of
+from engine.text.tokenizer import Tokenizer
+
+CHAT = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant]"
+# Source, levels, default; and the ends of prompts by level.
+TEMPLATES: dict[str, tuple[str, str, str | None, dict[str, str]]] = {
+    "off ends an empty thought": (
+        CHAT + "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}", "off on", "on",
+        {"off": "[assistant]<think></think>", "on": "[assistant]", "low": "[assistant]"},
+    ),
+    "on opens a thought": (
+        CHAT + "{% if thinking %}<think>{% else %}</think>{% endif %}", "off on", "off",
+        {"off": "</think>", "on": "[assistant]<think>", "high": "[assistant]<think>"},
+    ),
+    "the model decides": (
+        CHAT + "{% if enable_thinking is defined %}{{ '<think>' if enable_thinking else '</think>' }}{% endif %}",
+        "off on", None, {"on": "<think>", "off": "</think>"},
+    ),
+    "always opens a thought": (
+        CHAT + "{{ '<think>\\n' }}", "off on", "on",
+        {"off": "<think>\n\n</think>\n\n", "on": "<think>\n", "low": "<think>\n"},
+    ),
+    "always opens a thought with marks in capitals": (
+        CHAT + "[THINK]", "off on", "on", {"off": "[THINK]\n[/THINK]\n\n"},
+    ),
+    "effort in the instructions": (
+        "Effort: {{ reasoning_effort | default('medium') }}\n" + CHAT, "low medium high", "medium",
+        {"low": "Effort: low\n[user] Hello\n[assistant]", "off": "Effort: low\n[user] Hello\n[assistant]",
+         "on": "Effort: medium\n[user] Hello\n[assistant]"},
+    ),
+    "two efforts and a switch": (
+        "{% if effort_of is defined %}{% endif %}{% if thinking_effort is defined and thinking_effort not in "
+        "['low', 'high'] %}{{ raise_exception('no') }}{% endif %}{% if thinking_effort is defined %}Effort "
+        "{{ thinking_effort }}\n{% endif %}" + CHAT
+        + "{% if thinking is defined and not thinking %}</think>{% else %}<think>{% endif %}",
+        "off on low high", "on",
+        {"off": "[assistant]</think>", "low": "Effort low\n[user] Hello\n[assistant]<think>",
+         "medium": "Effort high\n[user] Hello\n[assistant]<think>"},
+    ),
+    "efforts, and nothing without one": (
+        CHAT + "{% if reasoning_effort in ['low', 'high'] %}<think>{{ reasoning_effort }}{% else %}<think></think>"
+        "{% endif %}", "off low high", "off", {"off": "<think></think>", "low": "<think>low", "on": "<think>high"},
+    ),
+    "no tokens for a thought": (
+        CHAT + "{% if thinking_budget == 0 %}</seed:think>{% endif %}", "off on", "on", {"off": "</seed:think>"},
+    ),
+    "a mode with a name": (
+        "Mode {{ thinking_mode }}\n" + CHAT + "{% if thinking_mode == 'disabled' %}</mm:think>"
+        "{% elif thinking_mode == 'enabled' %}<mm:think>{% endif %}", "off on", None,
+        {"off": "</mm:think>", "on": "<mm:think>"},
+    ),
+    "a word in the instructions": (
+        "{% set ns = namespace(on=true) %}{% for m in messages %}{% if '/no_think' in m.content %}"
+        "{% set ns.on = false %}{% endif %}[{{ m.role }}] {{ m.content.replace('/no_think', '') | trim }}\n"
+        "{% endfor %}[assistant]{{ '<think>' if ns.on else '<think></think>' }}", "off on", "on",
+        {"off": "[assistant]<think></think>", "on": "[assistant]<think>"},
+    ),
+    "any value is passed on": ("Effort: {{ reasoning_effort }}\n" + CHAT, "low medium high", None, {}),
+    "nothing": (CHAT, "", None, {"off": "[assistant]", "on": "[assistant]", "medium": "[assistant]"}),
+    "read and without effect": (CHAT + "{% if enable_thinking %}{% endif %}", "", None, {"off": "[assistant]"}),
+    "fails if asked": (
+        CHAT + "{% if enable_thinking is defined %}{{ raise_exception('no') }}{% endif %}", "", None,
+        {"off": "[assistant]"},
+    ),
+    "always fails": ("{{ raise_exception('no') }}", "", None, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_levels_are_those_that_change_the_prompt(name: str) -> None:
+    source, levels, default, _ = TEMPLATES[name]
+    found = thinking_of(ChatTemplate(source))
+    assert (" ".join(found.levels), found.default) == (levels, default)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_prompts_of_each_level(name: str, starter: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, _, default, ends = TEMPLATES[name]
+    tokenizer = with_template(starter.tokenizer, source, monkeypatch)
+    question = [{"role": "user", "content": "Hello"}]
+    for level, end in ends.items():
+        prompt = tokenizer.decode(tokenizer.encode_chat(question, level), skip_special=False)  # type: ignore[arg-type]
+        assert prompt.endswith(end), level
+    if default is not None:
+        assert tokenizer.encode_chat(question, default) == tokenizer.encode_chat(question)  # type: ignore[arg-type]
+
+
+def test_a_word_joins_the_instructions_that_there_are(starter: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = with_template(starter.tokenizer, TEMPLATES["a word in the instructions"][0], monkeypatch)
+    chat = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello"}]
+    prompt = tokenizer.decode(tokenizer.encode_chat(chat, "off"), skip_special=False)
+    assert prompt == "[system] Be kind.\n[user] Hello\n[assistant]<think></think>"
+    assert chat[0]["content"] == "Be kind."
+
+
+def test_a_slow_template_is_not_asked_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = ChatTemplate(CHAT + "{% if enable_thinking %}a{% endif %}{% for i in range(30000) %}{% endfor %}")
+    rendered, real = [0], ChatTemplate.render
+
+    def counted(self: ChatTemplate, *arguments: object, **more: object) -> str:
+        rendered[0] += 1
+        return real(self, *arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ChatTemplate, "render", counted)
+    monkeypatch.setattr("engine.text.thinking._LONGEST_PROBE_S", 0.0)
+    assert thinking_of(template).levels == ()
+    assert rendered[0] == 2
+
+
+@pytest.mark.parametrize("levels", ["", "on", "off on", "low high", "low medium high", "off low high", "off on high"])
+def test_the_nearest_level_is_always_one_of_the_template(levels: str) -> None:
+    thinking = Thinking({level: Way({"level": level}) for level in levels.split()})  # type: ignore[misc]
+    for level in get_args(ThinkingLevel):
+        nearest = thinking.nearest(level)
+        assert nearest is None or nearest in levels.split()
+        assert nearest == level or level not in levels.split() or len(levels.split()) < 2
+        assert thinking.way(nearest) == thinking.way(level)
+    assert thinking.nearest(None) is None
+
+
+def test_settings_are_checked() -> None:
+    assert SamplingConfig().changed({"thinking": "low", "thought_tokens": 0}).thought_tokens == 0
+    for wrong in ({"thinking": "much"}, {"thinking": 1}, {"thought_tokens": -1}, {"thought_tokens": True}):
+        with pytest.raises(InvalidRequestError, match=next(iter(wrong))):
+            SamplingConfig().changed(wrong)
+
+
+def with_template(tokenizer: Tokenizer, source: str, monkeypatch: pytest.MonkeyPatch) -> Tokenizer:
+    """The tokenizer with another template, for this test."""
+    monkeypatch.setattr(tokenizer, "template", ChatTemplate(source))
+    monkeypatch.setattr(tokenizer, "thinking", thinking_of(ChatTemplate(source)), raising=False)
+    return tokenizer
