@@ -215,6 +215,9 @@ class AppSettings:
     max_tokens: int | None = _setting(
         "whole", None, "Longest answer", "An answer ends here at the latest.", group=_ANSWERS,
         bounds=Bounds(1, 1 << 20, 64, "tokens"), none="No limit")  # fmt: skip
+    thought_tokens: int | None = _setting(
+        "whole", None, "Longest thought", "A model that thinks before it answers stops thinking here.", group=_ANSWERS,
+        bounds=Bounds(0, 1 << 20, 64, "tokens"), none="No limit")  # fmt: skip
     temperature: float | None = _setting(
         "number", None, "Temperature", "0 always takes the likeliest word; higher is more varied.", group=_SAMPLING,
         bounds=Bounds(0.0, 2.0, 0.05), none=_OWN)  # fmt: skip
@@ -299,7 +302,8 @@ class AppSettings:
 
     def sampling(self) -> dict[str, Any]:
         """Return the fields of engine.config.SamplingConfig that override the model's own."""
-        names = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "max_tokens")
+        names = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "max_tokens",
+                 "thought_tokens")  # fmt: skip
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def engine(self) -> dict[str, Any]:

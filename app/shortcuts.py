@@ -69,6 +69,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("copy_chat", "Copy this chat as Markdown", _ANSWER, (), "copy", also="clipboard"),
     Command("presets", "Preset, persona, neurons", _ANSWER, ("Ctrl+P",), "tune", also="sampling mode sparse exact"),
     Command("personas", "System prompt and persona", _ANSWER, ("Ctrl+Shift+I",), "chat", also="instructions role"),
+    Command("thinking", "How much the model thinks", _ANSWER, (), "thinking", also="reasoning effort off"),
     Command("sampling", "Adjust sampling", _ANSWER, (), "settings", also="temperature top p seed stop"),
     Command("compare", "Compare with dense", _ANSWER, ("Ctrl+Shift+D",), "table", also="speed neurons sparse exact"),
     Command("edit_personas", "Edit personas", _ANSWER, (), "pen", also="add new instructions import export"),

@@ -22,7 +22,9 @@ from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_client import EngineClient
 from app.settings import AppSettings
 from app.translation import tr
+from engine.config import THINKING_LEVELS, ThinkingLevel
 from engine.service import protocol
+from engine.text.thinking import nearest_level
 
 Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what writes it in the background
 
@@ -41,6 +43,8 @@ class Offer:
     is_default: bool = False  # the chat's choices equal the model's default
     has_default: bool = False  # the model has a default of its own
     is_elsewhere: bool = False  # a server answers: modes do not apply
+    thinking_levels: tuple[ThinkingLevel, ...] = ()  # that the loaded model has; fewer than two: there is no choice
+    thinking: ThinkingLevel | None = None  # of these, in force; None: the model decides
     settings_decide: bool = False  # the settings change the sampling, so Balanced is not the model's own
 
 
@@ -111,6 +115,8 @@ class AnswerSetup(QObject):
         place = self._chat.place
         status, info = self._engine.status, self._info if place is None else None
         own, default = self._own, self.choices.default_of(self._model)
+        levels = tuple(level for level in THINKING_LEVELS if info is not None and level in info.thinking)
+        usual = next((level for level in levels if info is not None and level == info.thinking_default), None)
         return Offer(
             chosen=self.chosen,
             presets=tuple(self.choices.presets.things),
@@ -120,9 +126,11 @@ class AnswerSetup(QObject):
             rates=self.rates.of(info.name, "cuda" if status.gpu else "cpu") if info is not None else {},
             cannot_compare=self.cannot_compare,
             is_elsewhere=place is not None,
+            thinking_levels=levels,
+            thinking=nearest_level(self.chosen.thinking, levels, usual) or usual,
             is_default=not own or own == default,
             has_default=bool(default),
-            settings_decide=bool(self.settings.sampling().keys() - {"max_tokens"}),
+            settings_decide=bool(self.settings.sampling().keys() - {"max_tokens", "thought_tokens"}),
         )
 
     @property
@@ -152,6 +160,9 @@ class AnswerSetup(QObject):
     def pick_mode(self, mode: str) -> None:
         self._chat.choices.set(mode=mode)
 
+    def pick_thinking(self, level: ThinkingLevel) -> None:
+        self._chat.choices.set(thinking=level)
+
     def set_sampling(self, values: Mapping[str, Any]) -> None:
         """Set the changes by hand, on top of the preset."""
         preset = self.chosen.preset.id  # keeps a default's preset below the changes
@@ -164,7 +175,8 @@ class AnswerSetup(QObject):
         before = self.choices.default_of(self._model)
         chosen = self.chosen
         wanted = {"persona": chosen.persona.id if chosen.persona else "", "preset": chosen.preset.id,
-                  "sampling": dict(chosen.sampling), "mode": chosen.mode}  # fmt: skip
+                  "sampling": dict(chosen.sampling), "mode": chosen.mode,
+                  "thinking": chosen.thinking}  # fmt: skip
         self._set_default(self._model, wanted if keep else None)
         # From now on the chat follows its model's default.
         own = self._own

@@ -62,24 +62,30 @@ class Thinking:
         return tuple(level for level in get_args(Level) if level in self.ways)
 
     def nearest(self, level: Level | None) -> Level | None:
-        """Return the level of this template that comes nearest; None: no choice, or none that comes near.
-
-        Without "off" it is the lowest effort; an effort that the template lacks is the next higher one, else "on".
-        """
-        if level is None or level in self.ways or len(self.levels) < 2:
-            return level if level in self.ways else None
-        efforts = [one for one in _EFFORT_LEVELS if one in self.ways]
-        if level == "off":
-            return efforts[0] if efforts else None
-        if level == "on":
-            return None if self.default in efforts else efforts[-1]
-        higher = [one for one in efforts if _EFFORT_LEVELS.index(one) > _EFFORT_LEVELS.index(level)]
-        return (higher or ["on" if "on" in self.ways else efforts[-1]])[0]
+        """Return the level of this template that comes nearest, as `nearest_level`."""
+        return nearest_level(level, self.levels, self.default)
 
     def way(self, level: Level | None) -> Way:
         """Return how to get the level that comes nearest."""
         found = self.nearest(level)
         return Way() if found is None else self.ways[found]
+
+
+def nearest_level(level: Level | None, levels: Sequence[Level], default: Level | None) -> Level | None:
+    """Return which of a template's levels comes nearest; None: no choice, or none that comes near.
+
+    Without "off" it is the lowest effort; an effort that the template lacks is the next higher one, else "on".
+    default: of the template.
+    """
+    if level is None or level in levels or len(levels) < 2:
+        return level if level in levels else None
+    efforts = [one for one in _EFFORT_LEVELS if one in levels]
+    if level == "off":
+        return efforts[0] if efforts else None
+    if level == "on":
+        return None if default in efforts else efforts[-1]
+    higher = [one for one in efforts if _EFFORT_LEVELS.index(one) > _EFFORT_LEVELS.index(level)]
+    return (higher or ["on" if "on" in levels else efforts[-1]])[0]
 
 
 def with_words(messages: Messages, words: str) -> list[dict[str, str]]:

@@ -30,6 +30,10 @@ from engine.service import protocol
 WORD = "word{} "
 
 
+# Models whose templates have a choice of how much to think, the usual one last.
+THINKING = {"fake-thinker": ["off", "on"], "fake-effort": ["high", "low", "medium"]}
+
+
 class FakeEngine:
     """The interface of engine.service.host.EngineHost."""
 
@@ -108,6 +112,7 @@ class FakeEngine:
             "36% of the neurons fit" if on_gpu else "CPU only: no NVIDIA driver is installed", threads, "exact",
             "It is a fake", 0.1, {}, "A fake for a model.", has_predictors=request.model == "fake-predictors",
             gpu="GeForce RTX 4090" if on_gpu else "", vram_bytes=21 << 30 if on_gpu else 0,
+            thinking=THINKING.get(request.model, []), thinking_default=THINKING.get(request.model, [""])[-1],
             gpu_notes=("2.50 GiB of VRAM could not be had: less was placed there.",) if small else (),
         )  # fmt: skip
         self.emit(protocol.Finished(request.id, asdict(info)))

@@ -1,5 +1,5 @@
-"""Chooses an answer's persona, preset, sampling and mode: the chat's choice, else the model's default, else the
-settings.
+"""Chooses how a chat is answered: persona, preset, sampling, mode, thinking. The chat's own choice comes first, then
+the model's default, then the settings.
 
 Keeps the defaults of models in a small JSON file in the config folder. No Qt.
 """
@@ -16,10 +16,11 @@ from app.chat.answers.personas import NO_PERSONA, Persona, Personas
 from app.chat.answers.presets import BALANCED, Preset, Presets, checked_sampling
 from app.chat.store.preset_store import PresetStoreError, read_json, write_json
 from app.settings import AppSettings
+from engine.config import THINKING_LEVELS, ThinkingLevel
 
 SCHEMA_VERSION = 1
 MAX_MODELS = 2_000
-NAMES = ("persona", "preset", "sampling", "mode")  # our keys of Conversation.choices
+NAMES = ("persona", "preset", "sampling", "mode", "thinking")  # our keys of Conversation.choices
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Chosen:
     sampling: Mapping[str, Any]
     mode: str  # auto, sparse, exact or dense
     instructions: str
+    thinking: ThinkingLevel | None = None  # None: as the model's chat template does by itself
     in_force: Mapping[str, Any] = field(default_factory=dict)  # fields of SamplingConfig to override
 
     @property
@@ -85,8 +87,11 @@ class AnswerChoices:
         sampling = own.get("sampling", inherited)
         mode = own.get("mode") or default.get("mode") or settings.mode
         instructions = settings.system_prompt if persona is None else persona.instructions
+        thinking = own.get("thinking", default.get("thinking"))
         in_force = {**settings.sampling(), **preset.values, **sampling}
-        return Chosen(persona, preset, sampling, mode, instructions, in_force)
+        if thinking is not None:
+            in_force["thinking"] = thinking
+        return Chosen(persona, preset, sampling, mode, instructions, thinking, in_force)
 
     def default_of(self, model: str) -> dict[str, Any]:
         """Return the user's default choices for new chats with a model."""
@@ -120,4 +125,6 @@ def checked_choices(values: Mapping[str, Any]) -> dict[str, Any]:
         good["sampling"] = checked_sampling(values["sampling"])
     if values.get("mode") in ("auto", *MODES):
         good["mode"] = values["mode"]
+    if values.get("thinking") in THINKING_LEVELS:
+        good["thinking"] = values["thinking"]
     return good

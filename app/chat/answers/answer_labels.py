@@ -10,6 +10,9 @@ from app.figures import rate, seconds
 from app.translation import figure, noted, tr, tr_n
 from engine.service.protocol import FEWEST_READ
 
+THINKING: dict[str, str] = {
+    "off": noted("Off"), "on": noted("On"), "low": noted("Low"), "medium": noted("Medium"), "high": noted("High"),
+}  # fmt: skip
 MODES = {"exact": noted("Exact"), "sparse": noted("Sparse"), "dense": noted("Dense")}
 
 

@@ -19,7 +19,7 @@ BALANCED = "balanced"  # the preset of chats that chose none
 MAX_STOPS, STOP_LENGTH = 8, 100
 
 # The same fields as in the settings, in display order.
-SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repeat_penalty", "max_tokens", "seed")
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repeat_penalty", "max_tokens", "thought_tokens", "seed")
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import QObject, Qt
+from PySide6.QtCore import QObject, QPoint, Qt
 from PySide6.QtWidgets import QApplication, QWidget
 
+from app.chat.answers.answer_labels import THINKING
 from app.chat.answers.personas import NO_PERSONA
 from app.chat.store.preset_store import PresetStore
 from app.translation import tr
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from app.ui.live.live_page import LivePage
     from app.ui.settings.setting_groups import LinkRow
     from app.ui.settings.settings_dialog import SettingsDialog
+    from app.ui.widgets.floating import Menu
     from app.ui.widgets.popover import Popover
     from app.ui.widgets.preset_store_dialog import PresetStoreDialog
 
@@ -37,6 +39,7 @@ class AnswerMenus(QObject):
         super().__init__(window)
         self._window, self._page, self.setup = window, page, setup
         page.composer.preset_menu_asked.connect(self.open_presets)
+        page.composer.thinking_menu_asked.connect(self.open_thinking)
         setup.changed.connect(self._show)
         self._show()
 
@@ -73,11 +76,17 @@ class AnswerMenus(QObject):
         popup.save_asked.connect(self.setup.save_preset)
         return popup
 
+    @cached_property
+    def thinking(self) -> Menu:
+        from app.ui.widgets.floating import Menu
+
+        return Menu(tr("Thinking"), self._window)
+
     @property
     def commands(self) -> dict[str, Callable[[], object]]:
         """The commands of app/shortcuts.py that are implemented here."""
         return {"presets": self.open_presets, "personas": self.open_personas, "sampling": self.open_sampling,
-                "compare": self.open_comparison, "edit_presets": self.edit_presets,
+                "thinking": self.open_thinking, "compare": self.open_comparison, "edit_presets": self.edit_presets,
                 "edit_personas": self.edit_personas}  # fmt: skip
 
     def serve(self, live: LivePage) -> None:
@@ -105,6 +114,19 @@ class AnswerMenus(QObject):
             plain = self.setup.settings.system_prompt
             self.personas.show_personas(store.things, chosen.id if chosen else NO_PERSONA, plain)
             self.personas.open_at(anchor)
+
+    def open_thinking(self) -> None:
+        """Open the menu of how much the model thinks, if it has a choice."""
+        offer, button = self.setup.offer, self._page.composer.thinking_button
+        if len(offer.thinking_levels) < 2 or self._anchor() is None:
+            return
+        self.thinking.clear()
+        for level in offer.thinking_levels:
+            action = self.thinking.add(tr(THINKING[level]), "check", partial(self.setup.pick_thinking, level))
+            action.setCheckable(True)
+            action.setChecked(level == offer.thinking)
+            action.setIconVisibleInMenu(level == offer.thinking)
+        self.thinking.popup(button.mapToGlobal(button.rect().topLeft()) - QPoint(0, self.thinking.sizeHint().height()))
 
     def open_sampling(self) -> None:
         """Open the sampling settings of this chat."""
@@ -198,6 +220,9 @@ class AnswerMenus(QObject):
             words.append(chosen.persona.name)
         about = "\n".join([tr("Preset, persona, neurons"), *([chosen.preset.about] if chosen.preset.about else [])])
         self._page.composer.set_preset(" · ".join(words), about)
+        offer = self.setup.offer
+        level = tr("the model decides") if offer.thinking is None else tr(THINKING[offer.thinking]).lower()
+        self._page.composer.set_thinking(level if len(offer.thinking_levels) > 1 else "", offer.thinking != "off")
         if "presets" in self.__dict__ and self.presets.is_open:
             self.presets.show_offer(self.setup.offer)
 

@@ -95,7 +95,7 @@ class Composer(QFrame):
     submitted: the text to send, and its attachments. queued: the same, to be sent after the current answer.
     stop_requested: stop the answer. model_menu_asked: open the model menu. load_stop_asked: cancel the load.
     load_asked: load the last model again. changed: the text or the attachments changed. context_asked: open the context
-    popup. preset_menu_asked: open the preset menu.
+    popup. preset_menu_asked: open the preset menu. thinking_menu_asked: open the menu of how much to think.
     """
 
     submitted = Signal(str, object)
@@ -107,6 +107,7 @@ class Composer(QFrame):
     changed = Signal()
     context_asked = Signal()
     preset_menu_asked = Signal()
+    thinking_menu_asked = Signal()
     stay_asked = Signal()  # have this PC answer the chat again
 
     def __init__(
@@ -140,6 +141,7 @@ class Composer(QFrame):
         self.preset_button = NameButton("", "quiet", "tune")
         self.preset_button.glyph_px = 16
         self.preset_button.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+        self.thinking_button = IconButton("thinking", tr("Thinking"))
         self.meter = ContextMeter()
         self.send = Button("", "primary", "send")
         self.send.height_px, self.send.radius_px, self.send.glyph_px = 34, 10, 18
@@ -150,6 +152,7 @@ class Composer(QFrame):
         self._bar.addWidget(self._stop_load)
         self._bar.addWidget(self._load)
         self._bar.addWidget(self.preset_button)
+        self._bar.addWidget(self.thinking_button)
         self._bar.addStretch(1)
         self._bar.addWidget(self.meter)
         self._bar.addWidget(self.send)
@@ -183,11 +186,13 @@ class Composer(QFrame):
         self._stop_load.clicked.connect(self.load_stop_asked)
         self._load.clicked.connect(self.load_asked)
         self.preset_button.clicked.connect(self.preset_menu_asked)
+        self.thinking_button.clicked.connect(self.thinking_menu_asked)
         self.destination.back_asked.connect(self.stay_asked)
         theme.current().changed.connect(self._restyle)
         self._restyle()
         self.set_status(self._status)
         self.set_preset("", "")
+        self.set_thinking("")
 
     def text(self) -> str:
         """Return the draft."""
@@ -304,6 +309,13 @@ class Composer(QFrame):
         self.preset_button.setToolTip(tooltip)
         self.preset_button.setVisible(bool(words))
         self.preset_button.updateGeometry()
+
+    def set_thinking(self, words: str, is_on: bool = True) -> None:
+        """Show how much the model thinks; "": it has no choice."""
+        self._show_part(self.thinking_button, bool(words))
+        self.thinking_button.set_name(tr("Thinking: {words}", words=words) if words else tr("Thinking"))
+        self.thinking_button.glyph = "thinking" if is_on else "no_thinking"
+        self.thinking_button.update()
 
     @property
     def status(self) -> EngineStatus:

@@ -76,7 +76,8 @@ class SamplingRow(QWidget):
         """Return the value in use as text."""
         shown = self.inherited if self.value is None else self.value
         if shown is None:
-            return {"seed": tr("New each time"), "max_tokens": tr("No limit")}.get(self.setting.name, tr("The model's"))
+            words = {"seed": tr("New each time"), "max_tokens": tr("No limit"), "thought_tokens": tr("No limit")}
+            return words.get(self.setting.name, tr("The model's"))
         return value_text(self.setting, shown)
 
     def _choose(self, value: Any) -> None:

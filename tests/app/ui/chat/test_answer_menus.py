@@ -432,3 +432,49 @@ def _all_named(root: QWidget) -> None:
             if control.isVisible() and control.focusPolicy() != Qt.FocusPolicy.NoFocus:
                 name = control.accessibleName() or (control.text() if isinstance(control, QAbstractButton) else "")
                 assert name.strip(), control
+
+
+def test_how_much_a_model_thinks_is_chosen_for_each_chat(arrive: Arrive, monkeypatch: pytest.MonkeyPatch) -> None:
+    person = ready(arrive, model="fake-thinker")
+    requests, button = asked(person, monkeypatch), person.page.composer.thinking_button
+    assert button.isVisible()
+    assert "on" in button.accessibleName()
+    person.ask("hello")
+    assert "thinking" not in requests[-1].sampling, "the template's own"
+    assert think(person, "off") == ["Off", "On"]
+    assert "off" in button.accessibleName()
+    assert button.glyph == "no_thinking"
+    person.ask("hello")
+    assert requests[-1].sampling["thinking"] == "off"
+    person.hearth.controller.new_chat()
+    assert "on" in button.accessibleName()
+    think(person, "off")
+    menus(person).setup.keep_default(True)
+    person.hearth.controller.new_chat()
+    assert "off" in button.accessibleName(), "the model's default"
+    person.hearth.engine.load("fake-effort", {})
+    person.wait(lambda: "low" in button.accessibleName())  # the nearest to off
+    person.hearth.engine.load("fake", {})
+    person.wait(lambda: not button.isVisible())
+    menus(person).open_thinking()
+    assert not menus(person).thinking.isVisible()
+
+
+def test_a_choice_that_a_model_lacks_becomes_the_nearest(arrive: Arrive) -> None:
+    person = ready(arrive, model="fake-effort")
+    assert think(person, "high") == ["Low", "Medium", "High"]
+    assert menus(person).setup.offer.thinking == "high"
+    person.hearth.engine.load("fake-thinker", {})
+    person.wait(lambda: menus(person).setup.offer.thinking_levels == ("off", "on"))
+    assert menus(person).setup.offer.thinking == "on"
+
+
+def think(person: Person, level: str) -> list[str]:
+    """Click on the button and choose a level; return what was offered."""
+    QTest.mouseClick(person.page.composer.thinking_button, Qt.MouseButton.LeftButton)
+    menu = menus(person).thinking
+    assert menu.isVisible()
+    offered = menu.actions()
+    next(action for action in offered if action.text().lower() == level).trigger()
+    menu.hide()
+    return [action.text() for action in offered]
