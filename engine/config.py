@@ -11,6 +11,7 @@ from typing import Any, Literal, cast, get_args
 
 from engine.errors import InvalidRequestError, ModelFormatError
 from engine.layer_checks import check_delta, check_groups, check_latent, check_layers, check_streams
+from engine.thinking_level import LEVELS, Level
 from native_kernels.backend import Activation as KernelActivation
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.specs import DeltaSpec, LatentSpec, ShortConvSpec, Temperature
@@ -24,7 +25,6 @@ Activation = Literal[
 ]  # fmt: skip
 Mode = Literal["auto", "sparse", "exact", "dense"]
 Device = Literal["auto", "cpu", "cuda"]
-ThinkingLevel = Literal["off", "on", "low", "medium", "high"]
 KvCodec = Literal["f32", "f16", "q8_0"]  # of the KV cache; defined in native_kernels/kv_blocks.py
 BackendName = Literal["auto", "kernels", "reference"]
 
@@ -32,7 +32,6 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 DEVICES: tuple[Device, ...] = get_args(Device)
 BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
 KV_CODECS: tuple[KvCodec, ...] = get_args(KvCodec)
-THINKING_LEVELS: tuple[ThinkingLevel, ...] = get_args(ThinkingLevel)
 ACTIVATIONS: tuple[Activation, ...] = tuple(name for name in get_args(Activation) if name != "clamped-silu-glu")
 
 
@@ -463,7 +462,7 @@ class SamplingConfig:
     seed: int | None = None  # None: random
     max_tokens: int | None = None  # None: until the model stops or the context is full
     stop: tuple[str, ...] = ()
-    thinking: ThinkingLevel | None = None  # the nearest level that the chat template has; None: as it does by itself
+    thinking: Level | None = None  # the nearest level that the chat template has; None: as it does by itself
     thought_tokens: int | None = None  # of a thought, after which it is ended; None: no limit
 
     def __post_init__(self) -> None:
@@ -475,8 +474,8 @@ class SamplingConfig:
                 raise InvalidRequestError(f"{name} is {value!r}; it must lie between {low} and {high}.")
         if self.max_tokens is not None and (not _is_number(self.max_tokens, whole=True) or self.max_tokens < 1):
             raise InvalidRequestError(f"max_tokens is {self.max_tokens!r}; at least 1 is needed.")
-        if self.thinking is not None and self.thinking not in THINKING_LEVELS:
-            levels = ", ".join(THINKING_LEVELS)
+        if self.thinking is not None and self.thinking not in LEVELS:
+            levels = ", ".join(LEVELS)
             raise InvalidRequestError(f"thinking is {self.thinking!r}; it must be one of {levels}.")
         if self.thought_tokens is not None and (not _is_number(self.thought_tokens, True) or self.thought_tokens < 0):
             raise InvalidRequestError(f"thought_tokens is {self.thought_tokens!r}; a whole number from 0 is needed.")

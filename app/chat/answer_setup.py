@@ -22,9 +22,8 @@ from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_client import EngineClient
 from app.settings import AppSettings
 from app.translation import tr
-from engine.config import THINKING_LEVELS, ThinkingLevel
 from engine.service import protocol
-from engine.text.thinking import nearest_level
+from engine.thinking_level import LEVELS, Level, nearest_level
 
 Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what writes it in the background
 
@@ -43,8 +42,8 @@ class Offer:
     is_default: bool = False  # the chat's choices equal the model's default
     has_default: bool = False  # the model has a default of its own
     is_elsewhere: bool = False  # a server answers: modes do not apply
-    thinking_levels: tuple[ThinkingLevel, ...] = ()  # that the loaded model has; fewer than two: there is no choice
-    thinking: ThinkingLevel | None = None  # of these, in force; None: the model decides
+    thinking_levels: tuple[Level, ...] = ()  # that the loaded model has; fewer than two: there is no choice
+    thinking: Level | None = None  # of these, in force; None: the model decides
     settings_decide: bool = False  # the settings change the sampling, so Balanced is not the model's own
 
 
@@ -115,7 +114,7 @@ class AnswerSetup(QObject):
         place = self._chat.place
         status, info = self._engine.status, self._info if place is None else None
         own, default = self._own, self.choices.default_of(self._model)
-        levels = tuple(level for level in THINKING_LEVELS if info is not None and level in info.thinking)
+        levels = tuple(level for level in LEVELS if info is not None and level in info.thinking)
         usual = next((level for level in levels if info is not None and level == info.thinking_default), None)
         return Offer(
             chosen=self.chosen,
@@ -160,7 +159,7 @@ class AnswerSetup(QObject):
     def pick_mode(self, mode: str) -> None:
         self._chat.choices.set(mode=mode)
 
-    def pick_thinking(self, level: ThinkingLevel) -> None:
+    def pick_thinking(self, level: Level) -> None:
         self._chat.choices.set(thinking=level)
 
     def set_sampling(self, values: Mapping[str, Any]) -> None:

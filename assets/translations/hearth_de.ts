@@ -101,6 +101,12 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
+        <location filename="../../app/settings.py"/>
+        <source>High</source>
+        <translation>Hoch</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Interrupted: Hearth closed in mid-answer</source>
         <translation>Unterbrochen: Hearth wurde während der Antwort geschlossen</translation>
     </message>
@@ -113,6 +119,16 @@
         <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Loaded from disk</source>
         <translation>Von der Platte geladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
+        <source>Low</source>
+        <translation>Niedrig</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
+        <source>Medium</source>
+        <translation>Mittel</translation>
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
@@ -148,6 +164,18 @@
         <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Not finished: the server stopped answering</source>
         <translation>Nicht fertig: der Server hat nicht geantwortet</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <source>Off</source>
+        <translation>Aus</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <source>On</source>
+        <translation>An</translation>
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
@@ -935,6 +963,8 @@
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Thinking</source>
         <translation>Nachdenken</translation>
@@ -2148,6 +2178,11 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
+        <source>A model that thinks before it answers stops thinking here.</source>
+        <translation>Ein Modell, das vor der Antwort nachdenkt, hört hier damit auf.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
         <source>Above 1, words that were just used become less likely.</source>
         <translation>Über 1 werden gerade benutzte Wörter unwahrscheinlicher.</translation>
     </message>
@@ -2259,11 +2294,6 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>High</source>
-        <translation>Hoch</translation>
-    </message>
-    <message>
-        <location filename="../../app/settings.py"/>
         <source>High makes text and borders stronger.</source>
         <translation>Hoch zeichnet Text und Ränder kräftiger.</translation>
     </message>
@@ -2336,6 +2366,11 @@
         <location filename="../../app/settings.py"/>
         <source>Longest answer</source>
         <translation>Längste Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Longest thought</source>
+        <translation>Längster Gedanke</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -2723,6 +2758,11 @@
         <location filename="../../app/ui/models/model_menu.py"/>
         <source>How it runs here</source>
         <translation>Wie es hier läuft</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>How much the model thinks</source>
+        <translation>Wie viel das Modell nachdenkt</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -3178,6 +3218,11 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>reasoning effort off</source>
+        <translation>nachdenken denken aufwand aus</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>regenerate retry last</source>
         <translation>neu erzeugen wiederholen letzte</translation>
     </message>
@@ -3363,6 +3408,11 @@
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Presets</source>
         <translation>Vorgaben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <source>the model decides</source>
+        <translation>das Modell entscheidet</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/answer_menus.py"/>
@@ -3906,6 +3956,11 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/composer.py"/>
+        <source>Thinking: {words}</source>
+        <translation>Nachdenken: {words}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Write a message first</source>
         <translation>Schreiben Sie zuerst eine Nachricht</translation>
     </message>
@@ -4394,16 +4449,6 @@
         <location filename="../../app/ui/transcript/transcript.py"/>
         <source>Messages</source>
         <translation>Nachrichten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/keyboard/palette_entries.py"/>
-        <source>Off</source>
-        <translation>Aus</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/keyboard/palette_entries.py"/>
-        <source>On</source>
-        <translation>An</translation>
     </message>
     <message>
         <location filename="../../app/ui/keyboard/palette_entries.py"/>

@@ -101,6 +101,12 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
+        <location filename="../../app/settings.py"/>
+        <source>High</source>
+        <translation>高</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Interrupted: Hearth closed in mid-answer</source>
         <translation>已中断：Hearth 在回答途中关闭</translation>
     </message>
@@ -113,6 +119,16 @@
         <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Loaded from disk</source>
         <translation>从磁盘载入</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
+        <source>Low</source>
+        <translation>低</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
+        <source>Medium</source>
+        <translation>中</translation>
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
@@ -148,6 +164,18 @@
         <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Not finished: the server stopped answering</source>
         <translation>未完成：服务器没有回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <source>Off</source>
+        <translation>关</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <source>On</source>
+        <translation>开</translation>
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
@@ -922,6 +950,8 @@
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Thinking</source>
         <translation>思考中</translation>
@@ -2133,6 +2163,11 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
+        <source>A model that thinks before it answers stops thinking here.</source>
+        <translation>会先思考再回答的模型，思考到此为止。</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
         <source>Above 1, words that were just used become less likely.</source>
         <translation>大于 1 时，刚用过的词更不易出现。</translation>
     </message>
@@ -2244,11 +2279,6 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>High</source>
-        <translation>高</translation>
-    </message>
-    <message>
-        <location filename="../../app/settings.py"/>
         <source>High makes text and borders stronger.</source>
         <translation>高对比度会加重文字和边框。</translation>
     </message>
@@ -2321,6 +2351,11 @@
         <location filename="../../app/settings.py"/>
         <source>Longest answer</source>
         <translation>最长回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Longest thought</source>
+        <translation>最长思考</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -2708,6 +2743,11 @@
         <location filename="../../app/ui/models/model_menu.py"/>
         <source>How it runs here</source>
         <translation>运行方式</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>How much the model thinks</source>
+        <translation>模型思考多少</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -3163,6 +3203,11 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>reasoning effort off</source>
+        <translation>推理 思考 关闭</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>regenerate retry last</source>
         <translation>重新生成 重试 上一条</translation>
     </message>
@@ -3348,6 +3393,11 @@
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Presets</source>
         <translation>预设</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <source>the model decides</source>
+        <translation>由模型决定</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/answer_menus.py"/>
@@ -3888,6 +3938,11 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/composer.py"/>
+        <source>Thinking: {words}</source>
+        <translation>思考：{words}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Write a message first</source>
         <translation>请先写消息</translation>
     </message>
@@ -4370,16 +4425,6 @@
         <location filename="../../app/ui/transcript/transcript.py"/>
         <source>Messages</source>
         <translation>消息</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/keyboard/palette_entries.py"/>
-        <source>Off</source>
-        <translation>关</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/keyboard/palette_entries.py"/>
-        <source>On</source>
-        <translation>开</translation>
     </message>
     <message>
         <location filename="../../app/ui/keyboard/palette_entries.py"/>

@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 
 from engine.commands import answers, catalogue, files, library, machine, measures, profile, pull, serve, solve, train
 from engine.commands.console import drop_output, make_streams_safe
-from engine.config import DEVICES, KV_CODECS, MODES, THINKING_LEVELS
+from engine.config import DEVICES, KV_CODECS, MODES
 from engine.errors import EngineError
 from engine.machine.cpu_and_ram import share_heaps
 from engine.service.protocol import DEFAULT_PORT
 from engine.text.chat_templates import TEMPLATE_NAMES
+from engine.thinking_level import LEVELS
 
 Handler = Callable[[argparse.Namespace], int]
 
@@ -118,7 +119,7 @@ def build_parser() -> argparse.ArgumentParser:
         sub.add_argument("--seed", type=int)
         sub.add_argument(
             "--thinking",
-            choices=THINKING_LEVELS,
+            choices=LEVELS,
             help="how much to think first: the nearest level of the model's chat template (default: its own)",
         )
         sub.add_argument("--thought-tokens", type=int, metavar="N", help="end a thought after so many tokens")

@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
-from engine.config import SamplingConfig, ThinkingLevel
+from engine.config import SamplingConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, HostMemoryError, InvalidRequestError
 from engine.executor.adaptation import Adaptation
 from engine.job import Job
@@ -26,6 +26,7 @@ from engine.session.sampling import Sampler, make_sampler
 from engine.session.thought_limit import limit_thought
 from engine.text.attached_texts import AttachedTexts, Portion
 from engine.text.context_fit import KEPT_SHARE_AFTER_DROP, ChatMessage, ChatRoom, Fitted, Overflow
+from engine.thinking_level import Level
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 log = logging.getLogger(__name__)
@@ -298,7 +299,7 @@ class ChatSession:
         max_tokens: int | None,
         overflow: Overflow = "roll",
         continues: bool = False,
-        thinking: ThinkingLevel | None = None,
+        thinking: Level | None = None,
     ) -> Fitted:
         """Return what fits the context window, as ChatRoom.fit."""
         tokenizer = self.model.tokenizer
@@ -311,7 +312,7 @@ class ChatSession:
         max_tokens: int | None,
         overflow: Overflow = "roll",
         texts: Sequence[str] = (),
-        thinking: ThinkingLevel | None = None,
+        thinking: Level | None = None,
     ) -> Count:
         """Return what `fit` would return now, and how much of the texts fits in the last message."""
         room, encode = self._chat_room(), partial(self.model.tokenizer.encode_chat, thinking=thinking)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.config import SamplingConfig, ThinkingLevel
+from engine.config import SamplingConfig
 from engine.errors import ContextOverflowError
 from engine.job import Job
 from engine.session.chat_session import ChatSession
 from engine.text.context_fit import ChatMessage, instructions, with_summary
 from engine.text.thoughts import spoken
+from engine.thinking_level import Level
 
 SHARE = 1 / 16  # of the context, at most, for a summary
 FEWEST_TOKENS, MOST_TOKENS = 64, 1024
@@ -82,7 +83,7 @@ def _most_tokens(session: ChatSession) -> int:
     return min(max(int(session.context_total * SHARE), FEWEST_TOKENS), MOST_TOKENS)
 
 
-def _written(session: ChatSession, messages: list[ChatMessage], thinking: ThinkingLevel | None, job: Job) -> str:
+def _written(session: ChatSession, messages: list[ChatMessage], thinking: Level | None, job: Job) -> str:
     most = _most_tokens(session)
     request = {"role": "user", "content": REQUEST.format(words=int(most * WORDS_PER_TOKEN))}
     if messages[-1]["role"] == "user":  # templates want turns to alternate

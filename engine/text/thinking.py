@@ -11,16 +11,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any
 
-from engine.config import ThinkingLevel as Level
 from engine.errors import ChatTemplateError
 from engine.text.chat_template import ChatTemplate
 from engine.text.thoughts import end_of, opened_thought
+from engine.thinking_level import EFFORTS, LEVELS, Level, nearest_level
 
 Messages = Sequence[Mapping[str, str]]
 
-_EFFORT_LEVELS: tuple[Level, ...] = ("low", "medium", "high")
 # Variables that templates read, with the values for no thought and for a thought; None: the variable is not set.
 _SWITCHES: tuple[tuple[str, Any, Any], ...] = (
     ("enable_thinking", False, True),
@@ -31,7 +30,7 @@ _SWITCHES: tuple[tuple[str, Any, Any], ...] = (
     ("thinking_budget", 0, None),
     ("reasoning_effort", "none", None),
 )
-_EFFORTS = ("reasoning_effort", "thinking_effort", "reasoning_strength")
+_EFFORT_NAMES = ("reasoning_effort", "thinking_effort", "reasoning_strength")
 _WORDS = ("/no_think", "/nothink")  # in the instructions, read by the template
 _NO_VALUE = "unheard-of"  # what a template makes of this value, it makes of any value that it does not know
 _QUESTION = ({"role": "user", "content": "Hello"},)
@@ -59,7 +58,7 @@ class Thinking:
     @property
     def levels(self) -> tuple[Level, ...]:
         """The levels that can be chosen; fewer than two: there is no choice."""
-        return tuple(level for level in get_args(Level) if level in self.ways)
+        return tuple(level for level in LEVELS if level in self.ways)
 
     def nearest(self, level: Level | None) -> Level | None:
         """Return the level of this template that comes nearest, as `nearest_level`."""
@@ -69,23 +68,6 @@ class Thinking:
         """Return how to get the level that comes nearest."""
         found = self.nearest(level)
         return Way() if found is None else self.ways[found]
-
-
-def nearest_level(level: Level | None, levels: Sequence[Level], default: Level | None) -> Level | None:
-    """Return which of a template's levels comes nearest; None: no choice, or none that comes near.
-
-    Without "off" it is the lowest effort; an effort that the template lacks is the next higher one, else "on".
-    default: of the template.
-    """
-    if level is None or level in levels or len(levels) < 2:
-        return level if level in levels else None
-    efforts = [one for one in _EFFORT_LEVELS if one in levels]
-    if level == "off":
-        return efforts[0] if efforts else None
-    if level == "on":
-        return None if default in efforts else efforts[-1]
-    higher = [one for one in efforts if _EFFORT_LEVELS.index(one) > _EFFORT_LEVELS.index(level)]
-    return (higher or ["on" if "on" in levels else efforts[-1]])[0]
 
 
 def with_words(messages: Messages, words: str) -> list[dict[str, str]]:
@@ -100,10 +82,9 @@ def with_words(messages: Messages, words: str) -> list[dict[str, str]]:
 
 def thinking_of(template: ChatTemplate) -> Thinking:
     """Return what the template understands. Cost: some renderings of one question, about a millisecond."""
-    _rendered(template)  # compiles
+    plain = _rendered(template)  # compiles it too
     began = time.perf_counter()
-    plain = _rendered(template)
-    if plain is None or time.perf_counter() - began > _LONGEST_PROBE_S:
+    if plain is None or _rendered(template) is None or time.perf_counter() - began > _LONGEST_PROBE_S:
         return Thinking()
     ways = _switch(template) or _switch_by_words(template) or _switch_by_ending(plain)
     ways |= (efforts := _efforts(template, ways.get("on", Way()).variables))
@@ -111,7 +92,7 @@ def thinking_of(template: ChatTemplate) -> Thinking:
         ways["off"] = Way()
     prompts = {level: _rendered(template, way.variables) for level, way in ways.items() if not way.words}
     same = [level for level, prompt in prompts.items() if prompt == plain and not ways[level].ending]
-    return Thinking(ways, next((level for level in ("off", *_EFFORT_LEVELS, "on") if level in same), None))
+    return Thinking(ways, next((level for level in ("off", *EFFORTS, "on") if level in same), None))
 
 
 def _rendered(template: ChatTemplate, variables: Mapping[str, Any] | None = None, words: str = "") -> str | None:
@@ -156,11 +137,11 @@ def _switch_by_ending(plain: str) -> dict[Level, Way]:
 
 def _efforts(template: ChatTemplate, on: Mapping[str, Any]) -> dict[Level, Way]:
     """Return the efforts that make different prompts, if there are two or more. on: variables for a thought."""
-    for name in _EFFORTS:
+    for name in _EFFORT_NAMES:
         if name not in template.source:
             continue
         unknown = _rendered(template, {**on, name: _NO_VALUE})
-        prompts = {level: _rendered(template, {**on, name: level}) for level in _EFFORT_LEVELS}
+        prompts = {level: _rendered(template, {**on, name: level}) for level in EFFORTS}
         known = {level: prompt for level, prompt in prompts.items() if prompt is not None and prompt != unknown}
         if len(known) > 1 and all(a != b for a, b in pairwise(sorted(known.values()))):
             return {level: Way({**on, name: level}) for level in known}

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from engine.config import ModelConfig, ThinkingLevel
+from engine.config import ModelConfig
 from engine.errors import ChatTemplateError, InvalidRequestError, ModelFormatError, TokenizerMismatchError
 from engine.text import harmony
 from engine.text.chat_template import ChatTemplate
@@ -26,6 +26,7 @@ from engine.text.text_stream import TextStream as TextStream
 from engine.text.thinking import Thinking, Way, thinking_of, with_words
 from engine.text.thoughts import MARK_TOKENS, opened_thought
 from engine.text.vocabulary import Vocabulary, guarded, read_files
+from engine.thinking_level import Level
 
 _MAX_ID = 1 << 21
 _FAR_SMALLER = 0.8  # models pad their embedding by a few rows, never by a fifth of the vocabulary
@@ -179,7 +180,7 @@ class Tokenizer:
         """How the chat template has the model think. Cost: that of `thinking_of`, once."""
         return Thinking() if self.template is None else thinking_of(self.template)
 
-    def encode_chat(self, messages: Sequence[Mapping[str, str]], thinking: ThinkingLevel | None = None) -> list[int]:
+    def encode_chat(self, messages: Sequence[Mapping[str, str]], thinking: Level | None = None) -> list[int]:
         """Return the prompt for a conversation. Special tokens come only from the template, never from a message.
 
         thinking: how much to think; the nearest level that the template has. None: as the template does by itself.
@@ -222,9 +223,7 @@ class Tokenizer:
             return self._encode_marked(marked, originals)
         return self._encode_transformed(plain, turns, variables)
 
-    def encode_continued(
-        self, messages: Sequence[Mapping[str, str]], thinking: ThinkingLevel | None = None
-    ) -> list[int]:
+    def encode_continued(self, messages: Sequence[Mapping[str, str]], thinking: Level | None = None) -> list[int]:
         """Return the prompt that makes the model continue its own last message, exactly where it ends.
 
         The template renders only the beginning of that answer, because many templates change an assistant's messages.

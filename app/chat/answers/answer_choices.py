@@ -16,7 +16,7 @@ from app.chat.answers.personas import NO_PERSONA, Persona, Personas
 from app.chat.answers.presets import BALANCED, Preset, Presets, checked_sampling
 from app.chat.store.preset_store import PresetStoreError, read_json, write_json
 from app.settings import AppSettings
-from engine.config import THINKING_LEVELS, ThinkingLevel
+from engine.thinking_level import LEVELS, Level
 
 SCHEMA_VERSION = 1
 MAX_MODELS = 2_000
@@ -32,7 +32,7 @@ class Chosen:
     sampling: Mapping[str, Any]
     mode: str  # auto, sparse, exact or dense
     instructions: str
-    thinking: ThinkingLevel | None = None  # None: as the model's chat template does by itself
+    thinking: Level | None = None  # None: as the model's chat template does by itself
     in_force: Mapping[str, Any] = field(default_factory=dict)  # fields of SamplingConfig to override
 
     @property
@@ -125,6 +125,6 @@ def checked_choices(values: Mapping[str, Any]) -> dict[str, Any]:
         good["sampling"] = checked_sampling(values["sampling"])
     if values.get("mode") in ("auto", *MODES):
         good["mode"] = values["mode"]
-    if values.get("thinking") in THINKING_LEVELS:
+    if values.get("thinking") in LEVELS:
         good["thinking"] = values["thinking"]
     return good

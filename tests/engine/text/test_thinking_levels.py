@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 
-from engine.config import SamplingConfig, ThinkingLevel
+from engine.config import SamplingConfig
 from engine.errors import InvalidRequestError
 from engine.session.loaded_model import LoadedModel
 from engine.text.chat_template import ChatTemplate
 from engine.text.thinking import Thinking, Way, thinking_of
 from engine.text.tokenizer import Tokenizer
+from engine.thinking_level import LEVELS
 
 CHAT = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant]"
 # Source, levels, default; and the ends of prompts by level.
@@ -105,8 +104,13 @@ def test_a_word_joins_the_instructions_that_there_are(starter: LoadedModel, monk
     assert chat[0]["content"] == "Be kind."
 
 
-def test_a_slow_template_is_not_asked_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    template = ChatTemplate(CHAT + "{% if enable_thinking %}a{% endif %}{% for i in range(30000) %}{% endfor %}")
+@pytest.mark.parametrize(("source", "longest_s", "times"), [
+    (CHAT + "{% if enable_thinking %}a{% endif %}", 0.0, 2),  # every template is slower than this
+    ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}enable_thinking", 0.05, 1),
+])  # fmt: skip
+def test_a_slow_template_is_not_asked_for_more(
+    monkeypatch: pytest.MonkeyPatch, source: str, longest_s: float, times: int
+) -> None:
     rendered, real = [0], ChatTemplate.render
 
     def counted(self: ChatTemplate, *arguments: object, **more: object) -> str:
@@ -114,15 +118,16 @@ def test_a_slow_template_is_not_asked_for_more(monkeypatch: pytest.MonkeyPatch) 
         return real(self, *arguments, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ChatTemplate, "render", counted)
-    monkeypatch.setattr("engine.text.thinking._LONGEST_PROBE_S", 0.0)
-    assert thinking_of(template).levels == ()
-    assert rendered[0] == 2
+    monkeypatch.setattr("engine.text.chat_template.TIME_LIMIT_S", 0.1)
+    monkeypatch.setattr("engine.text.thinking._LONGEST_PROBE_S", longest_s)
+    assert thinking_of(ChatTemplate(source)).levels == ()
+    assert rendered[0] == times
 
 
 @pytest.mark.parametrize("levels", ["", "on", "off on", "low high", "low medium high", "off low high", "off on high"])
 def test_the_nearest_level_is_always_one_of_the_template(levels: str) -> None:
     thinking = Thinking({level: Way({"level": level}) for level in levels.split()})  # type: ignore[misc]
-    for level in get_args(ThinkingLevel):
+    for level in LEVELS:
         nearest = thinking.nearest(level)
         assert nearest is None or nearest in levels.split()
         assert nearest == level or level not in levels.split() or len(levels.split()) < 2
