@@ -6,8 +6,8 @@ pauses between two tokens, and a prompt in progress is restarted later. All of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from engine.errors import ContextOverflowError
@@ -16,6 +16,7 @@ from engine.server.failures import failure_of, interrupted, no_model
 from engine.server.likelihoods import Notes
 from engine.server.served import ServedModel
 from engine.server.turns import Begun, End, Line, Piece, Turn, TurnEvent
+from engine.session.grammar import Grammar
 from engine.session.sampling import make_sampler
 from engine.text.context_fit import most_chars
 
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from engine.config import SamplingConfig
-    from engine.session.chat_session import ChatSession
+    from engine.session.chat_session import ChatSession, MakeSampler
     from engine.session.generate import TokenEvent
     from engine.session.loaded_model import LoadedModel
     from engine.session.sampling import Sampler
+    from engine.text.tokenizer import Tokenizer
 
 KEPT_FREE_BYTES = 512 << 20  # of RAM, after its own cache is allocated
 
@@ -103,13 +105,16 @@ class ApiAnswers:
             session = self._session(turn.api_request.model)
             model = session.model
             prompt, sampling, opened = self._asked(session, turn)
+            schema = turn.api_request.schema
+            grammar = None if schema is None else Grammar(schema, model.vocabulary)
             if sampling.seed is not None:  # the same answer again needs the same steps: a prefix found was other ones
                 session.forget()
             if not has_begun:
                 turn.tell(Begun())
                 has_begun = True
             notes = _notes_of(model, turn, len(opened))
-            make: Callable[[SamplingConfig], Sampler] = make_sampler if notes is None else notes.sampler
+            plain: MakeSampler = make_sampler if notes is None else notes.sampler
+            make = plain if grammar is None else partial(_constrained, plain, grammar, model.tokenizer, prompt)
 
             def stops(turn: Turn = turn) -> bool:
                 return turn.is_gone or self._window.is_closed or (not turn.tokens and self._window.waits())
@@ -171,6 +176,12 @@ class ApiAnswers:
             return api_request.prompt, sampling, ""
         tokenizer = model.tokenizer
         return tokenizer.encode(api_request.prompt, special=True, add_bos=tokenizer.adds_bos), sampling, ""
+
+
+def _constrained(
+    plain: MakeSampler, grammar: Grammar, tokenizer: Tokenizer, prompt: list[int], sampling: SamplingConfig
+) -> Sampler:  # fmt: skip
+    return grammar.constrain(plain(sampling), tokenizer, prompt)
 
 
 def _notes_of(model: LoadedModel, turn: Turn, first_char: int) -> Notes | None:

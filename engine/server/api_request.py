@@ -13,6 +13,7 @@ from typing import Any, Literal
 from engine.config import SamplingConfig
 from engine.errors import InvalidRequestError
 from engine.server.failures import ApiError, wrong
+from engine.session.grammar import ANY_OBJECT, check_size
 from engine.text.context_fit import ChatMessage
 
 What = Literal["chat", "completion"]
@@ -27,7 +28,7 @@ _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant"
 _ONLY: dict[str, tuple[Any, ...]] = {
     "n": (1,), "best_of": (1,), "presence_penalty": (0,), "frequency_penalty": (0,), "logit_bias": ({},),
     "tools": ([],), "functions": ([],), "tool_choice": ("none", "auto"), "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},), "modalities": (["text"],), "echo": (False,), "suffix": ("",),
+    "modalities": (["text"],), "echo": (False,), "suffix": ("",),
     "store": (False,),
 }  # fmt: skip
 _WHY: dict[str, str] = {
@@ -35,7 +36,6 @@ _WHY: dict[str, str] = {
     "best_of": "Hearth gives one answer for each request",
     "tools": "Hearth calls no tools",
     "functions": "Hearth calls no functions",
-    "response_format": "Hearth answers in plain text",
     "modalities": "Hearth answers in plain text",
 }
 _UNUSED = {
@@ -57,6 +57,7 @@ class ApiRequest:
     messages: list[ChatMessage] = field(default_factory=list)
     prompt: str | list[int] = ""
     sampling: dict[str, Any] = field(default_factory=dict)  # what differs from the model's own defaults
+    schema: dict[str, Any] | None = None  # JSON schema of the answer
     alternatives: int | None = None
     streams: bool = False
     tells_usage: bool = False  # at the end of a stream
@@ -74,6 +75,7 @@ def read_api_request(what: What, body: bytes) -> ApiRequest:
     if what == "chat":
         api_request["messages"] = _messages(values)
         api_request["alternatives"] = _chat_alternatives(values)
+        api_request["schema"] = _schema(values)
     else:
         api_request["prompt"] = _prompt(values)
         api_request["alternatives"] = _count(values, "logprobs", MOST_ALTERNATIVES[what])
@@ -159,6 +161,34 @@ def _usage_wanted(values: dict[str, Any], streams: bool) -> bool:
         name = sorted(options)[0]
         raise wrong(f"Unrecognized field {_shown(name)} in 'stream_options'.", "stream_options", "unknown_field")
     return wanted
+
+
+def _schema(values: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the JSON schema that the answer must follow; None for any text. Raises: ApiError."""
+    given = dict(_take(values, "response_format", dict) or {"type": "text"})
+    kind = _take(given, "type", str)
+    if kind == "json_schema":
+        about = dict(_take(given, "json_schema", dict) or {})
+        schema: dict[str, Any] | None = _take(about, "schema", dict)
+        for name, of in (("name", str), ("description", str), ("strict", bool)):
+            _take(about, name, of)
+        if schema is None:
+            raise wrong("'response_format' has no 'json_schema' with a 'schema'.", "response_format", "missing_field")
+        given |= about
+    elif kind in ("text", "json_object"):
+        schema = dict(ANY_OBJECT) if kind == "json_object" else None
+    else:
+        kinds = "text, json_object or json_schema"
+        raise wrong(f"'response_format' has the type {_shown(kind)}; {kinds} is needed.", "response_format")
+    if given:
+        raise wrong(f"Unrecognized field {_shown(sorted(given)[0])} in 'response_format'.", "response_format",
+                    "unknown_field")  # fmt: skip
+    if schema is not None:
+        try:
+            check_size(schema)
+        except InvalidRequestError as error:
+            raise wrong(error.message, "response_format") from None
+    return schema
 
 
 def _chat_alternatives(values: dict[str, Any]) -> int | None:

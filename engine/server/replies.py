@@ -11,6 +11,7 @@ from typing import Any
 from engine.server.api_request import ApiRequest, What
 from engine.server.likelihoods import Likelihood, TokenLikelihood
 from engine.server.turns import End
+from engine.text.thoughts import ReplySplitter, split
 
 DONE = "data: [DONE]\n\n"
 STILL_HERE = ": one moment\n\n"  # a comment, by which a client sees that the connection lives
@@ -35,6 +36,7 @@ class Reply:
     def __init__(self, api_request: ApiRequest, model: str) -> None:
         self._api_request = api_request
         self._is_chat = api_request.what == "chat"
+        self._splitter = ReplySplitter()  # of a stream
         self._head = {
             "id": _PREFIXES[api_request.what] + uuid.uuid4().hex,
             "object": _KINDS[api_request.what, api_request.streams],
@@ -43,7 +45,11 @@ class Reply:
         }
 
     def whole(self, text: str, tokens: Sequence[TokenLikelihood], end: End) -> dict[str, Any]:
-        said = {"message": {"role": "assistant", "content": text, "refusal": None}} if self._is_chat else {"text": text}
+        said: dict[str, Any] = {"text": text}
+        if self._is_chat:
+            reply = split(text)
+            thought = {"reasoning_content": reply.thought} if reply.thought else {}
+            said = {"message": {"role": "assistant", "content": reply.answer, "refusal": None, **thought}}
         return {
             **self._head,
             "choices": [self._choice(said, tokens, end.finish_reason)],
@@ -56,12 +62,18 @@ class Reply:
             return None
         return self._chunk(self._choice({"delta": {"role": "assistant", "content": ""}}, (), None))
 
-    def piece(self, text: str, tokens: Sequence[TokenLikelihood]) -> dict[str, Any]:
-        said = {"delta": {"content": text}} if self._is_chat else {"text": text}
+    def piece(self, text: str, tokens: Sequence[TokenLikelihood]) -> dict[str, Any] | None:
+        """Return the chunk for more of the answer; None while its text may be the beginning of a mark."""
+        said: dict[str, Any] = {"text": text}
+        if self._is_chat:
+            said = {"delta": _delta(*self._splitter.append(text))}
+            if not said["delta"] and not tokens:
+                return None
         return self._chunk(self._choice(said, tokens, None))
 
     def closing(self, end: End) -> dict[str, Any]:
-        said: dict[str, Any] = {"delta": {}} if self._is_chat else {"text": ""}
+        """Return the last chunk of the answer, with the text that `piece` held back."""
+        said: dict[str, Any] = {"delta": _delta(*self._splitter.finish())} if self._is_chat else {"text": ""}
         return self._chunk(self._choice(said, (), end.finish_reason))
 
     def usage(self, end: End) -> dict[str, Any] | None:
@@ -79,6 +91,11 @@ class Reply:
         if self._api_request.alternatives is not None and (tokens or not self._api_request.streams):
             logprobs = _of_chat(tokens) if self._is_chat else _of_completion(tokens)
         return {"index": 0, **said, "logprobs": logprobs, "finish_reason": finish_reason}
+
+
+def _delta(thought: str, answer: str) -> dict[str, str]:
+    parts = {"reasoning_content": thought, "content": answer}
+    return {name: text for name, text in parts.items() if text}
 
 
 def _usage(end: End) -> dict[str, Any]:

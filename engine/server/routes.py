@@ -111,7 +111,8 @@ class Routes:
                 yield STILL_HERE
                 continue
             if isinstance(told, Piece):
-                yield event(reply.piece(told.text, told.tokens))
+                if (piece := reply.piece(told.text, told.tokens)) is not None:
+                    yield event(piece)
             elif isinstance(told, End):
                 yield event(reply.closing(told))
                 if (usage := reply.usage(told)) is not None:

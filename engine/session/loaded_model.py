@@ -9,8 +9,9 @@ import dataclasses
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.config import EngineConfig, Mode, SamplingConfig
 from engine.executor.hot_blocks import HotBlocks
@@ -24,6 +25,9 @@ from engine.model.transformer import Transformer
 from engine.model.weights import Hold
 from engine.session import load_stages
 from engine.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from engine.session.grammar import Vocabulary
 
 _HELD: dict[Hold, str] = {
     "f32": "Held as 32-bit numbers",
@@ -189,6 +193,13 @@ class LoadedModel(LoadContext):
     def text_bos_id(self) -> int | None:
         """The token before a plain text: BOS if the model's files say so, else None."""
         return self.bos_token_id if self.tokenizer.adds_bos else None
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The tokens as grammars read them. Cost: about 2 us for each token, once."""
+        from engine.session.grammar import Vocabulary
+
+        return Vocabulary(self.tokenizer, self.opened.config.vocab_size, self.stop_token_ids)
 
     def chat_sampling(self, sampling: SamplingConfig) -> SamplingConfig:
         """Add the texts with which the chat template ends an answer to the stop texts."""

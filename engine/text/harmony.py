@@ -12,7 +12,8 @@ from engine.text.text_stream import TextStream
 
 CHANNEL, MESSAGE, START, END = "<|channel|>", "<|message|>", "<|start|>", "<|end|>"
 TURN_ENDS = ("<|return|>", "<|call|>")  # END ends a message of the reply, not the reply
-ANSWER_BEGINS = f"{END}{START}assistant{CHANNEL}final{MESSAGE}"  # after a thought
+ANSWER_HEADER = f"{CHANNEL}final{MESSAGE}"
+ANSWER_BEGINS = f"{END}{START}assistant{ANSWER_HEADER}"  # after a thought
 _MARKS = {CHANNEL, MESSAGE, START, END}
 _OPEN, _CLOSE = "<think>", "</think>"
 

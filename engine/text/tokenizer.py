@@ -68,7 +68,7 @@ class Tokenizer:
         self._repeated = vocabulary.repeated
         self.vocab_size: int = ids[-1] + 1
         # Text models of families with image input keep tokens for images, beyond the end of their embedding.
-        self._n_needed: int = next((i for i in reversed(ids) if not self._is_special(i)), -1) + 1
+        self._n_needed: int = next((i for i in reversed(ids) if not self.is_special(i)), -1) + 1
         self.notes = vocabulary.notes
         self.bos_token_id = vocabulary.bos_token_id
         self.eos_token_ids = vocabulary.eos_token_ids
@@ -246,6 +246,11 @@ class Tokenizer:
         """
         return opened_thought(self.decode(prompt[-_THOUGHT_MARK_TOKENS:], skip_special=False))
 
+    @property
+    def answer_header(self) -> str:
+        """The text of the tokens after which the answer begins, in formats that have a header for it; else ""."""
+        return harmony.ANSWER_HEADER if self._speaks_harmony else ""
+
     def end_of_thought(self, mark: str) -> list[int]:
         """Return the tokens that end a thought and begin the answer. mark: that ends it, in lower case."""
         if self._speaks_harmony:
@@ -360,7 +365,8 @@ class Tokenizer:
         token = self._special.get(self._repeated.get(token_id, token_id))
         return "" if token is None else str(token.content)
 
-    def _is_special(self, token_id: int) -> bool:
+    def is_special(self, token_id: int) -> bool:
+        """Return whether this id, or the first of equal ones, is a special token."""
         return self._repeated.get(token_id, token_id) in self._special
 
     def _bytes_of(self, token_id: int) -> bytes:

@@ -44,6 +44,18 @@ def test_a_chat_is_read_with_all_that_differs_from_the_models_defaults() -> None
 
 
 @pytest.mark.parametrize(
+    ("given", "schema"),
+    [
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, {"type": "object"}),
+        ({"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": {"enum": [1]}}}, {"enum": [1]}),
+    ],
+)
+def test_a_format_of_the_answer_is_a_schema(given: Any, schema: Any) -> None:
+    assert read_api_request("chat", json.dumps({**CHAT, "response_format": given}).encode()).schema == schema
+
+
+@pytest.mark.parametrize(
     ("values", "read"),
     [
         ({"reasoning_effort": "none"}, {"thinking": "off"}),
@@ -129,7 +141,17 @@ def test_what_is_no_json_object_is_refused(body: bytes, words: str) -> None:
         ({"n": True}, "unsupported_value", "n", "one answer"),
         ({"tools": [{"type": "function"}]}, "unsupported_value", "tools", "no tools"),
         ({"tool_choice": "required"}, "unsupported_value", "tool_choice", "tool_choice"),
-        ({"response_format": {"type": "json_object"}}, "unsupported_value", "response_format", "plain text"),
+        ({"response_format": {"type": "xml"}}, "invalid_value", "response_format", "json_schema"),
+        ({"response_format": {"type": "json_schema"}}, "missing_field", "response_format", "'schema'"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": 5}}},
+            "invalid_type", "schema", "object",
+        ),
+        ({"response_format": {"type": "text", "x": 1}}, "unknown_field", "response_format", "'x'"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {"enum": ["x" * 70_000]}}}},
+            "invalid_value", "response_format", "characters",
+        ),
         ({"presence_penalty": 0.5}, "unsupported_value", "presence_penalty", "presence_penalty"),
         ({"logit_bias": {"5": 1}}, "unsupported_value", "logit_bias", "logit_bias"),
         ({"temperature": "warm"}, "invalid_type", "temperature", "a number"),

@@ -20,6 +20,7 @@ from engine.server.turns import MOST_WAITING, Turn
 from engine.service import protocol
 from engine.service.host import EngineHost
 from engine.service.protocol import ServerState
+from engine.text.chat_template import ChatTemplate
 
 KEY = "a-key-for-tests"
 PATIENCE_S = 60.0
@@ -152,6 +153,55 @@ def test_the_official_client_gets_its_answers_whole_and_streamed(client: openai.
     assert "".join(one.token for part in said if part.logprobs for one in part.logprobs.content) == ANSWER
     assert chunks[-1].usage.completion_tokens == 9
     assert chunks[-1].usage.prompt_tokens_details.cached_tokens == whole.usage.prompt_tokens - 1
+
+
+FOX = {
+    "type": "object", "additionalProperties": False, "required": ["name", "legs", "wild"],
+    "properties": {"name": {"type": "string", "maxLength": 12}, "legs": {"type": "integer", "maximum": 9},
+                   "wild": {"type": "boolean"}},
+}  # fmt: skip
+
+
+def test_an_answer_follows_its_schema_whole_and_streamed(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {
+        "model": "Pip", "messages": QUESTION, "temperature": 0, "max_tokens": 100,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "fox", "schema": FOX, "strict": True}},
+    }  # fmt: skip
+    whole = client.chat.completions.create(**asked).choices[0]
+    found = json.loads(whole.message.content)
+    assert list(found) == ["name", "legs", "wild"]
+    assert whole.finish_reason == "stop"
+    chunks = client.chat.completions.create(**asked, stream=True)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == whole.message.content
+    with pytest.raises(openai.BadRequestError, match="schema"):
+        client.chat.completions.create(**{
+            **asked, "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "nonsense"}}},
+        })  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", [None, FOX])
+def test_a_thought_comes_apart_from_the_answer(
+    client: openai.OpenAI, serving: Serving, monkeypatch: pytest.MonkeyPatch, schema: Any
+) -> None:
+    assert serving.host.session is not None
+    tokenizer = serving.host.session.model.tokenizer
+    source = "{% for m in messages %}{{ m.content }} {% endfor %}{{ '<think>\\n' }}"
+    monkeypatch.setattr(tokenizer, "template", ChatTemplate(source))
+    made = {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}}
+    asked: dict[str, Any] = {
+        "model": "Pip", "messages": QUESTION, "temperature": 0, "max_tokens": 80,
+        "extra_body": {"thinking_budget": 6}, **(made if schema else {}),
+    }  # fmt: skip
+    message = client.chat.completions.create(**asked).choices[0].message
+    assert message.model_extra["reasoning_content"]
+    assert message.content
+    assert "think>" not in message.model_extra["reasoning_content"] + message.content
+    deltas = [chunk.choices[0].delta for chunk in client.chat.completions.create(**asked, stream=True)]
+    thoughts = [(delta.model_extra or {}).get("reasoning_content", "") for delta in deltas]
+    assert "".join(thoughts).strip() == message.model_extra["reasoning_content"]
+    assert "".join(delta.content or "" for delta in deltas) == message.content
+    if schema:
+        assert json.loads(message.content).keys() == {"name", "legs", "wild"}
 
 
 def test_a_completion_keeps_to_its_seed_its_length_and_its_stop_texts(client: openai.OpenAI) -> None:

@@ -1,0 +1,245 @@
+"""Answers that follow a JSON schema: whatever the model would say, with and without a thought before."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.config import SamplingConfig
+from engine.errors import InvalidRequestError
+from engine.session.chat_session import ChatSession
+from engine.session.generate import TokenEvent
+from engine.session.grammar import MOST_CHARS, MOST_DEPTH, Grammar, Vocabulary, check_size
+from engine.session.guesses import Guesses, StepTimes
+from engine.session.loaded_model import LoadedModel
+from engine.session.sampling import Sampler, make_sampler
+from engine.text.chat_template import ChatTemplate
+from engine.text.thoughts import split
+
+QUESTION = [{"role": "user", "content": "Tell me about a fox."}]
+N_SCHEMAS = 30
+
+
+def schema_of(seed: int) -> dict[str, Any]:
+    """A schema whose answers end: every text and list is bounded. A number may have decimal places without end."""
+    draw = np.random.default_rng(seed)
+
+    def made(depth: int) -> dict[str, Any]:
+        kinds = ("text", "word", "whole", "switch", "nothing", "pattern", "several", "list", "object")
+        kind = kinds[draw.integers(len(kinds) if depth else 6)]
+        if kind == "text":
+            return {"type": "string", "maxLength": int(draw.integers(1, 20))}
+        if kind == "word":
+            return {"enum": ["fox", "Füchsin", 'a "quoted" one', 7, None][: int(draw.integers(1, 6))]}
+        if kind == "whole":
+            low = int(draw.integers(-50, 50))
+            return {"type": "integer", "minimum": low, "maximum": low + int(draw.integers(0, 100))}
+        if kind in ("switch", "nothing"):
+            return {"type": "boolean" if kind == "switch" else "null"}
+        if kind == "pattern":
+            return {"type": "string", "pattern": r"^[A-Z][a-z]{1,5}-\d{2}$"}
+        if kind == "several":
+            return {"anyOf": [made(depth - 1), {"type": "boolean"}]}
+        if kind == "list":
+            least = int(draw.integers(0, 3))
+            return {"type": "array", "items": made(depth - 1), "minItems": least, "maxItems": least + 1}
+        names = ["name", "age of it", "größe", "x", "y"][: int(draw.integers(1, 6))]
+        return {
+            "type": "object", "properties": {name: made(depth - 1) for name in names},
+            "required": names[: int(draw.integers(0, len(names) + 1))], "additionalProperties": False,
+        }  # fmt: skip
+
+    return {"type": "object", "properties": {"a": made(3), "b": made(2)}, "required": ["a", "b"],
+            "additionalProperties": False}  # fmt: skip
+
+
+def follows(value: Any, schema: dict[str, Any]) -> bool:
+    """Whether a value follows a schema of `schema_of`."""
+    if "anyOf" in schema:
+        return any(follows(value, one) for one in schema["anyOf"])
+    if "enum" in schema:
+        return any(type(value) is type(one) and value == one for one in schema["enum"])
+    kind = schema["type"]
+    if kind == "string":
+        return isinstance(value, str) and len(value) <= schema.get("maxLength", 99) and bool(
+            re.search(schema.get("pattern", ""), value)
+        )  # fmt: skip
+    if kind == "integer":
+        return type(value) is int and schema["minimum"] <= value <= schema["maximum"]
+    if kind == "array":
+        least, most = schema["minItems"], schema["maxItems"]
+        return isinstance(value, list) and least <= len(value) <= most and all(
+            follows(one, schema["items"]) for one in value
+        )  # fmt: skip
+    if kind == "object":
+        known = schema["properties"]
+        return isinstance(value, dict) and set(schema["required"]) <= value.keys() <= known.keys() and all(
+            follows(one, known[name]) for name, one in value.items()
+        )  # fmt: skip
+    return value is None if kind == "null" else isinstance(value, bool)
+
+
+def answer(model: LoadedModel, schema: dict[str, Any], session: ChatSession | None = None, **sampling: Any) -> str:
+    """What the model says if it must follow the schema."""
+    return "".join(event.text for event in events_of(model, schema, session, **sampling))
+
+
+def events_of(
+    model: LoadedModel, schema: dict[str, Any], session: ChatSession | None = None, **sampling: Any
+) -> list[TokenEvent]:
+    grammar = Grammar(schema, model.vocabulary)
+    session = session or ChatSession(model)
+    prompt = session.fit(QUESTION, None).prompt
+
+    def make(config: SamplingConfig) -> Sampler:
+        return grammar.constrain(make_sampler(config), model.tokenizer, prompt)
+
+    config = SamplingConfig(**{"max_tokens": 400, "seed": 1, "temperature": 1.0, **sampling})
+    events = list(session.generate(prompt, config, make=make))
+    assert events[-1].finish_reason == "stop"
+    return events
+
+
+@pytest.mark.parametrize("seed", range(N_SCHEMAS))
+def test_any_answer_follows_its_schema(starter: LoadedModel, seed: int) -> None:
+    schema = schema_of(seed)
+    for temperature in (0.0, 2.0):
+        text = answer(starter, schema, seed=seed, temperature=temperature)
+        assert follows(json.loads(text), schema), text
+
+
+@pytest.mark.parametrize("most", [0, 7])
+def test_a_thought_comes_before_and_is_free(
+    starter: LoadedModel, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:  # fmt: skip
+    source = "{% for m in messages %}{{ m.content }} {% endfor %}{{ '<think>\\n' }}"
+    monkeypatch.setattr(starter.tokenizer, "template", ChatTemplate(source))
+    schema = schema_of(3)
+    found = split("<think>" + answer(starter, schema, thought_tokens=most))
+    assert not found.is_thinking
+    assert bool(found.thought) == bool(most)
+    assert follows(json.loads(found.answer), schema)
+
+
+def test_guesses_change_nothing(starter: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"type": "array", "items": {"type": "string", "enum": ["a little fox", "a little cat"]}, "minItems": 6,
+              "maxItems": 6}  # fmt: skip
+    plain = answer(starter, schema, temperature=0.0)
+
+    class Free(StepTimes):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one_s = 1.0
+
+        def add(self, n_tokens: int, seconds: float) -> None:
+            pass
+
+        def of(self, n_tokens: int) -> float:
+            return 1.0
+
+    monkeypatch.setattr("engine.session.chat_session.StepTimes", Free)
+    monkeypatch.setattr(Guesses, "_chance", lambda self, in_common: 1.0)
+    events = events_of(starter, schema, temperature=0.0)
+    assert "".join(event.text for event in events) == plain
+    assert events[-1].stats.guessed_tokens > 0
+    assert len(json.loads(plain)) == 6
+
+
+def deep(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(levels):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "nonsense"}, {"$ref": "https://example.org/schema.json"}, {"$ref": "#/nowhere"},
+        {"type": "string", "pattern": "("}, {"type": "object", "properties": 5},
+        {"enum": ["x" * MOST_CHARS]}, deep(MOST_DEPTH), {"type": "integer", "minimum": 5, "maximum": 2},
+    ],
+    ids=lambda schema: str(schema)[:30],
+)  # fmt: skip
+def test_a_schema_that_makes_no_sense_is_refused(starter: LoadedModel, schema: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError, match="schema"):
+        Grammar(schema, starter.vocabulary)
+
+
+CHAIN = {f"n{i}": {"anyOf": [{"type": "array", "items": {"$ref": f"#/$defs/n{i + 1}"}}] * 9} for i in range(40)}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "pattern": "^(a|aa)+(a|aa)+(a|aa)+$"},
+        {"type": "string", "pattern": "^(.{1,9999}x){1,9999}$"},
+        {"type": "array", "items": {"type": "integer"}, "minItems": 10**9},
+        deep(MOST_DEPTH - 2),
+        {"$defs": {"n": {"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]}}, "$ref": "#/$defs/n"},
+        {"$defs": {**CHAIN, "n40": {"type": "null"}}, "$ref": "#/$defs/n0"},
+        {"type": "object", "properties": {f"p{i}": {"type": "string", "maxLength": 9999} for i in range(1500)}},
+    ],
+    ids=lambda schema: str(schema)[:40],
+)
+def test_a_schema_that_would_take_long_is_refused_or_works_in_bounded_time(
+    starter: LoadedModel, schema: dict[str, Any]
+) -> None:
+    began = time.process_time()
+    try:
+        sampler = Grammar(schema, starter.vocabulary).constrain(first_of_the_largest, starter.tokenizer, [])
+        history: list[int] = []
+        for _ in range(30):
+            history.append(sampler(np.zeros(starter.opened.config.vocab_size, np.float32), history))
+    except InvalidRequestError:
+        pass
+    assert time.process_time() - began < 20
+
+
+def first_of_the_largest(logits: np.ndarray, history: Sequence[int]) -> int:
+    return int(np.argmax(logits))
+
+
+def test_checking_the_size_of_a_schema_takes_any_object() -> None:
+    for schema in ({}, {"type": "object"}, {"enum": [1, [2, {"x": None}]]}):
+        check_size(schema)
+    itself: dict[str, Any] = {}
+    itself["again"] = itself
+    with pytest.raises(InvalidRequestError):
+        check_size(itself)
+
+
+def test_a_model_without_an_end_cannot_follow_a_schema(starter: LoadedModel) -> None:
+    with pytest.raises(InvalidRequestError, match="ends an answer"):
+        Vocabulary(starter.tokenizer, 10, frozenset())
+
+
+def test_a_word_of_harmony_is_free_until_the_answers_header(starter: LoadedModel) -> None:
+    """The answer begins behind its header; what comes before is not constrained, and does not end."""
+    tokenizer, free = starter.tokenizer, "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+    script = tokenizer.encode(free + "<|channel|>final<|message|>Hello!")
+    preferred = partial(next, iter([*script, *[0] * 500]))
+    grammar = Grammar({"type": "boolean"}, starter.vocabulary)
+
+    def sample(logits: np.ndarray, history: Sequence[int]) -> int:
+        wanted = preferred()
+        return wanted if logits[wanted] > -1e29 else int(np.argmax(logits))
+
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(type(tokenizer), "answer_header", "<|channel|>final<|message|>")
+        sampler = grammar.constrain(sample, tokenizer, [])
+        history: list[int] = []
+        while not history or history[-1] not in starter.stop_token_ids:
+            history.append(sampler(np.zeros(starter.opened.config.vocab_size, np.float32), history))
+            assert len(history) < 200
+    before, header, after = tokenizer.decode(history).partition("<|channel|>final<|message|>")
+    assert before == free
+    assert header
+    assert json.loads(after) in (True, False)
