@@ -216,8 +216,8 @@ class AppSettings:
         "whole", None, "Longest answer", "An answer ends here at the latest.", group=_ANSWERS,
         bounds=Bounds(1, 1 << 20, 64, "tokens"), none="No limit")  # fmt: skip
     thought_tokens: int | None = _setting(
-        "whole", None, "Longest thought", "A model that thinks before it answers stops thinking here.", group=_ANSWERS,
-        bounds=Bounds(0, 1 << 20, 64, "tokens"), none="No limit")  # fmt: skip
+        "whole", None, "Longest thought", "The model stops thinking after this many tokens and answers.",
+        group=_ANSWERS, bounds=Bounds(0, 1 << 20, 64, "tokens"), none="No limit")  # fmt: skip
     temperature: float | None = _setting(
         "number", None, "Temperature", "0 always takes the likeliest word; higher is more varied.", group=_SAMPLING,
         bounds=Bounds(0.0, 2.0, 0.05), none=_OWN)  # fmt: skip

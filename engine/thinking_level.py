@@ -1,4 +1,4 @@
-"""How much a model thinks before it answers, and which of a template's levels comes nearest to the one that is wanted.
+"""Levels of thinking before an answer, and the choice of a template's level nearest to the requested one.
 
 engine/text/thinking.py finds the levels of a chat template.
 """
@@ -14,10 +14,11 @@ EFFORTS: tuple[Level, ...] = ("low", "medium", "high")
 
 
 def nearest_level(level: Level | None, levels: Sequence[Level], default: Level | None) -> Level | None:
-    """Return which of a template's levels comes nearest; None: no choice, or none that comes near.
+    """Return the nearest of a template's levels. None: use the template's default.
 
-    Without "off" it is the lowest effort; an effort that the template lacks is the next higher one, else "on".
-    default: of the template.
+    A missing "off" becomes the lowest effort. A missing "on" becomes the default if that is an effort, otherwise the
+    highest effort. A missing effort becomes the next higher one, otherwise "on", otherwise the highest effort.
+    levels: of the template. With fewer than two, a missing level becomes None. default: of the template.
     """
     if level is None or level in levels or len(levels) < 2:
         return level if level in levels else None

@@ -2178,11 +2178,6 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>A model that thinks before it answers stops thinking here.</source>
-        <translation>Ein Modell, das vor der Antwort nachdenkt, hört hier damit auf.</translation>
-    </message>
-    <message>
-        <location filename="../../app/settings.py"/>
         <source>Above 1, words that were just used become less likely.</source>
         <translation>Über 1 werden gerade benutzte Wörter unwahrscheinlicher.</translation>
     </message>
@@ -2476,6 +2471,11 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
+        <source>The model stops thinking after this many tokens and answers.</source>
+        <translation>Nach so vielen Tokens hört das Modell auf nachzudenken und antwortet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
         <location filename="../../app/ui/composer/preset_menu.py"/>
         <source>The model's own</source>
         <translation>Wie vom Modell vorgegeben</translation>
@@ -2761,11 +2761,6 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <source>How much the model thinks</source>
-        <translation>Wie viel das Modell nachdenkt</translation>
-    </message>
-    <message>
-        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <source>Import chats</source>
@@ -2980,6 +2975,11 @@
         <location filename="../../app/shortcuts.py"/>
         <source>Theme of the desktop</source>
         <translation>Design des Desktops</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Thinking level</source>
+        <translation>Wie viel nachgedacht wird</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>

@@ -2163,11 +2163,6 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>A model that thinks before it answers stops thinking here.</source>
-        <translation>会先思考再回答的模型，思考到此为止。</translation>
-    </message>
-    <message>
-        <location filename="../../app/settings.py"/>
         <source>Above 1, words that were just used become less likely.</source>
         <translation>大于 1 时，刚用过的词更不易出现。</translation>
     </message>
@@ -2461,6 +2456,11 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
+        <source>The model stops thinking after this many tokens and answers.</source>
+        <translation>达到这么多 token 后，模型停止思考并作答。</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
         <location filename="../../app/ui/composer/preset_menu.py"/>
         <source>The model's own</source>
         <translation>模型自带</translation>
@@ -2746,11 +2746,6 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <source>How much the model thinks</source>
-        <translation>模型思考多少</translation>
-    </message>
-    <message>
-        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <source>Import chats</source>
@@ -2965,6 +2960,11 @@
         <location filename="../../app/shortcuts.py"/>
         <source>Theme of the desktop</source>
         <translation>跟随桌面主题</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Thinking level</source>
+        <translation>思考程度</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>

@@ -120,9 +120,11 @@ def build_parser() -> argparse.ArgumentParser:
         sub.add_argument(
             "--thinking",
             choices=LEVELS,
-            help="how much to think first: the nearest level of the model's chat template (default: its own)",
+            help="how much to think before the answer: the template's nearest level (default: its own)",
         )
-        sub.add_argument("--thought-tokens", type=int, metavar="N", help="end a thought after so many tokens")
+        sub.add_argument(
+            "--thought-tokens", type=int, metavar="N", help="longest thought; 0 ends it at once (default: no limit)"
+        )
 
     def add_arithmetic(sub: argparse.ArgumentParser) -> None:
         sub.add_argument(

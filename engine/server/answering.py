@@ -17,18 +17,16 @@ from engine.server.likelihoods import Notes
 from engine.server.served import ServedModel
 from engine.server.turns import Begun, End, Line, Piece, Turn, TurnEvent
 from engine.session.grammar import Grammar
-from engine.session.sampling import make_sampler
 from engine.text.context_fit import most_chars
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from engine.config import SamplingConfig
-    from engine.session.chat_session import ChatSession, MakeSampler
+    from engine.session.chat_session import ChatSession
     from engine.session.generate import TokenEvent
     from engine.session.loaded_model import LoadedModel
     from engine.session.sampling import Sampler
-    from engine.text.tokenizer import Tokenizer
 
 KEPT_FREE_BYTES = 512 << 20  # of RAM, after its own cache is allocated
 
@@ -113,8 +111,7 @@ class ApiAnswers:
                 turn.tell(Begun())
                 has_begun = True
             notes = _notes_of(model, turn, len(opened))
-            plain: MakeSampler = make_sampler if notes is None else notes.sampler
-            make = plain if grammar is None else partial(_constrained, plain, grammar, model.tokenizer, prompt)
+            make = partial(_made, session, prompt, grammar, notes)
 
             def stops(turn: Turn = turn) -> bool:
                 return turn.is_gone or self._window.is_closed or (not turn.tokens and self._window.waits())
@@ -178,10 +175,11 @@ class ApiAnswers:
         return tokenizer.encode(api_request.prompt, special=True, add_bos=tokenizer.adds_bos), sampling, ""
 
 
-def _constrained(
-    plain: MakeSampler, grammar: Grammar, tokenizer: Tokenizer, prompt: list[int], sampling: SamplingConfig
+def _made(
+    session: ChatSession, prompt: list[int], grammar: Grammar | None, notes: Notes | None, sampling: SamplingConfig
 ) -> Sampler:  # fmt: skip
-    return grammar.constrain(plain(sampling), tokenizer, prompt)
+    made = session.sampler_for(prompt, sampling, grammar)
+    return made if notes is None else notes.watched(made)
 
 
 def _notes_of(model: LoadedModel, turn: Turn, first_char: int) -> Notes | None:

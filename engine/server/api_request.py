@@ -173,13 +173,15 @@ def _schema(values: dict[str, Any]) -> dict[str, Any] | None:
         for name, of in (("name", str), ("description", str), ("strict", bool)):
             _take(about, name, of)
         if schema is None:
-            raise wrong("'response_format' has no 'json_schema' with a 'schema'.", "response_format", "missing_field")
+            raise wrong(
+                "'response_format' has no schema: set 'json_schema.schema'.", "response_format", "missing_field"
+            )
         given |= about
     elif kind in ("text", "json_object"):
         schema = dict(ANY_OBJECT) if kind == "json_object" else None
     else:
-        kinds = "text, json_object or json_schema"
-        raise wrong(f"'response_format' has the type {_shown(kind)}; {kinds} is needed.", "response_format")
+        kinds = "text, json_object, json_schema"
+        raise wrong(f"'response_format.type' is {_shown(kind)}; it must be one of {kinds}.", "response_format")
     if given:
         raise wrong(f"Unrecognized field {_shown(sorted(given)[0])} in 'response_format'.", "response_format",
                     "unknown_field")  # fmt: skip
@@ -187,7 +189,7 @@ def _schema(values: dict[str, Any]) -> dict[str, Any] | None:
         try:
             check_size(schema)
         except InvalidRequestError as error:
-            raise wrong(error.message, "response_format") from None
+            raise wrong(f"{error.message} {error.hint}", "response_format") from None
     return schema
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config import SamplingConfig
-from engine.session.sampling import Sampler, make_sampler
+from engine.session.sampling import Sampler, forced_tokens
 from engine.text.tokenizer import TextStream
 
 Logits = NDArray[np.float32]  # [V]
@@ -41,7 +40,7 @@ class TokenLikelihood(Likelihood):
 
 
 class Notes:
-    """The probabilities of one answer. Use `sampler` for its generation; `told` returns the tokens
+    """The probabilities of one answer. Generate it with a sampler from `watched`; `told` returns the tokens
     whose text was sent.
     """
 
@@ -56,18 +55,15 @@ class Notes:
         self._waiting: list[TokenLikelihood] = []
         self._chars, self._shown_chars = first_char, 0
 
-    def sampler(self, config: SamplingConfig) -> Sampler:
-        """Return make_sampler's sampler, which also records what it chooses from. Cost: a pass over the logits for each
-        token.
-        """
-        choose = make_sampler(config)
+    def watched(self, sampler: Sampler) -> Sampler:
+        """Return a sampler that also records each choice and its logits. Cost: a pass over the logits per token."""
+        return _Watched(self, sampler)
 
-        def sample(logits: Logits, history: Sequence[int]) -> int:
-            token = choose(logits, history)
-            self._noted = token, _log_softmax(logits)
-            return token
-
-        return sample
+    def choose(self, sampler: Sampler, logits: Logits, history: Sequence[int]) -> int:
+        """Have the sampler choose a token, and record it."""
+        token = sampler(logits, history)
+        self._noted = token, _log_softmax(logits)
+        return token
 
     def token(self, token: int) -> None:
         """Record a token of the answer."""
@@ -91,6 +87,19 @@ class Notes:
 
     def _likelihood(self, token: int, logprobs: Logits) -> Likelihood:
         return Likelihood(self._spelt(token), float(logprobs[token]))
+
+
+@dataclass(frozen=True)
+class _Watched:
+    notes: Notes
+    sampler: Sampler
+
+    def __call__(self, logits: Logits, history: Sequence[int]) -> int:
+        return self.notes.choose(self.sampler, logits, history)
+
+    def forced(self, history: Sequence[int]) -> list[int]:
+        """As sampling.forced_tokens."""
+        return forced_tokens(self.sampler, history)
 
 
 def _log_softmax(logits: Logits) -> Logits:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from engine.config import SamplingConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, HostMemoryError, InvalidRequestError
@@ -28,6 +29,9 @@ from engine.text.attached_texts import AttachedTexts, Portion
 from engine.text.context_fit import KEPT_SHARE_AFTER_DROP, ChatMessage, ChatRoom, Fitted, Overflow
 from engine.thinking_level import Level
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
+
+if TYPE_CHECKING:
+    from engine.session.grammar import Grammar
 
 log = logging.getLogger(__name__)
 
@@ -141,13 +145,13 @@ class ChatSession:
         sampling: SamplingConfig,
         job: Job = Job(),
         continues: bool = False,
-        make: MakeSampler = make_sampler,
+        make: MakeSampler | None = None,
         chat: str = "",
     ) -> Generator[TokenEvent]:
         """Return the answer to a prompt of token ids.
 
-        continues: the prompt ends within a text, which is continued. make: creates the sampler. chat: id of the chat
-        that it belongs to, for the prompt cache; "": of none.
+        continues: the prompt ends within a text, which is continued. make: creates the sampler; None: `sampler_for`.
+        chat: id of the chat that it belongs to, for the prompt cache; "": of none.
         Raises: ContextOverflowError if the prompt alone is too long.
         """
         if not prompt:
@@ -167,7 +171,7 @@ class ChatSession:
         sampling: SamplingConfig,
         job: Job,
         continues: bool,
-        make: MakeSampler,
+        make: MakeSampler | None,
         chat: str,
     ) -> Generator[TokenEvent]:
         for attempt in range(_TRIES):
@@ -193,7 +197,7 @@ class ChatSession:
         sampling: SamplingConfig,
         job: Job,
         continues: bool,
-        make: MakeSampler,
+        make: MakeSampler | None,
         chat: str,
     ) -> Iterator[TokenEvent]:
         self._keep_up()
@@ -203,7 +207,7 @@ class ChatSession:
             self._transformer,
             self._cache,
             prompt,
-            limit_thought(make(sampling), self.model.tokenizer, prompt, sampling.thought_tokens),
+            self.sampler_for(prompt, sampling) if make is None else make(sampling),
             self.model.tokenizer.stream(continues),
             StopRules(self.model.stop_token_ids, sampling.stop, sampling.max_tokens),
             job,
@@ -226,6 +230,13 @@ class ChatSession:
                 self._saving = self.prompts.save(self._cache, self._tokens, self._chat, self._computed_in)
             if self.adaptation is not None:
                 self.adaptation.learn(self._transformer.executor.counters)
+
+    def sampler_for(self, prompt: Sequence[int], sampling: SamplingConfig, grammar: Grammar | None = None) -> Sampler:
+        """Return the sampler of an answer to the prompt: with a limited thought, and within a grammar, if any."""
+        sampler, tokenizer = make_sampler(sampling), self.model.tokenizer
+        if grammar is not None:
+            sampler = grammar.constrain(sampler, tokenizer, prompt)
+        return limit_thought(sampler, tokenizer, prompt, sampling.thought_tokens)
 
     def _make_ready(self, prompt: list[int], chat: str, job: Job) -> tuple[int, float]:
         """Cut the cache to what the prompt shares with it, and read more of the prompt from the prompt cache.

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from engine.errors import Cancelled, HostMemoryError
 from engine.job import Job, never
+from engine.session.sampling import forced_tokens
 
 if TYPE_CHECKING:
     from engine.model.kv_cache import KVCache
@@ -267,7 +268,7 @@ def generate(
                 break
             try:
                 if stats.tokens and model.cache_serves(cache, len(history)):
-                    logits = decode.after(history, limit - stats.tokens - 1)
+                    logits = decode.after(history, limit - stats.tokens - 1, sampler)
                     stats.decode_steps += 1
                 elif stats.tokens:  # the rotation changes at this length: recompute everything
                     decode.end(history)
@@ -316,25 +317,28 @@ class _Decode:
         self._ahead: list[tuple[int, Logits]] = []  # unchecked guesses of the last run, with the logits after each
         self._run: tuple[int, float] = (0, 0.0)  # tokens and seconds of the last run
         self._accepted = 0  # right guesses of the last run
+        self._is_forced = False  # whether the last run had forced tokens instead of guesses
         self._length = 0  # tokens in the cache that are certainly in the history
         self.guessed = self.accepted = 0
 
-    def after(self, history: Sequence[int], most: int) -> Logits:
+    def after(self, history: Sequence[int], most: int, sampler: Sampler) -> Logits:
         """Return the logits [V] after the history.
 
         The cache already has all tokens of the history but the last, and maybe guesses after them.
-        most: how many more tokens the answer may have after the next one; this limits the guesses.
+        most: how many more tokens the answer may have after the next one; this limits the guesses. Tokens that the
+        sampler is forced to choose need no guess, and count as none.
         Raises: as decode_tokens.
         """
         if self._ahead and self._ahead[0][0] == history[-1]:
             self._accepted += 1
-            self.accepted += 1
+            self.accepted += not self._is_forced
             self._length += 1
             return self._ahead.pop(0)[1]
         self.end(history)
-        guess: list[int] = []
-        if self._guesses is not None:
-            guess = self._guesses.next(history, min(most, most_at_once(self._model, self._cache) - 1))
+        most = min(most, most_at_once(self._model, self._cache) - 1)
+        guess = forced = forced_tokens(sampler, history)[: max(most, 0)]
+        if not guess and self._guesses is not None:
+            guess = self._guesses.next(history, most)
         if guess and self._model.decoder is not None:
             self._model.decoder.lay_out(self._cache)  # else the first run would be measured with it
         started, rows = time.perf_counter(), None
@@ -344,7 +348,8 @@ class _Decode:
             guess, rows = [], decode_one_token(self._model, history[-1], self._cache, self._cancelled)[None]
         self._run, self._length = (len(rows), time.perf_counter() - started), len(history)
         self._ahead = list(zip(guess, rows[1:], strict=True))
-        self.guessed += len(guess)
+        self._is_forced = bool(forced)
+        self.guessed += 0 if forced else len(guess)
         return last_row(rows[:1])
 
     def end(self, history: Sequence[int]) -> None:

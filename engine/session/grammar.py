@@ -1,6 +1,6 @@
-"""Constrain answers to a JSON schema: before each token, the llguidance library tells which tokens may follow.
+"""Constrain answers to a JSON schema. Before each token, the llguidance library computes which tokens are allowed.
 
-A thought before the answer is free. Every schema has limits in size, depth and work for each token.
+A thought before the answer is not constrained. A schema's size, its depth and its work for each token are limited.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 MOST_CHARS = 64 << 10  # of a schema
 MOST_DEPTH = 48
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
-# White space as json.dumps writes it. If the model could choose it, a small one might never write anything else.
+# White space as json.dumps writes it. If any were allowed, a small model might write nothing but white space.
 _STYLE: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-_EXCLUDED = np.float32(-1e30)  # finite, because samplers refuse other logits
-_MOST_BLANK = 2  # tokens of white space between a thought and the answer
+_EXCLUDED = np.float32(-1e30)  # finite, because samplers reject infinite logits
+_MOST_BLANK = 2  # white-space tokens allowed between a thought and the answer
 
 
 class Vocabulary:
-    """A model's tokens as llguidance reads them. Cost: about 2 us for each token."""
+    """A model's vocabulary for llguidance. Cost: about 2 us for each token."""
 
     def __init__(self, tokenizer: Tokenizer, n_tokens: int, stops: Collection[int]) -> None:
-        """n_tokens: logits of the model. stops: tokens that end an answer. Raises: InvalidRequestError if none does."""
+        """n_tokens: number of logits. stops: tokens that end an answer. Raises: InvalidRequestError without stops."""
         import llguidance
 
         if not stops:
             raise InvalidRequestError(
-                "This model has no token that ends an answer, so its answers cannot follow a schema.",
-                "Use a model for chats.",
+                "This model cannot follow a JSON schema: its vocabulary has no token that ends an answer.",
+                "Use a chat model.",
             )
         self.stops = sorted(stops)
         self.made: LLTokenizer = llguidance.LLTokenizer(
@@ -50,7 +50,7 @@ class Vocabulary:
 
 
 class _Wrapped:
-    """What llguidance.TokenizerWrapper wants."""
+    """An adapter from Tokenizer to the interface that llguidance.TokenizerWrapper reads."""
 
     def __init__(self, tokenizer: Tokenizer, n_tokens: int, stops: Sequence[int]) -> None:
         self._tokenizer = tokenizer
@@ -63,10 +63,10 @@ class _Wrapped:
 
 
 class Grammar:
-    """A checked schema for one model. `constrain` may be called for several answers."""
+    """A compiled JSON schema for one model. `constrain` can be called for several answers."""
 
     def __init__(self, schema: Mapping[str, Any], vocabulary: Vocabulary) -> None:
-        """Raises: InvalidRequestError if the schema is invalid or beyond the limits."""
+        """Raises: InvalidRequestError if the schema is invalid or exceeds a limit."""
         import llguidance
 
         check_size(schema)
@@ -76,9 +76,9 @@ class Grammar:
         self._raise_error(self._first)
 
     def constrain(self, sampler: Sampler, tokenizer: Tokenizer, prompt: Sequence[int]) -> Sampler:
-        """Return a sampler of one answer to the prompt that chooses only tokens that the schema allows.
+        """Return a sampler for one answer to the prompt that chooses only tokens that the schema allows.
 
-        Raises: InvalidRequestError, also while it is used, if the schema needs too much work.
+        Raises: the sampler raises InvalidRequestError if the schema needs too much work for a token.
         """
         return _Constrained(self, sampler, tokenizer, prompt)
 
@@ -86,13 +86,13 @@ class Grammar:
         return self._first.deep_copy()
 
     def allowed(self, matcher: LLMatcher, n_tokens: int) -> NDArray[np.bool_]:
-        """Return which tokens may follow, bool [n_tokens]."""
+        """Return the mask of the tokens allowed next, bool [n_tokens]."""
         bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)
         self._raise_error(matcher)
         return np.unpackbits(bits, bitorder="little", count=n_tokens).view(np.bool_)
 
     def without_stops(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the logits with those of tokens that end an answer excluded."""
+        """Return a copy of the logits that excludes the tokens that end an answer."""
         found = logits.copy()
         found[self._vocabulary.stops] = _EXCLUDED
         return found
@@ -105,20 +105,24 @@ class Grammar:
 
 
 def check_size(schema: Mapping[str, Any]) -> None:
-    """Raises: InvalidRequestError for a schema that is too long or nested too deeply."""
+    """Check the limits of a schema. Raises: InvalidRequestError if it is too long, nested too deeply or not JSON."""
     try:
         text = json.dumps(schema)
     except (RecursionError, ValueError, TypeError) as error:
         raise InvalidRequestError(f"The JSON schema cannot be read: {error}.", "Correct the schema.") from None
     if len(text) > MOST_CHARS:
-        raise InvalidRequestError(f"The JSON schema has {len(text)} characters; {MOST_CHARS} are allowed.")
+        raise InvalidRequestError(
+            f"The JSON schema has {len(text)} characters; the limit is {MOST_CHARS}.", "Shorten the schema."
+        )
     level: list[Any] = [schema]
     for _ in range(MOST_DEPTH):
         inner = [list(one.values()) if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
         level = [value for values in inner for value in values]
         if not level:
             return
-    raise InvalidRequestError(f"The JSON schema is nested more than {MOST_DEPTH} levels deep.")
+    raise InvalidRequestError(
+        f"The JSON schema is nested more than {MOST_DEPTH} levels deep.", "Use fewer nested levels."
+    )
 
 
 class _Constrained:
@@ -127,12 +131,11 @@ class _Constrained:
         self._seen, self._blank = len(prompt), 0
         self._text, self._reply, self._begins = tokenizer.raw_stream(), ReplySplitter(), ""
         self._reply.append(tokenizer.opened_thought(prompt))
-        self._matcher: LLMatcher | None = None  # once the answer has begun
+        self._matcher: LLMatcher | None = None  # None until the answer begins
 
     def __call__(self, logits: NDArray[np.float32], history: Sequence[int]) -> int:
-        for token in history[self._seen :]:
-            self._take(token)
-        self._seen = len(history)
+        if forced := self.forced(history):
+            return forced[0]
         if self._matcher is None:
             token = self._sampler(self._grammar.without_stops(logits), history)
             if self._is_free(token):
@@ -140,6 +143,13 @@ class _Constrained:
             self._matcher = self._grammar.begin()
         allowed = self._grammar.allowed(self._matcher, logits.size)
         return self._sampler(np.where(allowed, logits, _EXCLUDED), history)
+
+    def forced(self, history: Sequence[int]) -> list[int]:
+        """As sampling.forced_tokens: where the schema leaves no choice, as in the names of properties."""
+        for token in history[self._seen :]:
+            self._take(token)
+        self._seen = len(history)
+        return [] if self._matcher is None else self._matcher.compute_ff_tokens()
 
     def _take(self, token: int) -> None:
         if self._matcher is not None:
@@ -152,7 +162,7 @@ class _Constrained:
         self._reply.append(text)
 
     def _is_free(self, token: int) -> bool:
-        """Return whether a token comes before the answer: of a thought, its mark, or blank after it."""
+        """Return whether a token precedes the answer: opens a thought, is part of one, or is white space after one."""
         if header := self._tokenizer.answer_header:
             return not self._begins.endswith(header)
         if self._reply.is_thinking:

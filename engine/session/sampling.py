@@ -52,6 +52,12 @@ def make_sampler(config: SamplingConfig) -> Sampler:
     return sample
 
 
+def forced_tokens(sampler: Sampler, history: Sequence[int]) -> list[int]:
+    """Return the tokens that a sampler will choose after this history, whatever the logits; often none."""
+    tell: Callable[[Sequence[int]], list[int]] | None = getattr(sampler, "forced", None)
+    return [] if tell is None else tell(history)
+
+
 def _require_finite(logits: NDArray[np.float32]) -> None:
     """Check via minimum and maximum, which propagate NaN and infinity and are cheaper than a mask over V."""
     if logits.size == 0:

@@ -1,4 +1,4 @@
-"""End a model's thought after a number of tokens, by the mark that its template ends thoughts with."""
+"""End a model's thought after a number of tokens by writing its end mark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.session.sampling import Sampler
+from engine.session.sampling import Sampler, forced_tokens
 from engine.text.thoughts import ReplySplitter
 
 if TYPE_CHECKING:
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 def limit_thought(sampler: Sampler, tokenizer: Tokenizer, prompt: Sequence[int], most: int | None) -> Sampler:
-    """Return a sampler of one answer that ends its thought after `most` tokens, whatever the logits; None: no limit.
+    """Return a sampler for one answer that ends the thought after `most` tokens; None: no limit.
 
-    A thought that the prompt has already begun is limited only if nothing follows its opening mark.
+    At the limit, the sampler ignores the logits and returns the tokens of the end mark. A thought that the prompt has
+    begun is limited only if nothing but white space follows its opening mark.
     """
     return sampler if most is None else _Limited(sampler, tokenizer, prompt, most)
 
@@ -29,7 +30,7 @@ class _Limited:
         self._text = tokenizer.raw_stream()
         self._reply = ReplySplitter()
         self._reply.append(tokenizer.opened_thought(prompt))
-        self._end: list[int] = []  # tokens still to come of the mark
+        self._end: list[int] = []  # remaining tokens of the end mark
 
     def __call__(self, logits: NDArray[np.float32], history: Sequence[int]) -> int:
         if self._reply.is_thinking and self._left == 0 and not self._end:
@@ -42,6 +43,10 @@ class _Limited:
         if self._reply.is_thinking:
             self._left -= 1
         return self._write(token)
+
+    def forced(self, history: Sequence[int]) -> list[int]:
+        """As sampling.forced_tokens."""
+        return list(self._end) or forced_tokens(self._sampler, history)
 
     def _write(self, token: int) -> int:
         self._reply.append(self._text.push(token))

@@ -1,7 +1,7 @@
-"""How a chat template has a model think before it answers, or not.
+"""Find out which thinking levels a chat template supports, and how to request each of them.
 
-Templates have no common way to say it: each reads a variable of its own, or a word in the instructions. So a short
-conversation is rendered with and without each of those in use, and only what changes the prompt counts.
+Templates have no common convention: each reads its own variable, or a keyword in the system message. This module
+therefore renders a short conversation with and without each known one, and keeps only those that change the prompt.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.thinking_level import EFFORTS, LEVELS, Level, nearest_level
 
 Messages = Sequence[Mapping[str, str]]
 
-# Variables that templates read, with the values for no thought and for a thought; None: the variable is not set.
+# Variables that templates read, with the values for no thought and for a thought. None: leave the variable unset.
 _SWITCHES: tuple[tuple[str, Any, Any], ...] = (
     ("enable_thinking", False, True),
     ("thinking", False, True),
@@ -31,17 +31,20 @@ _SWITCHES: tuple[tuple[str, Any, Any], ...] = (
     ("reasoning_effort", "none", None),
 )
 _EFFORT_NAMES = ("reasoning_effort", "thinking_effort", "reasoning_strength")
-_WORDS = ("/no_think", "/nothink")  # in the instructions, read by the template
-_NO_VALUE = "unheard-of"  # what a template makes of this value, it makes of any value that it does not know
+_WORDS = ("/no_think", "/nothink")  # keywords in the system message, read by the template
+_NO_VALUE = "unheard-of"  # shows how a template handles any value that it does not know
 _QUESTION = ({"role": "user", "content": "Hello"},)
-_END_CHARS = 12  # of a prompt, in which an ended thought shows
-_LONGEST_PROBE_S = 0.05  # a template that takes longer to render one question is not asked for more
+_END_CHARS = 12  # at the end of a prompt, which show whether a thought is closed
+_LONGEST_PROBE_S = 0.05  # to render one question; a slower template is not probed further
 _ENDED = re.compile(r"</[a-z:]*think[a-z:]*>\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Way:
-    """How to get one level: variables for the template, words for the instructions, text after the prompt."""
+    """How to request one level from a template.
+
+    variables: passed to the template. words: appended to the system message. ending: appended to the prompt.
+    """
 
     variables: Mapping[str, Any] = field(default_factory=dict)
     words: str = ""
@@ -50,28 +53,28 @@ class Way:
 
 @dataclass(frozen=True)
 class Thinking:
-    """What a template understands. default: the level of a prompt for which none is chosen; None: unknown."""
+    """The levels that a template supports. default: the level that applies if none is chosen; None: unknown."""
 
     ways: Mapping[Level, Way] = field(default_factory=dict)
     default: Level | None = None
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """The levels that can be chosen; fewer than two: there is no choice."""
+        """The supported levels, in the order of LEVELS. With fewer than two, there is no choice."""
         return tuple(level for level in LEVELS if level in self.ways)
 
     def nearest(self, level: Level | None) -> Level | None:
-        """Return the level of this template that comes nearest, as `nearest_level`."""
+        """Return the supported level nearest to this one, as `nearest_level`."""
         return nearest_level(level, self.levels, self.default)
 
     def way(self, level: Level | None) -> Way:
-        """Return how to get the level that comes nearest."""
+        """Return how to request the nearest level."""
         found = self.nearest(level)
         return Way() if found is None else self.ways[found]
 
 
 def with_words(messages: Messages, words: str) -> list[dict[str, str]]:
-    """Return the messages with words at the end of the instructions."""
+    """Return the messages with `words` appended to the system message, which is added if it is missing."""
     turns = [dict(message) for message in messages]
     if words and turns and turns[0].get("role") == "system":
         turns[0]["content"] = f"{turns[0].get('content', '')} {words}".lstrip()
@@ -81,8 +84,11 @@ def with_words(messages: Messages, words: str) -> list[dict[str, str]]:
 
 
 def thinking_of(template: ChatTemplate) -> Thinking:
-    """Return what the template understands. Cost: some renderings of one question, about a millisecond."""
-    plain = _rendered(template)  # compiles it too
+    """Return the levels that a template supports; none if it fails or renders slowly.
+
+    Cost: renders one question several times, about a millisecond.
+    """
+    plain = _rendered(template)  # also compiles the template, which is not timed
     began = time.perf_counter()
     if plain is None or _rendered(template) is None or time.perf_counter() - began > _LONGEST_PROBE_S:
         return Thinking()
@@ -112,13 +118,13 @@ def _switch(template: ChatTemplate) -> dict[Level, Way]:
             continue
         unknown = _rendered(template, {name: _NO_VALUE}) if isinstance(off, str) else None
         if unknown is not None and unknown[-_END_CHARS:] == without[-_END_CHARS:]:
-            continue  # any value is just passed on to the model
+            continue  # the template only passes the value on to the model
         return {"off": Way({name: off}), "on": Way(on_values)}
     return {}
 
 
 def _switch_by_words(template: ChatTemplate) -> dict[Level, Way]:
-    """Return the switch if the template reads a word in the instructions, which the model then does not see."""
+    """Return off and on if the template reads a keyword in the system message and removes it from the prompt."""
     for words in _WORDS:
         if words in template.source:
             found = _rendered(template, words=words)
@@ -128,7 +134,7 @@ def _switch_by_words(template: ChatTemplate) -> dict[Level, Way]:
 
 
 def _switch_by_ending(plain: str) -> dict[Level, Way]:
-    """Return the switch if every prompt opens a thought: it is ended at once."""
+    """Return off and on if the prompt opens a thought. Off closes the thought at once."""
     opened = opened_thought(plain)
     if not opened:
         return {}
@@ -136,7 +142,10 @@ def _switch_by_ending(plain: str) -> dict[Level, Way]:
 
 
 def _efforts(template: ChatTemplate, on: Mapping[str, Any]) -> dict[Level, Way]:
-    """Return the efforts that make different prompts, if there are two or more. on: variables for a thought."""
+    """Return the efforts that the template knows, if there are two or more and all their prompts differ.
+
+    on: variables that turn thinking on.
+    """
     for name in _EFFORT_NAMES:
         if name not in template.source:
             continue

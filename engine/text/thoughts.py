@@ -1,4 +1,4 @@
-"""Separate a model's thoughts from its answer while both are being written. MARKS lists how models mark thoughts."""
+"""Separate a model's thoughts from its answer during generation. MARKS lists the marks around thoughts."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ MARKS: tuple[tuple[str, str], ...] = (
     ("<|channel|>commentary<|message|>", "<|end|>"),
     ("<|channel>thought", "<channel|>"),
 )
-# Special tokens that are marks or parts of them; without those of Harmony, which engine/text/harmony.py reads.
+# Special tokens that are marks or parts of marks, except those of Harmony, which engine/text/harmony.py reads.
 MARK_TOKENS = frozenset(
     token
     for opening, end in MARKS
     if "<|message|>" not in opening
     for token in (opening.partition(">")[0] + ">" if ">" in opening else opening, end)
 )
-# Marks for the role or the start of the answer; dropped.
+# Marks of the role and of the start of the answer. They are dropped.
 _PASSED_OVER = ("<|start|>assistant", "<|channel|>final<|message|>", "<|begin_of_solution|>")
 _OPENINGS = tuple(opening for opening, _ in MARKS)
 _FIRST = {mark[0] for mark in (*_OPENINGS, *_PASSED_OVER)}
-_LONG = 1_000_000  # characters of a reply
+_LONG = 1_000_000  # characters; the split of a longer reply is cached
 _LONGEST = max(map(len, (*_OPENINGS, *_PASSED_OVER)))
-# A chat template may have opened the thought itself; then the text holds only the end mark, on a line of its own. The
-# pattern starts with its literal: texts can have 16 MB, and other patterns search them 20 times as slowly.
+# If the chat template opened the thought, the text contains only the end mark, on a line of its own. The pattern begins
+# with a literal: texts can be 16 MB long, and other patterns search them 20 times as slowly.
 _LONE_END = re.compile(r"</[tT][hH][iI][nN][kK](?:[iI][nN][gG])?>[ \t]*(?=\n|$)")
 
 _OPENED = re.compile("(?:" + "|".join(re.escape(opening) for opening, _ in MARKS) + r")\s*$", re.IGNORECASE)
@@ -44,7 +44,7 @@ _OPENED = re.compile("(?:" + "|".join(re.escape(opening) for opening, _ in MARKS
 
 @dataclass(frozen=True)
 class Reply:
-    """The two parts of a reply. `is_thinking`: the thought has not ended."""
+    """The two parts of a reply. is_thinking: the thought has not ended."""
 
     thought: str
     answer: str
@@ -52,14 +52,14 @@ class Reply:
 
 
 class ReplySplitter:
-    """Splits a reply as it grows. A thought counts only before the answer; later marks are plain text.
+    """An incremental splitter of one reply. Thoughts come only before the answer; later marks are plain text.
 
     Cost: linear in the appended text.
     """
 
     def __init__(self) -> None:
         self.has_thought = False
-        self._held = ""  # may be the beginning of a mark
+        self._held = ""  # text that may be the beginning of a mark
         self._end = ""  # end mark of the open thought
         self._answering = False
 
@@ -70,16 +70,16 @@ class ReplySplitter:
 
     @property
     def end_mark(self) -> str:
-        """The mark that will end the open thought, in lower case; "" if none is open."""
+        """The mark that ends the open thought, in lower case; "" if none is open."""
         return self._end
 
     @property
     def is_answering(self) -> bool:
-        """Whether the answer has begun, after which nothing is a thought."""
+        """Whether the answer has begun. No later text is a thought."""
         return self._answering
 
     def append(self, text: str) -> tuple[str, str]:
-        """Return what the text adds to the thought, and to the answer."""
+        """Append text to the reply. Return what it adds to the thought, and to the answer."""
         if self._answering:
             return "", text
         self._held += text
@@ -96,12 +96,12 @@ class ReplySplitter:
         return "".join(thought), answer
 
     def finish(self) -> tuple[str, str]:
-        """Return what was held back: no more text follows."""
+        """End the reply. Return the text held back, for the thought and for the answer."""
         held, self._held = self._held, ""
         return (held, "") if self._end else ("", held)
 
     def _read_thought(self, thought: list[str]) -> bool:
-        """Move what certainly belongs to the thought. Returns True when it has ended."""
+        """Move text that certainly belongs to the thought to `thought`. Return True if the thought has ended."""
         place = self._held.lower().find(self._end)
         if place >= 0:
             thought.append(self._held[:place])
@@ -115,7 +115,7 @@ class ReplySplitter:
         return False
 
     def _read_mark(self) -> bool:
-        """Decide whether a mark begins here. Returns False if more text is needed."""
+        """Read a mark, or begin the answer if there is none. Return False if more text is needed."""
         start = self._held.lstrip()
         low = start[: _LONGEST + 1].lower()
         for opening, end in MARKS:
@@ -136,7 +136,7 @@ class ReplySplitter:
 
 
 def split(text: str) -> Reply:
-    """Return the parts of a whole reply."""
+    """Return the parts of a complete reply."""
     if text.lstrip()[:1] not in _FIRST and "</" not in text:
         return Reply("", text)
     return _split_long(text) if len(text) > _LONG else _split(text)
@@ -152,7 +152,7 @@ def _split(text: str) -> Reply:
     return Reply(thought.strip(), answer, splitter.is_thinking)
 
 
-_split_long = lru_cache(maxsize=2)(_split)  # a reply is split several times to show it
+_split_long = lru_cache(maxsize=2)(_split)  # the window splits a reply several times to show it
 
 
 def _lone_end(text: str) -> re.Match[str] | None:
@@ -164,20 +164,20 @@ def _lone_end(text: str) -> re.Match[str] | None:
 
 
 def opened_thought(prompt: str) -> str:
-    """Return the mark at a prompt's end with which the answer begins as a thought, with the white space after it."""
+    """Return the opening mark at the end of a prompt, with the white space after it; "" if there is none."""
     found = _OPENED.search(prompt)
     return found.group() if found else ""
 
 
 def end_of(opening: str) -> str:
-    """Return the mark that ends a thought with this opening mark, in the same case."""
+    """Return the end mark that belongs to an opening mark, in the same case."""
     mark = opening.strip()
     end = next(end for one, end in MARKS if one == mark.lower())
     return end.upper() if mark.isupper() else end
 
 
 def spoken(text: str) -> str:
-    """Return the answer without thoughts: what later requests send back to the model."""
+    """Return the answer without thoughts, as later requests send it to the model."""
     return split(text).answer
 
 

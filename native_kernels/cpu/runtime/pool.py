@@ -1,10 +1,11 @@
-"""Persistent threads that run a whole program of kernel calls with a single hand-off.
+"""A pool of persistent threads that runs a whole program of kernel calls after a single dispatch.
 
-Each worker runs its slice of every call, then takes unclaimed items of calls that may be shared, and waits for the
-others at a barrier. A wait spins briefly and then yields the CPU. Between programs the workers park, so that an idle
-program costs nothing. They stay parked during a program without work for two, such as one that only launches a GPU and
-waits for it. The loop between calls is compiled as well (`_run_part`) and releases the GIL. The control block is int64
-words, each on cache lines of its own, accessed by several threads only through atomics.
+Each worker runs its slice of every call, claims unclaimed items of shared calls, and waits for the other workers at a
+barrier. A waiting worker spins briefly and then yields the CPU. Between programs the workers park, so that an idle
+process uses no CPU time. They stay parked during a serial program, in which no call has work for a second worker. An
+example is a program that only launches work on the GPU and waits for it. The loop over the calls is also compiled
+(`_run_part`) and releases the GIL. The control block consists of int64 words. Words that synchronize threads have cache
+lines of their own and are accessed only through atomics.
 """
 
 from __future__ import annotations
@@ -340,7 +341,7 @@ class _Workers:
         control[_TIMES] = program.ticks.ctypes.data if timed else 0
         started = time.perf_counter()
         epoch = int(control[_EPOCH]) + 1
-        control[_STOP + (epoch & 1)] = -1  # an earlier serial run had the same epoch
+        control[_STOP + (epoch & 1)] = -1  # may be set: an earlier serial run did not increment the epoch
         if program.is_serial:
             self._run(self._address, 1, epoch, 0)
         else:

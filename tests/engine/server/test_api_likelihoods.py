@@ -7,6 +7,7 @@ import pytest
 
 from engine.config import SamplingConfig
 from engine.server.likelihoods import Notes
+from engine.session.sampling import make_sampler
 from engine.text.tokenizer import TextStream
 
 PIECES = [b"a", b"bc", b"\xc3", b"\xa9", b"", b"def"]
@@ -20,7 +21,7 @@ def notes(alternatives: int = 2, first_char: int = 0) -> Notes:
 def write(noted: Notes, tokens: list[int]) -> None:
     """As if each of them had been chosen."""
     for token in tokens:
-        sample = noted.sampler(SamplingConfig(temperature=0))
+        sample = noted.watched(make_sampler(SamplingConfig(temperature=0)))
         logits = LOGITS.copy()
         logits[token] = 9.0
         assert sample(logits, []) == token
@@ -29,7 +30,7 @@ def write(noted: Notes, tokens: list[int]) -> None:
 
 def test_they_are_the_models_own_and_the_likeliest_come_first() -> None:
     noted = notes(alternatives=3)
-    assert noted.sampler(SamplingConfig(temperature=0, repeat_penalty=5.0, top_k=1))(LOGITS, [1, 2]) == 5
+    assert noted.watched(make_sampler(SamplingConfig(temperature=0, repeat_penalty=5.0, top_k=1)))(LOGITS, [1, 2]) == 5
     noted.token(5)
     (one,) = noted.told("def", is_last=True)
     expected = np.log(np.exp(LOGITS) / np.exp(LOGITS).sum())

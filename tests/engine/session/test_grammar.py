@@ -1,4 +1,4 @@
-"""Answers that follow a JSON schema: whatever the model would say, with and without a thought before."""
+"""Answers follow their JSON schema whatever the logits are, with and without a thought before the answer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ import pytest
 
 from engine.config import SamplingConfig
 from engine.errors import InvalidRequestError
+from engine.model.transformer import Transformer
+from engine.session import generate
 from engine.session.chat_session import ChatSession
 from engine.session.generate import TokenEvent
 from engine.session.grammar import MOST_CHARS, MOST_DEPTH, Grammar, Vocabulary, check_size
 from engine.session.guesses import Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
-from engine.session.sampling import Sampler, make_sampler
 from engine.text.chat_template import ChatTemplate
 from engine.text.thoughts import split
 
@@ -28,7 +29,10 @@ N_SCHEMAS = 30
 
 
 def schema_of(seed: int) -> dict[str, Any]:
-    """A schema whose answers end: every text and list is bounded. A number may have decimal places without end."""
+    """Return a random schema in which all texts, lists and numbers are bounded, so that every answer ends.
+
+    All numbers are integers, because other numbers can have endlessly many decimal places.
+    """
     draw = np.random.default_rng(seed)
 
     def made(depth: int) -> dict[str, Any]:
@@ -61,7 +65,7 @@ def schema_of(seed: int) -> dict[str, Any]:
 
 
 def follows(value: Any, schema: dict[str, Any]) -> bool:
-    """Whether a value follows a schema of `schema_of`."""
+    """Return whether a value follows a schema of `schema_of`."""
     if "anyOf" in schema:
         return any(follows(value, one) for one in schema["anyOf"])
     if "enum" in schema:
@@ -87,7 +91,7 @@ def follows(value: Any, schema: dict[str, Any]) -> bool:
 
 
 def answer(model: LoadedModel, schema: dict[str, Any], session: ChatSession | None = None, **sampling: Any) -> str:
-    """What the model says if it must follow the schema."""
+    """Return the model's answer under the schema."""
     return "".join(event.text for event in events_of(model, schema, session, **sampling))
 
 
@@ -98,11 +102,8 @@ def events_of(
     session = session or ChatSession(model)
     prompt = session.fit(QUESTION, None).prompt
 
-    def make(config: SamplingConfig) -> Sampler:
-        return grammar.constrain(make_sampler(config), model.tokenizer, prompt)
-
     config = SamplingConfig(**{"max_tokens": 400, "seed": 1, "temperature": 1.0, **sampling})
-    events = list(session.generate(prompt, config, make=make))
+    events = list(session.generate(prompt, config, make=partial(session.sampler_for, prompt, grammar=grammar)))
     assert events[-1].finish_reason == "stop"
     return events
 
@@ -128,28 +129,50 @@ def test_a_thought_comes_before_and_is_free(
     assert follows(json.loads(found.answer), schema)
 
 
-def test_guesses_change_nothing(starter: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("forced", [True, False])
+def test_several_tokens_in_one_run_change_nothing(
+    starter: LoadedModel, monkeypatch: pytest.MonkeyPatch, forced: bool
+) -> None:
+    """Forced tokens, or guesses in their place."""
     schema = {"type": "array", "items": {"type": "string", "enum": ["a little fox", "a little cat"]}, "minItems": 6,
               "maxItems": 6}  # fmt: skip
-    plain = answer(starter, schema, temperature=0.0)
+    real, runs = generate.decode_tokens, list[int]()
 
-    class Free(StepTimes):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one_s = 1.0
+    def counted(model: Transformer, tokens: Sequence[int], *arguments: Any) -> Any:
+        runs.append(len(tokens))
+        return real(model, tokens, *arguments)
 
-        def add(self, n_tokens: int, seconds: float) -> None:
-            pass
-
-        def of(self, n_tokens: int) -> float:
-            return 1.0
-
+    monkeypatch.setattr(generate, "decode_tokens", counted)
     monkeypatch.setattr("engine.session.chat_session.StepTimes", Free)
     monkeypatch.setattr(Guesses, "_chance", lambda self, in_common: 1.0)
+    with monkeypatch.context() as changed:
+        changed.setattr(generate, "most_at_once", lambda model, cache: 1)
+        plain = answer(starter, schema, temperature=0.0)
+        assert not runs
+    if not forced:
+        monkeypatch.setattr(generate, "forced_tokens", lambda sampler, history: [])
     events = events_of(starter, schema, temperature=0.0)
     assert "".join(event.text for event in events) == plain
-    assert events[-1].stats.guessed_tokens > 0
+    stats = events[-1].stats
+    assert len(runs) >= 3
+    assert sum(runs) > 15
+    assert (stats.guessed_tokens > 0) == (not forced)
+    assert stats.accepted_tokens <= stats.guessed_tokens
     assert len(json.loads(plain)) == 6
+
+
+class Free(StepTimes):
+    """A run of several tokens takes no longer than one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one_s = 1.0
+
+    def add(self, n_tokens: int, seconds: float) -> None:
+        pass
+
+    def of(self, n_tokens: int) -> float:
+        return 1.0
 
 
 def deep(levels: int) -> dict[str, Any]:
@@ -222,7 +245,7 @@ def test_a_model_without_an_end_cannot_follow_a_schema(starter: LoadedModel) -> 
 
 
 def test_a_word_of_harmony_is_free_until_the_answers_header(starter: LoadedModel) -> None:
-    """The answer begins behind its header; what comes before is not constrained, and does not end."""
+    """The answer begins after its header. Tokens before the header are not constrained, but cannot end the answer."""
     tokenizer, free = starter.tokenizer, "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
     script = tokenizer.encode(free + "<|channel|>final<|message|>Hello!")
     preferred = partial(next, iter([*script, *[0] * 500]))

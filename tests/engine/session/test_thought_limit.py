@@ -1,4 +1,4 @@
-"""A thought ends after the tokens that it may take, by the mark that its template ends thoughts with."""
+"""A thought ends at its limit of tokens, with the end mark that belongs to its opening mark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG = "one two three four five six seven eight nine ten eleven twelve"
 
 
 class Script:
-    """A sampler that says a text, and repeats it for ever."""
+    """A fake sampler that returns the tokens of a text, over and over."""
 
     def __init__(self, tokenizer: Tokenizer, text: str) -> None:
         self.tokens, self.said = tokenizer.encode(text, special=True), 0
@@ -31,7 +31,7 @@ class Script:
 
 
 def reply(tokenizer: Tokenizer, script: str, most: int | None, opened: str = "", tokens: int = 60) -> str:
-    """What is written with a limit."""
+    """Return the reply to a prompt that ends with `opened`, under a limit of `most` tokens."""
     sampler = limit_thought(Script(tokenizer, script), tokenizer, tokenizer.encode(f"Hi {opened}"), most)
     return opened + tokenizer.decode([sampler(LOGITS, []) for _ in range(tokens)], skip_special=False)
 

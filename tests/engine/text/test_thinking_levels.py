@@ -1,4 +1,4 @@
-"""How templates have a model think: each way that is in use, found by rendering, and the prompts that come of it."""
+"""Thinking levels of every known kind of template, found by rendering, and the prompt for each level."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_settings_are_checked() -> None:
 
 
 def with_template(tokenizer: Tokenizer, source: str, monkeypatch: pytest.MonkeyPatch) -> Tokenizer:
-    """The tokenizer with another template, for this test."""
+    """Return the tokenizer with another template, for this test."""
     monkeypatch.setattr(tokenizer, "template", ChatTemplate(source))
     monkeypatch.setattr(tokenizer, "thinking", thinking_of(ChatTemplate(source)), raising=False)
     return tokenizer
