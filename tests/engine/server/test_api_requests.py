@@ -142,7 +142,7 @@ def test_what_is_no_json_object_is_refused(body: bytes, words: str) -> None:
         ({"tools": [{"type": "function"}]}, "unsupported_value", "tools", "no tools"),
         ({"tool_choice": "required"}, "unsupported_value", "tool_choice", "tool_choice"),
         ({"response_format": {"type": "xml"}}, "invalid_value", "response_format", "json_schema"),
-        ({"response_format": {"type": "json_schema"}}, "missing_field", "response_format", "'schema'"),
+        ({"response_format": {"type": "json_schema"}}, "missing_field", "response_format", "json_schema.schema"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"schema": 5}}},
             "invalid_type", "schema", "object",
