@@ -245,11 +245,14 @@ class KnownModels(QObject):
             self.rows_changed.emit(rows)
         self._tell_offer()
 
+    def recommended(self, offered: str = "") -> ModelRow | None:
+        """Return the larger model to offer now, or `offered` while it is fetched; None before everything is loaded."""
+        if not {"catalogue", "library", "downloads"} <= self._came_once:
+            return None
+        return recommended(self.rows, self.machine.disk_free_bytes if self.machine else None, offered)
+
     def _tell_offer(self) -> None:
-        offer = None
-        if self._may_offer and {"catalogue", "library", "downloads"} <= self._came_once:
-            offered = self.offer.id if self.offer else ""
-            offer = recommended(self.rows, self.machine.disk_free_bytes if self.machine else None, offered)
+        offer = self.recommended(self.offer.id if self.offer else "") if self._may_offer else None
         before, self.offer = self.offer, offer
         if _plain_offer(offer) != _plain_offer(before):
             self.offer_changed.emit(offer)

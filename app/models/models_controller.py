@@ -145,6 +145,10 @@ class ModelsController(QObject):
     def offer(self) -> ModelRow | None:
         return self.known.offer
 
+    def recommended(self, offered: str = "") -> ModelRow | None:
+        """Return the larger model to offer, as KnownModels.recommended."""
+        return self.known.recommended(offered)
+
     @property
     def is_loading(self) -> bool:
         """Whether something on the page is loading for the first time."""

@@ -3737,6 +3737,11 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>{model} is only a demonstration. {name} answers this better</source>
+        <translation>{model} dient nur zur Vorführung. {name} antwortet hier besser</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
         <source>{name} is being prepared for this PC</source>
         <translation>{name} wird für diesen PC vorbereitet</translation>
     </message>

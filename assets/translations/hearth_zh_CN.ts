@@ -3721,6 +3721,11 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>{model} is only a demonstration. {name} answers this better</source>
+        <translation>{model} 只是演示。{name} 能回答得更好</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
         <source>{name} is being prepared for this PC</source>
         <translation>正在为此电脑准备 {name}</translation>
     </message>

@@ -19,6 +19,7 @@ from app.text.selected_text import quoted
 from app.translation import tr
 from app.ui.chat.empty_page import EmptyPage
 from app.ui.chat.find_bar import MOST_SELECTED, FindBar
+from app.ui.chat.offer_card import OfferCard
 from app.ui.composer.composer import Composer
 from app.ui.composer.destination_line import SENT_TO
 from app.ui.look import theme
@@ -32,6 +33,7 @@ from app.ui.widgets.floating import ConfirmDialog, Menu, confirm
 from engine.text.thoughts import spoken
 
 if TYPE_CHECKING:
+    from app.models.model_rows import ModelRow
     from app.user_messages import UserMessage
 
 BAR, BANNER_GAP = 48, 12
@@ -103,6 +105,7 @@ class ChatPage(QFrame):
         self._banner_place.addWidget(self._banner_room)
         self.composer = Composer(said_here=self._said_here, edit_last=self._edit_last)
         self.transcript = Transcript()
+        self.offer = OfferCard()  # under an answer
         self.transcript.setMinimumHeight(1)  # in a very low window the transcript shrinks
         self.empty = EmptyPage()
         self._composer_place = QVBoxLayout()
@@ -110,7 +113,10 @@ class ChatPage(QFrame):
         chat = QVBoxLayout(self._chat)
         chat.setContentsMargins(0, 0, 0, 0)
         chat.setSpacing(0)
+        self._offer_place = QHBoxLayout()
+        self._offer_place.addWidget(self.offer)
         chat.addWidget(self.transcript, 1)
+        chat.addLayout(self._offer_place)
         chat.addLayout(self._composer_place)
         self._stack = QStackedWidget()
         self._stack.addWidget(self.empty)
@@ -219,6 +225,12 @@ class ChatPage(QFrame):
     def set_machine_line(self, line: str, has_gpu: bool = False) -> None:
         """Show a one-line description of this PC."""
         self.empty.set_machine_line(line, has_gpu)
+
+    def show_offer(self, row: ModelRow | None, instead_of: str = "") -> None:
+        """Offer a larger model under the last answer, of the model `instead_of`; None hides the card."""
+        self.offer.instead_of = instead_of
+        self.offer.show_row(row)
+        self._lay_out()
 
     def show_banner(self, message: UserMessage) -> None:
         """Show a problem at the top of the page."""
@@ -422,6 +434,7 @@ class ChatPage(QFrame):
         sides = (left - outset, self.width() - left - width - outset)
         gap = 0 if self.banner.isHidden() else px(BANNER_GAP)
         self._banner_place.setContentsMargins(sides[0], gap, sides[1], gap)
+        self._offer_place.setContentsMargins(sides[0], 0, sides[1], 0 if self.offer.isHidden() else px(BANNER_GAP))
         self._composer_place.setContentsMargins(sides[0], 0, sides[1], px(20))
         self._bar.setFixedHeight(px(BAR))
         self._title_label.setVisible(self.find_bar.isHidden() or self.width() >= px(WITH_TITLE))

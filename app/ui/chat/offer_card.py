@@ -1,4 +1,4 @@
-"""A card on the first launch that offers a larger model for this PC, then shows its download.
+"""A card that offers a larger model for this PC, then shows its download: on the first launch, or under an answer.
 
 The buttons emit signals; the card itself downloads nothing.
 """
@@ -19,8 +19,11 @@ from app.ui.widgets.controls import Button, IconButton, Label, Progress
 HIGH = 60
 
 
-def pitch(row: ModelRow) -> tuple[str, str]:
-    """Return title and line of the offer, or of its download."""
+def pitch(row: ModelRow, instead_of: str = "") -> tuple[str, str]:
+    """Return title and line of the offer, or of its download.
+
+    instead_of: name of the model whose answer the offer follows.
+    """
     download = row.download
     if row.preparing is not None:
         return tr("{name} is being prepared for this PC", name=row.name), tr("You can go on chatting meanwhile.")
@@ -35,7 +38,9 @@ def pitch(row: ModelRow) -> tuple[str, str]:
     if row.installed is not None:
         return tr("{name} is on this PC", name=row.name), tr("Load it, and the next answer comes from it.")
     title = tr("{name} runs well on this PC", name=row.name)
-    parts = [tr("better answers"), tr("{size} to download", size=gigabytes(row.n_bytes))]
+    if instead_of:
+        title = tr("{model} is only a demonstration. {name} answers this better", model=instead_of, name=row.name)
+    parts = [*([] if instead_of else [tr("better answers")]), tr("{size} to download", size=gigabytes(row.n_bytes))]
     if row.rate is not None:
         parts.insert(0, tr("about {rate}", rate=f"{model_labels.estimated(row.rate.tok_s)}{NARROW}tok/s"))
     line = ", ".join(parts)
@@ -58,6 +63,7 @@ class OfferCard(QFrame):
         self.setProperty("kind", "card")
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self.row: ModelRow | None = None
+        self.instead_of = ""  # as in `pitch`
         self.title = Label("", "label", elide=True)
         self.line = Label("", "small", "ink3", elide=True)
         self.figures = Label("", "meta")
@@ -96,7 +102,7 @@ class OfferCard(QFrame):
         if row is None:
             self.hide()
             return
-        title, line = pitch(row)
+        title, line = pitch(row, self.instead_of)
         self.title.setText(title)
         fetched = row.download
         failed = fetched is not None and fetched.state == "failed"
