@@ -200,12 +200,11 @@ class MainWindow(WindowFrame):
     def connect_models(self, controller: ModelsController) -> None:
         """Connect the models controller with the Models page and the chat's model menu. After `connect_controller`."""
         from app.ui.models.chat_models import ChatModels
-        from app.ui.models.starter_offer import StarterOffer
 
         self.connect_models_page(controller)
         assert self._chat is not None, "the chat comes first"
         self.chat_models = models = ChatModels(self, self.page, self.sidebar, self._chat, controller)
-        StarterOffer(self, self.page, self._chat, controller)
+        models.watch_answers()
         self.chat_models.models_page_asked.connect(self.show_models)
         self.commands.bind("model_menu", self.chat_models.open_menu)
         self.commands.bind(

@@ -16,6 +16,7 @@ from app.models.model_rows import ModelRow, listed_id
 from app.translation import tr
 from app.ui.models.model_menu import ModelMenu
 from app.ui.models.placement_popup import Placed, PlacementPopup
+from app.ui.models.starter_offer import StarterOffer
 from engine.library.records import Estimate
 
 if TYPE_CHECKING:
@@ -76,6 +77,10 @@ class ChatModels(QObject):
         offer.resume.connect(models.resume)
         offer.cancel.connect(self._give_up)
         offer.dismissed.connect(self._dismiss)
+
+    def watch_answers(self) -> None:
+        """From now on, offer a larger model under answers of the starter model. Call this once."""
+        StarterOffer(self, self._page, self._chat, self._models)
 
     # -------------------------------------------------------------- opening
 
