@@ -7,7 +7,8 @@ other origins get no response data. Every refusal has the shape of OpenAI's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.server.failures import ApiError
@@ -21,6 +22,8 @@ BODY_S = 30.0  # until a body is there
 MOST_REQUESTS = 64  # at once, those that wait in the line included
 LET_IN = "hearth_let_in"  # in the scope of a request that brought the key
 _CLOSE = {"Connection": "close"}  # not where a body may still be coming: its sender would hear of a reset alone
+IGNORED_FIELDS = "Hearth-Ignored-Fields"  # header of a response
+_MOST_NAMES, _LONGEST_NAME = 20, 80  # in it
 _SAFE_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -122,6 +125,10 @@ def refusal(failure: ApiError) -> Any:
     return JSONResponse(failure.values, failure.status, {**_SAFE_HEADERS, **failure.headers})
 
 
-def reply_headers() -> dict[str, str]:
-    """Return the headers of every response."""
-    return dict(_SAFE_HEADERS)
+def reply_headers(ignored: Sequence[str] = ()) -> dict[str, str]:
+    """Return the headers of a response. ignored: fields of the request to name, whatever their characters."""
+    if not ignored:
+        return dict(_SAFE_HEADERS)
+    named = [re.sub(r"[^\w.\[\]-]", "?", name, flags=re.ASCII)[:_LONGEST_NAME] for name in ignored[:_MOST_NAMES]]
+    more = ["and others"] if len(ignored) > _MOST_NAMES else []
+    return {**_SAFE_HEADERS, IGNORED_FIELDS: ", ".join([*named, *more])}

@@ -1,7 +1,7 @@
 """Requests of clients: their JSON, checked field by field, as plain data for the engine.
 
-Unsupported fields are refused by name and never ignored. Fields that change no answer (user, metadata and the like) are
-allowed and unused.
+Unsupported features are refused by name. Fields that change no answer (user, metadata and the like) are accepted and
+unused. Unknown fields are ignored, and named in the response.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class ApiRequest:
     alternatives: int | None = None
     streams: bool = False
     tells_usage: bool = False  # at the end of a stream
+    ignored: tuple[str, ...] = ()  # unknown fields, such as "messages[0].mood"
 
 
 def read_api_request(what: What, body: bytes) -> ApiRequest:
@@ -70,19 +71,19 @@ def read_api_request(what: What, body: bytes) -> ApiRequest:
     if model is None:
         raise wrong("The field 'model' is missing; GET /v1/models lists what can be asked.", "model", "missing_field")
     _refuse_undone(values)
+    ignored: list[str] = []
     api_request: dict[str, Any] = {"streams": bool(_take(values, "stream", bool))}
-    api_request["tells_usage"] = _usage_wanted(values, api_request["streams"])
+    api_request["tells_usage"] = _usage_wanted(values, api_request["streams"], ignored)
     if what == "chat":
-        api_request["messages"] = _messages(values)
+        api_request["messages"] = _messages(values, ignored)
         api_request["alternatives"] = _chat_alternatives(values)
-        api_request["schema"] = _schema(values)
+        api_request["schema"] = _schema(values, ignored)
     else:
         api_request["prompt"] = _prompt(values)
         api_request["alternatives"] = _count(values, "logprobs", MOST_ALTERNATIVES[what])
-    api_request["sampling"] = _sampling(values, what)
-    if unknown := sorted(values.keys() - _UNUSED):
-        raise wrong(f"Unrecognized field {_shown(unknown[0])}.", unknown[0][:100], "unknown_field")
-    return ApiRequest(what, model, **api_request)
+    api_request["sampling"] = _sampling(values, what, ignored)
+    ignored += values.keys() - _UNUSED
+    return ApiRequest(what, model, **api_request, ignored=tuple(sorted(ignored)))
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -148,7 +149,7 @@ def _either(allowed: tuple[Any, ...]) -> str:
     return " or ".join(json.dumps(one) for one in allowed)
 
 
-def _usage_wanted(values: dict[str, Any], streams: bool) -> bool:
+def _usage_wanted(values: dict[str, Any], streams: bool, ignored: list[str]) -> bool:
     options = _take(values, "stream_options", dict)
     if options is None:
         return False
@@ -157,13 +158,11 @@ def _usage_wanted(values: dict[str, Any], streams: bool) -> bool:
     options = dict(options)
     wanted = bool(_take(options, "include_usage", bool))
     _take(options, "include_obfuscation", bool)
-    if options:
-        name = sorted(options)[0]
-        raise wrong(f"Unrecognized field {_shown(name)} in 'stream_options'.", "stream_options", "unknown_field")
+    ignored += (f"stream_options.{name}" for name in options)
     return wanted
 
 
-def _schema(values: dict[str, Any]) -> dict[str, Any] | None:
+def _schema(values: dict[str, Any], ignored: list[str]) -> dict[str, Any] | None:
     """Return the JSON schema that the answer must follow; None for any text. Raises: ApiError."""
     given = dict(_take(values, "response_format", dict) or {"type": "text"})
     kind = _take(given, "type", str)
@@ -176,15 +175,13 @@ def _schema(values: dict[str, Any]) -> dict[str, Any] | None:
             raise wrong(
                 "'response_format' has no schema: set 'json_schema.schema'.", "response_format", "missing_field"
             )
-        given |= about
+        ignored += (f"response_format.json_schema.{name}" for name in about)
     elif kind in ("text", "json_object"):
         schema = dict(ANY_OBJECT) if kind == "json_object" else None
     else:
         kinds = "text, json_object, json_schema"
         raise wrong(f"'response_format.type' is {_shown(kind)}; it must be one of {kinds}.", "response_format")
-    if given:
-        raise wrong(f"Unrecognized field {_shown(sorted(given)[0])} in 'response_format'.", "response_format",
-                    "unknown_field")  # fmt: skip
+    ignored += (f"response_format.{name}" for name in given)
     if schema is not None:
         try:
             check_size(schema)
@@ -201,7 +198,7 @@ def _chat_alternatives(values: dict[str, Any]) -> int | None:
     return (alternatives or 0) if wanted else None
 
 
-def _sampling(values: dict[str, Any], what: What) -> dict[str, Any]:
+def _sampling(values: dict[str, Any], what: What, ignored: list[str]) -> dict[str, Any]:
     """Raises: ApiError for a value out of range."""
     found: dict[str, Any] = {}
     for name in _SAMPLING:
@@ -220,11 +217,11 @@ def _sampling(values: dict[str, Any], what: What) -> dict[str, Any]:
     if stops := _stops(values):
         found["stop"] = stops
     if what == "chat":
-        found |= _thinking(values)
+        found |= _thinking(values, ignored)
     return found
 
 
-def _thinking(values: dict[str, Any]) -> dict[str, Any]:
+def _thinking(values: dict[str, Any], ignored: list[str]) -> dict[str, Any]:
     """Return how much to think, in whichever way the client says it. Raises: ApiError."""
     found: dict[str, Any] = {}
     options = dict(_take(values, "chat_template_kwargs", dict) or {})
@@ -237,9 +234,7 @@ def _thinking(values: dict[str, Any]) -> dict[str, Any]:
                 names = ", ".join(_EFFORTS)
                 raise wrong(f"'reasoning_effort' is {_shown(effort)}; it must be one of {names}.", "reasoning_effort")
             found["thinking"] = _EFFORTS[effort]
-    if options:
-        name = sorted(options)[0]
-        raise wrong(f"Unrecognized field {_shown(name)} in 'chat_template_kwargs'.", "chat_template_kwargs")
+    ignored += (f"chat_template_kwargs.{name}" for name in options)
     if (most := _count(values, "thinking_budget", 1 << 30)) is not None:
         found["thought_tokens"] = most
     return found
@@ -269,16 +264,16 @@ def _stops(values: dict[str, Any]) -> list[str]:
 # ------------------------------------------------------------------ what is to be answered
 
 
-def _messages(values: dict[str, Any]) -> list[ChatMessage]:
+def _messages(values: dict[str, Any], ignored: list[str]) -> list[ChatMessage]:
     given = _take(values, "messages", list)
     if not given:
         raise wrong("The field 'messages' is missing or empty.", "messages", "missing_field")
     if len(given) > MOST_MESSAGES:
         raise wrong(f"{len(given)} messages are more than the {MOST_MESSAGES} that are taken.", "messages")
-    return [_message(message, f"messages[{i}]") for i, message in enumerate(given)]
+    return [_message(message, f"messages[{i}]", ignored) for i, message in enumerate(given)]
 
 
-def _message(message: object, param: str) -> ChatMessage:
+def _message(message: object, param: str, ignored: list[str]) -> ChatMessage:
     if not isinstance(message, dict):
         raise wrong(f"{param} is {_shown(message)}; an object is needed.", param, "invalid_type")
     role = message.get("role")
@@ -287,8 +282,7 @@ def _message(message: object, param: str) -> ChatMessage:
     if not isinstance(role, str) or role not in _ROLES:
         raise wrong(f"{param} has the role {_shown(role)}; system, developer, user or assistant is needed.", param)
     known = {"role", "content", "name", "tool_calls", "function_call", "refusal", "audio", "annotations"}
-    if unknown := sorted(message.keys() - known):
-        raise wrong(f"Unrecognized field {_shown(unknown[0])} in {param}.", param, "unknown_field")
+    ignored += (f"{param}.{name}" for name in message.keys() - known)
     return {"role": _ROLES[role], "content": _content(message.get("content"), f"{param}.content")}
 
 

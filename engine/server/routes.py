@@ -92,7 +92,7 @@ class Routes:
                 if api_request.streams:
                     is_handed_on = True
                     return AnswerStream(self._line, turn, self._chunks(turn, api_request, reply))
-                return JSONResponse(await _whole(turn, reply), headers=reply_headers())
+                return JSONResponse(await _whole(turn, reply), headers=reply_headers(api_request.ignored))
             finally:
                 watching.cancel()
                 if not is_handed_on:
@@ -150,7 +150,7 @@ class AnswerStream(StreamingResponse):
     """A stream of events. Its request ends with it in every case, also before the first event was read."""
 
     def __init__(self, line: Line, turn: Turn, chunks: AsyncIterator[str]) -> None:
-        super().__init__(chunks, media_type="text/event-stream", headers=reply_headers())
+        super().__init__(chunks, media_type="text/event-stream", headers=reply_headers(turn.api_request.ignored))
         self._line, self._turn = line, turn
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -152,6 +152,10 @@ def test_the_official_client_gets_its_answers_whole_and_streamed(client: openai.
     assert [one.finish_reason for one in said] == [None] * (len(said) - 1) + ["stop"]
     assert "".join(one.token for part in said if part.logprobs for one in part.logprobs.content) == ANSWER
     assert chunks[-1].usage.completion_tokens == 9
+    raw = client.chat.completions.with_raw_response.create(
+        model="Pip", messages=QUESTION, temperature=0, extra_body={"mood": "good"}
+    )  # type: ignore[call-overload]
+    assert raw.headers["Hearth-Ignored-Fields"] == "mood"
     assert chunks[-1].usage.prompt_tokens_details.cached_tokens == whole.usage.prompt_tokens - 1
 
 

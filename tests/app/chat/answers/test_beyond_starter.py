@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.chat.answers.beyond_starter import is_beyond_starter
-from app.chat.store.conversation import Attachment, AttachmentKind, Message, Role
+from app.chat.store.conversation import Attachment, Message, Role
 
 WITHIN = (
     "What is the capital of Peru?", "Tell me a story about a small fox",
@@ -55,4 +55,4 @@ def test_what_is_beyond_it(text: str) -> None:
 
 
 def test_a_text_to_read_is_beyond_it() -> None:
-    assert is_beyond_starter(asked("What is this?", (Attachment("a.txt", "words", AttachmentKind.FILE),)))
+    assert is_beyond_starter(asked("What is this?", (Attachment("a.txt", "words", "text"),)))
