@@ -11,7 +11,7 @@ from typing import Any
 from engine.server.api_request import ApiRequest, What
 from engine.server.likelihoods import Likelihood, TokenLikelihood
 from engine.server.turns import End
-from engine.text.thoughts import ReplySplitter, split
+from engine.text.thoughts import ReplySplitter
 
 DONE = "data: [DONE]\n\n"
 STILL_HERE = ": one moment\n\n"  # a comment, by which a client sees that the connection lives
@@ -36,7 +36,7 @@ class Reply:
     def __init__(self, api_request: ApiRequest, model: str) -> None:
         self._api_request = api_request
         self._is_chat = api_request.what == "chat"
-        self._splitter = ReplySplitter()  # of a stream
+        self._splitter = ReplySplitter()
         self._head = {
             "id": _PREFIXES[api_request.what] + uuid.uuid4().hex,
             "object": _KINDS[api_request.what, api_request.streams],
@@ -47,9 +47,10 @@ class Reply:
     def whole(self, text: str, tokens: Sequence[TokenLikelihood], end: End) -> dict[str, Any]:
         said: dict[str, Any] = {"text": text}
         if self._is_chat:
-            reply = split(text)
-            thought = {"reasoning_content": reply.thought} if reply.thought else {}
-            said = {"message": {"role": "assistant", "content": reply.answer, "refusal": None, **thought}}
+            parts = zip(self._splitter.append(text), self._splitter.finish(), strict=True)  # as in a stream
+            thought, answer = ("".join(part) for part in parts)
+            told = {"reasoning_content": thought} if thought else {}
+            said = {"message": {"role": "assistant", "content": answer, "refusal": None, **told}}
         return {
             **self._head,
             "choices": [self._choice(said, tokens, end.finish_reason)],

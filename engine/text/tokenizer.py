@@ -97,6 +97,7 @@ class Tokenizer:
         InvalidRequestError for an unknown name.
         """
         self.template, self.template_reason = choose_template(model_name, self._vocabulary, override)
+        self.__dict__.pop("thinking", None)  # of the template before
         self.kind = kind_of(model_name, self._vocabulary, override)
         known = [stop for stop in self.template.stops if stop in self._special_by_text]
         self.stop_token_ids = frozenset(self.eos_token_ids) | {self._special_by_text[stop][0] for stop in known}
