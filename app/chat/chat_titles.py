@@ -16,6 +16,7 @@ from app.chat.chat_memory import ChatMemory
 from app.chat.store.conversation import TITLE_LENGTH, Message, MessageState, Role, title_from
 from app.clients.engine_client import EngineClient
 from engine.service import protocol
+from engine.text.thoughts import spoken
 
 if TYPE_CHECKING:
     from app.chat.chat_controller import ChatController
@@ -149,6 +150,6 @@ class ChatTitles(QObject):
 
     def _take(self, conversation_id: str, given: str, said: str) -> None:
         chat, exchange = self._memory.conversation(conversation_id), self._memory.branch_of(conversation_id)
-        title = tidied(said, (exchange or [])[:2])
+        title = tidied(spoken(said), (exchange or [])[:2])
         if chat is not None and title and chat.title == given:  # the user has not named it since
             self._chat.rename(conversation_id, title)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MOST_CHARS = 64 << 10  # of a schema
 MOST_DEPTH = 48
+MOST_COMBINED = 12  # entries of all its "allOf": to combine patterns takes 30 times as long for every four more
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 # White space as json.dumps writes it. If any were allowed, a small model might write nothing but white space.
 _STYLE: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -71,7 +72,10 @@ class Grammar:
 
         check_size(schema)
         self._vocabulary = vocabulary
-        text = llguidance.LLMatcher.grammar_from_json_schema(dict(schema), overrides=_STYLE)
+        try:
+            text = llguidance.LLMatcher.grammar_from_json_schema(dict(schema), overrides=_STYLE)
+        except ValueError as error:  # half a character, or a number that is too long
+            raise InvalidRequestError(f"The JSON schema cannot be used: {str(error)[:300]}.") from None
         self._first = llguidance.LLMatcher(vocabulary.made, text, log_level=0)
         self._raise_error(self._first)
 
@@ -115,14 +119,23 @@ def check_size(schema: Mapping[str, Any]) -> None:
             f"The JSON schema has {len(text)} characters; the limit is {MOST_CHARS}.", "Shorten the schema."
         )
     level: list[Any] = [schema]
+    combined = 0
     for _ in range(MOST_DEPTH):
-        inner = [list(one.values()) if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
-        level = [value for values in inner for value in values]
+        objects = [one for one in level if isinstance(one, dict)]
+        combined += sum(len(one["allOf"]) for one in objects if isinstance(one.get("allOf"), list))
+        lists = [*(list(one.values()) for one in objects), *(one for one in level if isinstance(one, list))]
+        level = [value for values in lists for value in values]
         if not level:
-            return
-    raise InvalidRequestError(
-        f"The JSON schema is nested more than {MOST_DEPTH} levels deep.", "Use fewer nested levels."
-    )
+            break
+    if level:
+        raise InvalidRequestError(
+            f"The JSON schema is nested more than {MOST_DEPTH} levels deep.", "Use fewer nested levels."
+        )
+    if combined > MOST_COMBINED:
+        raise InvalidRequestError(
+            f"The JSON schema combines {combined} schemas with 'allOf'; the limit is {MOST_COMBINED}.",
+            "Combine them in the schema itself.",
+        )
 
 
 class _Constrained:

@@ -35,6 +35,7 @@ _WORDS = ("/no_think", "/nothink")  # keywords in the system message, read by th
 _NO_VALUE = "unheard-of"  # shows how a template handles any value that it does not know
 _QUESTION = ({"role": "user", "content": "Hello"},)
 _END_CHARS = 12  # at the end of a prompt, which show whether a thought is closed
+_MARK_CHARS = 64  # at the end of a prompt, with its last mark; a search of a long text could take minutes
 _LONGEST_PROBE_S = 0.05  # to render one question; a slower template is not probed further
 _ENDED = re.compile(r"</[a-z:]*think[a-z:]*>\s*$", re.IGNORECASE)
 
@@ -88,15 +89,24 @@ def thinking_of(template: ChatTemplate) -> Thinking:
 
     Cost: renders one question several times, about a millisecond.
     """
-    plain = _rendered(template)  # also compiles the template, which is not timed
-    began = time.perf_counter()
-    if plain is None or _rendered(template) is None or time.perf_counter() - began > _LONGEST_PROBE_S:
+    plain = _rendered(template)  # also compiles the template
+    try:
+        return Thinking() if plain is None or _timed(template) is None else _found(template, plain)
+    except _SlowTemplateError:
         return Thinking()
+
+
+class _SlowTemplateError(Exception):
+    """The template takes long to render one question."""
+
+
+def _found(template: ChatTemplate, plain: str) -> Thinking:
+    """Return the levels. plain: the prompt without any choice. Raises: _SlowTemplateError."""
     ways = _switch(template) or _switch_by_words(template) or _switch_by_ending(plain)
     ways |= (efforts := _efforts(template, ways.get("on", Way()).variables))
-    if efforts and "off" not in ways and _ENDED.search(plain):
+    if efforts and "off" not in ways and _ENDED.search(plain[-_MARK_CHARS:]):
         ways["off"] = Way()
-    prompts = {level: _rendered(template, way.variables) for level, way in ways.items() if not way.words}
+    prompts = {level: _timed(template, way.variables) for level, way in ways.items() if not way.words}
     same = [level for level, prompt in prompts.items() if prompt == plain and not ways[level].ending]
     return Thinking(ways, next((level for level in ("off", *EFFORTS, "on") if level in same), None))
 
@@ -108,15 +118,24 @@ def _rendered(template: ChatTemplate, variables: Mapping[str, Any] | None = None
         return None
 
 
+def _timed(template: ChatTemplate, variables: Mapping[str, Any] | None = None, words: str = "") -> str | None:
+    """Return the prompt; None if the template fails. Raises: _SlowTemplateError."""
+    began = time.perf_counter()
+    prompt = _rendered(template, variables, words)
+    if time.perf_counter() - began > _LONGEST_PROBE_S:
+        raise _SlowTemplateError
+    return prompt
+
+
 def _switch(template: ChatTemplate) -> dict[Level, Way]:
     for name, off, on in _SWITCHES:
         if name not in template.source:
             continue
         on_values = {} if on is None else {name: on}
-        without, thinking = _rendered(template, {name: off}), _rendered(template, on_values)
+        without, thinking = _timed(template, {name: off}), _timed(template, on_values)
         if without is None or thinking is None or without == thinking:
             continue
-        unknown = _rendered(template, {name: _NO_VALUE}) if isinstance(off, str) else None
+        unknown = _timed(template, {name: _NO_VALUE}) if isinstance(off, str) else None
         if unknown is not None and unknown[-_END_CHARS:] == without[-_END_CHARS:]:
             continue  # the template only passes the value on to the model
         return {"off": Way({name: off}), "on": Way(on_values)}
@@ -127,15 +146,15 @@ def _switch_by_words(template: ChatTemplate) -> dict[Level, Way]:
     """Return off and on if the template reads a keyword in the system message and removes it from the prompt."""
     for words in _WORDS:
         if words in template.source:
-            found = _rendered(template, words=words)
-            if found is not None and words not in found and found != _rendered(template, words="."):
+            found = _timed(template, words=words)
+            if found is not None and words not in found and found != _timed(template, words="."):
                 return {"off": Way(words=words), "on": Way()}
     return {}
 
 
 def _switch_by_ending(plain: str) -> dict[Level, Way]:
     """Return off and on if the prompt opens a thought. Off closes the thought at once."""
-    opened = opened_thought(plain)
+    opened = opened_thought(plain[-_MARK_CHARS:])
     if not opened:
         return {}
     return {"off": Way(ending=f"\n{end_of(opened)}\n\n"), "on": Way()}
@@ -149,8 +168,8 @@ def _efforts(template: ChatTemplate, on: Mapping[str, Any]) -> dict[Level, Way]:
     for name in _EFFORT_NAMES:
         if name not in template.source:
             continue
-        unknown = _rendered(template, {**on, name: _NO_VALUE})
-        prompts = {level: _rendered(template, {**on, name: level}) for level in EFFORTS}
+        unknown = _timed(template, {**on, name: _NO_VALUE})
+        prompts = {level: _timed(template, {**on, name: level}) for level in EFFORTS}
         known = {level: prompt for level, prompt in prompts.items() if prompt is not None and prompt != unknown}
         if len(known) > 1 and all(a != b for a, b in pairwise(sorted(known.values()))):
             return {level: Way({**on, name: level}) for level in known}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -39,7 +40,9 @@ _LONGEST = max(map(len, (*_OPENINGS, *_PASSED_OVER)))
 # with a literal: texts can be 16 MB long, and other patterns search them 20 times as slowly.
 _LONE_END = re.compile(r"</[tT][hH][iI][nN][kK](?:[iI][nN][gG])?>[ \t]*(?=\n|$)")
 
-_OPENED = re.compile("(?:" + "|".join(re.escape(opening) for opening, _ in MARKS) + r")\s*$", re.IGNORECASE)
+_OPENED = re.compile("(?:" + "|".join(re.escape(opening) for opening, _ in MARKS) + r")\s*$", re.IGNORECASE | re.ASCII)
+
+_ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 @dataclass(frozen=True)
@@ -102,13 +105,14 @@ class ReplySplitter:
 
     def _read_thought(self, thought: list[str]) -> bool:
         """Move text that certainly belongs to the thought to `thought`. Return True if the thought has ended."""
-        place = self._held.lower().find(self._end)
+        low = _lower(self._held)
+        place = low.find(self._end)
         if place >= 0:
             thought.append(self._held[:place])
             self._held = self._held[place + len(self._end) :]
             self._end = ""
             return True
-        keep = _overlap(self._held.lower(), self._end)
+        keep = _overlap(low, self._end)
         cut = len(self._held) - keep
         thought.append(self._held[:cut])
         self._held = self._held[cut:]
@@ -117,7 +121,7 @@ class ReplySplitter:
     def _read_mark(self) -> bool:
         """Read a mark, or begin the answer if there is none. Return False if more text is needed."""
         start = self._held.lstrip()
-        low = start[: _LONGEST + 1].lower()
+        low = _lower(start[: _LONGEST + 1])
         for opening, end in MARKS:
             if low.startswith(opening):
                 self._end, self.has_thought = end, True
@@ -179,6 +183,12 @@ def end_of(opening: str) -> str:
 def spoken(text: str) -> str:
     """Return the answer without thoughts, as later requests send it to the model."""
     return split(text).answer
+
+
+def _lower(text: str) -> str:
+    """Return the text in lower case, with as many characters: "İ" would become two."""
+    low = text.lower()
+    return low if len(low) == len(text) else text.translate(_ASCII_LOWER)
 
 
 def _overlap(text: str, mark: str) -> int:

@@ -103,7 +103,7 @@ def test_the_model_is_asked_with_the_chat_before_it_and_its_title_is_taken(
     assert [m["role"] for m in request.messages] == ["user", "assistant", "user"]
     assert request.messages[-1]["content"] == REQUEST
     assert request.sampling == {"temperature": 0.0, "max_tokens": MOST_TOKENS, "thought_tokens": 0}
-    then("Heron nests")
+    then("<think>\n\n</think>\n\nHeron nests")
     assert desk.conversations[0].title == "Heron nests"
 
 

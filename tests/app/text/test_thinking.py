@@ -77,3 +77,7 @@ def test_the_clock_of_a_thought_that_is_written_on_adds_up() -> None:
     clock.take("so", 5.0, 4)
     clock.take("</think>", 6.0, 6)
     assert clock.figures() == {"thought_s": 3.0, "thought_tokens": 6}
+
+
+def test_letters_that_grow_in_lower_case_move_no_mark() -> None:
+    assert split("<think>\u0130stanbul \u0130zmir</THINK>Hello") == Reply("\u0130stanbul \u0130zmir", "Hello")

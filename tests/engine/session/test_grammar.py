@@ -187,6 +187,7 @@ def deep(levels: int) -> dict[str, Any]:
     [
         {"type": "nonsense"}, {"$ref": "https://example.org/schema.json"}, {"$ref": "#/nowhere"},
         {"type": "string", "pattern": "("}, {"type": "object", "properties": 5},
+        {"const": "\ud800"}, {"const": 10**4000}, {"allOf": [{"pattern": f".*{i}.*"} for i in range(22)]},
         {"enum": ["x" * MOST_CHARS]}, deep(MOST_DEPTH), {"type": "integer", "minimum": 5, "maximum": 2},
     ],
     ids=lambda schema: str(schema)[:30],

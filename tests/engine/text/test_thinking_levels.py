@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from engine.config import SamplingConfig
@@ -104,9 +106,13 @@ def test_a_word_joins_the_instructions_that_there_are(starter: LoadedModel, monk
     assert chat[0]["content"] == "Be kind."
 
 
+LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+
+
 @pytest.mark.parametrize(("source", "longest_s", "times"), [
     (CHAT + "{% if enable_thinking %}a{% endif %}", 0.0, 2),  # every template is slower than this
-    ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}enable_thinking", 0.05, 1),
+    (CHAT + "{% if thinking is defined %}" + LOOPS + "{% endif %}", 0.05, 3),
+    (LOOPS + "enable_thinking", 0.05, 1),
 ])  # fmt: skip
 def test_a_slow_template_is_not_asked_for_more(
     monkeypatch: pytest.MonkeyPatch, source: str, longest_s: float, times: int
@@ -122,6 +128,18 @@ def test_a_slow_template_is_not_asked_for_more(
     monkeypatch.setattr("engine.text.thinking._LONGEST_PROBE_S", longest_s)
     assert thinking_of(ChatTemplate(source)).levels == ()
     assert rendered[0] == times
+
+
+def test_a_long_prompt_of_marks_is_read_at_its_end_alone() -> None:
+    source = "{{ '</' ~ ('think' * 50000) ~ ('<think> ' * 20000) }}x{{ reasoning_effort in ['low', 'high'] }}"
+    began = time.process_time()
+    thinking_of(ChatTemplate(source))
+    assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize("mark", ["<th\u0131nk>", "<|\u017ftart_thinking|>", "<thin\u212a>"])
+def test_letters_that_only_look_like_a_mark_are_none(mark: str) -> None:
+    assert thinking_of(ChatTemplate(CHAT + mark)).levels == ()
 
 
 @pytest.mark.parametrize("levels", ["", "on", "off on", "low high", "low medium high", "off low high", "off on high"])
