@@ -354,7 +354,7 @@ class _Decode:
 
     def end(self, history: Sequence[int]) -> None:
         """End the last run: report it to the guesses, and cut the guesses that are not in the history off the cache."""
-        if self._guesses is not None and self._run[0]:
+        if self._guesses is not None and self._run[0] and not self._is_forced:
             self._guesses.computed(*self._run, self._accepted)
         if self._ahead:
             is_right = len(history) > self._length and history[self._length] == self._ahead[0][0]

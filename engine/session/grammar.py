@@ -29,6 +29,7 @@ ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 # White space as json.dumps writes it. If any were allowed, a small model might write nothing but white space.
 _STYLE: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _EXCLUDED = np.float32(-1e30)  # finite, because samplers reject infinite logits
+_BEFORE = "\n"
 _MOST_BLANK = 2  # white-space tokens allowed between a thought and the answer
 
 
@@ -60,7 +61,10 @@ class _Wrapped:
         self.special_token_ids = [i for i in range(n_tokens) if tokenizer.is_special(i)]
 
     def __call__(self, text: bytes) -> list[int]:
-        return self._tokenizer.encode(text.decode("utf-8", "replace"))
+        """Return the tokens of a text within an answer: some tokenizers put a space before the first one."""
+        before = self._tokenizer.encode(_BEFORE)
+        tokens = self._tokenizer.encode(_BEFORE + text.decode("utf-8", "replace"))
+        return tokens[len(before) :] if tokens[: len(before)] == before else []
 
 
 class Grammar:
@@ -162,7 +166,10 @@ class _Constrained:
         for token in history[self._seen :]:
             self._take(token)
         self._seen = len(history)
-        return [] if self._matcher is None else self._matcher.compute_ff_tokens()
+        if self._matcher is None:
+            return []
+        tokens = self._matcher.compute_ff_tokens()
+        return tokens[: self._matcher.validate_tokens(tokens)] if tokens else []
 
     def _take(self, token: int) -> None:
         if self._matcher is not None:

@@ -30,17 +30,19 @@ class _Limited:
         self._text = tokenizer.raw_stream()
         self._reply = ReplySplitter()
         self._reply.append(tokenizer.opened_thought(prompt))
+        self._is_ended = False  # once is enough, whatever the tokens of the mark look like
         self._end: list[int] = []  # remaining tokens of the end mark
 
     def __call__(self, logits: NDArray[np.float32], history: Sequence[int]) -> int:
-        if self._reply.is_thinking and self._left == 0 and not self._end:
+        if self._reply.is_thinking and self._left == 0 and not self._is_ended:
+            self._is_ended = True
             self._end = self._tokenizer.end_of_thought(self._reply.end_mark)
         if self._end:
             return self._write(self._end.pop(0))
         token = self._sampler(logits, history)
         if self._reply.is_answering:
             return token
-        if self._reply.is_thinking:
+        if self._reply.is_thinking and self._left:
             self._left -= 1
         return self._write(token)
 

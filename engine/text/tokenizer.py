@@ -24,7 +24,7 @@ from engine.text.harmony import HarmonyStream, speaks_harmony
 from engine.text.older_vocabularies import read_pair, read_sentencepiece
 from engine.text.text_stream import TextStream as TextStream
 from engine.text.thinking import Thinking, Way, thinking_of, with_words
-from engine.text.thoughts import MARK_TOKENS, opened_thought
+from engine.text.thoughts import MARK_TOKENS, ReplySplitter, opened_thought
 from engine.text.vocabulary import Vocabulary, guarded, read_files
 from engine.thinking_level import Level
 
@@ -234,6 +234,13 @@ class Tokenizer:
             return self.encode_chat(messages, thinking)
         prompt = self.encode_chat(messages[:-1], thinking)
         said = messages[-1]["content"]
+        reply = ReplySplitter()
+        reply.append(said)
+        level = self.thinking.nearest(thinking) or self.thinking.default
+        if reply.has_thought and level == "off":  # it was chosen after that answer began
+            prompt = self.encode_chat(messages[:-1], "on")
+        elif said.strip() and not reply.has_thought and self.opened_thought(prompt):
+            prompt = self.encode_chat(messages[:-1], "off")
         if self._speaks_harmony:
             pieces = harmony.continued(said)
             tokens = [[self._special_by_text[text][0]] if mark else self.encode(text) for text, mark in pieces]

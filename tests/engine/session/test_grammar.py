@@ -7,10 +7,12 @@ import re
 import time
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 
 from engine.config import SamplingConfig
 from engine.errors import InvalidRequestError
@@ -23,6 +25,7 @@ from engine.session.guesses import Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
 from engine.text.chat_template import ChatTemplate
 from engine.text.thoughts import split
+from engine.text.tokenizer import Tokenizer
 
 QUESTION = [{"role": "user", "content": "Tell me about a fox."}]
 N_SCHEMAS = 30
@@ -267,3 +270,30 @@ def test_a_word_of_harmony_is_free_until_the_answers_header(starter: LoadedModel
     assert before == free
     assert header
     assert json.loads(after) in (True, False)
+
+
+@pytest.mark.parametrize("way", ["normalizer", "pre_tokenizer"])
+def test_a_tokenizer_that_puts_a_space_before_a_text(way: str, tmp_path: Path) -> None:
+    letters = {letter: i for i, letter in enumerate(["<unk>", "</s>", "\u2581", "\n", *map(chr, range(33, 127))])}
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE(letters, [], unk_token="<unk>"))
+    backend.add_special_tokens(["</s>"])
+    if way == "normalizer":
+        backend.normalizer = tokenizers.normalizers.Sequence(
+            [tokenizers.normalizers.Prepend("\u2581"), tokenizers.normalizers.Replace(" ", "\u2581")]
+        )
+    else:
+        backend.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    backend.decoder = tokenizers.decoders.Metaspace()
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.from_files(tmp_path / "tokenizer.json")
+    assert tokenizer.decode(tokenizer.encode("name")) == "name"
+    assert tokenizer.token_bytes(tokenizer.encode("name")[0]) == b" "
+    schema = {"type": "object", "properties": {"name_of": {"type": "boolean"}}, "required": ["name_of"],
+              "additionalProperties": False}  # fmt: skip
+    sampler = Grammar(schema, Vocabulary(tokenizer, len(letters), [1])).constrain(first_of_the_largest, tokenizer, [])
+    history: list[int] = []
+    while not history or history[-1] != 1:
+        history.append(sampler(np.zeros(len(letters), np.float32), history))
+        assert len(history) < 60
+    text = b"".join(tokenizer.token_bytes(i) for i in history[:-1])
+    assert json.loads(text).keys() == {"name_of"}

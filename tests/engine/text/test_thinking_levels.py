@@ -165,3 +165,18 @@ def with_template(tokenizer: Tokenizer, source: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tokenizer, "template", ChatTemplate(source))
     monkeypatch.setattr(tokenizer, "thinking", thinking_of(ChatTemplate(source)), raising=False)
     return tokenizer
+
+
+@pytest.mark.parametrize("name", ["on opens a thought", "always opens a thought"])
+def test_a_continued_answer_stays_on_its_side_of_the_thought(
+    name: str, starter: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever level was chosen after it began."""
+    tokenizer = with_template(starter.tokenizer, TEMPLATES[name][0], monkeypatch)
+    for level in ("on", "off", None):
+        for said, thinks in (("Hello the", False), ("<think>\nLet me", True)):
+            chat = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": said}]
+            prompt = tokenizer.decode(tokenizer.encode_continued(chat, level), skip_special=False)  # type: ignore[arg-type]
+            assert prompt.endswith(said.removeprefix("<think>\n"))
+            assert (prompt.rfind("<think>") > prompt.rfind("</think>")) == thinks, (level, prompt)
+            assert prompt.count("<think>") <= 1
