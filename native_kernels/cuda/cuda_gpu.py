@@ -88,6 +88,12 @@ class CudaGpu:
     def download(self, to: int, source: int, n_bytes: int) -> None:
         self.stream.download(to, source, n_bytes)
 
+    def upload_rows(self, to: int, to_step: int, source: int, source_step: int, n_bytes: int, n_rows: int) -> None:
+        self.stream.upload_rows(to, to_step, source, source_step, n_bytes, n_rows)
+
+    def download_rows(self, to: int, to_step: int, source: int, source_step: int, n_bytes: int, n_rows: int) -> None:
+        self.stream.download_rows(to, to_step, source, source_step, n_bytes, n_rows)
+
     def fill(self, to: int, value: int, n_bytes: int) -> None:
         self.stream.fill(to, value, n_bytes)
 

@@ -361,6 +361,12 @@ class Gpu(Protocol):
     def download(self, to: int, source: int, n_bytes: int) -> None:
         """Copy to the host address `to`."""
 
+    def upload_rows(self, to: int, to_step: int, source: int, source_step: int, n_bytes: int, n_rows: int) -> None:
+        """As `upload`, for n_rows of n_bytes each. steps: bytes from the beginning of a row to that of the next one."""
+
+    def download_rows(self, to: int, to_step: int, source: int, source_step: int, n_bytes: int, n_rows: int) -> None:
+        """As `download`, for n_rows of n_bytes each. steps: as in upload_rows."""
+
     def fill(self, to: int, value: int, n_bytes: int) -> None:
         """Set every byte to the value."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,13 @@ def of_warm_chats() -> list[str]:
         "after a restart": "on disk, after a restart; the message is known",
     }  # fmt: skip
     cells = {key: " | ".join(f"{one[key]['first_token_s']:.2f} s" for one in both) for key in names}
-    of_lengths = []
-    for one in newest("warm-chats-lengths-8b-q4_0-h100"):
-        seconds = " | ".join(f"{one[key]['first_token_s']:.2f} s" for key in names)
-        of_lengths.append(f"| {one['tokens']:,} | {seconds} | {one['cold']['decode_tok_s']:.0f} |")
+    of_lengths, run = [], newest("warm-chats-lengths-8b-q4_0-h200")
+    for one, peer in zip(run["chats"], run["llama_cpp"]["rows"], strict=True):
+        computed, *warm = (f"{one[key]['first_token_s']:.2f} s" for key in names)
+        theirs = f"{peer['tokens'] / peer['prompt_tok_s']:.2f} s"
+        decode = f"{peer['decode_tok_s']:.0f}" if peer["decode_tok_s"] else "–"
+        cells_of = [f"{one['tokens']:,}", computed, theirs, *warm, f"{one['cold']['decode_tok_s']:.0f}", decode]
+        of_lengths.append(f"| {' | '.join(cells_of)} |")
     return [*(f"| {name} | {cells[key]} |" for key, name in names.items()), *of_lengths]
 
 
@@ -134,6 +138,10 @@ def said() -> list[tuple[str, str]]:
         ("how-it-works.md", f"took {1e6 * newest('gpu-anchors-13b')['hardware']['sync_s']:.0f} us"),
         ("how-it-works.md", f"wins back {100 * wins:.0f} %"),
     ]  # fmt: skip
+    for name, words in (("70b-q4_0", "70B, Q4_0"), ("32b-f16", "32B, F16")):
+        loads = newest(f"learned-placement-{name}")["loads"]
+        rates = " | ".join(f"{statistics.median(loads[load]['tok_s']):.1f}" for load in loads)
+        rows.append((page, f"| {words} | {rates} |"))
     rows += [(page, row) for row in (*of_guesses("1b", "cpu"), *of_guesses("8b", "gpu"), *of_warm_chats())]
     for model, name, budget in (("70B, Q4_0", "70b", "24"), ("70B, Q4_0", "70b", "11"), ("32B, F16", "32b", "24"),
                                 ("13B, F16", "13b", "11")):  # fmt: skip

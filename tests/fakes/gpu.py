@@ -143,6 +143,14 @@ class FakeGpu(FakeOperators):
     def download(self, to: int, source: int, n_bytes: int) -> None:
         self.do("download", lambda: ctypes.memmove(to, self.bytes_at(source, n_bytes).ctypes.data, n_bytes) and None)
 
+    def upload_rows(self, to: int, to_step: int, source: int, source_step: int, n_bytes: int, n_rows: int) -> None:
+        for row in range(n_rows):
+            self.upload(to + row * to_step, source + row * source_step, n_bytes)
+
+    def download_rows(self, to: int, to_step: int, source: int, source_step: int, n_bytes: int, n_rows: int) -> None:
+        for row in range(n_rows):
+            self.download(to + row * to_step, source + row * source_step, n_bytes)
+
     def fill(self, to: int, value: int, n_bytes: int) -> None:
         self.do("fill", lambda: self.bytes_at(to, n_bytes).fill(value))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,63 +136,71 @@ class KvRegion:
         self.gpu.synchronize()  # before `source` changes
 
     def _saved(self, length: int, first: int = 0) -> SavedPositions:
-        pieces = list(self._pieces(length, first))
+        parts = [part for kv in self._kept for part in _parts_of(kv)]
         try:
-            saved = np.empty(sum(size for _, size in pieces), np.uint8)
+            saved = np.empty(length * sum(part.n_heads * part.row_bytes for part in parts), np.uint8)
         except MemoryError as error:
             raise HostMemoryError(
                 f"There is not enough free RAM for {length} tokens of another conversation.", "Close other programs."
             ) from error
-        at = saved.ctypes.data
-        for address, size in pieces:
-            self.gpu.download(at, address, size)
-            at += size
-        self.gpu.synchronize()
+        self._copy(parts, first, length, saved, length)
         return SavedPositions(saved, length)
 
     def _restore(self, saved: SavedPositions, length: int, first: int = 0) -> None:
         """Upload the first `length` saved positions to the positions from `first` on."""
-        kept, at = saved.data, 0
-        wanted = list(self._pieces(length, first))
-        for (address, size), (_, saved_size) in zip(wanted, self._pieces(saved.length), strict=True):
-            self.gpu.upload(address, kept.ctypes.data + at, size)
-            at += saved_size
-        self.gpu.synchronize()  # before `saved` is freed
+        parts = [part for kv in self._kept for part in _parts_of(kv)]
+        self._copy(parts, first, length, saved.data, saved.length, upload=True)
 
     def copy_layer(self, layer: int, first: int, length: int, to: U8) -> None:
         """Download positions of one layer, as kv_blocks.to_rows orders them. Raises: CudaError."""
-        at = to.ctypes.data
-        for address, size in _pieces_of(self._of_layer[layer], length, first):
-            self.gpu.download(at, address, size)
-            at += size
-        self.gpu.synchronize()
+        self._copy(_parts_of(self._of_layer[layer]), first, length, to, length)
 
     def put_layer(self, layer: int, first: int, length: int, data: U8) -> None:
         """Upload what `copy_layer` downloaded. Raises: CudaError."""
-        at = data.ctypes.data
-        for address, size in _pieces_of(self._of_layer[layer], length, first):
-            self.gpu.upload(address, at, size)
-            at += size
-        self.gpu.synchronize()  # before `data` is freed
+        self._copy(_parts_of(self._of_layer[layer]), first, length, data, length, upload=True)
 
-    def _pieces(self, length: int, first: int = 0) -> Iterator[tuple[int, int]]:
-        """Yield address and bytes of `length` positions from `first` on, for every layer, part and head."""
-        for kv in self._kept:
-            yield from _pieces_of(kv, length, first)
+    def _copy(
+        self, parts: Sequence[_Part], first: int, length: int, host: U8, host_length: int, upload: bool = False
+    ) -> None:  # fmt: skip
+        """Copy `length` positions from `first` on, of all parts, to or from host memory.
+
+        host: part by part and head by head, host_length positions each.
+        """
+        if not length:
+            return
+        at = host.ctypes.data
+        for part in parts:
+            here, step = part.start + first * part.row_bytes, part.capacity * part.row_bytes
+            host_step, n_bytes = host_length * part.row_bytes, length * part.row_bytes
+            if upload:
+                self.gpu.upload_rows(here, step, at, host_step, n_bytes, part.n_heads)
+            else:
+                self.gpu.download_rows(at, host_step, here, step, n_bytes, part.n_heads)
+            at += part.n_heads * host_step
+        self.gpu.synchronize()  # before `host` is used or freed
 
 
-def _pieces_of(kv: GpuKv, length: int, first: int) -> Iterator[tuple[int, int]]:
+@dataclass(frozen=True)
+class _Part:
+    """Keys, values or their scales of a layer: n_heads x capacity rows of row_bytes, from the address `start` on."""
+
+    start: int
+    row_bytes: int
+    n_heads: int
+    capacity: int
+
+
+def _parts_of(kv: GpuKv) -> list[_Part]:
     row = kv.head_dim * _NUMBER_BYTES[kv.codec]
     scales = 2 * -(-kv.head_dim // GROUP)
     parts = [(kv.keys, row), (kv.key_scales, scales), (kv.values, row), (kv.value_scales, scales)]
-    for start, size in [part for part in parts[: 2 if kv.is_shared else 4] if part[0]]:
-        for head in range(kv.n_kv_heads):
-            yield start + (head * kv.capacity + first) * size, length * size
+    some = [part for part in parts[: 2 if kv.is_shared else 4] if part[0]]
+    return [_Part(start, row_bytes, kv.n_kv_heads, kv.capacity) for start, row_bytes in some]
 
 
 @dataclass(frozen=True, eq=False)
 class SavedPositions:
-    """The first `length` positions of a cache in host memory, in the order of KvRegion._pieces."""
+    """The first `length` positions of a cache in host memory, in the order of KvRegion._copy."""
 
     data: U8
     length: int

@@ -44,6 +44,21 @@ class CudaUnavailableError(Exception):
     """There is no usable driver; the message is the reason."""
 
 
+class _Side(ctypes.Structure):
+    """One side of a copy of rows (cuda.h, CUDA_MEMCPY2D): where it begins, and the bytes from row to row."""
+
+    _fields_ = (
+        ("x_bytes", c_size_t), ("y", c_size_t), ("kind", c_uint), ("host", c_void_p), ("gpu", Address),
+        ("array", c_void_p), ("step", c_size_t),
+    )  # fmt: skip
+
+
+class _Copy2D(ctypes.Structure):
+    _fields_ = (("source", _Side), ("to", _Side), ("n_bytes", c_size_t), ("n_rows", c_size_t))
+
+
+_HOST, _GPU = 1, 2  # CUmemorytype
+
 # The functions used, with their argument types.
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
@@ -67,6 +82,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemHostUnregister": (c_void_p,),
     "cuMemcpyHtoDAsync_v2": (Address, c_void_p, c_size_t, c_void_p),
     "cuMemcpyDtoHAsync_v2": (c_void_p, Address, c_size_t, c_void_p),
+    "cuMemcpy2DAsync_v2": (POINTER(_Copy2D), c_void_p),
     "cuMemsetD8Async": (Address, ctypes.c_ubyte, c_size_t, c_void_p),
     "cuStreamCreate": (POINTER(c_void_p), c_uint),
     "cuStreamCreateWithPriority": (POINTER(c_void_p), c_uint, c_int),
@@ -287,6 +303,16 @@ class Stream:
     def download(self, to: int, source: int, n_bytes: int) -> None:
         """Copy GPU bytes at `source` to the host at `to`."""
         self._driver.call("cuMemcpyDtoHAsync_v2", to, source, n_bytes, self.handle)
+
+    def upload_rows(self, to: int, to_step: int, source: int, source_step: int, n_bytes: int, n_rows: int) -> None:
+        """Copy n_rows of n_bytes each to the GPU. steps: bytes from the beginning of a row to that of the next one."""
+        sides = _Side(0, 0, _HOST, source, 0, None, source_step), _Side(0, 0, _GPU, None, to, None, to_step)
+        self._driver.call("cuMemcpy2DAsync_v2", byref(_Copy2D(*sides, n_bytes, n_rows)), self.handle)
+
+    def download_rows(self, to: int, to_step: int, source: int, source_step: int, n_bytes: int, n_rows: int) -> None:
+        """Copy n_rows of n_bytes each to the host. steps: as in upload_rows."""
+        sides = _Side(0, 0, _GPU, None, source, None, source_step), _Side(0, 0, _HOST, to, 0, None, to_step)
+        self._driver.call("cuMemcpy2DAsync_v2", byref(_Copy2D(*sides, n_bytes, n_rows)), self.handle)
 
     def fill(self, to: int, value: int, n_bytes: int) -> None:
         """Set n_bytes from `to` on to the value."""
