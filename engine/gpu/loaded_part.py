@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import DeviceMemoryError
 from engine.executor.hot_blocks import HotBlocks
-from engine.gpu import prompt_setup
+from engine.gpu import prompt_setup, sample_activity
 from engine.gpu.batch.batch import GpuBatch, batch_ops, open_gpu_batch
 from engine.gpu.token.decode_program import PATIENCE_S, GpuDecodeProgram
 from engine.gpu.token.token_model import TokenModel
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from engine.gpu.prefill.prompts import Prompts
     from engine.gpu.trial.choice import OpenedGpu
     from engine.gpu.weights.loading import LoadedGpu
+    from engine.job import Job
     from engine.loading.load_context import LoadContext
 
 
@@ -126,6 +127,10 @@ class LoadedPart:
                 "The GPU does not have enough free memory for the model's predictors.",
                 "Load the model again in sparse mode, so that they get a place.",
             ) from error
+
+    def learn_activity(self, mode: Mode, job: Job) -> bool:
+        """As sample_activity.learn."""
+        return sample_activity.learn(self, self._base, mode, job)
 
     def batch(self, mode: Mode, sequences: int) -> GpuBatch:
         """Return the batch model for this many sequences with caches of `new_cache`. Only the latest one is kept.

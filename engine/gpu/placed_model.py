@@ -97,7 +97,8 @@ class PlacedModel:
         """Place the model for a mode and load its GPU part, with less memory if it runs out.
 
         balancing: time some tokens, and place the model again if one side waits long for the other. That may double the
-        time of the load.
+        time of the load. If nothing is known of the neurons' activity, learn it from sample texts first, and place the
+        model again.
 
         Raises: GpuUnusableError if nothing is placed on the GPU or memory keeps running out; EngineErrors of the
         solver; Cancelled.
@@ -130,6 +131,8 @@ class PlacedModel:
                 raise GpuFullError(why) if is_for_want_of_memory(placement) else GpuUnusableError(why)
             try:
                 self._load(placement, job)
+                if timing and self._loaded_part.learn_activity(self.mode_and_reason()[0], job):
+                    continue  # place it by what was learned
                 times = self._timed(solved, job.cancelled) if timing else None
             except CudaOutOfMemoryError as error:
                 self._drop()

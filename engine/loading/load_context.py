@@ -11,6 +11,7 @@ from engine.loading.modes import ModeChooser
 from engine.machine.cpu_and_ram import RamInfo
 from engine.model.model_files import OpenedModel
 from engine.model.weights import ModelWeights
+from engine.text.tokenizer import Tokenizer
 from native_kernels.kv_blocks import KvLayout
 
 
@@ -26,6 +27,7 @@ class LoadContext:
     context: int  # tokens
     kv_codec: KvCodec
     ram: RamInfo  # before the model was loaded
+    tokenizer: Tokenizer
     chosen: str = ""  # why this GPU, or why none
     steps: LoadSteps = field(default_factory=LoadSteps)  # times of the loading steps
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine.config import MODES, EngineConfig, KvCodec, Mode
 from engine.errors import DeviceUnavailableError, EngineError
+from engine.executor.adaptation import can_learn, read_activity
 from engine.loading.opening import choose_context
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
 from engine.machine.measured_hardware import load_profile, recall_expected
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 # Increase when byte counts or the solver change: older placements are then solved again.
 SOLVER_VERSION = 8
+# Stands for statistics in the origins of a placement by learned activity, whatever was learned since.
+_LEARNED = "learned"
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +56,8 @@ class KnownInputs:
 class Setting:
     """The solver's input.
 
-    read_rates: measured read rates of the model's rows, by mode. heat [L, E]: learned choices of experts.
+    read_rates: measured read rates of the model's rows, by mode. heat [L, E]: learned choices of experts. is_learned:
+    without statistics, but with activity learned from texts.
     """
 
     opened: OpenedModel
@@ -71,6 +75,7 @@ class Setting:
     sequences: int = 1
     read_rates: Mapping[Mode, ReadRates] = field(default_factory=dict)
     heat: F32 | None = None
+    is_learned: bool = False
 
     @property
     def token_context(self) -> TokenContext:
@@ -116,11 +121,11 @@ class Setting:
 
     def origins(self) -> Origins:
         """Return the origins that a valid placement must have now."""
-        in_ram = self.all_in_ram
+        in_ram, statistics = self.all_in_ram, _LEARNED if self.is_learned else ""
         return Origins(
             model=self.opened.fingerprint,
             activation=self.opened.config.activation_text,
-            statistics="" if self.stats is None else fingerprints.of_stats(self.stats),
+            statistics=statistics if self.stats is None else fingerprints.of_stats(self.stats),
             predictors="" if self.predictors is None else fingerprints.of_predictors(self.predictors),
             hardware=fingerprints.of_hardware(self.profile, self.gpu, self.threads, self.read_rates),
             vram_budget_bytes=self.budgets.vram_bytes,
@@ -178,10 +183,11 @@ def read_setting(
     read_rates: dict[Mode, ReadRates] = {}
     if not engine.hardware_file:
         read_rates = known_read_rates(profile, gpu, threads, model, list(MODES))
+    stats = read_stats(opened) if opened.config.has_zeros else None  # otherwise all neurons are computed
     return Setting(
         opened=opened,
         model=model,
-        stats=read_stats(opened) if opened.config.has_zeros else None,  # otherwise all neurons are computed
+        stats=stats,
         predictors=predictors,
         profile=profile,
         gpu=gpu,
@@ -193,4 +199,5 @@ def read_setting(
         notes=tuple(notes),
         sequences=engine.sequences,
         read_rates=read_rates,
+        is_learned=stats is None and can_learn(opened) and read_activity(opened).positions > 0,
     )

@@ -134,7 +134,8 @@ def read(
     )
     return LoadContext(
         opened=opened, weights=weights, modes=modes, backend=backend, engine=engine, context=memory.context,
-        kv_codec=memory.kv_codec, ram=device.hardware.ram, chosen=device.gpu_reason, steps=steps,
+        kv_codec=memory.kv_codec, ram=device.hardware.ram, tokenizer=source.tokenizer,
+        chosen=device.gpu_reason, steps=steps,
     )  # fmt: skip
 
 

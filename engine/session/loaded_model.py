@@ -24,7 +24,6 @@ from engine.model.prefetch import Prefetch, parts_of, spans_of
 from engine.model.transformer import Transformer
 from engine.model.weights import Hold
 from engine.session import load_stages
-from engine.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from engine.session.grammar import Vocabulary
@@ -42,7 +41,6 @@ class LoadedModel(LoadContext):
 
     name: str
     description: str
-    tokenizer: Tokenizer
     sampling: SamplingConfig  # the model's defaults
     cpu_reason: str  # why no GPU was used at the load; "" if one was
     threads: int
@@ -81,7 +79,6 @@ class LoadedModel(LoadContext):
                 **_fields(context),
                 name=source.name or source.opened.name,
                 description=source.opened.description,
-                tokenizer=source.tokenizer,
                 sampling=SamplingConfig().changed(source.opened.sampling),
                 cpu_reason=why_not,
                 threads=device.threads,

@@ -9,8 +9,7 @@ import hashlib
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from engine.assets import asset_root
-from engine.errors import ModelNotFoundError
+from engine.loading import sample_text
 
 if TYPE_CHECKING:
     from engine.session.loaded_model import LoadedModel
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 # the message as a text. talk: the same, but the model writes on over the ends of turns, for both sides. text: the
 # beginning of a text, after BOS. free: BOS alone.
 Form = Literal["chat", "talk", "text", "free"]
-_BETWEEN = "\n---\n"
 
 
 @dataclass(frozen=True)
@@ -51,14 +49,7 @@ def read_prompts(kind: KindOfText) -> list[str]:
     """Return the prompts of a kind; one empty one for free writing. Raises: ModelNotFoundError if they are missing."""
     if kind.form == "free":
         return [""]
-    path = asset_root() / "calibration" / f"{kind.name}.txt"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ModelNotFoundError(
-            f"{path} cannot be read: {error.strerror or error}.", "Install Hearth again."
-        ) from error
-    return text.rstrip("\n").split(_BETWEEN)
+    return list(sample_text.read_prompts(kind.name))
 
 
 def usable_kinds(model: LoadedModel) -> list[KindOfText]:

@@ -37,8 +37,11 @@ class FakeGpuMachine:
         patch.setattr(self_test, "tried", lambda *gpu: self_test.Findings(captures=True))
 
     def load(self, model: Path, **changes: Any) -> LoadedModel:
+        return LoadedModel.load(model, self.config(**changes))
+
+    def config(self, **changes: Any) -> EngineConfig:
         values: dict[str, Any] = {"device": "cuda", "threads": 1, "hardware_file": str(self._file), **changes}
-        return LoadedModel.load(model, EngineConfig(**values))
+        return EngineConfig(**values)
 
     def budget_for_experts(self, model: Path, experts: float, **changes: Any) -> float:
         """Return a VRAM budget in GiB that holds all of a model but its experts, and about so many of those."""

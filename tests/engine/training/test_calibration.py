@@ -13,6 +13,7 @@ from engine import assets
 from engine.config import EngineConfig
 from engine.errors import Cancelled, ModelNotFoundError
 from engine.job import Job
+from engine.loading import sample_text
 from engine.session.loaded_model import LoadedModel
 from engine.training import calibration, prompts
 from engine.training.calibration import write_portion
@@ -138,6 +139,6 @@ def test_the_recipe_names_every_prompt(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(prompts, "read_prompts", lambda kind: ["something else"])
     assert recipe_fingerprint() != before
     monkeypatch.undo()
-    monkeypatch.setattr(prompts, "asset_root", lambda: tmp_path)
+    monkeypatch.setattr(sample_text, "asset_root", lambda: tmp_path)
     with pytest.raises(ModelNotFoundError, match="calibration"):
         recipe_fingerprint()

@@ -18,7 +18,7 @@ from samples.tiny_model import make_tiny_model
 from engine.bundle.artefacts import save_stats
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled, DeviceFailedError
-from engine.gpu import placed_model, vram_policy
+from engine.gpu import placed_model, sample_activity, vram_policy
 from engine.gpu.token import balance
 from engine.gpu.token.cpu_calls import COLD, LISTING
 from engine.gpu.token.decode_program import GpuDecodeProgram
@@ -61,8 +61,12 @@ def tiny(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> list[Solved]:
-    """Of each layer 60 neurons are hot and 40 zero-copy, whatever is solved; the solutions that there were."""
+    """Of each layer 60 neurons are hot and 40 zero-copy, whatever is solved; the solutions that there were.
+
+    Nothing is learned at a load.
+    """
     found: list[Solved] = []
+    monkeypatch.setattr(sample_activity, "can_learn", lambda opened: False)
 
     def solve(*of: Any, **how: Any) -> Solved:
         solved = solve_model(*of, **how)
