@@ -160,12 +160,22 @@ def test_what_was_learned_counts_when_neurons_are_placed_anew(model: LoadedModel
     assert alone.counts[0, 100:150].min() > alone.counts[0, :40].max()
 
 
-def test_chats_change_how_neurons_are_placed_anew_and_are_no_reason_to_do_it(model: LoadedModel) -> None:
+def test_only_the_first_that_is_learned_is_a_reason_to_place_anew(model: LoadedModel) -> None:
     engine = EngineConfig(device="cpu", hardware_file="no-gpu")
     first = solve_model(model.opened, engine)
-    taught(model, [np.arange(100, 150), np.arange(200, 250)]).keep()
     assert solve_model(model.opened, engine).reused
-    again = solve_model(model.opened, engine, again=True).placement
+    learned = taught(model, [np.arange(100, 150), np.arange(200, 250)])
+    learned.keep()
+    found = solve_model(model.opened, engine)
+    assert not found.reused
+    again = found.placement
+    counters = FfnCounters(2, 400)
+    counters.record_per_neuron()
+    for layer in range(2):
+        counters.add_batch(layer, 0, 0, np.ones((50, 400), np.bool_))
+    learned.learn(counters)
+    learned.keep()
+    assert solve_model(model.opened, engine).reused, "more was learned, but it is not the first"
     assert (first.placement.statistics, again.statistics) == ("none", "measured")
     assert again.fired_share == pytest.approx((0.8 * 50 + 0.05 * 350) / 400, rel=0.1)
     assert any("conversations" in note for note in again.notes)
