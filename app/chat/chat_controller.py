@@ -203,6 +203,11 @@ class ChatController(QObject):
         self._failures.revive_engine()
         self.load_last()
 
+    def question_of(self, answer: Message) -> Message | None:
+        """Return the message of the open chat that this one answers."""
+        messages = (self._memory.messages(self.opened.id) if self.opened.id else None) or []
+        return next((message for message in messages if message.id == answer.parent), None)
+
     def next_request(self, text: str, attachments: tuple[Attachment, ...] = ()) -> AnswerRequest:
         """Return the request that sending this message now would make."""
         return self._unsent.next(self.opened.id, text, attachments)

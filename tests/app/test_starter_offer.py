@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from support.shown_text import numbers_in
 
+from app.chat.message_action import MessageAction
 from app.settings import AppSettings
 
 pytestmark = pytest.mark.gui
@@ -87,3 +88,21 @@ def test_a_chat_remembers_its_offer(arrive: Arrive) -> None:
     again.wait(lambda: again.hearth.controller.open_conversation == chat.id)
     again.ask(BEYOND)
     assert again.page.offer.isHidden()
+
+
+def test_an_older_question_that_is_answered_again_is_judged_itself(arrive: Arrive) -> None:
+    person = begun(arrive)
+    controller = person.hearth.controller
+    person.ask(BEYOND)
+    person.wait(person.page.offer.isVisible)
+    chat = controller.open_conversation
+    assert chat is not None
+    controller.choices.set(offered=False)
+    controller.new_chat()
+    person.ask(WITHIN)
+    controller.open(chat)
+    person.wait(lambda: controller.open_conversation == chat)
+    assert person.page.offer.isHidden()
+    answer = person.hearth.memory.branch_of(chat)[-1]
+    controller.act(MessageAction("regenerate", answer.id))
+    person.wait(person.page.offer.isVisible)

@@ -24,7 +24,6 @@ class StarterOffer(QObject):
     def __init__(self, parent: QObject, page: ChatPage, chat: ChatController, models: ModelsController) -> None:
         super().__init__(parent)
         self._page, self._chat, self._models = page, chat, models
-        self._question: Message | None = None  # asked last in the open chat
         card = page.offer
         card.download.connect(models.download)
         card.use.connect(models.use)
@@ -38,13 +37,13 @@ class StarterOffer(QObject):
         models.rows_changed.connect(self._update)
 
     def _added(self, message: Message) -> None:
-        if message.role is Role.USER:
-            self._question = message
-            if (row := self._page.offer.row) is not None and row.download is None and row.installed is None:
-                self._page.show_offer(None)
+        row = self._page.offer.row
+        if message.role is Role.USER and row is not None and row.download is None and row.installed is None:
+            self._page.show_offer(None)
 
     def _finished(self, answer: Message) -> None:
-        chat, question = self._chat, self._question
+        chat = self._chat
+        question = chat.question_of(answer)
         if (
             answer.state is not MessageState.COMPLETE
             or question is None
@@ -66,7 +65,6 @@ class StarterOffer(QObject):
             self._page.show_offer(None if now is None or now.in_use else now, self._page.offer.instead_of)
 
     def _leave(self) -> None:
-        self._question = None
         self._page.show_offer(None)
 
     def _dismiss(self) -> None:
