@@ -81,6 +81,13 @@ def pytest_runtest_teardown() -> None:
     collect_due()
 
 
+def pytest_sessionfinish() -> None:
+    """Clear the clipboard. Qt would delete data that Python made for it after the end of Python, and crash."""
+    gui = sys.modules.get("PySide6.QtGui")
+    if gui is not None and gui.QGuiApplication.instance() is not None:
+        gui.QGuiApplication.clipboard().clear()
+
+
 _numbers = itertools.count()
 
 
