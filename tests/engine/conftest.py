@@ -3,7 +3,6 @@ that nobody else uses."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -47,9 +46,6 @@ def any_gpu(request: pytest.FixtureRequest) -> Iterator[Gpu]:
     if request.param == "own":
         yield request.getfixturevalue("own_gpu")
         return
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-4)  # its thread and the one that waits for it take turns
     fake = FakeGpu()
     yield fake
     fake.close()
-    sys.setswitchinterval(interval)

@@ -11,6 +11,7 @@ import bisect
 import ctypes
 import queue
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ _FAILED = 719  # what launches answer after something has failed
 # Share of launches that return when their work is done. CPU kernels spin for the flag of a GPU, which took half of the
 # tests' time; the other launches go on beside their work, so that a missing wait is found.
 _WAITS = 0.9
+_SWITCH_S = 1e-4  # A caller that spins for a flag keeps the GIL this long. With Python's 5 ms, a self-test took 1.1 s.
 _MOST_WAIT_S = 0.1  # for work that a test holds up
 
 
@@ -109,6 +111,8 @@ class FakeGpu(FakeOperators):
         self._launch = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(self._launched)
         self.launch_function = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
         self._thread = threading.Thread(target=self._live, name="fake-GPU", daemon=True)
+        self._interval = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_S)
         self._thread.start()
 
     # ------------------------------------------------------------ memory and execution
@@ -194,6 +198,7 @@ class FakeGpu(FakeOperators):
             self.closed = True
             self._queue.put(None)
             self._thread.join()
+            sys.setswitchinterval(self._interval)
 
     def settle(self) -> bool:
         """Waits until the stream has come here, failed or not; False where that takes a minute."""

@@ -554,7 +554,7 @@ class Pinning:
             part._part.pinned_weights = PinnedWeights(self.device)  # a GPU that is none of NVIDIA's has no prompts
 
         patch.setattr(PlacedModel, "_load", with_place)
-        bundle = convert(make_tiny_model(folder / "w", d_ff=256), folder / "b", "q8_0").bundle
+        bundle = convert(make_tiny_model(folder / "w", d_ff=256), folder / "b", "q4_0").bundle
         self.model = machine.load(bundle, **changes)
         assert self.model.gpu is not None
         self.gpu = self.model.gpu

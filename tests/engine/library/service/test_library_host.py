@@ -112,13 +112,14 @@ def fake(**jobs: LibraryJob) -> dict[str, Any]:
 def test_jobs_run_side_by_side_and_prepare_one_at_a_time(asker: Callable[..., Asker]) -> None:
     running: list[str] = []
     most: dict[str, int] = {}
-    lock, go_on = threading.Lock(), threading.Event()
+    lock, started, go_on = threading.Lock(), threading.Semaphore(0), threading.Event()
 
     def run(queue_name: str) -> Callable[..., dict[str, Any]]:
         def work(services: Services, given: dict[str, Any], job: LibraryContext) -> dict[str, Any]:
             with lock:
                 running.append(queue_name)
                 most[queue_name] = max(most.get(queue_name, 0), running.count(queue_name))
+            started.release()
             go_on.wait(60)
             with lock:
                 running.remove(queue_name)
@@ -135,7 +136,7 @@ def test_jobs_run_side_by_side_and_prepare_one_at_a_time(asker: Callable[..., As
     )
     slow = [here.begin("search") for _ in range(6)] + [here.begin("prepare") for _ in range(3)]
     assert here.ask("estimate") == {"quick": True}, "what is quick does not wait for what is slow"
-    here.wait(lambda: len(running) == 4)
+    assert all(started.acquire(timeout=60) for _ in range(4))
     go_on.set()
     for request in slow:
         here.end_of(request)
