@@ -6,6 +6,8 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -15,10 +17,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from engine.server.access import refusal, reply_headers
-from engine.server.api_request import ApiRequest, What, read_api_request
+from engine.server.api_request import ApiRequest, read_api_request
 from engine.server.failures import ApiError, failure_of, no_model
 from engine.server.likelihoods import TokenLikelihood
-from engine.server.replies import DONE, STILL_HERE, Reply, event
+from engine.server.parts import Part, Told
+from engine.server.replies import STILL_HERE, CompletionReply, Reply
 from engine.server.turns import Begun, End, Line, Piece, Turn, TurnEvent
 
 if TYPE_CHECKING:
@@ -35,6 +38,18 @@ _GONE = ApiError(499, "client_gone", "The client has gone.")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
+@dataclass(frozen=True)
+class Dialect:
+    """How requests of one address are read, and replies to them written."""
+
+    read: Callable[[bytes], ApiRequest]
+    reply: Callable[[ApiRequest, str], Reply]
+
+
+CHAT = Dialect(partial(read_api_request, "chat"), CompletionReply)
+COMPLETION = Dialect(partial(read_api_request, "completion"), CompletionReply)
+
+
 class Routes:
     """served: the loaded model, or None; refused: called with every failure."""
 
@@ -48,8 +63,8 @@ class Routes:
             routes=[
                 Route("/v1/models", self._models, methods=["GET"]),
                 Route("/v1/models/{name:path}", self._model, methods=["GET"]),
-                Route("/v1/chat/completions", self._endpoint("chat"), methods=["POST"]),
-                Route("/v1/completions", self._endpoint("completion"), methods=["POST"]),
+                Route("/v1/chat/completions", self._endpoint(CHAT), methods=["POST"]),
+                Route("/v1/completions", self._endpoint(COMPLETION), methods=["POST"]),
             ],
             exception_handlers={ApiError: self._refuse, HTTPException: self._refuse_unknown, Exception: self._refuse},
         )
@@ -76,9 +91,9 @@ class Routes:
             )
         return served
 
-    def _endpoint(self, what: What) -> Endpoint:
+    def _endpoint(self, dialect: Dialect) -> Endpoint:
         async def answer(request: Request) -> Response:
-            api_request = read_api_request(what, await request.body())
+            api_request = dialect.read(await request.body())
             served = self._named(api_request.model)
             turn = Turn(api_request, _client(request), asyncio.get_running_loop())
             self._line.join(turn)
@@ -88,10 +103,10 @@ class Routes:
                 first = await turn.events.get()
                 if not isinstance(first, Begun):
                     raise _failure(first)
-                reply = Reply(api_request, served.name)
+                reply = dialect.reply(api_request, served.name)
                 if api_request.streams:
                     is_handed_on = True
-                    return AnswerStream(self._line, turn, self._chunks(turn, api_request, reply))
+                    return AnswerStream(self._line, turn, self._chunks(turn, reply))
                 return JSONResponse(await _whole(turn, reply), headers=reply_headers(api_request.ignored))
             finally:
                 watching.cancel()
@@ -100,9 +115,9 @@ class Routes:
 
         return answer
 
-    async def _chunks(self, turn: Turn, api_request: ApiRequest, reply: Reply) -> AsyncIterator[str]:
-        if (opening := reply.opening()) is not None:
-            yield event(opening)
+    async def _chunks(self, turn: Turn, reply: Reply) -> AsyncIterator[str]:
+        for event in reply.opening():
+            yield event
         while True:
             try:
                 async with asyncio.timeout(STILL_HERE_EVERY_S):
@@ -111,19 +126,18 @@ class Routes:
                 yield STILL_HERE
                 continue
             if isinstance(told, Piece):
-                if (piece := reply.piece(told.text, told.tokens)) is not None:
-                    yield event(piece)
-            elif isinstance(told, End):
-                yield event(reply.closing(told))
-                if (usage := reply.usage(told)) is not None:
-                    yield event(usage)
-                yield DONE
-                return
+                for event in reply.piece(told.parts, told.tokens):
+                    yield event
+                continue
+            if isinstance(told, End):
+                last = reply.closing(told)
             else:
                 failure = _failure(told)
                 self._refused(failure)
-                yield event(failure.values)
-                return
+                last = reply.failed(failure)
+            for event in last:
+                yield event
+            return
 
     async def _refuse(self, request: Request, error: Exception) -> Response:
         failure = failure_of(error)
@@ -162,15 +176,14 @@ class AnswerStream(StreamingResponse):
 
 async def _whole(turn: Turn, reply: Reply) -> dict[str, Any]:
     """Raises: ApiError."""
-    text: list[str] = []
-    tokens: list[TokenLikelihood] = []
+    found, tokens = list[Part](), list[TokenLikelihood]()
     while True:
         told = await turn.events.get()
         if isinstance(told, End):
-            return reply.whole("".join(text), tokens, told)
+            return reply.whole(Told.of(found), tokens, told)
         if not isinstance(told, Piece):
             raise _failure(told)
-        text.append(told.text)
+        found += told.parts
         tokens += told.tokens
 
 

@@ -17,6 +17,7 @@ from engine.server.failures import ApiError, interrupted
 if TYPE_CHECKING:
     from engine.server.api_request import ApiRequest
     from engine.server.likelihoods import TokenLikelihood
+    from engine.server.parts import Part
     from engine.session.generate import FinishReason
 
 MOST_WAITING = 16
@@ -32,18 +33,19 @@ class Begun:
 class Piece:
     """More of the answer. tokens: those of this text, if probabilities were requested."""
 
-    text: str
+    parts: tuple[Part, ...] = ()
     tokens: tuple[TokenLikelihood, ...] = ()
 
 
 @dataclass(frozen=True)
 class End:
-    """The answer is complete."""
+    """The answer is complete. stop_text: the stop text that ended it, if one did."""
 
-    finish_reason: FinishReason
+    finish_reason: FinishReason | Literal["tool_calls"]
     prompt_tokens: int
     reused_tokens: int
     tokens: int
+    stop_text: str = ""
 
 
 TurnEvent = Begun | Piece | End | ApiError

@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from engine.config import SamplingConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, HostMemoryError, InvalidRequestError
@@ -315,11 +315,10 @@ class ChatSession:
         overflow: Overflow = "roll",
         continues: bool = False,
         thinking: Level | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> Fitted:
-        """Return what fits the context window, as ChatRoom.fit. tools: as Tokenizer.encode_chat, not if it continues."""
+        """Return what fits the context window, as ChatRoom.fit."""
         tokenizer = self.model.tokenizer
-        encode = tokenizer.encode_continued if continues else partial(tokenizer.encode_chat, tools=tools)
+        encode = tokenizer.encode_continued if continues else tokenizer.encode_chat
         return self._chat_room().fit(messages, max_tokens, partial(encode, thinking=thinking), overflow)
 
     def count(

@@ -18,7 +18,7 @@ _UNIONS = ("anyOf", "oneOf")
 
 @dataclass(frozen=True)
 class Alternative:
-    """One kind of value. literal: this value alone, if is_literal; schema: of a text, if is_text, else of other JSON."""
+    """One kind of value. literal: the only value, if is_literal. schema: of a text, if is_text, else of other JSON."""
 
     schema: Mapping[str, Any]
     is_text: bool = False

@@ -160,7 +160,7 @@ def _text_pattern(schema: Mapping[str, Any]) -> tuple[str, bool]:
     """Return the terminal for a text under its schema, and whether it may be any text."""
     least, most, pattern = (schema.get(name) for name in ("minLength", "maxLength", "pattern"))
     found = list[str]()
-    if isinstance(least, int) and least > 0 or isinstance(most, int):
+    if (isinstance(least, int) and least > 0) or isinstance(most, int):
         found.append(f"/(?s:.{{{least if isinstance(least, int) else 0},{most if isinstance(most, int) else ''}}})/")
     if isinstance(pattern, str):
         anchored = _ANCHORED.fullmatch(pattern)

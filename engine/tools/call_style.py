@@ -25,7 +25,7 @@ Message = dict[str, Any]
 _LONGEST_PROBE_S = 0.05  # to render one call; a slower template is not probed further
 _ID_LENGTH = 9  # Mistral's templates refuse others
 _SAMPLE = Call("zq_find", {"zq_key": "zq value", "zq_count": 7}, "zq3456789")
-_QUESTION, _ABOUT, _RESULT = "Zq question", "Zq describes", "zq result"
+_QUESTION, _ABOUT, _SAID, _RESULT = "Zq question", "Zq describes", "Zq said", "zq result"
 _SAMPLE_TOOL = {
     "type": "function",
     "function": {
@@ -50,7 +50,8 @@ class CallStyle:
 
     renders: whether it renders calls and results; if not, they are given as plain texts. describes: whether it renders
     the tools. text_arguments: whether it takes the arguments of a call as JSON text. no_content: whether a message with
-    calls must have the content None. takes_system: whether it takes a system message.
+    calls and no text must have the content None. takes_text: whether it renders both text and calls of a message; if
+    not, they become two messages. takes_system: whether it takes a system message.
     """
 
     format: CallFormat
@@ -58,6 +59,7 @@ class CallStyle:
     describes: bool = False
     text_arguments: bool = False
     no_content: bool = False
+    takes_text: bool = True
     takes_system: bool = True
 
     def prepare(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> tuple[list[Message], Any]:
@@ -66,12 +68,18 @@ class CallStyle:
         messages: those of an assistant may have calls (list of Call) and reasoning; those of the role tool have id and
         name. tools: {"type": "function", "function": {"name", "description", "parameters"}}.
         """
-        prepared = [self._rendered(m) if self.renders else self._as_text(m) for m in messages]
-        if not self.renders:
-            prepared = _joined(prepared)
+        if self.renders:
+            prepared = [self._rendered(one) for message in messages for one in self._divided(message)]
+        else:
+            prepared = _joined([self._as_text(message) for message in messages])
         if not tools or self.describes:
             return prepared, list(tools) or None
         return self._instructed(prepared, _description(tools, self.format)), None
+
+    def _divided(self, message: Message) -> list[Message]:
+        if self.takes_text or not message.get("calls") or not message["content"]:
+            return [message]
+        return [{key: message[key] for key in ("role", "content")}, {**message, "content": ""}]
 
     def _rendered(self, message: Message) -> Message:
         kept = {key: message[key] for key in ("role", "content")}
@@ -122,7 +130,9 @@ def call_style(template: ChatTemplate) -> CallStyle:
                 if found is not None and rendered is not None:
                     describes = _ABOUT in rendered[0]
                     takes_system = describes or _takes_system(template)
-                    return CallStyle(found, True, describes, text_arguments, no_content, takes_system)
+                    with_text = _probed(template, style, _SAID)
+                    takes_text = with_text is not None and _SAID in with_text[1] and _recognised(*with_text) is found
+                    return CallStyle(found, True, describes, text_arguments, no_content, takes_text, takes_system)
         return CallStyle(HERMES, takes_system=_takes_system(template))
     except _SlowTemplateError:
         return CallStyle(HERMES)
@@ -139,12 +149,12 @@ class _SlowTemplateError(Exception):
     """The template takes long to render one call."""
 
 
-def _probed(template: ChatTemplate, style: CallStyle) -> tuple[str, str] | None:
+def _probed(template: ChatTemplate, style: CallStyle, said: str = "") -> tuple[str, str] | None:
     """Return what the template renders before and after the question; None if it fails or leaves out the result."""
     messages, tools = style.prepare(
         [
             {"role": "user", "content": _QUESTION},
-            {"role": "assistant", "content": "", "calls": [_SAMPLE]},
+            {"role": "assistant", "content": said, "calls": [_SAMPLE]},
             {"role": "tool", "content": _RESULT, "id": _SAMPLE.id, "name": _SAMPLE.name},
         ],
         [_SAMPLE_TOOL],

@@ -20,7 +20,8 @@ class Tool:
     @property
     def values(self) -> dict[str, Any]:
         """Return the tool as chat templates take it."""
-        about = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        parameters = {"properties": {}, **self.parameters}  # which many templates read
+        about = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": about}
 
 
