@@ -109,7 +109,7 @@ class ApiAnswers:
             if asked_for.sampling.seed is not None:  # the same steps again: a prefix in the cache was other ones
                 session.forget()
             if not has_begun:
-                turn.tell(Begun())
+                turn.tell(Begun(len(asked_for.prompt)))
                 has_begun = True
             prompt, shown = asked_for.prompt, "" if asked_for.calls is None else asked_for.calls.texts
             notes = _notes_of(model, turn, len(asked_for.opened), shown)
@@ -118,8 +118,10 @@ class ApiAnswers:
             def stops(turn: Turn = turn) -> bool:
                 return turn.is_gone or self._window.is_closed or (not turn.tokens and self._window.waits())
 
-            sampling = asked_for.sampling
-            with closing(session.generate(prompt, sampling, Job(stops), make=make, shown=shown)) as self._events:
+            events = session.generate(
+                prompt, asked_for.sampling, Job(stops), turn.api_request.continues, make, shown=shown
+            )  # fmt: skip
+            with closing(events) as self._events:
                 end = self._pass_on(turn, session, self._events, Telling(turn, asked_for, notes))
             if self._window.is_closed:
                 raise interrupted("Hearth is closing.")

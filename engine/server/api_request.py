@@ -64,14 +64,13 @@ class ApiRequest:
     streams: bool = False
     tells_usage: bool = False  # at the end of a stream
     ignored: tuple[str, ...] = ()  # unknown fields, such as "messages[0].mood"
+    continues: bool = False  # the last message, which is the assistant's
 
 
 def read_api_request(what: What, body: bytes) -> ApiRequest:
     """Return the request in a body. Raises: ApiError with a message for the client's author."""
     values = read_object(body)
-    model = take(values, "model", str)
-    if model is None:
-        raise wrong("The field 'model' is missing; GET /v1/models lists what can be asked.", "model", "missing_field")
+    model = model_of(values)
     _refuse_undone(values)
     ignored: list[str] = []
     api_request: dict[str, Any] = {"streams": bool(take(values, "stream", bool))}
@@ -87,6 +86,14 @@ def read_api_request(what: What, body: bytes) -> ApiRequest:
     api_request["sampling"] = _sampling(values, what, ignored)
     ignored += values.keys() - _UNUSED
     return ApiRequest(what, model, **api_request, ignored=tuple(sorted(ignored)))
+
+
+def model_of(values: dict[str, Any]) -> str:
+    """Return the name of the model. Raises: ApiError."""
+    model: str | None = take(values, "model", str)
+    if model is None:
+        raise wrong("The field 'model' is missing; GET /v1/models lists what can be asked.", "model", "missing_field")
+    return model
 
 
 def _refuse_undone(values: dict[str, Any]) -> None:
@@ -156,14 +163,14 @@ def _sampling(values: dict[str, Any], what: What, ignored: list[str]) -> dict[st
         kind = int if name in ("top_k", "seed") else float
         if (value := take(values, name, kind)) is not None:
             found[name] = value
-            _check(name, value)
+            check_sampling({name: value})
     longest = take(values, "max_tokens", int)
     if what == "chat" and (newer := take(values, "max_completion_tokens", int)) is not None:
         longest = newer
     if longest is None and what == "completion":
         longest = COMPLETION_TOKENS
     if longest is not None:
-        _check("max_tokens", longest)
+        check_sampling({"max_tokens": longest})
         found["max_tokens"] = longest
     if texts := stops(values, "stop", MOST_STOPS):
         found["stop"] = texts
@@ -191,11 +198,13 @@ def _thinking(values: dict[str, Any], ignored: list[str]) -> dict[str, Any]:
     return found
 
 
-def _check(name: str, value: float) -> None:
-    try:
-        SamplingConfig().changed({name: value})
-    except InvalidRequestError as error:
-        raise wrong(error.message, name) from None
+def check_sampling(values: dict[str, Any]) -> None:
+    """Raises: ApiError for a value out of range."""
+    for name, value in values.items():
+        try:
+            SamplingConfig().changed({name: value})
+        except InvalidRequestError as error:
+            raise wrong(error.message, name) from None
 
 
 # ------------------------------------------------------------------ what is to be answered

@@ -42,14 +42,28 @@ def asked(api_request: ApiRequest, model: LoadedModel, capacity: int) -> Asked:
         if isinstance(given, str):
             given = tokenizer.encode(given, special=True, add_bos=tokenizer.adds_bos)
         return Asked(given, sampling)
-    messages, tools = prepared(api_request, tokenizer, capacity)
-    encode = partial(tokenizer.encode_chat, thinking=sampling.thinking, tools=tools)
+    messages, tools = _prepared(api_request, tokenizer, capacity)
+    if api_request.continues:
+        encode = partial(tokenizer.encode_continued, thinking=sampling.thinking)
+    else:
+        encode = partial(tokenizer.encode_chat, thinking=sampling.thinking, tools=tools)
     prompt = ChatRoom(capacity).fit(messages, sampling.max_tokens, encode, "stop").prompt
+    opened = "" if api_request.continues else tokenizer.opened_thought(prompt)
     calls = call_style(tokenizer.template).format if api_request.use.tools and tokenizer.template else None
-    return Asked(prompt, model.chat_sampling(sampling), tokenizer.opened_thought(prompt), calls)
+    return Asked(prompt, model.chat_sampling(sampling), opened, calls)
 
 
-def prepared(api_request: ApiRequest, tokenizer: Tokenizer, capacity: int) -> tuple[list[ChatMessage], Any]:
+def count_tokens(api_request: ApiRequest, model: LoadedModel) -> int:
+    """Return the number of tokens in the prompt of a chat, from any thread.
+
+    Raises: ContextOverflowError if it is far too long, and errors of the chat template.
+    """
+    thinking = model.sampling.changed(api_request.sampling).thinking
+    messages, tools = _prepared(api_request, model.tokenizer, model.context)
+    return len(model.tokenizer.encode_chat(messages, thinking, tools))
+
+
+def _prepared(api_request: ApiRequest, tokenizer: Tokenizer, capacity: int) -> tuple[list[ChatMessage], Any]:
     """Return the messages and tools of a chat as the model's template takes them. Raises: ContextOverflowError."""
     messages, tools = list(api_request.messages), [tool.values for tool in api_request.use.tools]
     if tokenizer.template is not None and (tools or any(message.keys() - {"role", "content"} for message in messages)):

@@ -39,7 +39,7 @@ class Reply(Protocol):
     def whole(self, told: Told, tokens: Sequence[TokenLikelihood], end: End) -> dict[str, Any]:
         """Return the complete reply. told: all of the answer. tokens: if their probabilities were requested."""
 
-    def opening(self) -> list[str]:
+    def opening(self, prompt_tokens: int) -> list[str]:
         """Return the events before the answer."""
 
     def piece(self, parts: Sequence[Part], tokens: Sequence[TokenLikelihood]) -> list[str]:
@@ -85,7 +85,7 @@ class CompletionReply:
             "usage": _usage(end),
         }
 
-    def opening(self) -> list[str]:
+    def opening(self, prompt_tokens: int) -> list[str]:
         if not self._is_chat:
             return []
         return [self._chunk({"delta": {"role": "assistant", "content": ""}}, ())]

@@ -20,6 +20,8 @@ from engine.server.access import refusal, reply_headers
 from engine.server.api_request import ApiRequest, read_api_request
 from engine.server.failures import ApiError, failure_of, no_model
 from engine.server.likelihoods import TokenLikelihood
+from engine.server.messages_reply import MessagesReply
+from engine.server.messages_request import read_messages_request
 from engine.server.parts import Part, Told
 from engine.server.replies import STILL_HERE, CompletionReply, Reply
 from engine.server.turns import Begun, End, Line, Piece, Turn, TurnEvent
@@ -48,6 +50,7 @@ class Dialect:
 
 CHAT = Dialect(partial(read_api_request, "chat"), CompletionReply)
 COMPLETION = Dialect(partial(read_api_request, "completion"), CompletionReply)
+MESSAGES = Dialect(read_messages_request, MessagesReply)
 
 
 class Routes:
@@ -65,6 +68,8 @@ class Routes:
                 Route("/v1/models/{name:path}", self._model, methods=["GET"]),
                 Route("/v1/chat/completions", self._endpoint(CHAT), methods=["POST"]),
                 Route("/v1/completions", self._endpoint(COMPLETION), methods=["POST"]),
+                Route("/v1/messages", self._endpoint(MESSAGES), methods=["POST"]),
+                Route("/v1/messages/count_tokens", self._count_tokens, methods=["POST"]),
             ],
             exception_handlers={ApiError: self._refuse, HTTPException: self._refuse_unknown, Exception: self._refuse},
         )
@@ -78,6 +83,11 @@ class Routes:
 
     async def _model(self, request: Request) -> Response:
         return JSONResponse(self._named(request.path_params["name"]).values, headers=reply_headers())
+
+    async def _count_tokens(self, request: Request) -> Response:
+        api_request = read_messages_request(await request.body(), counts=True)
+        n_tokens = await asyncio.to_thread(self._named(api_request.model).count, api_request)
+        return JSONResponse({"input_tokens": n_tokens}, headers=reply_headers(api_request.ignored))
 
     def _named(self, name: str) -> ServedModel:
         """Raises: ApiError if no model is loaded, or a different one."""
@@ -106,7 +116,7 @@ class Routes:
                 reply = dialect.reply(api_request, served.name)
                 if api_request.streams:
                     is_handed_on = True
-                    return AnswerStream(self._line, turn, self._chunks(turn, reply))
+                    return AnswerStream(self._line, turn, self._chunks(turn, reply.opening(first.prompt_tokens), reply))
                 return JSONResponse(await _whole(turn, reply), headers=reply_headers(api_request.ignored))
             finally:
                 watching.cancel()
@@ -115,8 +125,8 @@ class Routes:
 
         return answer
 
-    async def _chunks(self, turn: Turn, reply: Reply) -> AsyncIterator[str]:
-        for event in reply.opening():
+    async def _chunks(self, turn: Turn, opening: list[str], reply: Reply) -> AsyncIterator[str]:
+        for event in opening:
             yield event
         while True:
             try:
@@ -143,7 +153,7 @@ class Routes:
         failure = failure_of(error)
         if failure is not _GONE:
             self._refused(failure)
-        response: Response = refusal(failure)
+        response: Response = refusal(failure, request.url.path)
         return response
 
     async def _refuse_unknown(self, request: Request, error: Exception) -> Response:
@@ -155,7 +165,8 @@ class Routes:
         else:
             failure = ApiError(
                 404, "not_found",
-                f"There is no {path} here; there are /v1/models, /v1/chat/completions and /v1/completions.",
+                f"There is no {path} here; there are /v1/models, /v1/chat/completions, /v1/completions, /v1/messages "
+                "and /v1/messages/count_tokens.",
             )  # fmt: skip
         return await self._refuse(request, failure)
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.server.prompts import count_tokens
+
 if TYPE_CHECKING:
+    from engine.server.api_request import ApiRequest
     from engine.session.loaded_model import LoadedModel
 
 _STARTED_AT = int(time.time())  # of this process, because a model's creation time is unknown
@@ -19,10 +23,11 @@ class ServedModel:
     name: str
     folder: str
     context: int  # tokens
+    count: Callable[[ApiRequest], int]  # tokens of a prompt, as prompts.count_tokens
 
     @classmethod
     def of(cls, model: LoadedModel) -> ServedModel:
-        return cls(model.name, model.opened.files.path.name, model.context)
+        return cls(model.name, model.opened.files.path.name, model.context, lambda asked: count_tokens(asked, model))
 
     @property
     def values(self) -> dict[str, Any]:

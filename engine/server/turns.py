@@ -28,6 +28,8 @@ State = Literal["waiting", "answering", "over"]
 class Begun:
     """The engine has started the request, and its prompt fits."""
 
+    prompt_tokens: int = 0
+
 
 @dataclass(frozen=True)
 class Piece:
