@@ -136,7 +136,10 @@ class ApiAnswers:
             if event.finish_reason is not None:
                 stats = event.stats
                 reason = "tool_calls" if telling.has_called and event.finish_reason == "stop" else event.finish_reason
-                return End(reason, stats.prompt_tokens, stats.reused_tokens, stats.tokens, event.stop_text)
+                return End(
+                    reason, stats.prompt_tokens, stats.reused_tokens, stats.tokens, event.stop_text,
+                    telling.thought_tokens,
+                )  # fmt: skip
             self._line.changed()
             if session is not self._window.session and self._window.waits():
                 generation = session.model.generation
@@ -151,13 +154,14 @@ class ApiAnswers:
 
 
 class Telling:
-    """Sends one answer to its request, part by part."""
+    """Sends one answer to its request, part by part. thought_tokens: those of its thought so far."""
 
     def __init__(self, turn: Turn, asked_for: Asked, notes: Notes | None) -> None:
         self._turn, self._notes, self._opened = turn, notes, asked_for.opened
         api_request = turn.api_request
         calls = None if asked_for.calls is None else CallReader(asked_for.calls, api_request.use.tools)
         self._parts = PartsReader(calls) if api_request.what == "chat" else None
+        self.thought_tokens = 0
 
     @property
     def has_called(self) -> bool:
@@ -176,7 +180,9 @@ class Telling:
         if self._parts is None:
             parts: tuple[Part, ...] = (TextPart(text),) if text else ()
         else:
+            was_thinking = self._parts.is_thinking
             parts = self._parts.append(text) + (self._parts.finish() if is_last else ())
+            self.thought_tokens += event.token_id is not None and (was_thinking or self._parts.is_thinking)
         if parts or shown:
             self._turn.tell(Piece(parts, shown))
 

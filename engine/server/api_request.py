@@ -129,23 +129,30 @@ def _schema(values: dict[str, Any], ignored: list[str]) -> dict[str, Any] | None
     """Return the JSON schema that the answer must follow; None for any text. Raises: ApiError."""
     given = dict(take(values, "response_format", dict) or {"type": "text"})
     kind = take(given, "type", str)
+    about = dict(take(given, "json_schema", dict) or {}) if kind == "json_schema" else {}
+    ignored += (f"response_format.{name}" for name in given)
+    return read_format(kind, about, "response_format", "json_schema.", ignored)
+
+
+def read_format(
+    kind: str | None, about: dict[str, Any], param: str, within: str, ignored: list[str]
+) -> dict[str, Any] | None:
+    """Return the schema of a format of this kind; None for any text. within: where in `param` its fields are.
+
+    Raises: ApiError.
+    """
+    schema: dict[str, Any] | None = dict(ANY_OBJECT) if kind == "json_object" else None
     if kind == "json_schema":
-        about = dict(take(given, "json_schema", dict) or {})
-        schema: dict[str, Any] | None = take(about, "schema", dict)
+        schema = take(about, "schema", dict)
         for name, of in (("name", str), ("description", str), ("strict", bool)):
             take(about, name, of)
         if schema is None:
-            raise wrong(
-                "'response_format' has no schema: set 'json_schema.schema'.", "response_format", "missing_field"
-            )
-        ignored += (f"response_format.json_schema.{name}" for name in about)
-    elif kind in ("text", "json_object"):
-        schema = dict(ANY_OBJECT) if kind == "json_object" else None
-    else:
+            raise wrong(f"{param!r} has no schema: set '{within}schema'.", param, "missing_field")
+    elif kind not in ("text", "json_object"):
         kinds = "text, json_object, json_schema"
-        raise wrong(f"'response_format.type' is {shown(kind)}; it must be one of {kinds}.", "response_format")
-    ignored += (f"response_format.{name}" for name in given)
-    return None if schema is None else checked_schema(schema, "response_format")
+        raise wrong(f"'{param}.type' is {shown(kind)}; it must be one of {kinds}.", param)
+    ignored += (f"{param}.{within}{name}" for name in about)
+    return None if schema is None else checked_schema(schema, param)
 
 
 def _chat_alternatives(values: dict[str, Any]) -> int | None:
@@ -158,12 +165,7 @@ def _chat_alternatives(values: dict[str, Any]) -> int | None:
 
 def _sampling(values: dict[str, Any], what: What, ignored: list[str]) -> dict[str, Any]:
     """Raises: ApiError for a value out of range."""
-    found: dict[str, Any] = {}
-    for name in _SAMPLING:
-        kind = int if name in ("top_k", "seed") else float
-        if (value := take(values, name, kind)) is not None:
-            found[name] = value
-            check_sampling({name: value})
+    found = read_numbers(values)
     longest = take(values, "max_tokens", int)
     if what == "chat" and (newer := take(values, "max_completion_tokens", int)) is not None:
         longest = newer
@@ -175,11 +177,22 @@ def _sampling(values: dict[str, Any], what: What, ignored: list[str]) -> dict[st
     if texts := stops(values, "stop", MOST_STOPS):
         found["stop"] = texts
     if what == "chat":
-        found |= _thinking(values, ignored)
+        found |= read_thinking(values, ignored)
     return found
 
 
-def _thinking(values: dict[str, Any], ignored: list[str]) -> dict[str, Any]:
+def read_numbers(values: dict[str, Any]) -> dict[str, Any]:
+    """Return how tokens are chosen. Raises: ApiError for a value out of range."""
+    found: dict[str, Any] = {}
+    for name in _SAMPLING:
+        kind = int if name in ("top_k", "seed") else float
+        if (value := take(values, name, kind)) is not None:
+            found[name] = value
+    check_sampling(found)
+    return found
+
+
+def read_thinking(values: dict[str, Any], ignored: list[str]) -> dict[str, Any]:
     """Return how much to think, in whichever way the client says it. Raises: ApiError."""
     found: dict[str, Any] = {}
     options = dict(take(values, "chat_template_kwargs", dict) or {})

@@ -27,14 +27,13 @@ class MessagesReply:
         self._head = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "role": "assistant", "model": model}
         self._n_blocks = 0
         self._open = ""  # the kind of the open block
-        self._blank = ""  # text before the first that is more than white space: a block of it alone would be refused
 
     def whole(self, told: Told, tokens: Sequence[TokenLikelihood], end: End) -> dict[str, Any]:
         """A call whose arguments were cut off is left out."""
         content: list[dict[str, Any]] = []
         if told.thought:
             content.append({"type": "thinking", "thinking": told.thought, "signature": ""})
-        if told.text.strip():
+        if told.text:
             content.append({"type": "text", "text": told.text})
         for call in told.calls:
             try:
@@ -68,19 +67,14 @@ class MessagesReply:
             return [self._delta("input_json", part.text)]
         if isinstance(part, ThoughtPart):
             return self._more("thinking", part.text, {"type": "thinking", "thinking": "", "signature": ""})
-        text = self._blank + part.text
-        if self._open != "text" and not text.strip():
-            self._blank = text
-            return []
-        self._blank = ""
-        return self._more("text", text, {"type": "text", "text": ""})
+        return self._more("text", part.text, {"type": "text", "text": ""})
 
     def _more(self, kind: str, text: str, block: dict[str, Any]) -> list[str]:
         begun = [] if self._open == kind else [*self._close(), *self._begin(kind, block)]
         return [*begun, self._delta(kind, text)]
 
     def _begin(self, kind: str, block: dict[str, Any]) -> list[str]:
-        self._open, self._n_blocks, self._blank = kind, self._n_blocks + 1, ""
+        self._open, self._n_blocks = kind, self._n_blocks + 1
         return [_event("content_block_start", index=self._n_blocks - 1, content_block=block)]
 
     def _delta(self, kind: str, text: str) -> str:

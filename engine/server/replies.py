@@ -139,6 +139,7 @@ def _usage(end: End) -> dict[str, Any]:
         "completion_tokens": end.tokens,
         "total_tokens": end.prompt_tokens + end.tokens,
         "prompt_tokens_details": {"cached_tokens": end.reused_tokens},
+        "completion_tokens_details": {"reasoning_tokens": end.thought_tokens},
     }
 
 

@@ -24,6 +24,8 @@ from engine.server.messages_reply import MessagesReply
 from engine.server.messages_request import read_messages_request
 from engine.server.parts import Part, Told
 from engine.server.replies import STILL_HERE, CompletionReply, Reply
+from engine.server.responses_reply import ResponsesReply
+from engine.server.responses_request import read_responses_request
 from engine.server.turns import Begun, End, Line, Piece, Turn, TurnEvent
 
 if TYPE_CHECKING:
@@ -35,6 +37,10 @@ log = logging.getLogger(__name__)
 
 STILL_HERE_EVERY_S = 15.0
 _LONGEST_CLIENT = 60  # characters of a client's name
+_PATHS = (
+    "/v1/models", "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages",
+    "/v1/messages/count_tokens",
+)  # fmt: skip
 _GONE = ApiError(499, "client_gone", "The client has gone.")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -50,6 +56,7 @@ class Dialect:
 
 CHAT = Dialect(partial(read_api_request, "chat"), CompletionReply)
 COMPLETION = Dialect(partial(read_api_request, "completion"), CompletionReply)
+RESPONSES = Dialect(read_responses_request, ResponsesReply)
 MESSAGES = Dialect(read_messages_request, MessagesReply)
 
 
@@ -68,6 +75,7 @@ class Routes:
                 Route("/v1/models/{name:path}", self._model, methods=["GET"]),
                 Route("/v1/chat/completions", self._endpoint(CHAT), methods=["POST"]),
                 Route("/v1/completions", self._endpoint(COMPLETION), methods=["POST"]),
+                Route("/v1/responses", self._endpoint(RESPONSES), methods=["POST"]),
                 Route("/v1/messages", self._endpoint(MESSAGES), methods=["POST"]),
                 Route("/v1/messages/count_tokens", self._count_tokens, methods=["POST"]),
             ],
@@ -163,11 +171,7 @@ class Routes:
             failure = ApiError(405, "method_not_allowed", f"{path} does not take {request.method}.",
                                  headers=dict(error.headers or {}))  # fmt: skip
         else:
-            failure = ApiError(
-                404, "not_found",
-                f"There is no {path} here; there are /v1/models, /v1/chat/completions, /v1/completions, /v1/messages "
-                "and /v1/messages/count_tokens.",
-            )  # fmt: skip
+            failure = ApiError(404, "not_found", f"There is no {path} here; there are {', '.join(_PATHS)}.")
         return await self._refuse(request, failure)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 from engine.server.failures import wrong
@@ -32,17 +33,27 @@ def read_tools(values: dict[str, Any], ignored: list[str]) -> ToolUse:
     return tool_use(tools, given, named, take(values, "parallel_tool_calls", bool))
 
 
+def read_functions(values: dict[str, Any], ignored: list[str]) -> ToolUse:
+    """Return the tools of a response, whose fields stand beside their types. Raises: ApiError."""
+    tools = []
+    for i, one in enumerate(objects(take(values, "tools", list) or [], "tools")):
+        _check_kind(one, f"tools[{i}]")
+        tools.append(read_tool(one, f"tools[{i}]", "parameters", ignored))
+    given, is_parallel = values.pop("tool_choice", None), take(values, "parallel_tool_calls", bool)
+    if not isinstance(given, dict) or given.get("type") != "allowed_tools":
+        return tool_use(tools, given, given, is_parallel)
+    use = tool_use(tools, given.get("mode"), None, is_parallel)
+    allowed = [str(one.get("name")) for one in objects(take(dict(given), "tools", list) or [], "tool_choice.tools")]
+    if not allowed or not use.allowed.issuperset(allowed):
+        raise wrong("'tool_choice.tools' must name some of the tools.", "tool_choice")
+    return replace(use, allowed=frozenset(allowed))
+
+
 def _check_kind(tool: dict[str, Any], param: str) -> None:
     if (kind := take(tool, "type", str)) != "function":
         raise wrong(
             f"{param} has the type {shown(kind)}: Hearth knows only functions.", f"{param}.type", "unsupported_value"
         )  # fmt: skip
-
-
-def read_function(tool: dict[str, Any], param: str, ignored: list[str]) -> Tool:
-    """Return a tool whose fields stand beside its type. Raises: ApiError."""
-    _check_kind(tool, param)
-    return read_tool(tool, param, "parameters", ignored)
 
 
 def read_tool(about: dict[str, Any], param: str, schema_name: str, ignored: list[str]) -> Tool:

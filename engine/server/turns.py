@@ -41,13 +41,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class End:
-    """The answer is complete. stop_text: the stop text that ended it, if one did."""
+    """The answer is complete. stop_text: the stop text that ended it, if one did. thought_tokens: of `tokens`."""
 
     finish_reason: FinishReason | Literal["tool_calls"]
     prompt_tokens: int
     reused_tokens: int
     tokens: int
     stop_text: str = ""
+    thought_tokens: int = 0
 
 
 TurnEvent = Begun | Piece | End | ApiError
