@@ -87,7 +87,7 @@ class ApiAnswers:
         window = self._window.session
         if window is None:
             raise no_model()
-        if not ServedModel.of(window.model).answers_to(model):
+        if not ServedModel(window.model).answers_to(model):
             raise interrupted("Another model has been loaded meanwhile; /v1/models says which.")
         if self._own is None or self._own.model is not window.model:
             from engine.session.chat_session import ChatSession

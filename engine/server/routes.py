@@ -86,11 +86,13 @@ class Routes:
 
     async def _models(self, request: Request) -> Response:
         served = self._served()
-        listed = [] if served is None else [served.values]
-        return JSONResponse({"object": "list", "data": listed}, headers=reply_headers())
+        listed = [] if served is None else [await asyncio.to_thread(served.values)]
+        ends = dict.fromkeys(("first_id", "last_id"), listed[0]["id"] if listed else None)
+        return JSONResponse({"object": "list", "data": listed, "has_more": False, **ends}, headers=reply_headers())
 
     async def _model(self, request: Request) -> Response:
-        return JSONResponse(self._named(request.path_params["name"]).values, headers=reply_headers())
+        served = self._named(request.path_params["name"])
+        return JSONResponse(await asyncio.to_thread(served.values), headers=reply_headers())
 
     async def _count_tokens(self, request: Request) -> Response:
         api_request = read_messages_request(await request.body(), counts=True)

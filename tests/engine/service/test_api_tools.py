@@ -223,3 +223,26 @@ def test_a_tool_whose_schema_makes_no_sense_is_refused(client: openai.OpenAI) ->
     tool = {"type": "function", "function": {"name": "a", "parameters": {"properties": {"b": {"type": "nonsense"}}}}}
     with pytest.raises(openai.BadRequestError, match="schema"):
         ask(client, tools=[tool])
+
+
+def test_a_model_tells_what_it_can(
+    client: openai.OpenAI, loaded: Serving, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert loaded.host.session is not None
+    model = loaded.host.session.model
+    (listed,) = client.models.list().data
+    about = listed.model_extra
+    assert client.models.retrieve("Pip").model_extra == about
+    assert about["context_length"] == about["max_model_len"] == model.context
+    files = model.opened.files.weights
+    assert (
+        0.9 * sum(file.stat().st_size for file in files) < about["size_bytes"] <= sum(f.stat().st_size for f in files)
+    )
+    assert about["abilities"] == {"tools": False, "thinking": [], "schema": True}
+    thinks = "{{ '<think>' if enable_thinking is not false }}"
+    monkeypatch.setattr(tokenizer, "template", ChatTemplate(NATIVE["qwen-coder"] + thinks))
+    monkeypatch.delitem(tokenizer.__dict__, "thinking", raising=False)
+    assert client.models.retrieve("Pip").model_extra["abilities"] == {
+        "tools": True, "thinking": ["off", "on"], "schema": True,
+    }  # fmt: skip
+    tokenizer.__dict__.pop("thinking", None)
