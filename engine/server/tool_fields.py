@@ -92,7 +92,7 @@ def tool_use(tools: list[Tool], choice: Any, named: Any, is_parallel: bool | Non
                 f"'tool_choice' is {shown(choice)}; if it is an object, it must name one of the tools.", "tool_choice"
             )
         allowed, kind = frozenset([name]), "required"
-    if kind is not None and kind not in _CHOICES:
+    if kind is not None and (not isinstance(kind, str) or kind not in _CHOICES):
         raise wrong(f"'tool_choice' is {shown(choice)}; it must be none, auto, required or a tool.", "tool_choice")
     if kind == "required" and not tools:
         raise wrong("'tool_choice' requires a call, but there are no tools.", "tool_choice")
