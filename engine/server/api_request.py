@@ -244,7 +244,7 @@ def _message(message: dict[str, Any], param: str, names: dict[str, str], ignored
     content, reasoning = message.pop("content", None), message.pop("reasoning_content", None)
     calls = read_calls(message, param, names, ignored) if role == "assistant" else []
     if content is not None or not calls:
-        found["content"] = text_of(content, f"{param}.content")
+        found["content"] = text_of(content, f"{param}.content", ignored)
     if calls:
         found["calls"] = calls
     if role == "assistant" and isinstance(reasoning, str) and reasoning:

@@ -39,7 +39,7 @@ def read_messages_request(body: bytes, counts: bool = False) -> ApiRequest:
     system = values.pop("system", None)
     messages = _messages(values, ignored)
     if system:
-        messages.insert(0, {"role": "system", "content": text_of(system, "system")})
+        messages.insert(0, {"role": "system", "content": text_of(system, "system", ignored)})
     use = _tools(values, ignored)
     streams = bool(take(values, "stream", bool))
     continues = messages[-1]["role"] == "assistant" and "calls" not in messages[-1]
@@ -129,7 +129,7 @@ def _messages(values: dict[str, Any], ignored: list[str]) -> list[ChatMessage]:
         elif role == "user":
             found += _question(blocks, f"{param}.content", names, ignored)
         elif role == "system":
-            found.append({"role": "system", "content": text_of(content, f"{param}.content")})
+            found.append({"role": "system", "content": text_of(content, f"{param}.content", ignored)})
         else:
             raise wrong(f"{param} has the role {shown(role)}; user or assistant is needed.", param)
     return found
@@ -175,7 +175,7 @@ def _question(blocks: list[dict[str, Any]], param: str, names: dict[str, str], i
         elif kind == "tool_result":
             call = answered_call(take(block, "tool_use_id", str), f"{where}.tool_use_id", names)
             content = block.pop("content", None)
-            text = "" if content is None else text_of(content, f"{where}.content")
+            text = "" if content is None else text_of(content, f"{where}.content", ignored)
             failed = "Error: " if take(block, "is_error", bool) else ""
             found.append({"role": "tool", "content": f"{failed}{text}", **call})
         else:

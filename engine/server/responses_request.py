@@ -109,7 +109,7 @@ class _Items:
             self._answer().setdefault("calls", []).append(call)
         elif kind == "function_call_output":
             about = answered_call(take(item, "call_id", str), f"{param}.call_id", self._names)
-            output = text_of(item.pop("output", None), f"{param}.output", _TEXTS)
+            output = text_of(item.pop("output", None), f"{param}.output", self._ignored, _TEXTS)
             self._messages.append({"role": "tool", "content": output, **about})
         elif kind == "reasoning":
             parts = objects([*(take(item, "content", list) or take(item, "summary", list) or [])], param)
@@ -128,7 +128,7 @@ class _Items:
         content = item.pop("content", None)
         if role == "assistant" and isinstance(content, list):
             content = [part for part in content if not isinstance(part, dict) or part.get("type") != "refusal"]
-        text = text_of(content, f"{param}.content", _TEXTS)
+        text = text_of(content, f"{param}.content", self._ignored, _TEXTS)
         if role == "assistant":
             self._messages.append({"role": "assistant", "content": text, **self._thought()})
         else:

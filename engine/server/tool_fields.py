@@ -16,6 +16,7 @@ MOST_TOOLS = 128
 MOST_SCHEMA_CHARS = 256 << 10  # of all tools
 MOST_ARGUMENTS_DEPTH = 48
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_FIELDS_OF_TEXTS = {"type", "text", "annotations", "logprobs", "citations", "cache_control"}
 _CHOICES: dict[str, Choice] = {"none": "none", "auto": "auto", "required": "required"}
 
 
@@ -146,14 +147,14 @@ def answered_call(call_id: str | None, param: str, names: dict[str, str]) -> dic
     return {"id": call_id, "name": names[call_id]}
 
 
-def text_of(content: object, param: str, kinds: tuple[str, ...] = ("text",)) -> str:
+def text_of(content: object, param: str, ignored: list[str], kinds: tuple[str, ...] = ("text",)) -> str:
     """Return a text, or the joined texts of its parts. kinds: types of parts. Raises: ApiError."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
         raise wrong(f"{param} is {shown(content)}; a text is needed.", param, "invalid_type")
     texts = []
-    for part in content:
+    for i, part in enumerate(content):
         kind = part.get("type") if isinstance(part, dict) else None
         if not isinstance(part, dict) or kind not in kinds:
             raise wrong(
@@ -162,4 +163,5 @@ def text_of(content: object, param: str, kinds: tuple[str, ...] = ("text",)) -> 
         if not isinstance(part.get("text"), str):
             raise wrong(f"{param} holds a text part without a text.", param, "invalid_type")
         texts.append(part["text"])
+        ignored += (f"{param}[{i}].{name}" for name in part.keys() - _FIELDS_OF_TEXTS)
     return "".join(texts)

@@ -28,7 +28,7 @@ class Alternative:
 
 def parameters_of(schema: Mapping[str, Any]) -> tuple[dict[str, Mapping[str, Any]], frozenset[str]]:
     """Return the schemas of all arguments by their names, and which are required. Raises: InvalidRequestError."""
-    schema = _resolved(schema, schema)
+    schema = resolved(schema, schema)
     properties = schema.get("properties", {})
     if not isinstance(properties, dict) or not all(isinstance(one, dict | bool) for one in properties.values()):
         raise InvalidRequestError("The schema of a tool cannot be used: its 'properties' are no schemas.")
@@ -52,7 +52,7 @@ def alternatives_of(schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[
     for _ in range(_MOST_STEPS):
         if not waiting:
             break
-        one = _resolved(waiting.pop(0), root)
+        one = resolved(waiting.pop(0), root)
         union = next((one[word] for word in _UNIONS if isinstance(one.get(word), list)), None)
         literals = [one["const"]] if "const" in one else one.get("enum")
         kinds = one.get("type")
@@ -98,7 +98,7 @@ def _is_of(value: Any, kinds: set[Any]) -> bool:
     return not kind.isdisjoint(kinds)
 
 
-def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what the references of a schema lead to, as far as they lead into the root."""
     for _ in range(_MOST_STEPS):
         reference = schema.get("$ref")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.text.harmony import CALL_HEADER, MESSAGE
+from engine.tools.marked_arguments import write_pairs
 
 _PLACE = re.compile(r"\$(NAME|ARGUMENTS|ID|NUMBER|KEY|VALUE)")
 
@@ -35,7 +36,8 @@ class CallFormat:
     $KEY and $VALUE, for formats that write each argument by itself and texts without quotes; "": $ARGUMENTS is one JSON
     object. mark: the text with which a call begins. only_first: it counts only at the beginning of an answer.
     before: a special token that may precede the mark. is_single: an answer has at most one call. rendered: what chat
-    templates write in place of `call`, if it differs.
+    templates write in place of `call`, if it differs. text_mark: the mark around each text in $ARGUMENTS, for formats
+    that write these as engine/tools/marked_arguments.py does, within braces of `call`.
     """
 
     name: str
@@ -49,11 +51,13 @@ class CallFormat:
     only_first: bool = False
     is_single: bool = False
     rendered: str = ""
+    text_mark: str = ""
 
     @property
     def texts(self) -> str:
         """All texts of the format. Special tokens in them must stay in an answer's text."""
-        return "\n".join((self.begin, self.call, self.between, self.end, self.parameter, self.before, self.mark))
+        texts = (self.begin, self.call, self.between, self.end, self.parameter, self.before, self.mark, self.text_mark)
+        return "\n".join(texts)
 
     @property
     def head(self) -> str:
@@ -90,6 +94,8 @@ class CallFormat:
         if self.parameter:
             each = ({"KEY": key, "VALUE": spelt(value)} for key, value in call.arguments.items())
             arguments = "".join(_filled(self.parameter, values) for values in each)
+        elif self.text_mark:
+            arguments = write_pairs(call.arguments, self.text_mark)
         else:
             arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
         values = {"NAME": call.name, "ARGUMENTS": arguments, "ID": call.id, "NUMBER": str(number)}
@@ -164,6 +170,9 @@ FORMATS: tuple[CallFormat, ...] = (
     CallFormat(
         "solar", "<|tool_call:begin|>$ID<|tool_call:name|>$NAME<|tool_call:args|>$ARGUMENTS<|tool_call:end|>",
         "<|tool_calls|>", begin="<|tool_calls|>", end="<|calls|>",
+    ),
+    CallFormat(
+        "gemma-4", "<|tool_call>call:$NAME{$ARGUMENTS}<tool_call|>", "<|tool_call>", text_mark='<|"|>',
     ),
     HARMONY,
     CallFormat(

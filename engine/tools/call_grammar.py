@@ -14,6 +14,7 @@ from typing import Any
 from engine.text import harmony
 from engine.tools.arguments import Alternative, alternatives_of, parameters_of
 from engine.tools.call_format import HARMONY, CallFormat
+from engine.tools.marked_arguments import MarkedGrammar
 from engine.tools.tool import Tool, ToolUse
 
 _ANY = "/(?s:.*)/"
@@ -103,6 +104,9 @@ class CallGrammar:
 
     def _arguments(self, i: int, tool: Tool) -> list[str]:
         """Return the rules for the arguments of a tool, of which the first is called arguments_i."""
+        if self._format.text_mark:
+            grammar = MarkedGrammar(str(i), tool.parameters, self._format.text_mark, self._marked, self._json)
+            return grammar.rules(f"arguments_{i}")
         if not self._format.parameter:
             return [self._json(f"arguments_{i}", tool.parameters)]
         before, between, after = self._format.value_marks
@@ -129,6 +133,21 @@ class CallGrammar:
             body = f"TEXT_{name}: {text}" + ("" if is_any else f" & ~/(?s:.*){_regex(close)}(?s:.*)/")
             return [f"value_{name}[lazy]: TEXT_{name} {_quoted(close)}", body]
         return [f"value_{name}: json_{name} {_quoted(close)}", self._json(f"json_{name}", one.schema)]
+
+    def _marked(self, name: str, schema: Mapping[str, Any]) -> list[str]:
+        """Return the rules for a text between marks."""
+        mark, is_special = self._lark(self._format.text_mark), self._format.text_mark in self._specials
+        if "const" in schema:
+            return [f"{name}: {mark} {_quoted(schema['const'])} {mark}"]
+        text, is_any = _text_pattern(schema)
+        terminal = f"TEXT_{name.upper()}"
+        if is_special:
+            may_be_empty = not schema.get("minLength") and "pattern" not in schema
+            return [f"{name}: {mark} {terminal}{'?' if may_be_empty else ''} {mark}", f"{terminal}: {text}"]
+        close = _regex(self._format.text_mark)
+        body = f"{terminal}: {text}" + ("" if is_any else f" & ~/(?s:.*){close}(?s:.*)/")
+        ended = f"{name}_ended[lazy]: {terminal} {_quoted(self._format.text_mark)}"
+        return [f"{name}: {mark} {name}_ended", ended, body]
 
     def _json(self, name: str, schema: Mapping[str, Any]) -> str:
         return f"{name}: %json {json.dumps({**schema, 'x-guidance': self._style})}"

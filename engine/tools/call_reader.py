@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from engine.tools.arguments import parameters_of, read_value
 from engine.tools.call_format import CallFormat
+from engine.tools.marked_arguments import read_pairs
 from engine.tools.tool import Tool
 
 _PARTS = re.compile(r"(\$ID|\$NUMBER|\s+)")
@@ -55,7 +56,7 @@ class CallReader:
         self._tail = re.compile(_pattern(call_format.tail))
         before, between, after = call_format.value_marks
         exact = re.escape(between[len(between.rstrip()) :])
-        self._opening = re.compile(rf"\s*{_pattern(before)}(?P<key>.+?){_pattern(between.rstrip())}{exact}")
+        self._opening = re.compile(rf"\s*{_pattern(before)}(?P<key>.*?){_pattern(between.rstrip())}{exact}")
         self._close = after.rstrip()
         self._held = ""
         self._step: Callable[[], list[Part] | None] = self._read_text
@@ -119,7 +120,9 @@ class CallReader:
         self.n_calls += 1
         self.is_complete = False
         self._json, self._n_arguments = _JsonEnd(), 0
-        self._step = self._read_parameter if self._format.parameter else self._read_json
+        self._step = self._read_json
+        if self._format.parameter or self._format.text_mark:
+            self._step = self._read_parameter if self._format.parameter else self._read_marked
         return [CallPart("".join(secrets.choice(_ID_CHARS) for _ in range(9)), self._name)]
 
     def _read_json(self) -> list[Part] | None:
@@ -152,6 +155,16 @@ class CallReader:
         self._held = self._held.lstrip()
         self._step = self._read_tail
         return [ArgumentsPart("}" if self._n_arguments else "{}")]
+
+    def _read_marked(self) -> list[Part] | None:
+        end = self._format.tail.removeprefix("}")
+        found = read_pairs(self._held, self._format.text_mark) if end in self._held else None
+        if found is None:
+            return None
+        arguments, after = found
+        self._held = self._held[after - 1 :]  # the closing brace belongs to the tail
+        self._step = self._read_tail
+        return [ArgumentsPart(json.dumps(arguments, ensure_ascii=False))]
 
     def _read_tail(self) -> list[Part] | None:
         found = self._tail.match(self._held)

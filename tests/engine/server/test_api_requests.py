@@ -88,6 +88,10 @@ def test_tools_calls_and_results_are_read() -> None:
     [
         ("chat", {"colour": "red", "prompt": "x", "user": "me"}, ["colour", "prompt"]),
         ("chat", {"messages": [{"role": "user", "content": "x", "mood": 1, "name": "a"}]}, ["messages[0].mood"]),
+        (
+            "chat", {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "mood": 1}]}]},
+            ["messages[0].content[0].mood"],
+        ),
         ("chat", {"stream": True, "stream_options": {"x": 1}}, ["stream_options.x"]),
         ("chat", {"response_format": {"type": "text", "x": 1}}, ["response_format.x"]),
         (

@@ -133,6 +133,7 @@ EXPECTED = {
     "Qwen-Qwen2.5-7B-Instruct": "hermes", "Qwen-Qwen3-0.6B": "hermes", "Qwen3-Coder": "qwen-coder",
     "Qwen3.5-4B": "qwen-coder", "Reka-Edge": "hermes", "Spark2.5": "glm", "StepFun3.5-Flash": "qwen-coder",
     "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": "deepseek", "deepseek-ai-DeepSeek-V3.1": "deepseek-3.1",
+    "google-gemma-4-31B-it": "gemma-4", "google-gemma-4-31B-it-interleaved": "gemma-4",
     "ibm-granite-granite-4.0": "hermes", "ibm-granite-granite-4.1": "hermes", "inclusionai-ling-3.0-flash": "glm",
     "llama-cpp-deepseek-r1": "deepseek", "meetkai-functionary-medium-v3.1": "functionary",
     "meta-llama-Llama-3.1-8B-Instruct": "llama-3", "meta-llama-Llama-3.2-3B-Instruct": "llama-3",

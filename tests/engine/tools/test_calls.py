@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -156,7 +158,7 @@ def speaker(*marks: str) -> Speaker:
 
 def own(call_format: CallFormat) -> Speaker:
     """Of a model whose special tokens are the marks of this format."""
-    return speaker(*sorted(set(re.findall(r"<[|｜][^>]+>|\[[A-Z_]+\]|</?tool_call>", call_format.texts))))
+    return speaker(*sorted(set(re.findall(r"<[|｜][^>]+>|<\w+\|>|\[[A-Z_]+\]|</?tool_call>", call_format.texts))))
 
 
 PLAIN = [one for one in FORMATS if one is not HARMONY]
@@ -208,6 +210,91 @@ def check(tool: Tool, arguments: dict[str, Any]) -> None:
         assert arguments["text"] is None or len(arguments["text"]) <= 20
         assert all(isinstance(tag, str) for tag in arguments["tags"])
         assert set(arguments.get("about", {"done": True})) == {"done"}
+
+
+KINDS = [next(one for one in FORMATS if one.name == name) for name in ("hermes", "qwen-coder", "glm", "gemma-4")]
+TREE = Tool("plant", "Plants a tree.", {
+    "type": "object", "required": ["root"], "additionalProperties": False,
+    "properties": {
+        "root": {"$ref": "#/$defs/node"}, "note": {"type": "string", "pattern": "^[a-c]{1,3}$"},
+        "many": {"type": "array", "items": {"enum": ["x", 1, None]}, "minItems": 1, "maxItems": 2},
+        "share": {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"type": "string", "minLength": 2,
+                                                                            "maxLength": 4}]},
+    },
+    "$defs": {"node": {
+        "type": "object", "required": ["leaf"], "additionalProperties": False,
+        "properties": {"leaf": {"type": "boolean"}, "above": {"type": "array", "items": {"$ref": "#/$defs/node"},
+                                                              "maxItems": 1}},
+    }},
+})  # fmt: skip
+TREES = (
+    {"root": {"leaf": True}},
+    {"root": {"leaf": False, "above": [{"leaf": True, "above": []}]}, "note": "abc", "many": [None, 1], "share": "abc"},
+    {"root": {"leaf": False}, "many": ["x"], "share": 0.25},
+)
+
+
+def is_tree(arguments: dict[str, Any]) -> bool:
+    def is_node(node: Any) -> bool:
+        above = node.get("above", [])
+        return isinstance(node["leaf"], bool) and node.keys() <= {"leaf", "above"} and len(above) < 2 and all(
+            map(is_node, above)
+        )  # fmt: skip
+
+    many, share = arguments.get("many", [1]), arguments.get("share", 0)
+    return (
+        is_node(arguments["root"])
+        and re.fullmatch("[a-c]{1,3}", arguments.get("note", "a")) is not None
+        and 1 <= len(many) <= 2
+        and all(one in ("x", 1, None) for one in many)
+        and (2 <= len(share) <= 4 if isinstance(share, str) else 0 <= share <= 1)
+    )
+
+
+@pytest.mark.parametrize("call_format", KINDS, ids=lambda one: one.name)
+@pytest.mark.parametrize("vocabulary", ["plain", "own"])
+def test_nested_and_recursive_arguments(plain: Speaker, call_format: CallFormat, vocabulary: str) -> None:
+    speaks, of_use = plain if vocabulary == "plain" else own(call_format), use("required", tools=(TREE,))
+    for tree in TREES:
+        text = call_format.write([Call("plant", tree)])
+        assert speaks.answer(call_format, of_use, text) == (text, True)
+    ended = 0
+    for seed in range(8):
+        text, has_ended = speaks.answer(call_format, of_use, "", seed, 400)
+        if has_ended:
+            _, calls = read(CallReader(call_format, (TREE,)), [text])
+            assert all(is_tree(arguments) for _, arguments in calls), text
+            ended += 1
+    assert ended
+
+
+@pytest.mark.parametrize("call_format", KINDS, ids=lambda one: one.name)
+def test_arguments_of_any_kind(plain: Speaker, call_format: CallFormat) -> None:
+    tool = Tool("keep", "", {"type": "object", "properties": {"it": {"type": "object"}, "them": {"type": "array"}}})
+    given = {"it": {"a": {"b": [1, "two", None, True]}, "c": -2.5}, "them": [[], {}, "x"]}
+    text = call_format.write([Call("keep", given)])
+    found, has_ended = plain.answer(call_format, use("required", tools=(tool,)), text)
+    assert (found, has_ended) == (text, True)
+    assert read(CallReader(call_format, (tool,)), [*found]) == ("", [("keep", given)])
+
+
+@pytest.mark.parametrize("call_format", KINDS, ids=lambda one: one.name)
+def test_a_schema_that_branches_widely_is_used_or_refused_in_bounded_time(
+    plain: Speaker, call_format: CallFormat
+) -> None:  # fmt: skip
+    chain = {f"n{i}": {"anyOf": [{"type": "array", "items": {"$ref": f"#/$defs/n{i + 1}"}}] * 9} for i in range(40)}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/n0"}},
+        "$defs": {**chain, "n40": {"type": "null"}},
+    }
+    itself = {"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"$ref": "#/$defs/b"}}}
+    wide = {"type": "object", "properties": {f"p{i}": {"type": "string", "maxLength": 99} for i in range(900)}}
+    for one in (schema, itself, wide, {"$ref": "#"}, {"type": "object", "properties": {"a": {"anyOf": [{}] * 999}}}):
+        began = time.process_time()
+        with suppress(InvalidRequestError):
+            plain.answer(call_format, use("required", tools=(Tool("a", "", one),)), "", most=20)
+        assert time.process_time() - began < 20
 
 
 @pytest.mark.parametrize("call_format", PLAIN, ids=lambda one: one.name)
