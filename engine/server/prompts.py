@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from engine.config import SamplingConfig
-from engine.errors import ContextOverflowError
-from engine.text.context_fit import ChatMessage, ChatRoom, most_chars
+from engine.errors import ChatTemplateError, ContextOverflowError
+from engine.text.context_fit import ChatMessage, ChatRoom, Encode, most_chars
 from engine.tools.call_format import CallFormat
 from engine.tools.call_style import call_style
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from engine.server.api_request import ApiRequest
     from engine.session.loaded_model import LoadedModel
     from engine.text.tokenizer import Tokenizer
+    from engine.thinking_level import Level
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,11 @@ def asked(api_request: ApiRequest, model: LoadedModel, capacity: int) -> Asked:
         if isinstance(given, str):
             given = tokenizer.encode(given, special=True, add_bos=tokenizer.adds_bos)
         return Asked(given, sampling)
-    messages, tools = _prepared(api_request, tokenizer, capacity)
-    if api_request.continues:
-        encode = partial(tokenizer.encode_continued, thinking=sampling.thinking)
-    else:
-        encode = partial(tokenizer.encode_chat, thinking=sampling.thinking, tools=tools)
-    prompt = ChatRoom(capacity).fit(messages, sampling.max_tokens, encode, "stop").prompt
+
+    def fit(messages: list[ChatMessage], encode: Encode) -> list[int]:
+        return ChatRoom(capacity).fit(messages, sampling.max_tokens, encode, "stop").prompt
+
+    prompt = _prompt(api_request, tokenizer, sampling.thinking, capacity, fit)
     opened = "" if api_request.continues else tokenizer.opened_thought(prompt)
     calls = call_style(tokenizer.template).format if api_request.use.tools and tokenizer.template else None
     return Asked(prompt, model.chat_sampling(sampling), opened, calls)
@@ -59,17 +60,38 @@ def count_tokens(api_request: ApiRequest, model: LoadedModel) -> int:
     Raises: ContextOverflowError if it is far too long, and errors of the chat template.
     """
     thinking = model.sampling.changed(api_request.sampling).thinking
-    messages, tools = _prepared(api_request, model.tokenizer, model.context)
-    return len(model.tokenizer.encode_chat(messages, thinking, tools))
+    return len(
+        _prompt(api_request, model.tokenizer, thinking, model.context, lambda messages, encode: encode(messages))
+    )
 
 
-def _prepared(api_request: ApiRequest, tokenizer: Tokenizer, capacity: int) -> tuple[list[ChatMessage], Any]:
-    """Return the messages and tools of a chat as the model's template takes them. Raises: ContextOverflowError."""
-    messages, tools = list(api_request.messages), [tool.values for tool in api_request.use.tools]
-    if tokenizer.template is not None and (tools or any(message.keys() - {"role", "content"} for message in messages)):
-        messages, tools = call_style(tokenizer.template).prepare(messages, tools)
-    _check_length(len(str([messages, tools])) if tools else sum(len(m["content"] or "") for m in messages), capacity)
-    return messages, tools or None
+def _prompt(
+    api_request: ApiRequest,
+    tokenizer: Tokenizer,
+    thinking: Level | None,
+    capacity: int,
+    fit: Callable[[list[ChatMessage], Encode], list[int]],
+) -> list[int]:
+    """Return the prompt of a chat. fit: encodes what fits of the messages.
+
+    Some templates fail for some schemas of tools; then the tools are described in the system message.
+    Raises: ContextOverflowError if it is far too long, and errors of the chat template.
+    """
+    given, tools = api_request.messages, [tool.values for tool in api_request.use.tools]
+    plain = partial(tokenizer.encode_continued if api_request.continues else tokenizer.encode_chat, thinking=thinking)
+    if tokenizer.template is None or not (tools or any(message.keys() - {"role", "content"} for message in given)):
+        _check_length(sum(len(message["content"]) for message in given), capacity)
+        return fit(given, plain)
+    style = call_style(tokenizer.template)
+    while True:
+        messages, described = style.prepare(given, tools)
+        _check_length(len(str([messages, described])), capacity)
+        try:
+            return fit(messages, plain if described is None else partial(plain, tools=described))
+        except ChatTemplateError:
+            if described is None:
+                raise
+            style = replace(style, describes=False)
 
 
 def _check_length(n_chars: int, capacity: int) -> None:

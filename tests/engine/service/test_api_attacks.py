@@ -87,7 +87,7 @@ def test_halves_of_characters_in_a_name_are_refused(serving: Serving, body: byte
 def test_a_hostile_template_is_refused_and_the_next_request_answered(serving: Serving, source: str) -> None:
     plain = Tokenizer.encode_chat
 
-    def hostile(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]], thinking: None, tools: None) -> list[int]:
+    def hostile(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]], thinking: None) -> list[int]:
         with pytest.MonkeyPatch.context() as changed:
             changed.setattr(tokenizer, "template", ChatTemplate(source))
             return plain(tokenizer, messages, thinking)

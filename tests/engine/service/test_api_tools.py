@@ -197,6 +197,16 @@ def test_results_go_back_to_the_model(
     assert not {tokenizer.special_ids[mark] for mark in ("<|end|>", "<|user|>")} & set(ids[:-1])
 
 
+def test_tools_that_a_template_cannot_describe_are_described_by_a_text(
+    client: openai.OpenAI, tokenizer: Tokenizer, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picky = "{% if tools and 'enum' in tools | tojson %}{{ raise_exception('no enum') }}{% endif %}"
+    monkeypatch.setattr(tokenizer, "template", ChatTemplate(picky + NATIVE["qwen-coder"]))
+    calls = next(one for one in FORMATS if one.name == "qwen-coder")
+    script.text = calls.write(CALLS)
+    assert named(whole(client)[1]) == [(call.name, call.arguments) for call in CALLS]
+
+
 def test_a_thought_comes_before_a_call(
     client: openai.OpenAI, tokenizer: Tokenizer, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 import tokenizers
 
 from engine.errors import InvalidRequestError
+from engine.formats.gguf import open_gguf
 from engine.session.grammar import ToolGrammar, Vocabulary
 from engine.session.loaded_model import LoadedModel
 from engine.text import vocabulary as text_vocabulary
@@ -375,3 +378,25 @@ def test_a_text_without_quotes_means_what_its_schema_says(schema: Any, text: str
 def test_a_tool_whose_schema_makes_no_sense_is_refused(plain: Speaker, call_format: CallFormat, schema: Any) -> None:
     with pytest.raises(InvalidRequestError, match="schema"):
         plain.answer(call_format, use(tools=(Tool("a", "", schema),)), "")
+
+
+# Formats that models with these vocabularies write. HEARTH_LLAMA_CPP names llama.cpp's source.
+FILES = Path(os.environ.get("HEARTH_LLAMA_CPP", "/nowhere"), "models")
+VOCABULARIES = {
+    "qwen2": "hermes", "qwen35": "qwen-coder", "llama-bpe": "llama-3", "command-r": "command", "gemma-4": "gemma-4",
+    "deepseek-llm": "deepseek", "phi-3": "hermes", "llama-spm": "mistral",
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not FILES.exists(), reason="HEARTH_LLAMA_CPP names no source of llama.cpp")
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_calls_with_the_vocabularies_of_llama_cpp(name: str) -> None:
+    tokenizer = Tokenizer.from_gguf(open_gguf(FILES / f"ggml-vocab-{name}.gguf").metadata)
+    speaks = Speaker(tokenizer, sorted(tokenizer.stop_token_ids))
+    call_format = next(one for one in FORMATS if one.name == VOCABULARIES[name])
+    calls = CALLS[:1] if call_format.is_single else CALLS
+    for choice, said in (("auto", "" if call_format.only_first else "I look.\n"), ("required", "")):
+        text = said + call_format.write(calls)
+        assert speaks.answer(call_format, use(choice), text) == (text, True)
+        found = read(CallReader(call_format, TOOLS), [text])
+        assert found == (said, [(call.name, call.arguments) for call in calls])
