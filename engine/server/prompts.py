@@ -77,7 +77,7 @@ def _prompt(
     Some templates fail for some schemas of tools; then the tools are described in the system message.
     Raises: ContextOverflowError if it is far too long, and errors of the chat template.
     """
-    given, tools = api_request.messages, [tool.values for tool in api_request.use.tools]
+    given, tools = _with_one_system(api_request.messages), [tool.values for tool in api_request.use.tools]
     plain = partial(tokenizer.encode_continued if api_request.continues else tokenizer.encode_chat, thinking=thinking)
     if tokenizer.template is None or not (tools or any(message.keys() - {"role", "content"} for message in given)):
         _check_length(sum(len(message["content"]) for message in given), capacity)
@@ -92,6 +92,15 @@ def _prompt(
             if described is None:
                 raise
             style = replace(style, describes=False)
+
+
+def _with_one_system(messages: list[ChatMessage]) -> list[ChatMessage]:
+    """Return the messages with the system messages at the beginning joined: many templates take one alone."""
+    n_first = next((i for i, message in enumerate(messages) if message["role"] != "system"), len(messages))
+    if n_first < 2:
+        return messages
+    content = "\n\n".join(message["content"] for message in messages[:n_first])
+    return [{"role": "system", "content": content}, *messages[n_first:]]
 
 
 def _check_length(n_chars: int, capacity: int) -> None:

@@ -20,7 +20,10 @@ from engine.tools.tool import Tool, ToolUse
 _ANY = "/(?s:.*)/"
 _PLACES: Mapping[str, str] = {"$ID": "/[A-Za-z0-9]{9}/", "$NUMBER": "/[0-9]{1,3}/"}
 _PARTS = re.compile(r"(\$ID|\$NUMBER|(?<!\w)\s+|\s+(?!\w))")
-_ANCHORED = re.compile(r"\^(?P<inner>[^|]*)\$")
+# In a pattern: escapes, and what would end it in the grammar.
+_ESCAPED_OR_END = re.compile(r"\\.|[/\n\r]", re.DOTALL)
+_SPELT = {"/": r"\x2f", "\\/": r"\x2f", "\n": r"\n", "\\\n": r"\n", "\r": r"\r", "\\\r": r"\r"}
+_PATTERN_PARTS = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|.", re.DOTALL)  # escapes, classes, other characters
 
 
 class CallGrammar:
@@ -182,10 +185,29 @@ def _text_pattern(schema: Mapping[str, Any]) -> tuple[str, bool]:
     if (isinstance(least, int) and least > 0) or isinstance(most, int):
         found.append(f"/(?s:.{{{least if isinstance(least, int) else 0},{most if isinstance(most, int) else ''}}})/")
     if isinstance(pattern, str):
-        anchored = _ANCHORED.fullmatch(pattern)
-        inner = anchored["inner"] if anchored else f"(?s:.*)(?:{pattern})(?s:.*)"
-        found.append("/" + re.sub(r"(?<!\\)/", r"\\/", inner) + "/")
+        inner = "|".join(map(_unanchored, _branches(pattern)))
+        found.append("/" + _ESCAPED_OR_END.sub(lambda one: _SPELT.get(one[0], one[0]), inner) + "/")
     return " & ".join(found) or _ANY, not found
+
+
+def _branches(pattern: str) -> list[str]:
+    """Return the alternatives of a regular expression that are not in a group."""
+    found, depth = [""], 0
+    for part in _PATTERN_PARTS.findall(pattern):
+        depth += {"(": 1, ")": -1}.get(part, 0)
+        if part == "|" and not depth:
+            found.append("")
+        else:
+            found[-1] += part
+    return found
+
+
+def _unanchored(branch: str) -> str:
+    """Return an expression for whole texts in place of one that is searched in them."""
+    parts = _PATTERN_PARTS.findall(branch)
+    begins, ends = parts[:1] == ["^"], parts[-1:] == ["$"]
+    inner = "".join(parts[begins : len(parts) - ends])
+    return f"{'' if begins else '(?s:.*)'}(?:{inner}){'' if ends else '(?s:.*)'}"
 
 
 def _quoted(text: str) -> str:

@@ -130,6 +130,21 @@ def test_calls_come_whole_and_streamed_and_results_go_back(client: openai.OpenAI
     assert (cut.status, cut.output[-1].status) == ("incomplete", "incomplete")
 
 
+def test_instructions_and_developers_are_one_system_message(
+    client: openai.OpenAI, tokenizer: Tokenizer, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict = (
+        "{% for m in messages %}{{ raise_exception('late') if m.role == 'system' and loop.index > 1 }}{{ m.content }}"
+    )
+    monkeypatch.setattr(tokenizer, "template", ChatTemplate(strict + "{% endfor %}"))
+    script.text = "Yes."
+    items = [{"role": "developer", "content": "Be short."}, {"role": "user", "content": "Shall I?"}]
+    response = ask(client, instructions="Be kind.", input=items)
+    assert response.output_text == "Yes."
+    prompt = tokenizer.encode("Be kind.\n\nBe short.Shall I?")
+    assert response.usage.input_tokens == len(prompt)
+
+
 def test_a_thought_is_an_item_of_its_own(
     client: openai.OpenAI, tokenizer: Tokenizer, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -282,6 +282,33 @@ def test_arguments_of_any_kind(plain: Speaker, call_format: CallFormat) -> None:
 
 
 @pytest.mark.parametrize("call_format", KINDS, ids=lambda one: one.name)
+def test_a_pattern_may_hold_any_character(plain: Speaker, call_format: CallFormat) -> None:
+    schema = {"type": "object", "properties": {"p": {"type": "string", "pattern": r"^(\/|/\\)[a-c]/?\.$"}}}
+    of_use = use("required", tools=(Tool("a", "", {**schema, "required": ["p"]}),))
+    for value, fits in (("/a.", True), ("/\\b/.", True), ("/d.", False), ("/a/", False)):
+        text = call_format.write([Call("a", {"p": value})])
+        assert (plain.answer(call_format, of_use, text, most=200)[0] == text) == fits
+
+
+@pytest.mark.parametrize("call_format", KINDS, ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    ("pattern", "fitting", "other"),
+    [
+        ("b", "abc", "acc"), ("^b", "bcc", "abc"), ("b$", "ab", "bc"), ("^a|b$", "axx", "xax"), ("^a|b$", "xxb", "xbx"),
+        ("^(a|b)$", "b", "ab"), ("^[|(]$", "(", "a"), (r"^\$$", "$", "$a"), ("^$", "", "a"),
+    ],
+)  # fmt: skip
+def test_a_pattern_is_searched_in_a_text(
+    plain: Speaker, call_format: CallFormat, pattern: str, fitting: str, other: str
+) -> None:
+    schema = {"type": "object", "properties": {"p": {"type": "string", "pattern": pattern}}, "required": ["p"]}
+    of_use = use("required", tools=(Tool("a", "", schema),))
+    for value, fits in ((fitting, True), (other, False)):
+        text = call_format.write([Call("a", {"p": value})])
+        assert (plain.answer(call_format, of_use, text, most=100)[0] == text) == fits
+
+
+@pytest.mark.parametrize("call_format", KINDS, ids=lambda one: one.name)
 def test_a_schema_that_branches_widely_is_used_or_refused_in_bounded_time(
     plain: Speaker, call_format: CallFormat
 ) -> None:  # fmt: skip
@@ -293,7 +320,17 @@ def test_a_schema_that_branches_widely_is_used_or_refused_in_bounded_time(
     }
     itself = {"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"$ref": "#/$defs/b"}}}
     wide = {"type": "object", "properties": {f"p{i}": {"type": "string", "maxLength": 99} for i in range(900)}}
-    for one in (schema, itself, wide, {"$ref": "#"}, {"type": "object", "properties": {"a": {"anyOf": [{}] * 999}}}):
+    patterns = ("^(a|aa)+(a|aa)+(a|aa)+$", "^(.{1,9999}x){1,9999}$", 'a\\\\/ "x"\nstart: "y"', "(", "a|^b$", "[/]/\\/")
+    slow = [{"type": "object", "properties": {"a": {"type": "string", "pattern": one}}, "required": ["a"]}
+            for one in patterns]  # fmt: skip
+    for one in (
+        *slow,
+        schema,
+        itself,
+        wide,
+        {"$ref": "#"},
+        {"type": "object", "properties": {"a": {"anyOf": [{}] * 999}}},
+    ):
         began = time.process_time()
         with suppress(InvalidRequestError):
             plain.answer(call_format, use("required", tools=(Tool("a", "", one),)), "", most=20)
