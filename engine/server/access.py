@@ -1,7 +1,7 @@
 """Access checks: Host and key are verified, and bodies limited in size and time, before any other processing.
 
 A web page in a browser can reach this port, even under its own domain name. So the name must be this machine's, and
-other origins get no response data. Every refusal has the shape of OpenAI's.
+other origins get no response data. Every refusal has the shape of OpenAI's or Anthropic's, depending on the path.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ BODY_S = 30.0  # until a body is there
 MOST_REQUESTS = 64  # at once, those that wait in the line included
 LET_IN = "hearth_let_in"  # in the scope of a request that brought the key
 _CLOSE = {"Connection": "close"}  # not where a body may still be coming: its sender would hear of a reset alone
+ANTHROPIC_PATH = "/v1/messages"  # and what begins with it
 IGNORED_FIELDS = "Hearth-Ignored-Fields"  # header of a response
 _MOST_NAMES, _LONGEST_NAME = 20, 80  # in it
 _SAFE_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -50,7 +51,7 @@ class Access:
                 body = await _body(scope["headers"], receive)
             except ApiError as failure:
                 self._refused(failure)
-                await refusal(failure)(scope, receive, send)
+                await refusal(failure, scope["path"])(scope, receive, send)
                 return
             await self._app(scope, _with_body(body, receive), send)
         finally:
@@ -64,11 +65,13 @@ class Access:
             raise ApiError(
                 403, "host_not_allowed", "This server answers only to 127.0.0.1 and localhost with its port as host."
             )  # fmt: skip
-        given = [value for name, value in headers if name == b"authorization"]
-        scheme, _, key = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
-        if not given:
-            raise _unknown("The key is missing: send it as 'Authorization: Bearer KEY'.")
-        if scheme.lower() != b"bearer" or not self.key.fits(key.strip()):
+        bearer = [value for name, value in headers if name == b"authorization"]
+        keys = [value for name, value in headers if name == b"x-api-key"]
+        if not bearer and not keys:
+            raise _unknown("The key is missing: send it as 'Authorization: Bearer KEY' or as 'x-api-key: KEY'.")
+        scheme, _, key = bearer[0].partition(b" ") if len(bearer) == 1 else (b"", b"", b"")
+        keys = [*(keys if len(keys) == 1 else []), *([key] if scheme.lower() == b"bearer" else [])]
+        if not any(self.key.fits(key.strip()) for key in keys):
             raise _unknown("The key is wrong. Hearth shows the right one where the server is switched on.")
 
     def _check_room(self) -> None:
@@ -118,11 +121,12 @@ def _with_body(body: bytes, receive: Receive) -> Receive:
     return give
 
 
-def refusal(failure: ApiError) -> Any:
-    """Return the response for a refusal."""
+def refusal(failure: ApiError, path: str) -> Any:
+    """Return the response for a refusal of a request to a path, in the shape of its API."""
     from starlette.responses import JSONResponse
 
-    return JSONResponse(failure.values, failure.status, {**_SAFE_HEADERS, **failure.headers})
+    values = failure.anthropic_values if path.startswith(ANTHROPIC_PATH) else failure.values
+    return JSONResponse(values, failure.status, {**_SAFE_HEADERS, **failure.headers})
 
 
 def reply_headers(ignored: Sequence[str] = ()) -> dict[str, str]:

@@ -10,19 +10,21 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from engine.errors import ContextOverflowError
 from engine.job import Job
 from engine.server.failures import failure_of, interrupted, no_model
 from engine.server.likelihoods import Notes
+from engine.server.parts import PartsReader
+from engine.server.prompts import Asked, asked
 from engine.server.served import ServedModel
 from engine.server.turns import Begun, End, Line, Piece, Turn, TurnEvent
-from engine.session.grammar import Grammar
-from engine.text.context_fit import most_chars
+from engine.session.grammar import Grammar, ToolGrammar
+from engine.tools.call_reader import CallReader, TextPart
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from engine.config import SamplingConfig
+    from engine.server.parts import Part
     from engine.session.chat_session import ChatSession
     from engine.session.generate import TokenEvent
     from engine.session.loaded_model import LoadedModel
@@ -85,7 +87,7 @@ class ApiAnswers:
         window = self._window.session
         if window is None:
             raise no_model()
-        if not ServedModel.of(window.model).answers_to(model):
+        if not ServedModel(window.model).answers_to(model):
             raise interrupted("Another model has been loaded meanwhile; /v1/models says which.")
         if self._own is None or self._own.model is not window.model:
             from engine.session.chat_session import ChatSession
@@ -102,45 +104,42 @@ class ApiAnswers:
         while True:
             session = self._session(turn.api_request.model)
             model = session.model
-            prompt, sampling, opened = self._asked(session, turn)
-            schema = turn.api_request.schema
-            grammar = None if schema is None else Grammar(schema, model.vocabulary)
-            if sampling.seed is not None:  # the same answer again needs the same steps: a prefix found was other ones
+            asked_for = self._asked(session, turn)
+            grammar = _grammar(model, turn, asked_for)
+            if asked_for.sampling.seed is not None:  # the same steps again: a prefix in the cache was other ones
                 session.forget()
             if not has_begun:
-                turn.tell(Begun())
+                turn.tell(Begun(len(asked_for.prompt)))
                 has_begun = True
-            notes = _notes_of(model, turn, len(opened))
+            prompt, shown = asked_for.prompt, "" if asked_for.calls is None else asked_for.calls.texts
+            notes = _notes_of(model, turn, len(asked_for.opened), shown)
             make = partial(_made, session, prompt, grammar, notes)
 
             def stops(turn: Turn = turn) -> bool:
                 return turn.is_gone or self._window.is_closed or (not turn.tokens and self._window.waits())
 
-            with closing(session.generate(prompt, sampling, Job(stops), make=make)) as self._events:
-                end = self._pass_on(turn, session, self._events, notes, opened)
+            events = session.generate(
+                prompt, asked_for.sampling, Job(stops), turn.api_request.continues, make, shown=shown
+            )  # fmt: skip
+            with closing(events) as self._events:
+                end = self._pass_on(turn, session, self._events, Telling(turn, asked_for, notes))
             if self._window.is_closed:
                 raise interrupted("Hearth is closing.")
             if end.finish_reason != "cancelled" or turn.is_gone:
                 return end
             self._window.go_first()  # the prompt was put back: what of it was read is kept
 
-    def _pass_on(
-        self, turn: Turn, session: ChatSession, events: Iterator[TokenEvent], notes: Notes | None, opened: str
-    ) -> End:
-        """Send generated text to the request, and let the window in between two tokens, unless the cache is its own."""
+    def _pass_on(self, turn: Turn, session: ChatSession, events: Iterator[TokenEvent], telling: Telling) -> End:
+        """Send the answer to the request, and let the window in between two tokens, unless the cache is its own."""
         for event in events:
-            text = event.text
-            if event.token_id is not None:
-                text, opened = opened + text, ""
-                turn.tokens += 1
-                if notes is not None:
-                    notes.token(event.token_id)
-            shown = () if notes is None else notes.told(text, event.finish_reason is not None)
-            if text or shown:
-                turn.tell(Piece(text, shown))
+            telling.tell(event)
             if event.finish_reason is not None:
                 stats = event.stats
-                return End(event.finish_reason, stats.prompt_tokens, stats.reused_tokens, stats.tokens)
+                reason = "tool_calls" if telling.has_called and event.finish_reason == "stop" else event.finish_reason
+                return End(
+                    reason, stats.prompt_tokens, stats.reused_tokens, stats.tokens, event.stop_text,
+                    telling.thought_tokens,
+                )  # fmt: skip
             self._line.changed()
             if session is not self._window.session and self._window.waits():
                 generation = session.model.generation
@@ -150,29 +149,50 @@ class ApiAnswers:
                     raise interrupted("The model was loaded anew or taken away in the middle of the answer; ask again.")
         raise AssertionError("generate ends with a finish reason")
 
-    def _asked(self, session: ChatSession, turn: Turn) -> tuple[list[int], SamplingConfig, str]:
-        """Return prompt, sampling, and the marker of a thought that the prompt opens.
+    def _asked(self, session: ChatSession, turn: Turn) -> Asked:
+        return asked(turn.api_request, session.model, session.context_total)
 
-        Raises: ContextOverflowError, and errors of the chat template and the sampling.
-        """
-        api_request, model = turn.api_request, session.model
-        sampling = model.sampling.changed(api_request.sampling)
-        given = (
-            [api_request.prompt]
-            if api_request.what == "completion"
-            else [message["content"] for message in api_request.messages]
-        )
-        if sum(map(len, given)) > most_chars(session.context_total):
-            raise ContextOverflowError(
-                f"The request is far longer than the context, which holds {session.context_total} tokens."
-            )
-        if api_request.what == "chat":
-            fitted = session.fit(api_request.messages, sampling.max_tokens, "stop", thinking=sampling.thinking)
-            return fitted.prompt, model.chat_sampling(sampling), model.tokenizer.opened_thought(fitted.prompt)
-        if isinstance(api_request.prompt, list):
-            return api_request.prompt, sampling, ""
-        tokenizer = model.tokenizer
-        return tokenizer.encode(api_request.prompt, special=True, add_bos=tokenizer.adds_bos), sampling, ""
+
+class Telling:
+    """Sends one answer to its request, part by part. thought_tokens: those of its thought so far."""
+
+    def __init__(self, turn: Turn, asked_for: Asked, notes: Notes | None) -> None:
+        self._turn, self._notes, self._opened = turn, notes, asked_for.opened
+        api_request = turn.api_request
+        calls = None if asked_for.calls is None else CallReader(asked_for.calls, api_request.use.tools)
+        self._parts = PartsReader(calls) if api_request.what == "chat" else None
+        self.thought_tokens = 0
+
+    @property
+    def has_called(self) -> bool:
+        """Whether the answer has calls of tools, all of which have ended."""
+        return self._parts is not None and self._parts.has_called
+
+    def tell(self, event: TokenEvent) -> None:
+        """Send what an event adds to the answer."""
+        text, is_last = event.text, event.finish_reason is not None
+        if event.token_id is not None:
+            text, self._opened = self._opened + text, ""
+            self._turn.tokens += 1
+            if self._notes is not None:
+                self._notes.token(event.token_id)
+        shown = () if self._notes is None else self._notes.told(text, is_last)
+        if self._parts is None:
+            parts: tuple[Part, ...] = (TextPart(text),) if text else ()
+        else:
+            was_thinking = self._parts.is_thinking
+            parts = self._parts.append(text) + (self._parts.finish() if is_last else ())
+            self.thought_tokens += event.token_id is not None and (was_thinking or self._parts.is_thinking)
+        if parts or shown:
+            self._turn.tell(Piece(parts, shown))
+
+
+def _grammar(model: LoadedModel, turn: Turn, asked_for: Asked) -> Grammar | None:
+    """Raises: InvalidRequestError."""
+    schema, use = turn.api_request.schema, turn.api_request.use
+    if asked_for.calls is not None:
+        return ToolGrammar(asked_for.calls, use, model.tokenizer, model.vocabulary, schema)
+    return None if schema is None else Grammar(schema, model.vocabulary)
 
 
 def _made(
@@ -182,11 +202,11 @@ def _made(
     return made if notes is None else notes.watched(made)
 
 
-def _notes_of(model: LoadedModel, turn: Turn, first_char: int) -> Notes | None:
+def _notes_of(model: LoadedModel, turn: Turn, first_char: int, shown: str) -> Notes | None:
     if turn.api_request.alternatives is None:
         return None
     tokenizer = model.tokenizer
-    return Notes(turn.api_request.alternatives, tokenizer.token_bytes, tokenizer.stream(), first_char)
+    return Notes(turn.api_request.alternatives, tokenizer.token_bytes, tokenizer.stream(shown=shown), first_char)
 
 
 def _has_room(model: LoadedModel) -> bool:

@@ -13,34 +13,34 @@ from typing import Any, Literal
 from engine.config import SamplingConfig
 from engine.errors import InvalidRequestError
 from engine.server.failures import ApiError, wrong
-from engine.session.grammar import ANY_OBJECT, check_size
+from engine.server.fields import checked_schema, count, objects, read_object, shown, stops, take
+from engine.server.tool_fields import answered_call, read_calls, read_tools, text_of
+from engine.session.grammar import ANY_OBJECT
 from engine.text.context_fit import ChatMessage
+from engine.tools.tool import ToolUse
 
 What = Literal["chat", "completion"]
 
 MOST_MESSAGES = 4096
-MOST_STOPS, LONGEST_STOP = 4, 1000  # texts, characters
+MOST_STOPS = 4
 MOST_ALTERNATIVES: dict[What, int] = {"chat": 20, "completion": 5}
 COMPLETION_TOKENS = 16  # of a completion that does not say how many
 
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 # Of those, only these values are supported.
 _ONLY: dict[str, tuple[Any, ...]] = {
     "n": (1,), "best_of": (1,), "presence_penalty": (0,), "frequency_penalty": (0,), "logit_bias": ({},),
-    "tools": ([],), "functions": ([],), "tool_choice": ("none", "auto"), "function_call": ("none", "auto"),
-    "modalities": (["text"],), "echo": (False,), "suffix": ("",),
+    "functions": ([],), "function_call": ("none", "auto"), "modalities": (["text"],), "echo": (False,), "suffix": ("",),
     "store": (False,),
 }  # fmt: skip
 _WHY: dict[str, str] = {
     "n": "Hearth gives one answer for each request",
     "best_of": "Hearth gives one answer for each request",
-    "tools": "Hearth calls no tools",
-    "functions": "Hearth calls no functions",
+    "functions": "Functions are given as 'tools'",
     "modalities": "Hearth answers in plain text",
 }
 _UNUSED = {
     "user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
-    "parallel_tool_calls",
 }  # fmt: skip
 _EFFORTS = {"none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed")
@@ -48,13 +48,15 @@ _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed")
 
 @dataclass(frozen=True)
 class ApiRequest:
-    """One request. prompt: of a completion; a text, or token ids. alternatives: number of tokens to report besides the
-    chosen one; None: no probabilities at all.
+    """One request. messages: {"role", "content"}; those of the assistant may have calls (list of Call) and reasoning,
+    those of the role tool have the id and name of a call. prompt: of a completion; a text, or token ids. alternatives:
+    number of tokens to report besides the chosen one; None: no probabilities at all.
     """
 
     what: What
     model: str
     messages: list[ChatMessage] = field(default_factory=list)
+    use: ToolUse = field(default_factory=ToolUse)
     prompt: str | list[int] = ""
     sampling: dict[str, Any] = field(default_factory=dict)  # what differs from the model's own defaults
     schema: dict[str, Any] | None = None  # JSON schema of the answer
@@ -62,75 +64,36 @@ class ApiRequest:
     streams: bool = False
     tells_usage: bool = False  # at the end of a stream
     ignored: tuple[str, ...] = ()  # unknown fields, such as "messages[0].mood"
+    continues: bool = False  # the last message, which is the assistant's
 
 
 def read_api_request(what: What, body: bytes) -> ApiRequest:
     """Return the request in a body. Raises: ApiError with a message for the client's author."""
-    values = _object(body)
-    model = _take(values, "model", str)
-    if model is None:
-        raise wrong("The field 'model' is missing; GET /v1/models lists what can be asked.", "model", "missing_field")
+    values = read_object(body)
+    model = model_of(values)
     _refuse_undone(values)
     ignored: list[str] = []
-    api_request: dict[str, Any] = {"streams": bool(_take(values, "stream", bool))}
+    api_request: dict[str, Any] = {"streams": bool(take(values, "stream", bool))}
     api_request["tells_usage"] = _usage_wanted(values, api_request["streams"], ignored)
     if what == "chat":
         api_request["messages"] = _messages(values, ignored)
+        api_request["use"] = read_tools(values, ignored)
         api_request["alternatives"] = _chat_alternatives(values)
         api_request["schema"] = _schema(values, ignored)
     else:
         api_request["prompt"] = _prompt(values)
-        api_request["alternatives"] = _count(values, "logprobs", MOST_ALTERNATIVES[what])
+        api_request["alternatives"] = count(values, "logprobs", MOST_ALTERNATIVES[what])
     api_request["sampling"] = _sampling(values, what, ignored)
     ignored += values.keys() - _UNUSED
     return ApiRequest(what, model, **api_request, ignored=tuple(sorted(ignored)))
 
 
-def _object(body: bytes) -> dict[str, Any]:
-    def no_number(name: str) -> None:
-        raise ValueError(f"{name} is no number of JSON")
-
-    try:
-        values = json.loads(body, parse_constant=no_number)
-    except RecursionError:
-        raise wrong("The body is nested too deeply.", code="invalid_json") from None
-    except UnicodeDecodeError:
-        raise wrong("The body is not UTF-8.", code="invalid_json") from None
-    except ValueError as error:
-        raise wrong(f"The body is not JSON: {error}.", code="invalid_json") from None
-    if not isinstance(values, dict):
-        raise wrong("The body is no JSON object.", code="invalid_json")
-    return values
-
-
-# ------------------------------------------------------------------ fields
-
-_WORDS: dict[type, str] = {
-    str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "an object",
-}  # fmt: skip
-
-
-def _take(values: dict[str, Any], name: str, kind: type) -> Any:
-    """Remove the field from the values and return it; None if missing or null. Raises: ApiError for another type."""
-    value = values.pop(name, None)
-    if value is None:
-        return None
-    fits = isinstance(value, (int, float) if kind is float else kind)
-    if not fits or (isinstance(value, bool) and kind is not bool):
-        raise wrong(f"The field {name!r} is {_shown(value)}; {_WORDS[kind]} is needed.", name, "invalid_type")
-    return value
-
-
-def _count(values: dict[str, Any], name: str, most: int) -> int | None:
-    number: int | None = _take(values, name, int)
-    if number is not None and not 0 <= number <= most:
-        raise wrong(f"The field {name!r} is {number}; it must lie between 0 and {most}.", name)
-    return number
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
+def model_of(values: dict[str, Any]) -> str:
+    """Return the name of the model. Raises: ApiError."""
+    model: str | None = take(values, "model", str)
+    if model is None:
+        raise wrong("The field 'model' is missing; GET /v1/models lists what can be asked.", "model", "missing_field")
+    return model
 
 
 def _refuse_undone(values: dict[str, Any]) -> None:
@@ -150,49 +113,51 @@ def _either(allowed: tuple[Any, ...]) -> str:
 
 
 def _usage_wanted(values: dict[str, Any], streams: bool, ignored: list[str]) -> bool:
-    options = _take(values, "stream_options", dict)
+    options = take(values, "stream_options", dict)
     if options is None:
         return False
     if not streams:
         raise wrong("The field 'stream_options' is only for streams: set 'stream' too.", "stream_options")
     options = dict(options)
-    wanted = bool(_take(options, "include_usage", bool))
-    _take(options, "include_obfuscation", bool)
+    wanted = bool(take(options, "include_usage", bool))
+    take(options, "include_obfuscation", bool)
     ignored += (f"stream_options.{name}" for name in options)
     return wanted
 
 
 def _schema(values: dict[str, Any], ignored: list[str]) -> dict[str, Any] | None:
     """Return the JSON schema that the answer must follow; None for any text. Raises: ApiError."""
-    given = dict(_take(values, "response_format", dict) or {"type": "text"})
-    kind = _take(given, "type", str)
-    if kind == "json_schema":
-        about = dict(_take(given, "json_schema", dict) or {})
-        schema: dict[str, Any] | None = _take(about, "schema", dict)
-        for name, of in (("name", str), ("description", str), ("strict", bool)):
-            _take(about, name, of)
-        if schema is None:
-            raise wrong(
-                "'response_format' has no schema: set 'json_schema.schema'.", "response_format", "missing_field"
-            )
-        ignored += (f"response_format.json_schema.{name}" for name in about)
-    elif kind in ("text", "json_object"):
-        schema = dict(ANY_OBJECT) if kind == "json_object" else None
-    else:
-        kinds = "text, json_object, json_schema"
-        raise wrong(f"'response_format.type' is {_shown(kind)}; it must be one of {kinds}.", "response_format")
+    given = dict(take(values, "response_format", dict) or {"type": "text"})
+    kind = take(given, "type", str)
+    about = dict(take(given, "json_schema", dict) or {}) if kind == "json_schema" else {}
     ignored += (f"response_format.{name}" for name in given)
-    if schema is not None:
-        try:
-            check_size(schema)
-        except InvalidRequestError as error:
-            raise wrong(f"{error.message} {error.hint}", "response_format") from None
-    return schema
+    return read_format(kind, about, "response_format", "json_schema.", ignored)
+
+
+def read_format(
+    kind: str | None, about: dict[str, Any], param: str, within: str, ignored: list[str]
+) -> dict[str, Any] | None:
+    """Return the schema of a format of this kind; None for any text. within: where in `param` its fields are.
+
+    Raises: ApiError.
+    """
+    schema: dict[str, Any] | None = dict(ANY_OBJECT) if kind == "json_object" else None
+    if kind == "json_schema":
+        schema = take(about, "schema", dict)
+        for name, of in (("name", str), ("description", str), ("strict", bool)):
+            take(about, name, of)
+        if schema is None:
+            raise wrong(f"{param!r} has no schema: set '{within}schema'.", param, "missing_field")
+    elif kind not in ("text", "json_object"):
+        kinds = "text, json_object, json_schema"
+        raise wrong(f"'{param}.type' is {shown(kind)}; it must be one of {kinds}.", param)
+    ignored += (f"{param}.{within}{name}" for name in about)
+    return None if schema is None else checked_schema(schema, param)
 
 
 def _chat_alternatives(values: dict[str, Any]) -> int | None:
-    wanted, most = _take(values, "logprobs", bool), MOST_ALTERNATIVES["chat"]
-    alternatives = _count(values, "top_logprobs", most)
+    wanted, most = take(values, "logprobs", bool), MOST_ALTERNATIVES["chat"]
+    alternatives = count(values, "top_logprobs", most)
     if alternatives is not None and not wanted:
         raise wrong("The field 'top_logprobs' needs 'logprobs' to be true.", "top_logprobs")
     return (alternatives or 0) if wanted else None
@@ -200,110 +165,97 @@ def _chat_alternatives(values: dict[str, Any]) -> int | None:
 
 def _sampling(values: dict[str, Any], what: What, ignored: list[str]) -> dict[str, Any]:
     """Raises: ApiError for a value out of range."""
-    found: dict[str, Any] = {}
-    for name in _SAMPLING:
-        kind = int if name in ("top_k", "seed") else float
-        if (value := _take(values, name, kind)) is not None:
-            found[name] = value
-            _check(name, value)
-    longest = _take(values, "max_tokens", int)
-    if what == "chat" and (newer := _take(values, "max_completion_tokens", int)) is not None:
+    found = read_numbers(values)
+    longest = take(values, "max_tokens", int)
+    if what == "chat" and (newer := take(values, "max_completion_tokens", int)) is not None:
         longest = newer
     if longest is None and what == "completion":
         longest = COMPLETION_TOKENS
     if longest is not None:
-        _check("max_tokens", longest)
+        check_sampling({"max_tokens": longest})
         found["max_tokens"] = longest
-    if stops := _stops(values):
-        found["stop"] = stops
+    if texts := stops(values, "stop", MOST_STOPS):
+        found["stop"] = texts
     if what == "chat":
-        found |= _thinking(values, ignored)
+        found |= read_thinking(values, ignored)
     return found
 
 
-def _thinking(values: dict[str, Any], ignored: list[str]) -> dict[str, Any]:
+def read_numbers(values: dict[str, Any]) -> dict[str, Any]:
+    """Return how tokens are chosen. Raises: ApiError for a value out of range."""
+    found: dict[str, Any] = {}
+    for name in _SAMPLING:
+        kind = int if name in ("top_k", "seed") else float
+        if (value := take(values, name, kind)) is not None:
+            found[name] = value
+    check_sampling(found)
+    return found
+
+
+def read_thinking(values: dict[str, Any], ignored: list[str]) -> dict[str, Any]:
     """Return how much to think, in whichever way the client says it. Raises: ApiError."""
     found: dict[str, Any] = {}
-    options = dict(_take(values, "chat_template_kwargs", dict) or {})
+    options = dict(take(values, "chat_template_kwargs", dict) or {})
     for name in ("enable_thinking", "thinking"):
-        if (wanted := _take(options, name, bool)) is not None:
+        if (wanted := take(options, name, bool)) is not None:
             found["thinking"] = "on" if wanted else "off"
     for given in (values, options):
-        if (effort := _take(given, "reasoning_effort", str)) is not None:
+        if (effort := take(given, "reasoning_effort", str)) is not None:
             if effort not in _EFFORTS:
                 names = ", ".join(_EFFORTS)
-                raise wrong(f"'reasoning_effort' is {_shown(effort)}; it must be one of {names}.", "reasoning_effort")
+                raise wrong(f"'reasoning_effort' is {shown(effort)}; it must be one of {names}.", "reasoning_effort")
             found["thinking"] = _EFFORTS[effort]
     ignored += (f"chat_template_kwargs.{name}" for name in options)
-    if (most := _count(values, "thinking_budget", 1 << 30)) is not None:
+    if (most := count(values, "thinking_budget", 1 << 30)) is not None:
         found["thought_tokens"] = most
     return found
 
 
-def _check(name: str, value: float) -> None:
-    try:
-        SamplingConfig().changed({name: value})
-    except InvalidRequestError as error:
-        raise wrong(error.message, name) from None
-
-
-def _stops(values: dict[str, Any]) -> list[str]:
-    given = values.pop("stop", None)
-    stops = [given] if isinstance(given, str) else given
-    if stops is None:
-        return []
-    if not isinstance(stops, list) or not all(isinstance(text, str) for text in stops):
-        raise wrong(
-            f"The field 'stop' is {_shown(given)}; a text or a list of texts is needed.", "stop", "invalid_type"
-        )
-    if len(stops) > MOST_STOPS or any(not 1 <= len(text) <= LONGEST_STOP for text in stops):
-        raise wrong(f"'stop' holds up to {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters.", "stop")
-    return stops
+def check_sampling(values: dict[str, Any]) -> None:
+    """Raises: ApiError for a value out of range."""
+    for name, value in values.items():
+        try:
+            SamplingConfig().changed({name: value})
+        except InvalidRequestError as error:
+            raise wrong(error.message, name) from None
 
 
 # ------------------------------------------------------------------ what is to be answered
 
 
 def _messages(values: dict[str, Any], ignored: list[str]) -> list[ChatMessage]:
-    given = _take(values, "messages", list)
+    given = take(values, "messages", list)
     if not given:
         raise wrong("The field 'messages' is missing or empty.", "messages", "missing_field")
     if len(given) > MOST_MESSAGES:
         raise wrong(f"{len(given)} messages are more than the {MOST_MESSAGES} that are taken.", "messages")
-    return [_message(message, f"messages[{i}]", ignored) for i, message in enumerate(given)]
+    names: dict[str, str] = {}
+    messages = objects(given, "messages")
+    return [_message(message, f"messages[{i}]", names, ignored) for i, message in enumerate(messages)]
 
 
-def _message(message: object, param: str, ignored: list[str]) -> ChatMessage:
-    if not isinstance(message, dict):
-        raise wrong(f"{param} is {_shown(message)}; an object is needed.", param, "invalid_type")
-    role = message.get("role")
-    if role in ("tool", "function") or message.get("tool_calls") or message.get("function_call"):
-        raise wrong(f"{param} is about a tool: Hearth calls no tools.", param, "unsupported_value")
+def _message(message: dict[str, Any], param: str, names: dict[str, str], ignored: list[str]) -> ChatMessage:
+    """names: of all calls so far by their ids, which the message's own are added to."""
+    role = message.pop("role", None)
     if not isinstance(role, str) or role not in _ROLES:
-        raise wrong(f"{param} has the role {_shown(role)}; system, developer, user or assistant is needed.", param)
-    known = {"role", "content", "name", "tool_calls", "function_call", "refusal", "audio", "annotations"}
-    ignored += (f"{param}.{name}" for name in message.keys() - known)
-    return {"role": _ROLES[role], "content": _content(message.get("content"), f"{param}.content")}
-
-
-def _content(content: object, param: str) -> str:
-    """Return a text, or the joined texts of its parts."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise wrong(f"{param} is {_shown(content)}; a text is needed.", param, "invalid_type")
-    texts = []
-    for part in content:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind != "text":
-            raise wrong(
-                f"{param} holds a part of the type {_shown(kind)}: Hearth reads text alone.", param, "unsupported_value"
-            )
-        assert isinstance(part, dict)
-        if not isinstance(part.get("text"), str) or part.keys() - {"type", "text"}:
-            raise wrong(f"{param} holds a text part that is not {{type, text}}.", param, "invalid_type")
-        texts.append(part["text"])
-    return "".join(texts)
+        needed = "system, developer, user, assistant or tool"
+        raise wrong(f"{param} has the role {shown(role)}; {needed} is needed.", param)
+    found: ChatMessage = {"role": _ROLES[role], "content": ""}
+    content, reasoning = message.pop("content", None), message.pop("reasoning_content", None)
+    calls = read_calls(message, param, names, ignored) if role == "assistant" else []
+    if content is not None or not calls:
+        found["content"] = text_of(content, f"{param}.content", ignored)
+    if calls:
+        found["calls"] = calls
+    if role == "assistant" and isinstance(reasoning, str) and reasoning:
+        found["reasoning"] = reasoning
+    if role == "tool":
+        found |= answered_call(take(message, "tool_call_id", str), f"{param}.tool_call_id", names)
+    if message.get("tool_calls") or message.get("function_call"):
+        raise wrong(f"{param} holds a call, which only the assistant makes as 'tool_calls'.", param)
+    unused = {"name", "tool_calls", "function_call", "refusal", "audio", "annotations"}
+    ignored += (f"{param}.{name}" for name in message.keys() - unused)
+    return found
 
 
 def _prompt(values: dict[str, Any]) -> str | list[int]:

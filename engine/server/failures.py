@@ -26,6 +26,19 @@ class ApiError(Exception):
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
+    @property
+    def anthropic_values(self) -> dict[str, Any]:
+        """Return the body of a response as Anthropic's API has it, with param and code beside."""
+        kind = _ANTHROPIC_KINDS.get(self.status, "api_error" if self.status >= 500 else "invalid_request_error")
+        about = {"type": kind, "message": self.message, "param": self.param, "code": self.code}
+        return {"type": "error", "error": about}
+
+
+_ANTHROPIC_KINDS = {
+    401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large",
+    429: "rate_limit_error", 503: "overloaded_error",
+}  # fmt: skip
+
 
 def _sendable(text: str) -> str:
     """Return the text with unpaired surrogates, which JSON allows and UTF-8 does not, spelled out."""

@@ -6,12 +6,14 @@ import json
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from engine.server.api_request import ApiRequest, What
+from engine.server.failures import ApiError
 from engine.server.likelihoods import Likelihood, TokenLikelihood
+from engine.server.parts import Part, ThoughtPart, Told
 from engine.server.turns import End
-from engine.text.thoughts import ReplySplitter
+from engine.tools.call_reader import CallPart, TextPart
 
 DONE = "data: [DONE]\n\n"
 STILL_HERE = ": one moment\n\n"  # a comment, by which a client sees that the connection lives
@@ -25,18 +27,38 @@ _KINDS: dict[tuple[What, bool], str] = {
 }
 
 
-def event(values: dict[str, Any]) -> str:
-    """Return one event of a stream."""
-    return f"data: {json.dumps(values, allow_nan=False)}\n\n"
+def event(values: dict[str, Any], kind: str = "") -> str:
+    """Return one event of a stream. kind: its type, in protocols that have types."""
+    named = f"event: {kind}\n" if kind else ""
+    return f"{named}data: {json.dumps(values, allow_nan=False)}\n\n"
 
 
-class Reply:
-    """The reply to one request, by the model with that name."""
+class Reply(Protocol):
+    """The reply to one request: complete, or as the events of a stream, each a text to send."""
+
+    def whole(self, told: Told, tokens: Sequence[TokenLikelihood], end: End) -> dict[str, Any]:
+        """Return the complete reply. told: all of the answer. tokens: if their probabilities were requested."""
+
+    def opening(self, prompt_tokens: int) -> list[str]:
+        """Return the events before the answer."""
+
+    def piece(self, parts: Sequence[Part], tokens: Sequence[TokenLikelihood]) -> list[str]:
+        """Return the events for more of the answer."""
+
+    def closing(self, end: End) -> list[str]:
+        """Return the events after the answer."""
+
+    def failed(self, failure: ApiError) -> list[str]:
+        """Return the events for an answer that could not be completed."""
+
+
+class CompletionReply:
+    """A reply of OpenAI's chat completions or completions, by the model with that name."""
 
     def __init__(self, api_request: ApiRequest, model: str) -> None:
         self._api_request = api_request
         self._is_chat = api_request.what == "chat"
-        self._splitter = ReplySplitter()
+        self._n_calls = 0
         self._head = {
             "id": _PREFIXES[api_request.what] + uuid.uuid4().hex,
             "object": _KINDS[api_request.what, api_request.streams],
@@ -44,46 +66,63 @@ class Reply:
             "model": model,
         }
 
-    def whole(self, text: str, tokens: Sequence[TokenLikelihood], end: End) -> dict[str, Any]:
-        said: dict[str, Any] = {"text": text}
+    def whole(self, told: Told, tokens: Sequence[TokenLikelihood], end: End) -> dict[str, Any]:
+        said: dict[str, Any] = {"text": told.text}
         if self._is_chat:
-            parts = zip(self._splitter.append(text), self._splitter.finish(), strict=True)  # as in a stream
-            thought, answer = ("".join(part) for part in parts)
-            told = {"reasoning_content": thought} if thought else {}
-            said = {"message": {"role": "assistant", "content": answer, "refusal": None, **told}}
+            message: dict[str, Any] = {"role": "assistant", "content": told.text, "refusal": None}
+            if told.thought:
+                message["reasoning_content"] = told.thought
+            if told.calls:
+                message["content"] = told.text or None
+                message["tool_calls"] = [
+                    {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                    for call in told.calls
+                ]
+            said = {"message": message}
         return {
             **self._head,
             "choices": [self._choice(said, tokens, end.finish_reason)],
             "usage": _usage(end),
         }
 
-    def opening(self) -> dict[str, Any] | None:
-        """Return the first chunk of a stream; None for an empty one."""
+    def opening(self, prompt_tokens: int) -> list[str]:
         if not self._is_chat:
-            return None
-        return self._chunk(self._choice({"delta": {"role": "assistant", "content": ""}}, (), None))
+            return []
+        return [self._chunk({"delta": {"role": "assistant", "content": ""}}, ())]
 
-    def piece(self, text: str, tokens: Sequence[TokenLikelihood]) -> dict[str, Any] | None:
-        """Return the chunk for more of the answer; None while its text may be the beginning of a mark."""
-        said: dict[str, Any] = {"text": text}
-        if self._is_chat:
-            said = {"delta": _delta(*self._splitter.append(text))}
-            if not said["delta"] and not tokens:
-                return None
-        return self._chunk(self._choice(said, tokens, None))
+    def piece(self, parts: Sequence[Part], tokens: Sequence[TokenLikelihood]) -> list[str]:
+        """Each part has its own chunk. The first one has all tokens."""
+        if not self._is_chat:
+            return [self._chunk({"text": Told.of(parts).text}, tokens)]
+        deltas = [self._delta(part) for part in parts] or [{}]
+        return [self._chunk({"delta": delta}, () if i else tokens) for i, delta in enumerate(deltas)]
 
-    def closing(self, end: End) -> dict[str, Any]:
-        """Return the last chunk of the answer, with the text that `piece` held back."""
-        said: dict[str, Any] = {"delta": _delta(*self._splitter.finish())} if self._is_chat else {"text": ""}
-        return self._chunk(self._choice(said, (), end.finish_reason))
+    def closing(self, end: End) -> list[str]:
+        said: dict[str, Any] = {"delta": {}} if self._is_chat else {"text": ""}
+        events = [self._chunk(said, (), end.finish_reason)]
+        if self._api_request.tells_usage:
+            events.append(event({**self._head, "choices": [], "usage": _usage(end)}))
+        return [*events, DONE]
 
-    def usage(self, end: End) -> dict[str, Any] | None:
-        """Return the last chunk, if the client requested it."""
-        return {**self._head, "choices": [], "usage": _usage(end)} if self._api_request.tells_usage else None
+    def failed(self, failure: ApiError) -> list[str]:
+        return [event(failure.values)]
 
-    def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
+    def _delta(self, part: Part) -> dict[str, Any]:
+        if isinstance(part, ThoughtPart):
+            return {"reasoning_content": part.text}
+        if isinstance(part, TextPart):
+            return {"content": part.text}
+        if isinstance(part, CallPart):
+            self._n_calls += 1
+            function = {"name": part.name, "arguments": ""}
+            call = {"index": self._n_calls - 1, "id": part.id, "type": "function", "function": function}
+        else:
+            call = {"index": self._n_calls - 1, "function": {"arguments": part.text}}
+        return {"tool_calls": [call]}
+
+    def _chunk(self, said: dict[str, Any], tokens: Sequence[TokenLikelihood], finish_reason: str | None = None) -> str:
         usage = {"usage": None} if self._api_request.tells_usage else {}
-        return {**self._head, "choices": [choice], **usage}
+        return event({**self._head, "choices": [self._choice(said, tokens, finish_reason)], **usage})
 
     def _choice(
         self, said: dict[str, Any], tokens: Sequence[TokenLikelihood], finish_reason: str | None
@@ -94,17 +133,13 @@ class Reply:
         return {"index": 0, **said, "logprobs": logprobs, "finish_reason": finish_reason}
 
 
-def _delta(thought: str, answer: str) -> dict[str, str]:
-    parts = {"reasoning_content": thought, "content": answer}
-    return {name: text for name, text in parts.items() if text}
-
-
 def _usage(end: End) -> dict[str, Any]:
     return {
         "prompt_tokens": end.prompt_tokens,
         "completion_tokens": end.tokens,
         "total_tokens": end.prompt_tokens + end.tokens,
         "prompt_tokens_details": {"cached_tokens": end.reused_tokens},
+        "completion_tokens_details": {"reasoning_tokens": end.thought_tokens},
     }
 
 

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -15,10 +17,15 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from engine.server.access import refusal, reply_headers
-from engine.server.api_request import ApiRequest, What, read_api_request
+from engine.server.api_request import ApiRequest, read_api_request
 from engine.server.failures import ApiError, failure_of, no_model
 from engine.server.likelihoods import TokenLikelihood
-from engine.server.replies import DONE, STILL_HERE, Reply, event
+from engine.server.messages_reply import MessagesReply
+from engine.server.messages_request import read_messages_request
+from engine.server.parts import Part, Told
+from engine.server.replies import STILL_HERE, CompletionReply, Reply
+from engine.server.responses_reply import ResponsesReply
+from engine.server.responses_request import read_responses_request
 from engine.server.turns import Begun, End, Line, Piece, Turn, TurnEvent
 
 if TYPE_CHECKING:
@@ -30,9 +37,27 @@ log = logging.getLogger(__name__)
 
 STILL_HERE_EVERY_S = 15.0
 _LONGEST_CLIENT = 60  # characters of a client's name
+_PATHS = (
+    "/v1/models", "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages",
+    "/v1/messages/count_tokens",
+)  # fmt: skip
 _GONE = ApiError(499, "client_gone", "The client has gone.")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How requests of one address are read, and replies to them written."""
+
+    read: Callable[[bytes], ApiRequest]
+    reply: Callable[[ApiRequest, str], Reply]
+
+
+CHAT = Dialect(partial(read_api_request, "chat"), CompletionReply)
+COMPLETION = Dialect(partial(read_api_request, "completion"), CompletionReply)
+RESPONSES = Dialect(read_responses_request, ResponsesReply)
+MESSAGES = Dialect(read_messages_request, MessagesReply)
 
 
 class Routes:
@@ -48,8 +73,11 @@ class Routes:
             routes=[
                 Route("/v1/models", self._models, methods=["GET"]),
                 Route("/v1/models/{name:path}", self._model, methods=["GET"]),
-                Route("/v1/chat/completions", self._endpoint("chat"), methods=["POST"]),
-                Route("/v1/completions", self._endpoint("completion"), methods=["POST"]),
+                Route("/v1/chat/completions", self._endpoint(CHAT), methods=["POST"]),
+                Route("/v1/completions", self._endpoint(COMPLETION), methods=["POST"]),
+                Route("/v1/responses", self._endpoint(RESPONSES), methods=["POST"]),
+                Route("/v1/messages", self._endpoint(MESSAGES), methods=["POST"]),
+                Route("/v1/messages/count_tokens", self._count_tokens, methods=["POST"]),
             ],
             exception_handlers={ApiError: self._refuse, HTTPException: self._refuse_unknown, Exception: self._refuse},
         )
@@ -58,11 +86,18 @@ class Routes:
 
     async def _models(self, request: Request) -> Response:
         served = self._served()
-        listed = [] if served is None else [served.values]
-        return JSONResponse({"object": "list", "data": listed}, headers=reply_headers())
+        listed = [] if served is None else [await asyncio.to_thread(served.values)]
+        ends = dict.fromkeys(("first_id", "last_id"), listed[0]["id"] if listed else None)
+        return JSONResponse({"object": "list", "data": listed, "has_more": False, **ends}, headers=reply_headers())
 
     async def _model(self, request: Request) -> Response:
-        return JSONResponse(self._named(request.path_params["name"]).values, headers=reply_headers())
+        served = self._named(request.path_params["name"])
+        return JSONResponse(await asyncio.to_thread(served.values), headers=reply_headers())
+
+    async def _count_tokens(self, request: Request) -> Response:
+        api_request = read_messages_request(await request.body(), counts=True)
+        n_tokens = await asyncio.to_thread(self._named(api_request.model).count, api_request)
+        return JSONResponse({"input_tokens": n_tokens}, headers=reply_headers(api_request.ignored))
 
     def _named(self, name: str) -> ServedModel:
         """Raises: ApiError if no model is loaded, or a different one."""
@@ -76,9 +111,9 @@ class Routes:
             )
         return served
 
-    def _endpoint(self, what: What) -> Endpoint:
+    def _endpoint(self, dialect: Dialect) -> Endpoint:
         async def answer(request: Request) -> Response:
-            api_request = read_api_request(what, await request.body())
+            api_request = dialect.read(await request.body())
             served = self._named(api_request.model)
             turn = Turn(api_request, _client(request), asyncio.get_running_loop())
             self._line.join(turn)
@@ -88,10 +123,10 @@ class Routes:
                 first = await turn.events.get()
                 if not isinstance(first, Begun):
                     raise _failure(first)
-                reply = Reply(api_request, served.name)
+                reply = dialect.reply(api_request, served.name)
                 if api_request.streams:
                     is_handed_on = True
-                    return AnswerStream(self._line, turn, self._chunks(turn, api_request, reply))
+                    return AnswerStream(self._line, turn, self._chunks(turn, reply.opening(first.prompt_tokens), reply))
                 return JSONResponse(await _whole(turn, reply), headers=reply_headers(api_request.ignored))
             finally:
                 watching.cancel()
@@ -100,9 +135,9 @@ class Routes:
 
         return answer
 
-    async def _chunks(self, turn: Turn, api_request: ApiRequest, reply: Reply) -> AsyncIterator[str]:
-        if (opening := reply.opening()) is not None:
-            yield event(opening)
+    async def _chunks(self, turn: Turn, opening: list[str], reply: Reply) -> AsyncIterator[str]:
+        for event in opening:
+            yield event
         while True:
             try:
                 async with asyncio.timeout(STILL_HERE_EVERY_S):
@@ -111,25 +146,24 @@ class Routes:
                 yield STILL_HERE
                 continue
             if isinstance(told, Piece):
-                if (piece := reply.piece(told.text, told.tokens)) is not None:
-                    yield event(piece)
-            elif isinstance(told, End):
-                yield event(reply.closing(told))
-                if (usage := reply.usage(told)) is not None:
-                    yield event(usage)
-                yield DONE
-                return
+                for event in reply.piece(told.parts, told.tokens):
+                    yield event
+                continue
+            if isinstance(told, End):
+                last = reply.closing(told)
             else:
                 failure = _failure(told)
                 self._refused(failure)
-                yield event(failure.values)
-                return
+                last = reply.failed(failure)
+            for event in last:
+                yield event
+            return
 
     async def _refuse(self, request: Request, error: Exception) -> Response:
         failure = failure_of(error)
         if failure is not _GONE:
             self._refused(failure)
-        response: Response = refusal(failure)
+        response: Response = refusal(failure, request.url.path)
         return response
 
     async def _refuse_unknown(self, request: Request, error: Exception) -> Response:
@@ -139,10 +173,7 @@ class Routes:
             failure = ApiError(405, "method_not_allowed", f"{path} does not take {request.method}.",
                                  headers=dict(error.headers or {}))  # fmt: skip
         else:
-            failure = ApiError(
-                404, "not_found",
-                f"There is no {path} here; there are /v1/models, /v1/chat/completions and /v1/completions.",
-            )  # fmt: skip
+            failure = ApiError(404, "not_found", f"There is no {path} here; there are {', '.join(_PATHS)}.")
         return await self._refuse(request, failure)
 
 
@@ -162,15 +193,14 @@ class AnswerStream(StreamingResponse):
 
 async def _whole(turn: Turn, reply: Reply) -> dict[str, Any]:
     """Raises: ApiError."""
-    text: list[str] = []
-    tokens: list[TokenLikelihood] = []
+    found, tokens = list[Part](), list[TokenLikelihood]()
     while True:
         told = await turn.events.get()
         if isinstance(told, End):
-            return reply.whole("".join(text), tokens, told)
+            return reply.whole(Told.of(found), tokens, told)
         if not isinstance(told, Piece):
             raise _failure(told)
-        text.append(told.text)
+        found += told.parts
         tokens += told.tokens
 
 

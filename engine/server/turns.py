@@ -17,6 +17,7 @@ from engine.server.failures import ApiError, interrupted
 if TYPE_CHECKING:
     from engine.server.api_request import ApiRequest
     from engine.server.likelihoods import TokenLikelihood
+    from engine.server.parts import Part
     from engine.session.generate import FinishReason
 
 MOST_WAITING = 16
@@ -27,23 +28,27 @@ State = Literal["waiting", "answering", "over"]
 class Begun:
     """The engine has started the request, and its prompt fits."""
 
+    prompt_tokens: int = 0
+
 
 @dataclass(frozen=True)
 class Piece:
     """More of the answer. tokens: those of this text, if probabilities were requested."""
 
-    text: str
+    parts: tuple[Part, ...] = ()
     tokens: tuple[TokenLikelihood, ...] = ()
 
 
 @dataclass(frozen=True)
 class End:
-    """The answer is complete."""
+    """The answer is complete. stop_text: the stop text that ended it, if one did. thought_tokens: of `tokens`."""
 
-    finish_reason: FinishReason
+    finish_reason: FinishReason | Literal["tool_calls"]
     prompt_tokens: int
     reused_tokens: int
     tokens: int
+    stop_text: str = ""
+    thought_tokens: int = 0
 
 
 TurnEvent = Begun | Piece | End | ApiError

@@ -98,7 +98,7 @@ class LocalApi:
 
     def served(self) -> ServedModel | None:
         session = self._window.session
-        return None if session is None else ServedModel.of(session.model)
+        return None if session is None else ServedModel(session.model)
 
     # -------------------------------------------------------------- internals
 

@@ -32,6 +32,7 @@ from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 if TYPE_CHECKING:
     from engine.session.grammar import Grammar
+    from engine.text.text_stream import TextStream
 
 log = logging.getLogger(__name__)
 
@@ -147,11 +148,12 @@ class ChatSession:
         continues: bool = False,
         make: MakeSampler | None = None,
         chat: str = "",
+        shown: str = "",
     ) -> Generator[TokenEvent]:
         """Return the answer to a prompt of token ids.
 
         continues: the prompt ends within a text, which is continued. make: creates the sampler; None: `sampler_for`.
-        chat: id of the chat that it belongs to, for the prompt cache; "": of none.
+        chat: id of the chat that it belongs to, for the prompt cache; "": of none. shown: as Tokenizer.stream.
         Raises: ContextOverflowError if the prompt alone is too long.
         """
         if not prompt:
@@ -163,21 +165,22 @@ class ChatSession:
         vocabulary = self.model.opened.config.vocab_size
         if bad := next((token for token in prompt if not 0 <= token < vocabulary), None):
             raise InvalidRequestError(f"Token {bad} lies outside the vocabulary of {vocabulary}.")
-        return self._generate(list(prompt), sampling, job, continues, make, chat)
+        stream = partial(self.model.tokenizer.stream, continues, shown)
+        return self._generate(list(prompt), sampling, job, stream, make, chat)
 
     def _generate(
         self,
         prompt: list[int],
         sampling: SamplingConfig,
         job: Job,
-        continues: bool,
+        stream: Callable[[], TextStream],
         make: MakeSampler | None,
         chat: str,
     ) -> Generator[TokenEvent]:
         for attempt in range(_TRIES):
             has_begun = False
             try:
-                for event in self._answer(prompt, sampling, job, continues, make, chat):
+                for event in self._answer(prompt, sampling, job, stream, make, chat):
                     has_begun = has_begun or event.token_id is not None
                     yield event
                 return
@@ -196,7 +199,7 @@ class ChatSession:
         prompt: list[int],
         sampling: SamplingConfig,
         job: Job,
-        continues: bool,
+        stream: Callable[[], TextStream],
         make: MakeSampler | None,
         chat: str,
     ) -> Iterator[TokenEvent]:
@@ -208,7 +211,7 @@ class ChatSession:
             self._cache,
             prompt,
             self.sampler_for(prompt, sampling) if make is None else make(sampling),
-            self.model.tokenizer.stream(continues),
+            stream(),
             StopRules(self.model.stop_token_ids, sampling.stop, sampling.max_tokens),
             job,
             savings,
@@ -236,7 +239,8 @@ class ChatSession:
         sampler, tokenizer = make_sampler(sampling), self.model.tokenizer
         if grammar is not None:
             sampler = grammar.constrain(sampler, tokenizer, prompt)
-        return limit_thought(sampler, tokenizer, prompt, sampling.thought_tokens)
+        must_call = grammar is not None and grammar.must_call
+        return limit_thought(sampler, tokenizer, prompt, sampling.thought_tokens, must_call)
 
     def _make_ready(self, prompt: list[int], chat: str, job: Job) -> tuple[int, float]:
         """Cut the cache to what the prompt shares with it, and read more of the prompt from the prompt cache.

@@ -78,12 +78,16 @@ class GenerationStats:
 
 @dataclass(frozen=True)
 class TokenEvent:
-    """One step of an answer: new text in whole characters; the last one has finish reason and statistics."""
+    """One step of an answer: new text in whole characters; the last one has finish reason and statistics.
+
+    stop_text: the text that ended the answer, if one did.
+    """
 
     text: str
     token_id: int | None = None
     finish_reason: FinishReason | None = None
     stats: GenerationStats = field(default_factory=GenerationStats)
+    stop_text: str = ""
 
 
 @dataclass(frozen=True)
@@ -304,7 +308,7 @@ def generate(
         stats.gpu_neuron_load = counters.gpu_neuron_load
     stats.total_s = time.perf_counter() - started
     rest = "" if scanner.hit else scanner.push(text_stream.flush()) + scanner.flush()
-    yield TokenEvent(rest, finish_reason=reason, stats=stats)
+    yield TokenEvent(rest, finish_reason=reason, stats=stats, stop_text=scanner.found)
 
 
 class _Decode:
@@ -369,16 +373,18 @@ class StopScanner:
         self._stops = tuple(stop for stop in stops if stop)
         self._held = ""
         self.hit = False
+        self.found = ""  # the text that appeared
 
     def push(self, text: str) -> str:
         """Return the text so far that certainly does not start a stop text."""
         if not self._stops or self.hit:
             return "" if self.hit else text
         held = self._held + text
-        found = [at for stop in self._stops if (at := held.find(stop)) >= 0]
+        found = [(at, stop) for stop in self._stops if (at := held.find(stop)) >= 0]
         if found:
+            at, self.found = min(found)
             self.hit, self._held = True, ""
-            return held[: min(found)]
+            return held[:at]
         keep = max(
             (size for stop in self._stops for size in range(1, len(stop)) if held.endswith(stop[:size])), default=0
         )

@@ -1,10 +1,12 @@
-"""Constrain answers to a JSON schema. Before each token, the llguidance library computes which tokens are allowed.
+"""Constrain answers to a JSON schema, or to text and well-formed calls of tools.
 
-A thought before the answer is not constrained. A schema's size, its depth and its work for each token are limited.
+Before each token, the llguidance library computes which tokens are allowed. A thought before the answer is not
+constrained. A schema's size, its depth and its work for each token are limited.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,9 @@ from numpy.typing import NDArray
 from engine.errors import InvalidRequestError
 from engine.session.sampling import Sampler
 from engine.text.thoughts import ReplySplitter, opened_thought
+from engine.tools.call_format import HARMONY, CallFormat
+from engine.tools.call_grammar import CallGrammar
+from engine.tools.tool import ToolUse
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -68,7 +73,13 @@ class _Wrapped:
 
 
 class Grammar:
-    """A compiled JSON schema for one model. `constrain` can be called for several answers."""
+    """A compiled grammar for one model. `constrain` can be called for several answers.
+
+    begins_freely: whether the answer may begin with any text. covers_thoughts: whether the grammar includes thoughts,
+    so that it applies from the first token on. must_call: whether the answer must be a call of a tool.
+    """
+
+    begins_freely = covers_thoughts = must_call = False
 
     def __init__(self, schema: Mapping[str, Any], vocabulary: Vocabulary) -> None:
         """Raises: InvalidRequestError if the schema is invalid or exceeds a limit."""
@@ -80,7 +91,13 @@ class Grammar:
             text = llguidance.LLMatcher.grammar_from_json_schema(dict(schema), overrides=_STYLE)
         except ValueError as error:  # half a character, or a number that is too long
             raise InvalidRequestError(f"The JSON schema cannot be used: {str(error)[:300]}.") from None
-        self._first = llguidance.LLMatcher(vocabulary.made, text, log_level=0)
+        self._compile(text)
+
+    def _compile(self, text: str) -> None:
+        """Raises: InvalidRequestError."""
+        import llguidance
+
+        self._first = llguidance.LLMatcher(self._vocabulary.made, text, log_level=0)
         self._raise_error(self._first)
 
     def constrain(self, sampler: Sampler, tokenizer: Tokenizer, prompt: Sequence[int]) -> Sampler:
@@ -110,6 +127,36 @@ class Grammar:
         if matcher.is_error():
             why = " ".join(matcher.get_error().split())[:300]
             raise InvalidRequestError(f"The JSON schema cannot be used: {why}.", "Simplify the schema.")
+
+
+class ToolGrammar(Grammar):
+    """The grammar of an answer that may call tools, in the format of the model.
+
+    schema: of an answer that is no call; None: any text.
+    """
+
+    def __init__(
+        self,
+        call_format: CallFormat,
+        use: ToolUse,
+        tokenizer: Tokenizer,
+        vocabulary: Vocabulary,
+        schema: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Raises: InvalidRequestError if a schema is invalid or exceeds a limit."""
+        import llguidance
+
+        for one in (*(tool.parameters for tool in use.callable), *([] if schema is None else [schema])):
+            check_size(one)
+        self._vocabulary = vocabulary
+        self.must_call = use.choice == "required"
+        self.begins_freely = schema is None and not self.must_call
+        self.covers_thoughts = call_format is HARMONY
+        text = CallGrammar(call_format, use, tokenizer.special_ids, _STYLE, schema).text
+        try:
+            self._compile(llguidance.LLMatcher.grammar_from_lark(text))
+        except UnicodeEncodeError:
+            raise InvalidRequestError("The JSON schema cannot be used: it has half a character.") from None
 
 
 def check_size(schema: Mapping[str, Any]) -> None:
@@ -148,7 +195,8 @@ class _Constrained:
         self._seen, self._blank = len(prompt), 0
         self._text, self._reply, self._begins = tokenizer.raw_stream(), ReplySplitter(), ""
         self._reply.append(tokenizer.opened_thought(prompt))
-        self._matcher: LLMatcher | None = None  # None until the answer begins
+        self._matcher = grammar.begin() if grammar.covers_thoughts else None  # None until the answer begins
+        self._undecided: list[int] = []  # tokens that may begin a thought or the answer
 
     def __call__(self, logits: NDArray[np.float32], history: Sequence[int]) -> int:
         if forced := self.forced(history):
@@ -158,6 +206,8 @@ class _Constrained:
             if self._is_free(token):
                 return token
             self._matcher = self._grammar.begin()
+            if self._grammar.begins_freely:
+                self._matcher.try_consume_tokens(self._undecided)
         allowed = self._grammar.allowed(self._matcher, logits.size)
         return self._sampler(np.where(allowed, logits, _EXCLUDED), history)
 
@@ -179,7 +229,9 @@ class _Constrained:
         if not self._reply.is_thinking and not text.strip():
             self._blank += 1
         self._begins += text
+        was_thinking = self._reply.is_thinking
         self._reply.append(text)
+        self._undecided = [] if was_thinking or self._reply.is_thinking else [*self._undecided, token]
 
     def _is_free(self, token: int) -> bool:
         """Return whether a token precedes the answer: opens a thought, is part of one, or is white space after one."""
@@ -188,6 +240,10 @@ class _Constrained:
         if self._reply.is_thinking:
             return True
         text = self._tokenizer.token_bytes(token).decode("utf-8", "replace")
+        if self._grammar.begins_freely:
+            after = copy.copy(self._reply)
+            after.append(text)
+            return not after.is_answering
         if self._reply.has_thought:
             return not text.strip() and self._blank < _MOST_BLANK
         return bool(opened_thought(text)) and not self._begins.strip()

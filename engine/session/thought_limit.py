@@ -15,17 +15,24 @@ if TYPE_CHECKING:
     from engine.text.tokenizer import Tokenizer
 
 
-def limit_thought(sampler: Sampler, tokenizer: Tokenizer, prompt: Sequence[int], most: int | None) -> Sampler:
+def limit_thought(
+    sampler: Sampler, tokenizer: Tokenizer, prompt: Sequence[int], most: int | None, must_call: bool = False
+) -> Sampler:
     """Return a sampler for one answer that ends the thought after `most` tokens; None: no limit.
+
+    must_call: a call of a tool follows the thought, not an answer.
 
     At the limit, the sampler ignores the logits and returns the tokens of the end mark. A thought that the prompt has
     begun is limited only if nothing but white space follows its opening mark.
     """
-    return sampler if most is None else _Limited(sampler, tokenizer, prompt, most)
+    return sampler if most is None else _Limited(sampler, tokenizer, prompt, most, must_call)
 
 
 class _Limited:
-    def __init__(self, sampler: Sampler, tokenizer: Tokenizer, prompt: Sequence[int], most: int) -> None:
+    def __init__(
+        self, sampler: Sampler, tokenizer: Tokenizer, prompt: Sequence[int], most: int, must_call: bool
+    ) -> None:  # fmt: skip
+        self._must_call = must_call
         self._sampler, self._tokenizer, self._left = sampler, tokenizer, most
         self._text = tokenizer.raw_stream()
         self._reply = ReplySplitter()
@@ -36,7 +43,7 @@ class _Limited:
     def __call__(self, logits: NDArray[np.float32], history: Sequence[int]) -> int:
         if self._reply.is_thinking and self._left == 0 and not self._is_ended:
             self._is_ended = True
-            self._end = self._tokenizer.end_of_thought(self._reply.end_mark)
+            self._end = self._tokenizer.end_of_thought(self._reply.end_mark, not self._must_call)
         if self._end:
             return self._write(self._end.pop(0))
         token = self._sampler(logits, history)

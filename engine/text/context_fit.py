@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from engine.errors import ContextOverflowError, InvalidRequestError
 
 Overflow = Literal["roll", "middle", "stop", "summarise"]
-ChatMessage = dict[str, str]  # {"role": ..., "content": ...}
+ChatMessage = dict[str, Any]  # {"role": ..., "content": ...}; with tools, what a template takes
 Encode = Callable[[list[ChatMessage]], list[int]]
 
 SUMMARY_HEADING = "What was said before, in short:"
@@ -123,7 +123,7 @@ class ChatRoom:
         for message in reversed(messages):
             if chars > most_chars(self.capacity):
                 break
-            chars += len(message["content"])
+            chars += len(message["content"] or "")
             kept.append(message)
         return kept[::-1]
 

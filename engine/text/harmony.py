@@ -6,6 +6,7 @@ answer. All other modules read thoughts between <think> marks, as most models wr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 
 from engine.text.text_stream import TextStream
@@ -13,9 +14,12 @@ from engine.text.text_stream import TextStream
 CHANNEL, MESSAGE, START, END = "<|channel|>", "<|message|>", "<|start|>", "<|end|>"
 TURN_ENDS = ("<|return|>", "<|call|>")  # END ends a message of the reply, not the reply
 ANSWER_HEADER = f"{CHANNEL}final{MESSAGE}"
-ANSWER_BEGINS = f"{END}{START}assistant{ANSWER_HEADER}"  # after a thought
+MESSAGE_BEGINS = f"{END}{START}assistant"  # after a thought
+ANSWER_BEGINS = f"{MESSAGE_BEGINS}{ANSWER_HEADER}"
+CALL_HEADER = "<|call|>to=functions."  # how a HarmonyStream begins a message to a tool; its name and MESSAGE follow
 _MARKS = {CHANNEL, MESSAGE, START, END}
 _OPEN, _CLOSE = "<think>", "</think>"
+_RECIPIENT = re.compile(r"\bto=functions\.([\w-]+)")
 
 
 def speaks_harmony(special: Collection[str]) -> bool:
@@ -26,15 +30,21 @@ def speaks_harmony(special: Collection[str]) -> bool:
 class HarmonyStream(TextStream):
     """A TextStream that omits message headers and puts thoughts between <think> marks.
 
-    bytes_of: none for special tokens. mark_of: the text of a special token, "" for any other.
+    bytes_of: none for special tokens. mark_of: the text of a special token, "" for any other. shows_calls: whether
+    messages to tools begin with CALL_HEADER; then the first token is in a header. If not, they are thoughts.
     """
 
     def __init__(
-        self, bytes_of: Callable[[int], bytes], mark_of: Callable[[int], str], strip_first_space: bool
+        self,
+        bytes_of: Callable[[int], bytes],
+        mark_of: Callable[[int], str],
+        strip_first_space: bool,
+        shows_calls: bool = False,
     ) -> None:
         super().__init__(bytes_of, strip_first_space)
         self._mark_of = mark_of
-        self._header: str | None = None  # of the message that begins
+        self._shows_calls = shows_calls
+        self._header: str | None = "" if shows_calls else None  # of the message that begins
         self._has_ended = False  # a message, so that the next one follows it
         self._is_thinking = False
 
@@ -64,6 +74,9 @@ class HarmonyStream(TextStream):
         header, self._header = self._header or "", None
         channel = header.rpartition(CHANNEL)[2].strip().partition(" ")[0]
         followed, self._has_ended = self._has_ended, False
+        if self._shows_calls and (recipient := _RECIPIENT.search(header)):
+            was, self._is_thinking = self._is_thinking, False
+            return f"{_CLOSE if was else ''}{CALL_HEADER}{recipient[1]}{MESSAGE}"
         was, self._is_thinking = self._is_thinking or followed, channel not in ("", "final")
         if self._is_thinking:
             return "\n\n" if was else _OPEN

@@ -18,7 +18,7 @@ from engine.text.chat_template import ChatTemplate
 from engine.text.thoughts import end_of, opened_thought
 from engine.thinking_level import EFFORTS, LEVELS, Level, nearest_level
 
-Messages = Sequence[Mapping[str, str]]
+Messages = Sequence[Mapping[str, Any]]
 
 # Variables that templates read, with the values for no thought and for a thought. None: leave the variable unset.
 _SWITCHES: tuple[tuple[str, Any, Any], ...] = (
@@ -74,7 +74,7 @@ class Thinking:
         return Way() if found is None else self.ways[found]
 
 
-def with_words(messages: Messages, words: str) -> list[dict[str, str]]:
+def with_words(messages: Messages, words: str) -> list[dict[str, Any]]:
     """Return the messages with `words` appended to the system message, which is added if it is missing."""
     turns = [dict(message) for message in messages]
     if words and turns and turns[0].get("role") == "system":

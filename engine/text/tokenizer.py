@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ _MAX_ID = 1 << 21
 _FAR_SMALLER = 0.8  # models pad their embedding by a few rows, never by a fifth of the vocabulary
 _THOUGHT_MARK_TOKENS = 12  # more than any of those takes
 _JOINER = "\u200d"  # zero-width: breaks a special token's text apart and shows nothing
+_CONTENTS = ("content", "reasoning_content", "thinking")  # the texts of a message
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -181,10 +182,16 @@ class Tokenizer:
         """How the chat template has the model think. Cost: that of `thinking_of`, once."""
         return Thinking() if self.template is None else thinking_of(self.template)
 
-    def encode_chat(self, messages: Sequence[Mapping[str, str]], thinking: Level | None = None) -> list[int]:
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        thinking: Level | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[int]:
         """Return the prompt for a conversation. Special tokens come only from the template, never from a message.
 
         thinking: how much to think; the nearest level that the template has. None: as the template does by itself.
+        tools: as ChatTemplate.render takes them; no special token comes from them either.
 
         The template is rendered twice: as it is, and with every character of the messages that could be part of a
         special token replaced by a unique substitute. If both agree, the substitutes show which characters come from
@@ -198,23 +205,25 @@ class Tokenizer:
         if self.template is None:
             raise ChatTemplateError("The model has no chat template.")
         way = Way() if thinking is None else self.thinking.way(thinking)
-        turns = [{key: _without_surrogates(value) for key, value in message.items()} for message in messages]
+        turns = [_mapped(dict(message), _without_surrogates) for message in messages]
         for turn in turns:
             if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", turn.get("role", "")):
                 raise InvalidRequestError(f"A message's role is {turn.get('role')!r}; it must be a word like 'user'.")
-        return self._encode_turns(with_words(turns, way.words), way.variables) + self.encode(way.ending, special=True)
+        turns = with_words(turns, way.words)
+        given = None if tools is None else _mapped(list(tools), _without_surrogates)
+        return self._encode_turns(turns, way.variables, given) + self.encode(way.ending, special=True)
 
-    def _encode_turns(self, turns: list[dict[str, str]], variables: Mapping[str, Any]) -> list[int]:
+    def _encode_turns(self, turns: list[dict[str, Any]], variables: Mapping[str, Any], tools: Any) -> list[int]:
         """Return the ids of what the template makes of checked messages and these variables; see `encode_chat`."""
         assert self.template is not None
-        plain = self.template.render(turns, variables=variables)
+        plain = self.template.render(turns, variables=variables, tools=tools)
         if self._special_text is None:
             return self._encode_literally(plain)
-        fakes = self._fakes([plain, *(value for turn in turns for value in turn.values())])
+        fakes = self._fakes([plain, *_texts([turns, tools])])
         originals = {ord(mark): chr(char) for char, mark in fakes.items()}
         try:
-            rewritten = [_rewritten(turn, lambda text: text.translate(fakes)) for turn in turns]
-            marked = self.template.render(rewritten, variables=variables)
+            rewritten, described = _rewritten(turns, tools, fakes)
+            marked = self.template.render(rewritten, variables=variables, tools=described)
         except ChatTemplateError:
             marked = ""  # the template checks the spelling of contents; its verdict on the real ones is known
         if marked.translate(originals) == plain:
@@ -222,9 +231,9 @@ class Tokenizer:
             if not any(i in self._special and marked[a:b].translate(originals) != marked[a:b] for i, (a, b) in parsed):
                 return [i for i, _ in parsed]
             return self._encode_marked(marked, originals)
-        return self._encode_transformed(plain, turns, variables)
+        return self._encode_transformed(plain, turns, variables, tools)
 
-    def encode_continued(self, messages: Sequence[Mapping[str, str]], thinking: Level | None = None) -> list[int]:
+    def encode_continued(self, messages: Sequence[Mapping[str, Any]], thinking: Level | None = None) -> list[int]:
         """Return the prompt that makes the model continue its own last message, exactly where it ends.
 
         The template renders only the beginning of that answer, because many templates change an assistant's messages.
@@ -259,10 +268,12 @@ class Tokenizer:
         """The text of the tokens after which the answer begins, in formats that have a header for it; else ""."""
         return harmony.ANSWER_HEADER if self._speaks_harmony else ""
 
-    def end_of_thought(self, mark: str) -> list[int]:
-        """Return the tokens that end a thought and begin the answer. mark: that ends it, in lower case."""
+    def end_of_thought(self, mark: str, begins_answer: bool = True) -> list[int]:
+        """Return the tokens that end a thought and begin the answer. mark: that ends it, in lower case. begins_answer:
+        whether the header of an answer follows in formats that have one.
+        """
         if self._speaks_harmony:
-            return [i for i, _ in self._parse(harmony.ANSWER_BEGINS)]
+            return [i for i, _ in self._parse(harmony.ANSWER_BEGINS if begins_answer else harmony.MESSAGE_BEGINS)]
         spelt = next((text for text in self._special_by_text if text.lower() == mark), mark)
         return [i for i, _ in self._parse(f"\n{spelt}\n\n")]
 
@@ -292,15 +303,15 @@ class Tokenizer:
         return ids
 
     def _encode_transformed(
-        self, plain: str, turns: list[dict[str, str]], variables: Mapping[str, Any]
+        self, plain: str, turns: list[dict[str, Any]], variables: Mapping[str, Any], tools: Any
     ) -> list[int]:  # fmt: skip
         """Return the ids if the template respells contents, so that no substitute survives."""
         assert self.template is not None
         marks = {char for token in self._special.values() for char in token.content if not char.isalnum()}
         marks |= {token.content[0] for token in self._special.values() if token.content.isalnum()}
         table = {ord(char): char + _JOINER for char in marks if not char.isspace()}
-        rewritten = [_rewritten(turn, lambda text: text.translate(table)) for turn in turns]
-        harmless = self.template.render(rewritten, variables=variables)
+        rewritten, described = _rewritten(turns, tools, table)
+        harmless = self.template.render(rewritten, variables=variables, tools=described)
 
         def special_ids(ids: list[int]) -> list[int]:
             return [i for i in ids if i in self._special]
@@ -347,26 +358,36 @@ class Tokenizer:
         """Return a new decoder for tokens that arrive one at a time, with the text of special tokens."""
         return self._stream(skip_special=False)
 
-    def stream(self, continues: bool = False) -> TextStream:
+    def stream(self, continues: bool = False, shown: str = "") -> TextStream:
         """Return a new decoder for tokens that arrive one at a time. It skips special tokens except those that
         mark thoughts, and puts thoughts in Harmony between <think> marks.
 
-        continues: the tokens follow other text, so that a space at their beginning is kept.
+        continues: the tokens follow other text, so that a space at their beginning is kept. shown: the special tokens
+        in this text are not skipped; in Harmony, if it is not empty, the headers of messages to tools are not.
         """
-        return self._stream(skip_special=True, begins=not continues)
+        return self._stream(skip_special=True, begins=not continues, shown=shown)
+
+    @property
+    def special_ids(self) -> Mapping[str, int]:
+        """The ids of the special tokens by their texts."""
+        return {text: i for text, (i, _) in self._special_by_text.items()}
 
     def token_bytes(self, token_id: int) -> bytes:
         """Return the token's UTF-8 bytes, possibly part of a character; of a special one its name."""
         return self._bytes_of(token_id)
 
-    def _stream(self, skip_special: bool, begins: bool = True) -> TextStream:
+    def _stream(self, skip_special: bool, begins: bool = True, shown: str = "") -> TextStream:
+        is_harmony = skip_special and self._speaks_harmony
+        also = () if is_harmony or not shown else (i for i, token in self._special.items() if token.content in shown)
+        visible_ids = self._shown.union(also)
+
         def visible(token_id: int) -> bytes:
             first = self._repeated.get(token_id, token_id)
-            return b"" if first in self._special and first not in self._shown else self._bytes_of(token_id)
+            return b"" if first in self._special and first not in visible_ids else self._bytes_of(token_id)
 
         strips = self._strips_first_space and begins
-        if skip_special and self._speaks_harmony:
-            return HarmonyStream(visible, self._mark_of, strips)
+        if is_harmony:
+            return HarmonyStream(visible, self._mark_of, strips, shows_calls=bool(shown))
         return TextStream(visible if skip_special else self._bytes_of, strip_first_space=strips)
 
     def _mark_of(self, token_id: int) -> str:
@@ -400,8 +421,40 @@ class Tokenizer:
         return text.replace("\u2581", " ").encode("utf-8", "replace")
 
 
-def _rewritten(turn: Mapping[str, str], change: Callable[[str], str]) -> dict[str, str]:
-    return {key: value if key == "role" else change(value) for key, value in turn.items()}
+def _rewritten(turns: list[dict[str, Any]], tools: Any, table: Mapping[int, str]) -> tuple[list[dict[str, Any]], Any]:
+    """Return messages and tools with the characters of the table replaced in everything but the roles.
+
+    Templates compare the words of calls and of tools, such as types in a schema, so their letters and digits stay.
+    """
+    marks = {char: text for char, text in table.items() if not chr(char).isalnum()}
+
+    def changed(key: str, value: Any) -> Any:
+        return _mapped(value, lambda text: text.translate(table if key in _CONTENTS else marks))
+
+    rewritten = [
+        {key: value if key == "role" else changed(key, value) for key, value in turn.items()} for turn in turns
+    ]
+    return rewritten, changed("tools", tools)
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """Return nested lists and dictionaries with every text in them changed, also the keys."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_mapped(one, change) for one in value]
+    if isinstance(value, dict):
+        return {change(key): _mapped(one, change) for key, one in value.items()}
+    return value
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in nested lists and dictionaries."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for one in value if isinstance(value, list) else itertools.chain(value, value.values()):
+            yield from _texts(one)
 
 
 def _without_surrogates(text: str) -> str:

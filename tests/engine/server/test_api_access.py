@@ -33,11 +33,15 @@ class Door:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"{}"})
 
-    def knock(self, headers: list[tuple[bytes, bytes]], pieces: list[bytes] | None = None) -> tuple[int, Any]:
+    def knock(
+        self, headers: list[tuple[bytes, bytes]], pieces: list[bytes] | None = None, path: str = "/v1/models"
+    ) -> tuple[int, Any]:
         """Status and values of the reply. pieces: of the body; a body that never ends where the last one is empty."""
-        return asyncio.run(self.knocking(headers, pieces))
+        return asyncio.run(self.knocking(headers, pieces, path))
 
-    async def knocking(self, headers: list[tuple[bytes, bytes]], pieces: list[bytes] | None = None) -> tuple[int, Any]:
+    async def knocking(
+        self, headers: list[tuple[bytes, bytes]], pieces: list[bytes] | None = None, path: str = "/v1/models"
+    ) -> tuple[int, Any]:
         waiting = list(pieces or [b"body"])
         sent: list[Any] = []
 
@@ -49,7 +53,7 @@ class Door:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        await self.access({"type": "http", "headers": headers}, receive, send)
+        await self.access({"type": "http", "path": path, "headers": headers}, receive, send)
         return sent[0]["status"], json.loads(b"".join(message.get("body", b"") for message in sent[1:]))
 
 
@@ -84,6 +88,17 @@ def test_without_the_key_nothing_is_read(given: list[bytes], words: str) -> None
     assert words in values["error"]["message"]
     assert door.bodies == []
     assert KEY not in json.dumps(values)
+
+
+def test_the_key_may_come_as_x_api_key() -> None:
+    key, wrong = (b"x-api-key", KEY.encode()), (b"x-api-key", b"another-key")
+    for headers in ([key], [BEARER, wrong], [(b"authorization", b"Bearer another-key"), key]):
+        assert Door().knock([HOST, *headers])[0] == 200
+    for headers in ([wrong], [key, key], [(b"x-api-key", b"")], [(b"x-api-key", b"Bearer " + KEY.encode())]):
+        door = Door()
+        status, values = door.knock([HOST, *headers], path="/v1/messages")
+        assert (status, values["error"]["code"], values["type"]) == (401, "invalid_api_key", "error")
+        assert door.bodies == []
 
 
 def test_another_key_counts_from_the_next_request_on() -> None:

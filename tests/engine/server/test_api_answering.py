@@ -16,6 +16,7 @@ from engine.server import answering
 from engine.server.answering import ApiAnswers
 from engine.server.api_request import ApiRequest
 from engine.server.failures import ApiError
+from engine.server.parts import Told
 from engine.server.turns import End, Line, Piece, Turn, TurnEvent
 from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
@@ -72,7 +73,7 @@ def ask(window: TalkingWindow, **changes: Any) -> tuple[str, TurnEvent]:
     ApiAnswers(line, window).answer_waiting()
     events = [turn.events.get_nowait() for _ in range(turn.events.qsize())]
     assert line.described() == []
-    return "".join(event.text for event in events if isinstance(event, Piece)), events[-1]
+    return Told.of(part for event in events if isinstance(event, Piece) for part in event.parts).text, events[-1]
 
 
 def never(window: TalkingWindow) -> None:

@@ -14,10 +14,23 @@ from engine.config import SamplingConfig
 from engine.server.access import IGNORED_FIELDS, reply_headers
 from engine.server.api_request import MOST_MESSAGES, What, read_api_request
 from engine.server.failures import ApiError
+from engine.tools.call_format import Call
 
 HELLO = [{"role": "user", "content": "Hello!"}]
 CHAT: dict[str, Any] = {"model": "Pip", "messages": HELLO}
 COMPLETION: dict[str, Any] = {"model": "Pip", "prompt": "Once"}
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"a": 1}'}}
+FUNCTION, ARGUMENTS = "messages[0].tool_calls[0].function", "messages[0].tool_calls[0].function.arguments"
+
+
+def call(arguments: str) -> dict[str, Any]:
+    return {**CALL, "function": {"name": "look", "arguments": arguments}}
+
+
+def tool(**about: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {}, **about}}
 
 
 def refused(what: What, body: object) -> ApiError:
@@ -45,11 +58,40 @@ def test_a_chat_is_read_with_all_that_differs_from_the_models_defaults() -> None
     SamplingConfig().changed(api_request.sampling)
 
 
+def test_tools_calls_and_results_are_read() -> None:
+    chosen = {"type": "function", "function": {"name": "look"}}
+    api_request = read_api_request("chat", json.dumps({
+        **CHAT, "tools": [tool(strict=True), tool(name="find", colour="red")], "tool_choice": chosen,
+        "parallel_tool_calls": False,
+        "messages": [
+            *HELLO, {"role": "assistant", "content": None, "tool_calls": [CALL], "reasoning_content": "Hm."},
+            {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "seen"}]},
+        ],
+    }).encode())  # fmt: skip
+    assert api_request.messages[1:] == [
+        {"role": "assistant", "content": "", "calls": [Call("look", {"a": 1}, "c1")], "reasoning": "Hm."},
+        {"role": "tool", "content": "seen", "id": "c1", "name": "look"},
+    ]
+    use = api_request.use
+    assert [(one.name, one.description, one.parameters) for one in use.tools] == [
+        ("look", "Looks.", {"type": "object"}), ("find", "Looks.", {"type": "object"}),
+    ]  # fmt: skip
+    assert (use.choice, [one.name for one in use.callable], use.is_parallel) == ("required", ["look"], False)
+    assert api_request.ignored == ("tools[1].function.colour",)
+    for choice in ("none", "auto", "required", None):
+        values = {**CHAT, "tools": [tool()], "tool_choice": choice}
+        assert read_api_request("chat", json.dumps(values).encode()).use.choice == choice or "auto"
+
+
 @pytest.mark.parametrize(
     ("what", "values", "ignored"),
     [
         ("chat", {"colour": "red", "prompt": "x", "user": "me"}, ["colour", "prompt"]),
         ("chat", {"messages": [{"role": "user", "content": "x", "mood": 1, "name": "a"}]}, ["messages[0].mood"]),
+        (
+            "chat", {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "mood": 1}]}]},
+            ["messages[0].content[0].mood"],
+        ),
         ("chat", {"stream": True, "stream_options": {"x": 1}}, ["stream_options.x"]),
         ("chat", {"response_format": {"type": "text", "x": 1}}, ["response_format.x"]),
         (
@@ -156,7 +198,18 @@ def test_what_is_no_json_object_is_refused(body: bytes, words: str) -> None:
         ({"messages": ["Hello"]}, "invalid_type", "messages[0]", "an object"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "invalid_value", "messages[0]", "robot"),
         ({"messages": [{"role": ["user"], "content": "x"}]}, "invalid_value", "messages[0]", "role"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "unsupported_value", "messages[0]", "no tools"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "invalid_value", "messages[0].tool_call_id", "no call"),
+        (
+            {"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]},
+            "invalid_value", "messages[0]", "assistant",
+        ),
+        ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "missing_field", FUNCTION, "function"),
+        ({"messages": [{"role": "assistant", "tool_calls": [call("[1]")]}]}, "invalid_value", ARGUMENTS, "no JSON"),
+        ({"messages": [{"role": "assistant", "tool_calls": [call("{")]}]}, "invalid_value", ARGUMENTS, "no JSON"),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [call('{"a":' * 90 + "1" + "}" * 90)]}]},
+            "invalid_value", ARGUMENTS, "48 levels",
+        ),
         ({"messages": [{"role": "user", "content": None}]}, "invalid_type", "messages[0].content", "a text"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]},
@@ -170,8 +223,27 @@ def test_what_is_no_json_object_is_refused(body: bytes, words: str) -> None:
         ({"messages": HELLO * (MOST_MESSAGES + 1)}, "invalid_value", "messages", "4096"),
         ({"n": 2}, "unsupported_value", "n", "one answer"),
         ({"n": True}, "unsupported_value", "n", "one answer"),
-        ({"tools": [{"type": "function"}]}, "unsupported_value", "tools", "no tools"),
-        ({"tool_choice": "required"}, "unsupported_value", "tool_choice", "tool_choice"),
+        ({"tools": [{"type": "function"}]}, "missing_field", "tools[0].function", "missing"),
+        ({"tools": [{"type": "web_search"}]}, "unsupported_value", "tools[0].type", "only functions"),
+        ({"tools": [tool(name="a b")]}, "invalid_value", "tools[0].function.name", "letters"),
+        ({"tools": [tool(), tool()]}, "invalid_value", "tools", "same name"),
+        ({"tools": [tool(name=f"t{i}") for i in range(129)]}, "invalid_value", "tools", "128"),
+        ({"tools": [tool(parameters={"type": "array"})]}, "invalid_value", "tools[0].function.parameters", "an object"),
+        (
+            {"tools": [tool(parameters={"enum": ["x" * 70_000]})]},
+            "invalid_value", "tools[0].function.parameters", "characters",
+        ),
+        (
+            {"tools": [tool(name=f"t{i}", parameters={"enum": ["x" * 60_000]}) for i in range(5)]},
+            "invalid_value", "tools", "all tools",
+        ),
+        ({"tool_choice": "required"}, "invalid_value", "tool_choice", "no tools"),
+        ({"tools": [tool()], "tool_choice": "sometimes"}, "invalid_value", "tool_choice", "sometimes"),
+        (
+            {"tools": [tool()], "tool_choice": {"type": "function", "function": {"name": "b"}}},
+            "invalid_value", "tool_choice", "one of the tools",
+        ),
+        ({"functions": [{}]}, "unsupported_value", "functions", "tools"),
         ({"response_format": {"type": "xml"}}, "invalid_value", "response_format", "json_schema"),
         ({"response_format": {"type": "json_schema"}}, "missing_field", "response_format", "json_schema.schema"),
         (

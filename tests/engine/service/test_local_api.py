@@ -240,8 +240,8 @@ def test_what_cannot_be_answered_is_refused_as_the_client_expects(client: openai
         client.chat.completions.create(model="Pip", messages=large * 4)
     with pytest.raises(openai.NotFoundError, match="'Pip' is loaded"):
         client.chat.completions.create(model="gpt-9", messages=QUESTION)
-    with pytest.raises(openai.BadRequestError, match="no tools"):
-        client.chat.completions.create(model="Pip", messages=QUESTION, tools=[{"type": "function"}])
+    with pytest.raises(openai.BadRequestError, match="only functions"):
+        client.chat.completions.create(model="Pip", messages=QUESTION, tools=[{"type": "web_search"}])
     for stream in (False, True):
         with pytest.raises(openai.BadRequestError) as caught:
             client.chat.completions.create(

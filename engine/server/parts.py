@@ -1,0 +1,117 @@
+"""The parts of an answer: thoughts, text, and calls of tools with their arguments, in the order of their arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.text.thoughts import ReplySplitter
+from engine.tools.call_reader import ArgumentsPart, CallPart, CallReader, TextPart
+
+
+@dataclass(frozen=True)
+class ThoughtPart:
+    """More of the thought before the answer."""
+
+    text: str
+
+
+Part = ThoughtPart | TextPart | CallPart | ArgumentsPart
+
+
+class PartsReader:
+    """Reads the parts of one answer. calls: reads calls; None: there are none.
+
+    White space alone before a call is left out.
+    """
+
+    def __init__(self, calls: CallReader | None) -> None:
+        self._splitter, self._calls = ReplySplitter(), calls
+        self._blank, self._has_text = "", False  # the text so far, as long as it is white space alone
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether a thought is open."""
+        return self._splitter.is_thinking
+
+    @property
+    def has_called(self) -> bool:
+        """Whether the answer has calls, all of which have ended."""
+        return self._calls is not None and self._calls.n_calls > 0 and self._calls.is_complete
+
+    def append(self, text: str) -> tuple[Part, ...]:
+        """Add text to the answer. Return what it adds."""
+        return tuple(self._parts(*self._splitter.append(text)))
+
+    def finish(self) -> tuple[Part, ...]:
+        """End the answer. Return what was held back."""
+        parts = [*self._parts(*self._splitter.finish())]
+        parts += [] if self._calls is None else self._without_blank(self._calls.finish())
+        if self._blank and not self._has_called:
+            parts.append(TextPart(self._blank))
+        return tuple(parts)
+
+    @property
+    def _has_called(self) -> bool:
+        return self._calls is not None and self._calls.n_calls > 0
+
+    def _parts(self, thought: str, answer: str) -> Iterable[Part]:
+        if thought:
+            yield ThoughtPart(thought)
+        if self._calls is not None:
+            yield from self._without_blank(self._calls.append(answer)) if answer else ()
+        elif answer:
+            yield TextPart(answer)
+
+    def _without_blank(self, parts: Iterable[Part]) -> Iterable[Part]:
+        for part in parts:
+            if not isinstance(part, TextPart) or self._has_text:
+                yield part
+            elif (self._blank + part.text).strip():
+                self._has_text = True
+                yield TextPart(self._blank + part.text)
+                self._blank = ""
+            else:
+                self._blank += part.text
+
+
+@dataclass(frozen=True)
+class ToldCall:
+    """A call whose arguments are complete JSON unless the answer was cut off."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """All parts of an answer, joined."""
+
+    thought: str = ""
+    text: str = ""
+    calls: tuple[ToldCall, ...] = ()
+
+    @classmethod
+    def of(cls, parts: Iterable[Part]) -> Told:
+        thought, text, calls = list[str](), list[str](), list[tuple[CallPart, list[str]]]()
+        for part in parts:
+            if isinstance(part, CallPart):
+                calls.append((part, []))
+            elif isinstance(part, ArgumentsPart):
+                calls[-1][1].append(part.text)
+            else:
+                (thought if isinstance(part, ThoughtPart) else text).append(part.text)
+        told = (ToldCall(call.id, call.name, "".join(arguments)) for call, arguments in calls)
+        return cls("".join(thought), "".join(text), tuple(told))
+
+    @property
+    def parts(self) -> Iterable[Part]:
+        """Yield the parts again, each in one."""
+        if self.thought:
+            yield ThoughtPart(self.thought)
+        if self.text:
+            yield TextPart(self.text)
+        for call in self.calls:
+            yield CallPart(call.id, call.name)
+            yield ArgumentsPart(call.arguments)

@@ -1,0 +1,108 @@
+"""The prompt of a request: what the model's chat template makes of its messages and tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from engine.config import SamplingConfig
+from engine.errors import ChatTemplateError, ContextOverflowError
+from engine.text.context_fit import ChatMessage, ChatRoom, Encode, most_chars
+from engine.tools.call_format import CallFormat
+from engine.tools.call_style import call_style
+
+if TYPE_CHECKING:
+    from engine.server.api_request import ApiRequest
+    from engine.session.loaded_model import LoadedModel
+    from engine.text.tokenizer import Tokenizer
+    from engine.thinking_level import Level
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the engine computes for a request. opened: the marker of a thought that the prompt opens. calls: the format
+    in which the model writes calls; None without tools.
+    """
+
+    prompt: list[int]
+    sampling: SamplingConfig
+    opened: str = ""
+    calls: CallFormat | None = None
+
+
+def asked(api_request: ApiRequest, model: LoadedModel, capacity: int) -> Asked:
+    """Return what a request asks of a model. capacity: tokens of the context.
+
+    Raises: ContextOverflowError, and errors of the chat template and the sampling.
+    """
+    sampling, tokenizer = model.sampling.changed(api_request.sampling), model.tokenizer
+    if api_request.what == "completion":
+        given = api_request.prompt
+        _check_length(len(given), capacity)
+        if isinstance(given, str):
+            given = tokenizer.encode(given, special=True, add_bos=tokenizer.adds_bos)
+        return Asked(given, sampling)
+
+    def fit(messages: list[ChatMessage], encode: Encode) -> list[int]:
+        return ChatRoom(capacity).fit(messages, sampling.max_tokens, encode, "stop").prompt
+
+    prompt = _prompt(api_request, tokenizer, sampling.thinking, capacity, fit)
+    opened = "" if api_request.continues else tokenizer.opened_thought(prompt)
+    calls = call_style(tokenizer.template).format if api_request.use.tools and tokenizer.template else None
+    return Asked(prompt, model.chat_sampling(sampling), opened, calls)
+
+
+def count_tokens(api_request: ApiRequest, model: LoadedModel) -> int:
+    """Return the number of tokens in the prompt of a chat, from any thread.
+
+    Raises: ContextOverflowError if it is far too long, and errors of the chat template.
+    """
+    thinking = model.sampling.changed(api_request.sampling).thinking
+    return len(
+        _prompt(api_request, model.tokenizer, thinking, model.context, lambda messages, encode: encode(messages))
+    )
+
+
+def _prompt(
+    api_request: ApiRequest,
+    tokenizer: Tokenizer,
+    thinking: Level | None,
+    capacity: int,
+    fit: Callable[[list[ChatMessage], Encode], list[int]],
+) -> list[int]:
+    """Return the prompt of a chat. fit: encodes what fits of the messages.
+
+    Some templates fail for some schemas of tools; then the tools are described in the system message.
+    Raises: ContextOverflowError if it is far too long, and errors of the chat template.
+    """
+    given, tools = _with_one_system(api_request.messages), [tool.values for tool in api_request.use.tools]
+    plain = partial(tokenizer.encode_continued if api_request.continues else tokenizer.encode_chat, thinking=thinking)
+    if tokenizer.template is None or not (tools or any(message.keys() - {"role", "content"} for message in given)):
+        _check_length(sum(len(message["content"]) for message in given), capacity)
+        return fit(given, plain)
+    style = call_style(tokenizer.template)
+    while True:
+        messages, described = style.prepare(given, tools)
+        _check_length(len(str([messages, described])), capacity)
+        try:
+            return fit(messages, plain if described is None else partial(plain, tools=described))
+        except ChatTemplateError:
+            if described is None:
+                raise
+            style = replace(style, describes=False)
+
+
+def _with_one_system(messages: list[ChatMessage]) -> list[ChatMessage]:
+    """Return the messages with the system messages at the beginning joined: many templates take one alone."""
+    n_first = next((i for i, message in enumerate(messages) if message["role"] != "system"), len(messages))
+    if n_first < 2:
+        return messages
+    content = "\n\n".join(message["content"] for message in messages[:n_first])
+    return [{"role": "system", "content": content}, *messages[n_first:]]
+
+
+def _check_length(n_chars: int, capacity: int) -> None:
+    if n_chars > most_chars(capacity):
+        raise ContextOverflowError(f"The request is far longer than the context, which holds {capacity} tokens.")

@@ -1,0 +1,182 @@
+"""The formats in which models write calls of tools, as a table.
+
+engine/tools/call_style.py finds the format of a chat template, engine/tools/call_grammar.py constrains the model to
+it, and engine/tools/call_reader.py reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.text.harmony import CALL_HEADER, MESSAGE
+from engine.tools.marked_arguments import write_pairs
+
+_PLACE = re.compile(r"\$(NAME|ARGUMENTS|ID|NUMBER|KEY|VALUE)")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call. arguments: as JSON values by their names. id: 9 letters and digits."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    id: str = "000000000"
+
+
+@dataclass(frozen=True)
+class CallFormat:
+    """How a model writes calls.
+
+    call: the text of one call, with $NAME, $ARGUMENTS, and in some formats $ID or $NUMBER (from 0) in it. White space
+    in it may vary. begin, between, end: texts around the calls of one answer. parameter: the text of one argument with
+    $KEY and $VALUE, for formats that write each argument by itself and texts without quotes; "": $ARGUMENTS is one JSON
+    object. mark: the text with which a call begins. only_first: it counts only at the beginning of an answer.
+    before: a special token that may precede the mark. is_single: an answer has at most one call. rendered: what chat
+    templates write in place of `call`, if it differs. text_mark: the mark around each text in $ARGUMENTS, for formats
+    that write these as engine/tools/marked_arguments.py does, within braces of `call`.
+    """
+
+    name: str
+    call: str
+    mark: str
+    begin: str = ""
+    between: str = ""
+    end: str = ""
+    parameter: str = ""
+    before: str = ""
+    only_first: bool = False
+    is_single: bool = False
+    rendered: str = ""
+    text_mark: str = ""
+
+    @property
+    def texts(self) -> str:
+        """All texts of the format. Special tokens in them must stay in an answer's text."""
+        texts = (self.begin, self.call, self.between, self.end, self.parameter, self.before, self.mark, self.text_mark)
+        return "\n".join(texts)
+
+    @property
+    def head(self) -> str:
+        """The text of a call before $NAME."""
+        return self.call.partition("$NAME")[0]
+
+    @property
+    def middle(self) -> str:
+        """The text of a call between $NAME and $ARGUMENTS."""
+        return self.call.partition("$NAME")[2].partition("$ARGUMENTS")[0]
+
+    @property
+    def tail(self) -> str:
+        """The text of a call after $ARGUMENTS."""
+        return self.call.partition("$ARGUMENTS")[2]
+
+    @property
+    def value_marks(self) -> tuple[str, str, str]:
+        """Of one argument: the texts before $KEY, between $KEY and $VALUE, and after $VALUE."""
+        before, _, rest = self.parameter.partition("$KEY")
+        between, _, after = rest.partition("$VALUE")
+        return before, between, after
+
+    def write(self, calls: Sequence[Call]) -> str:
+        """Return the text of these calls, as the model would write it."""
+        written = self.between.join(self._written(self.call, call, i) for i, call in enumerate(calls))
+        return f"{self.begin}{written}{self.end}"
+
+    def render(self, call: Call) -> str:
+        """Return the text of one call, as a chat template writes it."""
+        return self._written(self.rendered, call, 0) if self.rendered else self.write([call])
+
+    def _written(self, text: str, call: Call, number: int) -> str:
+        if self.parameter:
+            each = ({"KEY": key, "VALUE": spelt(value)} for key, value in call.arguments.items())
+            arguments = "".join(_filled(self.parameter, values) for values in each)
+        elif self.text_mark:
+            arguments = write_pairs(call.arguments, self.text_mark)
+        else:
+            arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
+        values = {"NAME": call.name, "ARGUMENTS": arguments, "ID": call.id, "NUMBER": str(number)}
+        return _filled(text, values)
+
+
+def spelt(value: Any) -> str:
+    """Return the value of an argument as formats with a text for each argument write it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    return _PLACE.sub(lambda found: values[found[1]], text)
+
+
+_JSON_CALL = '{"name": "$NAME", "arguments": $ARGUMENTS}'
+_DEEPSEEK_CALL = "<｜tool▁call▁begin｜>"
+
+# The format of models whose chat template knows no tools; many others use it as well.
+HERMES = CallFormat("hermes", f"<tool_call>\n{_JSON_CALL}\n</tool_call>", "<tool_call>", between="\n")
+# As engine/text/harmony.py gives the text of a message to a tool. Its grammar differs: the header comes in two orders.
+HARMONY = CallFormat(
+    "harmony", f"{CALL_HEADER}$NAME{MESSAGE}$ARGUMENTS", CALL_HEADER, is_single=True,
+    rendered="<|start|>assistant to=functions.$NAME<|channel|>commentary json<|message|>$ARGUMENTS",
+)  # fmt: skip
+FORMATS: tuple[CallFormat, ...] = (
+    HERMES,
+    CallFormat(
+        "qwen-coder", "<tool_call>\n<function=$NAME>\n$ARGUMENTS</function>\n</tool_call>", "<tool_call>",
+        between="\n", parameter="<parameter=$KEY>\n$VALUE\n</parameter>\n",
+    ),
+    CallFormat(
+        "seed", "<seed:tool_call>\n<function=$NAME>\n$ARGUMENTS</function>\n</seed:tool_call>", "<seed:tool_call>",
+        between="\n", parameter="<parameter=$KEY>$VALUE</parameter>\n",
+    ),
+    CallFormat(
+        "minimax", '<invoke name="$NAME">\n$ARGUMENTS</invoke>', "<minimax:tool_call>",
+        begin="<minimax:tool_call>\n", between="\n", end="\n</minimax:tool_call>",
+        parameter='<parameter name="$KEY">$VALUE</parameter>\n',
+    ),
+    CallFormat(
+        "glm", "<tool_call>$NAME\n$ARGUMENTS</tool_call>", "<tool_call>", between="\n",
+        parameter="<arg_key>$KEY</arg_key>\n<arg_value>$VALUE</arg_value>\n",
+    ),
+    CallFormat(
+        "minicpm", '<function name="$NAME">$ARGUMENTS</function>', "<function name=", between="\n",
+        parameter='<param name="$KEY">$VALUE</param>',
+    ),
+    CallFormat("functionary", "<function=$NAME>$ARGUMENTS</function>", "<function="),
+    CallFormat("mistral", "[TOOL_CALLS]$NAME[ARGS]$ARGUMENTS", "[TOOL_CALLS]"),
+    CallFormat("mistral-id", "[TOOL_CALLS]$NAME[CALL_ID]$ID[ARGS]$ARGUMENTS", "[TOOL_CALLS]"),
+    CallFormat("mistral-list", _JSON_CALL, "[TOOL_CALLS]", begin="[TOOL_CALLS][", between=", ", end="]"),
+    CallFormat(
+        "command", '{"tool_call_id": "$NUMBER", "tool_name": "$NAME", "parameters": $ARGUMENTS}', "<|START_ACTION|>",
+        begin="<|START_ACTION|>[\n    ", between=",\n    ", end="\n]<|END_ACTION|>",
+    ),
+    CallFormat("nemotron", _JSON_CALL, "<TOOLCALL>", begin="<TOOLCALL>[", between=", ", end="]</TOOLCALL>"),
+    CallFormat("apriel", _JSON_CALL, "<tool_calls>", begin="<tool_calls>[", between=", ", end="]</tool_calls>"),
+    CallFormat("gigachat", f"<|function_call|>{_JSON_CALL}", "<|function_call|>", is_single=True),
+    CallFormat(
+        "kimi", "<|tool_call_begin|>functions.$NAME:$NUMBER<|tool_call_argument_begin|>$ARGUMENTS<|tool_call_end|>",
+        "<|tool_calls_section_begin|>", begin="<|tool_calls_section_begin|>", end="<|tool_calls_section_end|>",
+    ),
+    CallFormat(
+        "deepseek", f"{_DEEPSEEK_CALL}function<｜tool▁sep｜>$NAME\n```json\n$ARGUMENTS\n```<｜tool▁call▁end｜>",
+        "<｜tool▁calls▁begin｜>", begin="<｜tool▁calls▁begin｜>", between="\n", end="<｜tool▁calls▁end｜>",
+    ),
+    CallFormat(
+        "deepseek-3.1", f"{_DEEPSEEK_CALL}$NAME<｜tool▁sep｜>$ARGUMENTS<｜tool▁call▁end｜>",
+        "<｜tool▁calls▁begin｜>", begin="<｜tool▁calls▁begin｜>", end="<｜tool▁calls▁end｜>",
+    ),
+    CallFormat(
+        "solar", "<|tool_call:begin|>$ID<|tool_call:name|>$NAME<|tool_call:args|>$ARGUMENTS<|tool_call:end|>",
+        "<|tool_calls|>", begin="<|tool_calls|>", end="<|calls|>",
+    ),
+    CallFormat(
+        "gemma-4", "<|tool_call>call:$NAME{$ARGUMENTS}<tool_call|>", "<|tool_call>", text_mark='<|"|>',
+    ),
+    HARMONY,
+    CallFormat(
+        "llama-3", '{"name": "$NAME", "parameters": $ARGUMENTS}', '{"name": "', before="<|python_tag|>",
+        only_first=True, is_single=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,439 @@
+"""Calls of tools: every format is written, read, and allowed by its grammar; nothing else is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+
+from engine.errors import InvalidRequestError
+from engine.formats.gguf import open_gguf
+from engine.session.grammar import ToolGrammar, Vocabulary
+from engine.session.loaded_model import LoadedModel
+from engine.text import vocabulary as text_vocabulary
+from engine.text.thoughts import ReplySplitter
+from engine.text.tokenizer import Tokenizer
+from engine.tools.arguments import read_value
+from engine.tools.call_format import FORMATS, HARMONY, HERMES, Call, CallFormat
+from engine.tools.call_reader import ArgumentsPart, CallPart, CallReader, Part, TextPart
+from engine.tools.tool import Choice, Tool, ToolUse
+
+WEATHER = Tool("get_weather", "The weather.", {
+    "type": "object", "additionalProperties": False, "required": ["city"],
+    "properties": {"city": {"type": "string", "maxLength": 30}, "days": {"type": "integer", "minimum": 1, "maximum": 9},
+                   "unit": {"enum": ["celsius", "kelvin"]}},
+})  # fmt: skip
+NOTE = Tool("take-note", "Keeps a note.", {
+    "type": "object", "additionalProperties": False, "required": ["text", "tags"],
+    "properties": {"text": {"type": ["string", "null"], "maxLength": 20}, "about": {"$ref": "#/$defs/about"},
+                   "tags": {"type": "array", "items": {"type": "string", "maxLength": 5}, "maxItems": 2}},
+    "$defs": {"about": {"type": "object", "properties": {"done": {"type": "boolean"}}, "required": ["done"],
+                        "additionalProperties": False}},
+})  # fmt: skip
+EMPTY = Tool("now", "The time.", {"type": "object", "properties": {}, "additionalProperties": False})
+TOOLS = (WEATHER, NOTE, EMPTY)
+CALLS = (
+    Call("get_weather", {"city": "São \"Paulo\" <x>\n\\", "days": 3, "unit": "kelvin"}, "abcdefgh1"),
+    Call("take-note", {"text": "  two\nlines\n", "about": {"done": True}, "tags": ["a", "b c"]}, "abcdefgh2"),
+    Call("take-note", {"text": None, "tags": []}, "abcdefgh3"),
+    Call("now", {}, "abcdefgh4"),
+)  # fmt: skip
+
+
+def use(choice: Choice = "auto", is_parallel: bool = True, tools: tuple[Tool, ...] = TOOLS) -> ToolUse:
+    return ToolUse(tools, choice, frozenset(tool.name for tool in tools), is_parallel)
+
+
+def read(reader: CallReader, pieces: Sequence[str]) -> tuple[str, list[tuple[str, Any]]]:
+    """Return the text and the calls of an answer that arrives in these pieces."""
+    parts: list[Part] = [part for piece in pieces for part in reader.append(piece)] + reader.finish()
+    text = "".join(part.text for part in parts if isinstance(part, TextPart))
+    calls: list[tuple[str, str]] = []
+    for part in parts:
+        if isinstance(part, CallPart):
+            assert part.id.isalnum()
+            assert len(part.id) == 9
+            calls.append((part.name, ""))
+        elif isinstance(part, ArgumentsPart):
+            calls[-1] = (calls[-1][0], calls[-1][1] + part.text)
+    return text, [(name, json.loads(arguments)) for name, arguments in calls]
+
+
+@pytest.mark.parametrize("call_format", FORMATS, ids=lambda one: one.name)
+@pytest.mark.parametrize("before", ["", "Let me see.\n"])
+@pytest.mark.parametrize("step", [1, 3, 10_000])
+def test_written_calls_are_read_again(call_format: CallFormat, before: str, step: int) -> None:
+    before = "" if call_format.only_first else before
+    several = [CALLS[:1], CALLS[3:]] if call_format.is_single else [CALLS, CALLS[:1], CALLS[2:]]
+    for calls in several:
+        text = before + call_format.write(calls)
+        reader = CallReader(call_format, TOOLS)
+        found = read(reader, [text[i : i + step] for i in range(0, len(text), step)])
+        assert found == (before, [(call.name, call.arguments) for call in calls])
+        assert (reader.n_calls, reader.is_complete) == (len(calls), True)
+
+
+@pytest.mark.parametrize("call_format", FORMATS, ids=lambda one: one.name)
+def test_a_call_that_is_cut_off_is_not_shown_as_text(call_format: CallFormat) -> None:
+    text = call_format.write(CALLS[:1])
+    for end in range(len(call_format.mark), len(text)):
+        reader = CallReader(call_format, TOOLS)
+        parts = [*reader.append(text[:end]), *reader.finish()]
+        assert not [part for part in parts if isinstance(part, TextPart)]
+    reader = CallReader(call_format, TOOLS)
+    almost = call_format.mark[:-1] + "§"
+    assert read(reader, [*almost]) == (almost, [])
+
+
+class Script:
+    """A sampler that prefers the tokens of a text, and after it random ones. It never breaks the rules."""
+
+    def __init__(self, tokens: Sequence[int], seed: int) -> None:
+        self._tokens, self._draw = list(tokens), np.random.default_rng(seed)
+
+    def __call__(self, logits: np.ndarray, history: Sequence[int]) -> int:
+        wanted = self._tokens[len(history)] if len(history) < len(self._tokens) else None
+        if wanted is not None and logits[wanted] > -1e29:
+            return wanted
+        return int(np.argmax(np.where(logits > -1e29, self._draw.random(logits.size), -np.inf)))
+
+
+class Speaker:
+    """A vocabulary whose answers are chosen under grammars."""
+
+    def __init__(self, tokenizer: Tokenizer, stops: Sequence[int]) -> None:
+        self.tokenizer, self.stops = tokenizer, list(stops)
+        self.vocabulary = Vocabulary(tokenizer, tokenizer.vocab_size, self.stops)
+
+    def answer(
+        self,
+        call_format: CallFormat,
+        of_use: ToolUse,
+        script: str,
+        seed: int = 0,
+        most: int = 2000,
+        schema: dict[str, Any] | None = None,
+    ) -> tuple[str, bool]:
+        """Return an answer, and whether it ended. script: its tokens are chosen if they are allowed."""
+        grammar = ToolGrammar(call_format, of_use, self.tokenizer, self.vocabulary, schema)
+        sampler = Script([*self.tokenizer.encode(script, special=True), self.stops[0]], seed)
+        constrained = grammar.constrain(sampler, self.tokenizer, [])
+        logits, history = np.zeros(self.tokenizer.vocab_size, np.float32), list[int]()
+        stream = self.tokenizer.stream(shown=call_format.texts)
+        has_ended = False
+        while len(history) < most and not has_ended:
+            token = constrained(logits, history)
+            has_ended = token in self.stops
+            history += [] if has_ended else [token]
+        return "".join([*map(stream.push, history), stream.flush()]), has_ended
+
+
+@pytest.fixture(scope="module")
+def plain(starter: LoadedModel) -> Speaker:
+    """Of a model without any special tokens for calls."""
+    return Speaker(starter.tokenizer, sorted(starter.stop_token_ids))
+
+
+@cache
+def speaker(*marks: str) -> Speaker:
+    """Of a vocabulary of bytes in which the marks are special tokens."""
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE({char: i for i, char in enumerate(alphabet)}, []))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    backend.add_special_tokens(["</s>", *marks])
+    made: Any = text_vocabulary.Vocabulary(
+        backend=backend, bos_token_id=None, eos_token_ids=(backend.token_to_id("</s>"),), adds_bos=False,
+        chat_template=None, pieces="byte-level", origin="here",
+    )  # fmt: skip
+    return Speaker(Tokenizer(made), [backend.token_to_id("</s>")])
+
+
+def own(call_format: CallFormat) -> Speaker:
+    """Of a model whose special tokens are the marks of this format."""
+    return speaker(*sorted(set(re.findall(r"<[|｜][^>]+>|<\w+\|>|\[[A-Z_]+\]|</?tool_call>", call_format.texts))))
+
+
+PLAIN = [one for one in FORMATS if one is not HARMONY]
+
+
+@pytest.mark.parametrize("call_format", PLAIN, ids=lambda one: one.name)
+@pytest.mark.parametrize("vocabulary", ["plain", "own"])
+def test_the_grammar_allows_what_the_format_writes(plain: Speaker, call_format: CallFormat, vocabulary: str) -> None:
+    speaks = plain if vocabulary == "plain" else own(call_format)
+    for calls in [[one] for one in CALLS] + ([] if call_format.is_single else [list(CALLS)]):
+        text = call_format.write(calls)
+        for choice in ("auto", "required"):
+            assert speaks.answer(call_format, use(choice), text) == (text, True)
+        if len(calls) > 1:
+            found, _ = speaks.answer(call_format, use(is_parallel=False), text, most=600)
+            reader = CallReader(call_format, TOOLS)
+            reader.append(found)
+            assert reader.n_calls == 1
+
+
+@pytest.mark.parametrize("call_format", PLAIN, ids=lambda one: one.name)
+@pytest.mark.parametrize("vocabulary", ["plain", "own"])
+def test_random_answers_hold_well_formed_calls_alone(plain: Speaker, call_format: CallFormat, vocabulary: str) -> None:
+    speaks, ended = plain if vocabulary == "plain" else own(call_format), 0
+    for seed in range(14):
+        choice: Choice = "required" if seed % 2 else "auto"
+        opening = "" if call_format.only_first or choice == "required" else "So: "
+        text, has_ended = speaks.answer(call_format, use(choice), opening + call_format.mark, seed, 600)
+        if not has_ended:
+            continue
+        ended += 1
+        reader = CallReader(call_format, TOOLS)
+        said, calls = read(reader, [text])
+        assert (said, reader.is_complete, reader.n_calls > 0) == (opening, True, True)
+        for name, arguments in calls:
+            check(next(tool for tool in TOOLS if tool.name == name), arguments)
+    assert ended >= 7
+
+
+def check(tool: Tool, arguments: dict[str, Any]) -> None:
+    """Arguments follow the schema of a tool."""
+    assert set(tool.parameters.get("required", [])) <= arguments.keys() <= tool.parameters["properties"].keys()
+    if tool is WEATHER:
+        assert isinstance(arguments["city"], str)
+        assert len(arguments["city"]) <= 30
+        assert arguments.get("days", 1) in range(1, 10)
+        assert arguments.get("unit", "kelvin") in ("celsius", "kelvin")
+    if tool is NOTE:
+        assert arguments["text"] is None or len(arguments["text"]) <= 20
+        assert all(isinstance(tag, str) for tag in arguments["tags"])
+        assert set(arguments.get("about", {"done": True})) == {"done"}
+
+
+KINDS = [next(one for one in FORMATS if one.name == name) for name in ("hermes", "qwen-coder", "glm", "gemma-4")]
+TREE = Tool("plant", "Plants a tree.", {
+    "type": "object", "required": ["root"], "additionalProperties": False,
+    "properties": {
+        "root": {"$ref": "#/$defs/node"}, "note": {"type": "string", "pattern": "^[a-c]{1,3}$"},
+        "many": {"type": "array", "items": {"enum": ["x", 1, None]}, "minItems": 1, "maxItems": 2},
+        "share": {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"type": "string", "minLength": 2,
+                                                                            "maxLength": 4}]},
+    },
+    "$defs": {"node": {
+        "type": "object", "required": ["leaf"], "additionalProperties": False,
+        "properties": {"leaf": {"type": "boolean"}, "above": {"type": "array", "items": {"$ref": "#/$defs/node"},
+                                                              "maxItems": 1}},
+    }},
+})  # fmt: skip
+TREES = (
+    {"root": {"leaf": True}},
+    {"root": {"leaf": False, "above": [{"leaf": True, "above": []}]}, "note": "abc", "many": [None, 1], "share": "abc"},
+    {"root": {"leaf": False}, "many": ["x"], "share": 0.25},
+)
+
+
+def is_tree(arguments: dict[str, Any]) -> bool:
+    def is_node(node: Any) -> bool:
+        above = node.get("above", [])
+        return isinstance(node["leaf"], bool) and node.keys() <= {"leaf", "above"} and len(above) < 2 and all(
+            map(is_node, above)
+        )  # fmt: skip
+
+    many, share = arguments.get("many", [1]), arguments.get("share", 0)
+    return (
+        is_node(arguments["root"])
+        and re.fullmatch("[a-c]{1,3}", arguments.get("note", "a")) is not None
+        and 1 <= len(many) <= 2
+        and all(one in ("x", 1, None) for one in many)
+        and (2 <= len(share) <= 4 if isinstance(share, str) else 0 <= share <= 1)
+    )
+
+
+@pytest.mark.parametrize("call_format", KINDS, ids=lambda one: one.name)
+@pytest.mark.parametrize("vocabulary", ["plain", "own"])
+def test_nested_and_recursive_arguments(plain: Speaker, call_format: CallFormat, vocabulary: str) -> None:
+    speaks, of_use = plain if vocabulary == "plain" else own(call_format), use("required", tools=(TREE,))
+    for tree in TREES:
+        text = call_format.write([Call("plant", tree)])
+        assert speaks.answer(call_format, of_use, text) == (text, True)
+    ended = 0
+    for seed in range(8):
+        text, has_ended = speaks.answer(call_format, of_use, "", seed, 400)
+        if has_ended:
+            _, calls = read(CallReader(call_format, (TREE,)), [text])
+            assert all(is_tree(arguments) for _, arguments in calls), text
+            ended += 1
+    assert ended
+
+
+@pytest.mark.parametrize("call_format", KINDS, ids=lambda one: one.name)
+def test_arguments_of_any_kind(plain: Speaker, call_format: CallFormat) -> None:
+    tool = Tool("keep", "", {"type": "object", "properties": {"it": {"type": "object"}, "them": {"type": "array"}}})
+    given = {"it": {"a": {"b": [1, "two", None, True]}, "c": -2.5}, "them": [[], {}, "x"]}
+    text = call_format.write([Call("keep", given)])
+    found, has_ended = plain.answer(call_format, use("required", tools=(tool,)), text)
+    assert (found, has_ended) == (text, True)
+    assert read(CallReader(call_format, (tool,)), [*found]) == ("", [("keep", given)])
+
+
+@pytest.mark.parametrize("call_format", KINDS, ids=lambda one: one.name)
+def test_a_pattern_may_hold_any_character(plain: Speaker, call_format: CallFormat) -> None:
+    schema = {"type": "object", "properties": {"p": {"type": "string", "pattern": r"^(\/|/\\)[a-c]/?\.$"}}}
+    of_use = use("required", tools=(Tool("a", "", {**schema, "required": ["p"]}),))
+    for value, fits in (("/a.", True), ("/\\b/.", True), ("/d.", False), ("/a/", False)):
+        text = call_format.write([Call("a", {"p": value})])
+        assert (plain.answer(call_format, of_use, text, most=200)[0] == text) == fits
+
+
+@pytest.mark.parametrize("call_format", KINDS, ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    ("pattern", "fitting", "other"),
+    [
+        ("b", "abc", "acc"), ("^b", "bcc", "abc"), ("b$", "ab", "bc"), ("^a|b$", "axx", "xax"), ("^a|b$", "xxb", "xbx"),
+        ("^(a|b)$", "b", "ab"), ("^[|(]$", "(", "a"), (r"^\$$", "$", "$a"), ("^$", "", "a"),
+    ],
+)  # fmt: skip
+def test_a_pattern_is_searched_in_a_text(
+    plain: Speaker, call_format: CallFormat, pattern: str, fitting: str, other: str
+) -> None:
+    schema = {"type": "object", "properties": {"p": {"type": "string", "pattern": pattern}}, "required": ["p"]}
+    of_use = use("required", tools=(Tool("a", "", schema),))
+    for value, fits in ((fitting, True), (other, False)):
+        text = call_format.write([Call("a", {"p": value})])
+        assert (plain.answer(call_format, of_use, text, most=100)[0] == text) == fits
+
+
+@pytest.mark.parametrize("call_format", KINDS, ids=lambda one: one.name)
+def test_a_schema_that_branches_widely_is_used_or_refused_in_bounded_time(
+    plain: Speaker, call_format: CallFormat
+) -> None:  # fmt: skip
+    chain = {f"n{i}": {"anyOf": [{"type": "array", "items": {"$ref": f"#/$defs/n{i + 1}"}}] * 9} for i in range(40)}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/n0"}},
+        "$defs": {**chain, "n40": {"type": "null"}},
+    }
+    itself = {"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"$ref": "#/$defs/b"}}}
+    wide = {"type": "object", "properties": {f"p{i}": {"type": "string", "maxLength": 99} for i in range(900)}}
+    patterns = ("^(a|aa)+(a|aa)+(a|aa)+$", "^(.{1,9999}x){1,9999}$", 'a\\\\/ "x"\nstart: "y"', "(", "a|^b$", "[/]/\\/")
+    slow = [{"type": "object", "properties": {"a": {"type": "string", "pattern": one}}, "required": ["a"]}
+            for one in patterns]  # fmt: skip
+    for one in (
+        *slow,
+        schema,
+        itself,
+        wide,
+        {"$ref": "#"},
+        {"type": "object", "properties": {"a": {"anyOf": [{}] * 999}}},
+    ):
+        began = time.process_time()
+        with suppress(InvalidRequestError):
+            plain.answer(call_format, use("required", tools=(Tool("a", "", one),)), "", most=20)
+        assert time.process_time() - began < 20
+
+
+@pytest.mark.parametrize("call_format", PLAIN, ids=lambda one: one.name)
+def test_without_a_choice_there_is_no_call(plain: Speaker, call_format: CallFormat) -> None:
+    for speaks in (plain, own(call_format)):
+        text, _ = speaks.answer(call_format, use("none"), call_format.write(CALLS[:1]), most=300)
+        assert read(CallReader(call_format, TOOLS), [text])[1] == []
+
+
+def test_a_call_or_an_answer_that_follows_a_schema(plain: Speaker) -> None:
+    schema = {"type": "boolean"}
+    call = HERMES.write(CALLS[:1])
+    assert plain.answer(HERMES, use(), call, schema=schema) == (call, True)
+    assert plain.answer(HERMES, use(), "true", schema=schema) == ("true", True)
+    assert plain.answer(HERMES, use("none"), call, schema=schema)[0] in ("true", "false")
+
+
+HARMONY_MARKS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>")
+THOUGHT = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+HARMONY_CALL = '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Rome"}'
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        HARMONY_CALL,
+        ' to=functions.get_weather<|channel|>commentary json<|message|>{"city": "Rome"}',
+        THOUGHT + HARMONY_CALL,
+        THOUGHT + "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant" + HARMONY_CALL,
+    ],
+)
+def test_harmony_calls_in_each_order_of_the_header(choice: Choice, script: str) -> None:
+    text, has_ended = speaker(*HARMONY_MARKS).answer(HARMONY, use(choice), script)
+    assert has_ended
+    splitter = ReplySplitter()
+    thought, answer = splitter.append(text)
+    assert thought.startswith("Hm." if script.startswith(THOUGHT) else "")
+    assert read(CallReader(HARMONY, TOOLS), [answer]) == ("", [("get_weather", {"city": "Rome"})])
+
+
+def test_harmony_answers_in_the_final_channel_unless_it_must_call() -> None:
+    speaks, script = speaker(*HARMONY_MARKS), THOUGHT + "<|channel|>final<|message|>Hello"
+    assert speaks.answer(HARMONY, use("auto"), script) == ("<think>Hm.</think>Hello", True)
+    assert speaks.answer(HARMONY, use("none"), script) == ("<think>Hm.</think>Hello", True)
+    assert "Hello" not in speaks.answer(HARMONY, use("required"), script, most=300)[0]
+    text, _ = speaks.answer(HARMONY, use("none"), HARMONY_CALL, most=300)
+    assert read(CallReader(HARMONY, TOOLS), [text])[1] == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"type": "string"}, "5", "5"), ({"type": "string"}, ' "a"\n', ' "a"\n'), ({"type": "integer"}, "5", 5),
+        ({"type": ["string", "null"]}, "null", None), ({"type": ["string", "null"]}, "5", "5"), ({}, "5", 5),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "5", 5), ({}, "five", "five"),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "5.5", "5.5"), ({"enum": ["1", 2]}, "1", "1"),
+        ({"enum": ["1", 2]}, "2", 2), ({"$ref": "#/$defs/a"}, "[1]", [1]), ({"type": "array"}, "[1]", [1]),
+        ({"type": "boolean"}, "true", True), ({"type": ["boolean", "string"]}, "1", "1"),
+    ],
+)  # fmt: skip
+def test_a_text_without_quotes_means_what_its_schema_says(schema: Any, text: str, value: Any) -> None:
+    found = read_value(text, schema, {"$defs": {"a": {"type": "array"}}})
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize("call_format", [HERMES, next(one for one in FORMATS if one.parameter)])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"a": {"type": "nonsense"}}},
+        {"type": "object", "properties": {"a": {"type": "integer", "minimum": 5, "maximum": 2}}, "required": ["a"]},
+        {"type": "object", "properties": {"a": {"enum": ["x" * 70_000]}}},
+        {"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}},
+    ],
+    ids=str,
+)
+def test_a_tool_whose_schema_makes_no_sense_is_refused(plain: Speaker, call_format: CallFormat, schema: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="schema"):
+        plain.answer(call_format, use(tools=(Tool("a", "", schema),)), "")
+
+
+# Formats that models with these vocabularies write. HEARTH_LLAMA_CPP names llama.cpp's source.
+FILES = Path(os.environ.get("HEARTH_LLAMA_CPP", "/nowhere"), "models")
+VOCABULARIES = {
+    "qwen2": "hermes", "qwen35": "qwen-coder", "llama-bpe": "llama-3", "command-r": "command", "gemma-4": "gemma-4",
+    "deepseek-llm": "deepseek", "phi-3": "hermes", "llama-spm": "mistral",
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not FILES.exists(), reason="HEARTH_LLAMA_CPP names no source of llama.cpp")
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_calls_with_the_vocabularies_of_llama_cpp(name: str) -> None:
+    tokenizer = Tokenizer.from_gguf(open_gguf(FILES / f"ggml-vocab-{name}.gguf").metadata)
+    speaks = Speaker(tokenizer, sorted(tokenizer.stop_token_ids))
+    call_format = next(one for one in FORMATS if one.name == VOCABULARIES[name])
+    calls = CALLS[:1] if call_format.is_single else CALLS
+    for choice, said in (("auto", "" if call_format.only_first else "I look.\n"), ("required", "")):
+        text = said + call_format.write(calls)
+        assert speaks.answer(call_format, use(choice), text) == (text, True)
+        found = read(CallReader(call_format, TOOLS), [text])
+        assert found == (said, [(call.name, call.arguments) for call in calls])
