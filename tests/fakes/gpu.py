@@ -29,6 +29,7 @@ _FAILED = 719  # what launches answer after something has failed
 # tests' time; the other launches go on beside their work, so that a missing wait is found.
 _WAITS = 0.9
 _SWITCH_S = 1e-4  # A caller that spins for a flag keeps the GIL this long. With Python's 5 ms, a self-test took 1.1 s.
+_PYTHONS_SWITCH_S = sys.getswitchinterval()
 _MOST_WAIT_S = 0.1  # for work that a test holds up
 
 
@@ -111,7 +112,6 @@ class FakeGpu(FakeOperators):
         self._launch = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(self._launched)
         self.launch_function = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
         self._thread = threading.Thread(target=self._live, name="fake-GPU", daemon=True)
-        self._interval = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
         self._thread.start()
 
@@ -198,7 +198,7 @@ class FakeGpu(FakeOperators):
             self.closed = True
             self._queue.put(None)
             self._thread.join()
-            sys.setswitchinterval(self._interval)
+            sys.setswitchinterval(_PYTHONS_SWITCH_S)
 
     def settle(self) -> bool:
         """Waits until the stream has come here, failed or not; False where that takes a minute."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
+from support.repetitions import some_daily
 
 from engine.config import SamplingConfig
 from engine.errors import InvalidRequestError
@@ -29,6 +30,7 @@ from engine.text.tokenizer import Tokenizer
 
 QUESTION = [{"role": "user", "content": "Tell me about a fox."}]
 N_SCHEMAS = 30
+N_DAILY = 12  # the first five hold every kind of value, and lists and objects with and without what may be missing
 
 
 def schema_of(seed: int) -> dict[str, Any]:
@@ -111,7 +113,7 @@ def events_of(
     return events
 
 
-@pytest.mark.parametrize("seed", range(N_SCHEMAS))
+@pytest.mark.parametrize("seed", some_daily(range(N_SCHEMAS), range(N_DAILY)))
 def test_any_answer_follows_its_schema(starter: LoadedModel, seed: int) -> None:
     schema = schema_of(seed)
     for temperature in (0.0, 2.0):
