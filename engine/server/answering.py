@@ -133,11 +133,12 @@ class ApiAnswers:
         """Send the answer to the request, and let the window in between two tokens, unless the cache is its own."""
         for event in events:
             telling.tell(event)
-            if event.finish_reason is not None:
+            reason = "stop" if telling.stop_text else event.finish_reason
+            if reason is not None:
                 stats = event.stats
-                reason = "tool_calls" if telling.has_called and event.finish_reason == "stop" else event.finish_reason
                 return End(
-                    reason, stats.prompt_tokens, stats.reused_tokens, stats.tokens, event.stop_text,
+                    "tool_calls" if telling.has_called and reason == "stop" else reason,
+                    stats.prompt_tokens, stats.reused_tokens, stats.tokens, event.stop_text or telling.stop_text,
                     telling.thought_tokens,
                 )  # fmt: skip
             self._line.changed()
@@ -160,8 +161,13 @@ class Telling:
         self._turn, self._notes, self._opened = turn, notes, asked_for.opened
         api_request = turn.api_request
         calls = None if asked_for.calls is None else CallReader(asked_for.calls, api_request.use.tools)
-        self._parts = PartsReader(calls) if api_request.what == "chat" else None
+        self._parts = PartsReader(calls, asked_for.stops) if api_request.what == "chat" else None
         self.thought_tokens = 0
+
+    @property
+    def stop_text(self) -> str:
+        """The text that ended the answer, if it is one of Asked.stops."""
+        return "" if self._parts is None else self._parts.stop_text
 
     @property
     def has_called(self) -> bool:

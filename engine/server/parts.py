@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from engine.session.generate import StopScanner
 from engine.text.thoughts import ReplySplitter
 from engine.tools.call_reader import ArgumentsPart, CallPart, CallReader, TextPart
 
@@ -22,11 +23,15 @@ Part = ThoughtPart | TextPart | CallPart | ArgumentsPart
 class PartsReader:
     """Reads the parts of one answer. calls: reads calls; None: there are none.
 
-    White space alone before a call is left out.
+    White space alone before a call is left out. stops: texts that end the answer, outside of calls. stop_text: the one
+    that did.
     """
 
-    def __init__(self, calls: CallReader | None) -> None:
+    def __init__(self, calls: CallReader | None, stops: tuple[str, ...] = ()) -> None:
         self._splitter, self._calls = ReplySplitter(), calls
+        self._scanner = StopScanner(stops)
+        self._scanned: type[TextPart | ThoughtPart] = TextPart  # the kind of the text that the scanner holds back
+        self.stop_text = ""
         self._blank, self._has_text = "", False  # the text so far, as long as it is white space alone
 
     @property
@@ -41,7 +46,7 @@ class PartsReader:
 
     def append(self, text: str) -> tuple[Part, ...]:
         """Add text to the answer. Return what it adds."""
-        return tuple(self._parts(*self._splitter.append(text)))
+        return tuple(self._until_stop(self._parts(*self._splitter.append(text))))
 
     def finish(self) -> tuple[Part, ...]:
         """End the answer. Return what was held back."""
@@ -49,7 +54,7 @@ class PartsReader:
         parts += [] if self._calls is None else self._without_blank(self._calls.finish())
         if self._blank and not self._has_called:
             parts.append(TextPart(self._blank))
-        return tuple(parts)
+        return (*self._until_stop(parts), *self._flushed())
 
     @property
     def _has_called(self) -> bool:
@@ -62,6 +67,25 @@ class PartsReader:
             yield from self._without_blank(self._calls.append(answer)) if answer else ()
         elif answer:
             yield TextPart(answer)
+
+    def _until_stop(self, parts: Iterable[Part]) -> Iterable[Part]:
+        for part in parts:
+            if self._scanner.hit:
+                return
+            if not isinstance(part, TextPart | ThoughtPart):
+                yield from self._flushed()
+                yield part
+                continue
+            if type(part) is not self._scanned:
+                yield from self._flushed()
+                self._scanned = type(part)
+            if text := self._scanner.push(part.text):
+                yield self._scanned(text)
+            self.stop_text = self._scanner.found
+
+    def _flushed(self) -> list[Part]:
+        text = "" if self._scanner.hit else self._scanner.flush()
+        return [self._scanned(text)] if text else []
 
     def _without_blank(self, parts: Iterable[Part]) -> Iterable[Part]:
         for part in parts:

@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Asked:
     """What the engine computes for a request. opened: the marker of a thought that the prompt opens. calls: the format
-    in which the model writes calls; None without tools.
+    in which the model writes calls; None without tools. stops: texts that end the answer outside of calls; without
+    tools, they are in `sampling`.
     """
 
     prompt: list[int]
     sampling: SamplingConfig
     opened: str = ""
     calls: CallFormat | None = None
+    stops: tuple[str, ...] = ()
 
 
 def asked(api_request: ApiRequest, model: LoadedModel, capacity: int) -> Asked:
@@ -50,8 +52,11 @@ def asked(api_request: ApiRequest, model: LoadedModel, capacity: int) -> Asked:
 
     prompt = _prompt(api_request, tokenizer, sampling.thinking, capacity, fit)
     opened = "" if api_request.continues else tokenizer.opened_thought(prompt)
-    calls = call_style(tokenizer.template).format if api_request.use.tools and tokenizer.template else None
-    return Asked(prompt, model.chat_sampling(sampling), opened, calls)
+    sampling = model.chat_sampling(sampling)
+    if not api_request.use.tools or tokenizer.template is None:
+        return Asked(prompt, sampling, opened)
+    without = sampling.changed({"stop": ()})
+    return Asked(prompt, without, opened, call_style(tokenizer.template).format, sampling.stop)
 
 
 def count_tokens(api_request: ApiRequest, model: LoadedModel) -> int:

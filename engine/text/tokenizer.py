@@ -363,7 +363,7 @@ class Tokenizer:
         mark thoughts, and puts thoughts in Harmony between <think> marks.
 
         continues: the tokens follow other text, so that a space at their beginning is kept. shown: the special tokens
-        in this text are not skipped; in Harmony, if it is not empty, the headers of messages to tools are not.
+        in this text are not skipped; in Harmony, the headers of messages to tools are not if it has CALL_HEADER.
         """
         return self._stream(skip_special=True, begins=not continues, shown=shown)
 
@@ -387,7 +387,7 @@ class Tokenizer:
 
         strips = self._strips_first_space and begins
         if is_harmony:
-            return HarmonyStream(visible, self._mark_of, strips, shows_calls=bool(shown))
+            return HarmonyStream(visible, self._mark_of, strips, shows_calls=harmony.CALL_HEADER in shown)
         return TextStream(visible if skip_special else self._bytes_of, strip_first_space=strips)
 
     def _mark_of(self, token_id: int) -> str:

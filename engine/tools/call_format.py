@@ -36,8 +36,8 @@ class CallFormat:
     $KEY and $VALUE, for formats that write each argument by itself and texts without quotes; "": $ARGUMENTS is one JSON
     object. mark: the text with which a call begins. only_first: it counts only at the beginning of an answer.
     before: a special token that may precede the mark. is_single: an answer has at most one call. rendered: what chat
-    templates write in place of `call`, if it differs. text_mark: the mark around each text in $ARGUMENTS, for formats
-    that write these as engine/tools/marked_arguments.py does, within braces of `call`.
+    templates may write in place of `call`, if it differs. text_mark: the mark around each text in $ARGUMENTS, which are
+    then written as in engine/tools/marked_arguments.py, within braces of `call`.
     """
 
     name: str
@@ -50,7 +50,7 @@ class CallFormat:
     before: str = ""
     only_first: bool = False
     is_single: bool = False
-    rendered: str = ""
+    rendered: tuple[str, ...] = ()
     text_mark: str = ""
 
     @property
@@ -86,9 +86,9 @@ class CallFormat:
         written = self.between.join(self._written(self.call, call, i) for i, call in enumerate(calls))
         return f"{self.begin}{written}{self.end}"
 
-    def render(self, call: Call) -> str:
-        """Return the text of one call, as a chat template writes it."""
-        return self._written(self.rendered, call, 0) if self.rendered else self.write([call])
+    def renderings(self, call: Call) -> list[str]:
+        """Return the texts of one call as chat templates write it."""
+        return [self._written(text, call, 0) for text in self.rendered] or [self.write([call])]
 
     def _written(self, text: str, call: Call, number: int) -> str:
         if self.parameter:
@@ -119,7 +119,10 @@ HERMES = CallFormat("hermes", f"<tool_call>\n{_JSON_CALL}\n</tool_call>", "<tool
 # As engine/text/harmony.py gives the text of a message to a tool. Its grammar differs: the header comes in two orders.
 HARMONY = CallFormat(
     "harmony", f"{CALL_HEADER}$NAME{MESSAGE}$ARGUMENTS", CALL_HEADER, is_single=True,
-    rendered="<|start|>assistant to=functions.$NAME<|channel|>commentary json<|message|>$ARGUMENTS",
+    rendered=(
+        "<|start|>assistant to=functions.$NAME<|channel|>commentary json<|message|>$ARGUMENTS",
+        "<|channel|>commentary to=functions.$NAME <|constrain|>json<|message|>$ARGUMENTS",
+    ),
 )  # fmt: skip
 FORMATS: tuple[CallFormat, ...] = (
     HERMES,

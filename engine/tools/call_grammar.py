@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from engine.errors import InvalidRequestError
 from engine.text import harmony
 from engine.tools.arguments import Alternative, alternatives_of, parameters_of
 from engine.tools.call_format import HARMONY, CallFormat
@@ -83,10 +84,13 @@ class CallGrammar:
         return [f"start: {start}", *rules]
 
     def _harmony(self) -> list[str]:
-        channel, message, start, end = (
-            f"<[{self._specials[mark]}]>"
-            for mark in (harmony.CHANNEL, harmony.MESSAGE, harmony.START, harmony.END)
-        )  # fmt: skip
+        if not harmony.speaks_harmony(self._specials):
+            raise InvalidRequestError(
+                "This model cannot call tools: its vocabulary lacks the special tokens of its chat template.",
+                "Choose another chat template for it.",
+            )
+        marks = (harmony.CHANNEL, harmony.MESSAGE, harmony.START, harmony.END)
+        channel, message, start, end = (f"<[{self._specials[mark]}]>" for mark in marks)
         kind = '(" json")?'
         if (constrain := self._specials.get("<|constrain|>")) is not None:
             kind = f'(" json" | " " <[{constrain}]> "json")?'

@@ -184,7 +184,7 @@ def _rendered(template: ChatTemplate, messages: Sequence[Message], tools: Any = 
 
 def _recognised(before: str, after: str) -> CallFormat | None:
     text = _squeezed(_IDS.sub("", _squeezed(after)))
-    return next((one for one in FORMATS if _squeezed(one.render(_SAMPLE)) in text), None)
+    return next((one for one in FORMATS if any(_squeezed(each) in text for each in one.renderings(_SAMPLE))), None)
 
 
 def _squeezed(text: str) -> str:

@@ -168,6 +168,16 @@ def test_a_call_that_is_cut_off_says_so(client: openai.OpenAI, script: Script) -
         assert (found[0], found[2]) == ("", "length")
 
 
+def test_a_stop_text_ends_the_text_and_no_call(client: openai.OpenAI, script: Script) -> None:
+    script.text = "Let me look. Well?" + FORMATS[0].write(CALLS)
+    for ask_for in (whole, streamed):
+        text, calls, reason = ask_for(client, stop=["Lima", '"name"'])
+        assert (text, named(calls), reason) == (
+            "Let me look. Well?", [(call.name, call.arguments) for call in CALLS], "tool_calls",
+        )  # fmt: skip
+        assert ask_for(client, stop=["never", " Well"]) == ("Let me look.", [], "stop")
+
+
 def test_results_go_back_to_the_model(
     client: openai.OpenAI, tokenizer: Tokenizer, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,10 @@ def wrapped(one: str) -> str:
         ('<tool_call>{"name": "{{ f.name }}", "arguments": {{ f.arguments | tojson }}}</tool_call>', "hermes", False),
         ('<tool_call>{"name": "{{ f.name }}", "arguments": {{ f.arguments + "" }}}</tool_call>', "hermes", True),
         ("[TOOL_CALLS]{{ f.name }}[ARGS]{{ f.arguments | tojson }}", "mistral", False),
+        (
+            "<|channel|>commentary to=functions.{{ f.name }} <|constrain|>json<|message|>{{ f.arguments | tojson }}",
+            "harmony", False,
+        ),
         ('{"name": "{{ f.name }}", "parameters": {{ f.arguments | tojson }}}', "llama-3", False),
         (
             "[TOOL_CALLS][{{ {'name': f.name, 'arguments': f.arguments, 'id': c.id} | tojson }}]",

@@ -385,6 +385,16 @@ def test_harmony_answers_in_the_final_channel_unless_it_must_call() -> None:
     assert read(CallReader(HARMONY, TOOLS), [text])[1] == []
 
 
+def test_harmony_needs_its_special_tokens(plain: Speaker) -> None:
+    with pytest.raises(InvalidRequestError, match="special tokens"):
+        plain.answer(HARMONY, use(), "")
+
+
+def test_another_format_in_a_vocabulary_of_harmony() -> None:
+    header, call = "<|channel|>final<|message|>", HERMES.write(CALLS[:1])
+    assert speaker(*HARMONY_MARKS).answer(HERMES, use(), f"{header}So: {call}") == (f"So: {call}", True)
+
+
 @pytest.mark.parametrize(
     ("schema", "text", "value"),
     [
