@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import logging
 import mmap
 import os
@@ -262,6 +263,7 @@ def resident_bytes(address: int, n_bytes: int) -> int:
     return int(np.count_nonzero(pages & 1)) * mmap.PAGESIZE
 
 
+@functools.cache
 def _system_call(name: str) -> Any:
     """Return a C library function that releases the interpreter lock; None if missing."""
     return getattr(ctypes.CDLL(None, use_errno=True), name, None)
