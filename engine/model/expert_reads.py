@@ -6,18 +6,23 @@ keeps the experts that are chosen often, and a token needs few others.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from engine.model.prefetch import foretold, spans_of
+import numpy as np
+
+from engine.model.prefetch import advised, foretold, resident_bytes, spans_of
 from engine.model.weights import FfnWeights, LayerWeights
 from native_kernels.backend import PackedMatrix
 
 # Share of a layer's experts from which on the next layer's are read too: a prompt that chooses so many chooses nearly
 # as many there. Fewer would be a guess that is mostly wrong, because layers choose independently.
 _MOST_OF_THEM = 0.6
-# Bytes per request: Linux reads no more of one than the device's readahead, which is 128 KB by default.
-_REQUEST_BYTES = 128 << 10
+_PIECE_BYTES = 1 << 20  # a newer request takes effect between two
+# Of a measurement of the disk: experts' matrices at most and at least, bytes and seconds after which it ends.
+_MOST_SAMPLES, _LEAST_SAMPLES, _SAMPLE_BYTES, _SAMPLE_S = 256, 16, 64 << 20, 1.0
+_MOST_RESIDENT = 0.25  # share of a sample
 
 
 class ExpertReads:
@@ -33,6 +38,10 @@ class ExpertReads:
         self._newest = 0  # request; older ones stop
         self._ahead: tuple[int, frozenset[int]] = (-1, frozenset())  # layer and experts read as a guess
         self._thread = ThreadPoolExecutor(1, "expert-reads")
+
+    def measure_disk(self, threads: int) -> float | None:
+        """Return the bytes/s at which decode with so many threads reads experts from the disk; see `disk_rate`."""
+        return disk_rate(self._layers, threads)
 
     def choose(self, layer: int, experts: Iterable[int]) -> None:
         """Start to read the experts that a layer is about to compute, then most likely those of the next layer."""
@@ -59,11 +68,48 @@ class ExpertReads:
         blocks = [self._layers[layer][one] for one in sorted(ids)]
         for matrices in _in_order(blocks):
             for start, end in spans_of((one, None) for one in matrices):
-                for at in range(start, end, _REQUEST_BYTES):
+                for at in range(start, end, _PIECE_BYTES):
                     if request != self._newest:
                         return False
-                    self._read(at, min(_REQUEST_BYTES, end - at))
+                    self._read(at, min(_PIECE_BYTES, end - at))
         return True
+
+
+def disk_rate(
+    layers: Sequence[Sequence[FfnWeights]],
+    threads: int,
+    read: Callable[[int, int], bool] = advised,
+    resident: Callable[[int, int], int] = resident_bytes,
+) -> float | None:
+    """Return the bytes/s at which so many threads read experts from the disk by page faults, as decode does.
+
+    None if too few experts are on the disk, or if the system does not tell (it tells on Linux). Cost: reads up to 64 MB,
+    for about a second at most.
+    """
+    matrices = [matrix for layer in layers for block in layer for matrix in block.matrices]
+    some = np.random.default_rng().permutation(len(matrices))[:_MOST_SAMPLES]
+    samples: list[tuple[int, int, int]] = []  # address, bytes, bytes in memory (the load has read some rows)
+    for i in some.tolist():
+        for start, end in spans_of([(matrices[i], None)]):
+            before = resident(start, end - start)
+            if before <= _MOST_RESIDENT * (end - start):
+                samples.append((start, end - start, before))
+    if len(samples) < _LEAST_SAMPLES:
+        return None
+    done, n_read, started = 0, 0, time.perf_counter()
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            while done < len(samples) and n_read < _SAMPLE_BYTES and time.perf_counter() - started < _SAMPLE_S:
+                group = samples[done : done + threads]
+                if not all(pool.map(lambda one: read(one[0], one[1]), group)):
+                    return None
+                done += len(group)
+                n_read += sum(size - before for _, size, before in group)
+    except OSError:
+        return None
+    seconds = time.perf_counter() - started
+    is_read = all(resident(start, size) >= size for start, size, _ in samples[:done])
+    return n_read / seconds if is_read else None
 
 
 def _in_order(blocks: Sequence[FfnWeights]) -> list[list[PackedMatrix]]:

@@ -111,7 +111,8 @@ class Problem:
         """i64 [L, W]: bytes that may stay on the disk."""
         if self.disk_block is None:
             return np.zeros_like(self.ram)
-        return self.disk_block[:, None] * (self.computed.shape[1] - 1 - self.blocks)
+        n_cold = self.computed.shape[1] - 1 - self.blocks
+        return np.asarray(self.disk_block[:, None] * n_cold, np.int64)
 
     @cached_property
     def with_disk(self) -> Problem:

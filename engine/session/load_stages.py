@@ -18,7 +18,7 @@ from engine.loading.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predicto
 from engine.loading.opening import choose_context, read_tokenizer
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
-from engine.machine.measured_hardware import load_profile
+from engine.machine.measured_hardware import load_profile, recall_disk, remember_disk
 from engine.model.kv_cache import KVCache
 from engine.model.weights import OpenedModel, load_weights, open_model
 from engine.placement.machine_figures import forget_hasty
@@ -60,7 +60,7 @@ class Memory:
     """What fits: the context in tokens and the KV codec.
 
     predictor_bytes: of the mode's predictors, (bytes that must be in RAM, bytes that can stay in the file).
-    reads_experts: whether experts are read from the disk as they are chosen, because the memory cannot hold all of them.
+    reads_experts: whether experts are read from the disk when they are chosen, because memory cannot hold all.
     """
 
     context: int
@@ -133,6 +133,9 @@ def read(
         mapped_reason=_READ_AS_STORED if backend.reads_all_of(opened) else "",
         reads_experts=memory.reads_experts,
     )
+    reads = weights.expert_reads
+    if reads is not None and recall_disk() is None and (rate := reads.measure_disk(device.threads)) is not None:
+        remember_disk(rate)
     job.stop_if_cancelled()
     steps.begin("kernels")
     sample = source.tokenizer.encode(SAMPLE_TEXT, add_bos=True)[: memory.context]

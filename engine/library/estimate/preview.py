@@ -100,7 +100,7 @@ class Previews:
         notes.append(budgets.vram_reason)
         estimate = estimate_of(
             problem, choice, budgets, context, predicted_from=source, range_s=range_s, has_gpu=gpu is not None,
-            notes=tuple(notes),
+            notes=tuple(notes), disk_bytes_per_s=machine.disk_bytes_per_s,
         )  # fmt: skip
         return replace(estimate, by_expert=known.config.n_experts > 0)
 
