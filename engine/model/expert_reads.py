@@ -83,7 +83,7 @@ def disk_rate(
 ) -> float | None:
     """Return the bytes/s at which so many threads read experts from the disk by page faults, as decode does.
 
-    None if too few experts are on the disk, or if the system does not tell (it tells on Linux). Cost: reads up to 64 MB,
+    None if too few experts are on the disk, or if the system does not tell (it does on Linux). Cost: reads up to 64 MB,
     for about a second at most.
     """
     matrices = [matrix for layer in layers for block in layer for matrix in block.matrices]

@@ -152,8 +152,11 @@ class Choice:
         return problem.fixed_ram + layers + problem.head_ram[self.head_on_gpu]
 
     def disk(self, problem: Problem, ram_budget: int | None) -> int:
-        """Return the bytes that stay on the disk, because they exceed the RAM budget."""
-        return 0 if ram_budget is None else max(0, self.ram(problem) - ram_budget)
+        """Return the bytes of experts that stay on the disk, because they exceed the RAM budget."""
+        if ram_budget is None:
+            return 0
+        most = int(problem.on_disk[np.arange(len(self.ways)), list(self.ways)].sum())
+        return min(most, max(0, self.ram(problem) - ram_budget))
 
     def disk_read(self, problem: Problem, ram_budget: int | None) -> int:
         """Return the bytes that a token reads from the disk, if the RAM holds the hottest blocks of every layer."""

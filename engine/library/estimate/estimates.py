@@ -50,8 +50,8 @@ def estimate_of(
 ) -> Estimate:
     """Return the estimate of a placement.
 
-    choice: None if none fits. range_s: seconds per token at best and at worst, if uncertain; None: as predicted; without
-    reading experts from the disk. disk_bytes_per_s: at which that is done.
+    choice: None if none fits. range_s: seconds per token at best and at worst, if uncertain; None: as predicted. It is
+    without the time for experts from the disk, which are read at disk_bytes_per_s.
     """
     if choice is None:
         return _does_not_fit(problem, budgets, context, predicted_from, notes)

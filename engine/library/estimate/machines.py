@@ -29,8 +29,8 @@ _WORKING_SETS = tuple(1 << bits for bits in (30, 29, 28))
 class KnownMachine:
     """A machine with all rates. gpu: the GPU that would be used, None without one.
 
-    measured: whether all relevant rates were measured. disk_bytes_per_s: at which experts are read from the disk; None if
-    not measured.
+    measured: whether all relevant rates were measured. disk_bytes_per_s: at which experts are read from the disk; None
+    if not measured.
     """
 
     profile: HardwareProfile
