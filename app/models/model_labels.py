@@ -71,7 +71,7 @@ def place(estimate: Estimate) -> str:
 
 def from_disk(estimate: Estimate) -> str:
     """Return the sentence for a model whose experts are partly on the disk."""
-    words = noted("{memory} of its experts are read from the disk as they are chosen.")
+    words = noted("{memory} of its experts are read from the disk when they are chosen.")
     return tr(words, memory=memory(estimate.disk_bytes))
 
 
