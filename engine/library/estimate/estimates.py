@@ -39,19 +39,18 @@ KV_CODEC: KvCodec = "f16"  # as models are loaded
 def estimate_of(
     problem: Problem,
     choice: Choice | None,
+    machine: KnownMachine,
     budgets: Budgets,
     context: int,
     *,
     predicted_from: Source | Literal["measured"],
     range_s: tuple[float, float] | None = None,
-    has_gpu: bool = True,
     notes: tuple[str, ...] = (),
-    disk_bytes_per_s: float | None = None,
 ) -> Estimate:
     """Return the estimate of a placement.
 
     choice: None if none fits. range_s: seconds per token at best and at worst, if uncertain; None: as predicted. It is
-    without the time for experts from the disk, which are read at disk_bytes_per_s.
+    without the time for experts from the disk.
     """
     if choice is None:
         return _does_not_fit(problem, budgets, context, predicted_from, notes)
@@ -67,7 +66,7 @@ def estimate_of(
         fits = "disk"
     seconds = choice.seconds(problem)
     best, worst = range_s or (seconds, seconds)
-    reading_s = with_disk_s(0.0, choice.disk_read(problem, ram_budget), disk_bytes_per_s)
+    reading_s = with_disk_s(0.0, choice.disk_read(problem, ram_budget), machine.disk_bytes_per_s)
     predicted, low, high = (
         None if reading_s is None else 1 / (one + reading_s)
         for one in (seconds, max(seconds, worst), min(seconds, best))
@@ -83,9 +82,9 @@ def estimate_of(
         disk_bytes=disk_bytes,
         vram_budget_bytes=budgets.vram_bytes,
         ram_budget_bytes=budgets.ram_bytes,
-        gpu_neuron_load=choice.gpu_load(problem) if has_gpu else None,
+        gpu_neuron_load=choice.gpu_load(problem) if machine.gpu is not None else None,
         context=context,
-        hot_share=hot / (neurons * problem.n_layers) if has_gpu else None,
+        hot_share=hot / (neurons * problem.n_layers) if machine.gpu is not None else None,
         notes=notes,
     )
 
@@ -221,13 +220,12 @@ def solve_estimate(
     found = estimate_of(
         problem,
         choice,
+        machine,
         budgets,
         context,
         predicted_from=sparsity.source if config.has_zeros else "published",
         range_s=range_s,
-        has_gpu=gpu is not None,
         notes=tuple(notes),
-        disk_bytes_per_s=machine.disk_bytes_per_s,
     )
     return SolvedEstimate(replace(found, by_expert=config.n_experts > 0), problem, choice, sizes, mode)
 
