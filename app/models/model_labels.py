@@ -64,7 +64,15 @@ def place(estimate: Estimate) -> str:
         parts.append(tr("{memory} on the GPU", memory=memory(estimate.vram_bytes)))
     if estimate.ram_bytes > _ROOM_BYTES or not parts:
         parts.append(tr("{memory} in RAM", memory=memory(estimate.ram_bytes)))
+    if estimate.disk_bytes:
+        parts.append(tr("{memory} of experts on the disk", memory=memory(estimate.disk_bytes)))
     return ", ".join(parts)
+
+
+def from_disk(estimate: Estimate) -> str:
+    """Return the sentence for a model whose experts are partly on the disk."""
+    words = noted("{memory} of its experts are read from the disk when they are chosen.")
+    return tr(words, memory=memory(estimate.disk_bytes))
 
 
 def bar(estimate: Estimate) -> tuple[float, float]:
@@ -73,7 +81,7 @@ def bar(estimate: Estimate) -> tuple[float, float]:
     room = estimate.vram_budget_bytes + estimate.ram_budget_bytes
     if not used:
         return 0.0, 1.0
-    free = 0.0 if estimate.fits == "no" or not room else 1 - used / room
+    free = 0.0 if estimate.fits in ("no", "disk") or not room else 1 - used / room
     return estimate.vram_bytes / used, min(max(free, 0.0), 0.97)
 
 
@@ -136,6 +144,8 @@ def speed(estimate: Estimate | None, measured_tok_s: float | None = None) -> tup
         return rate_text(found)
     if estimate is None:
         return "–", ""
+    if estimate.fits == "disk":
+        return tr("Speed unknown"), tr("experts on the disk")
     return tr("No estimate"), tr("does not fit") if estimate.fits == "no" else ""
 
 

@@ -24,6 +24,7 @@ _FITS = {
     "gpu": (noted("Fits the GPU"), "ok"),
     "hybrid": (noted("GPU + CPU"), "cold"),
     "cpu": (noted("CPU only"), "warn"),
+    "disk": (noted("Partly on the disk"), "warn"),
 }
 SLOW_TOK_S = 5.0  # slower than people read: the label says so instead of the placement
 
@@ -87,6 +88,11 @@ class ModelRow:
     def leaves_gpu_unused(self) -> bool:
         """Whether it runs on the CPU alone although there is a GPU."""
         return self.estimate is not None and self.estimate.leaves_gpu_unused
+
+    @property
+    def reads_disk(self) -> bool:
+        """Whether some of its experts would be read from the disk when they are chosen."""
+        return self.estimate is not None and self.estimate.fits == "disk"
 
 
 def rows_of(
@@ -251,7 +257,7 @@ def too_big(estimate: Estimate) -> str:
 def recommended(rows: Iterable[ModelRow], disk_free_bytes: int | None = None, offered: str = "") -> ModelRow | None:
     """Return the bigger model to offer at the first launch: a chat model that anyone may download, for which there is
     disk space; the best one that answers fluently, else at reading speed, else the fastest. Models that would leave the
-    GPU unused come last.
+    GPU unused come last. A model that reads experts from the disk is the offer only if no other fits.
 
     None once the user has or downloads a model besides the shipped one. offered: id of the row offered before; it stays
     the offer while it is downloaded and prepared, until it is in use.
@@ -261,6 +267,7 @@ def recommended(rows: Iterable[ModelRow], disk_free_bytes: int | None = None, of
     if taken:
         return next((row for row in taken if row.id == offered and len(taken) == 1 and not row.in_use), None)
     fitting = [row for row in rows if row.entry and _is_offer(row.entry, row.estimate, disk_free_bytes)]
+    fitting = [row for row in fitting if not row.reads_disk] or fitting
     for least in (FLUENT_TOK_S, READING_TOK_S):
         quick = [row for row in fitting if row.estimate and (row.estimate.low_tok_s or 0.0) >= least]
         if least == FLUENT_TOK_S:

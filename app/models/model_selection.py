@@ -81,7 +81,7 @@ def select(rows: Iterable[ModelRow], choice: Choice, offered: str = "") -> list[
 
 def _is_worth_it(row: ModelRow) -> bool:
     speed = speed_of(row)
-    return fits(row) and row.kind != "base" and (speed is None or speed >= SLOWEST_TOK_S)
+    return fits(row) and not row.reads_disk and row.kind != "base" and (speed is None or speed >= SLOWEST_TOK_S)
 
 
 def _passes(row: ModelRow, wanted: Filter) -> bool:
@@ -91,7 +91,7 @@ def _passes(row: ModelRow, wanted: Filter) -> bool:
         case "gpu":
             return row.estimate is not None and row.estimate.fits == "gpu"
         case "well":
-            return row.estimate is not None and fits(row) and not row.is_slow
+            return row.estimate is not None and fits(row) and not row.reads_disk and not row.is_slow
         case "chat":
             return row.kind == wanted
         case "research":
@@ -101,7 +101,15 @@ def _passes(row: ModelRow, wanted: Filter) -> bool:
 
 
 def _by_rank(row: ModelRow) -> tuple[object, ...]:
-    return (not row.in_use, not fits(row), row.is_slow, row.leaves_gpu_unused, row.rank, row.name.casefold())
+    return (
+        not row.in_use,
+        not fits(row),
+        row.reads_disk,
+        row.is_slow,
+        row.leaves_gpu_unused,
+        row.rank,
+        row.name.casefold(),
+    )
 
 
 def _by_speed(row: ModelRow) -> tuple[object, ...]:
@@ -147,7 +155,7 @@ def what_would_fit(rows: Iterable[ModelRow], too_big: ModelRow) -> list[ModelRow
 
     def nearness(row: ModelRow) -> tuple[object, ...]:
         related = bool(too_big.family) and row.family == too_big.family
-        return (not related, -row.parameters, row.kind != too_big.kind, -row.n_bytes, row.name)
+        return (row.reads_disk, not related, -row.parameters, row.kind != too_big.kind, -row.n_bytes, row.name)
 
     return sorted(able, key=nearness)[:ALTERNATIVES]
 

@@ -1905,6 +1905,11 @@
     </message>
     <message>
         <location filename="../../app/models/model_labels.py"/>
+        <source>Speed unknown</source>
+        <translation>Tempo unbekannt</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
         <source>Training predictors</source>
         <translation>Prädiktoren trainieren</translation>
     </message>
@@ -1927,6 +1932,11 @@
         <location filename="../../app/models/model_labels.py"/>
         <source>estimated</source>
         <translation>geschätzt</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>experts on the disk</source>
+        <translation>Experten auf dem Datenträger</translation>
     </message>
     <message>
         <location filename="../../app/models/model_labels.py"/>
@@ -1964,6 +1974,17 @@
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{memory} in RAM</source>
         <translation>{memory} im RAM</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{memory} of experts on the disk</source>
+        <translation>{memory} an Experten auf dem Datenträger</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>{memory} of its experts are read from the disk when they are chosen.</source>
+        <translation>{memory} seiner Experten werden vom Datenträger gelesen, sobald sie gewählt werden.</translation>
     </message>
     <message>
         <location filename="../../app/models/model_labels.py"/>
@@ -2008,6 +2029,11 @@
         <location filename="../../app/models/model_rows.py"/>
         <source>In use</source>
         <translation>In Gebrauch</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_rows.py"/>
+        <source>Partly on the disk</source>
+        <translation>Teils auf dem Datenträger</translation>
     </message>
     <message>
         <location filename="../../app/models/model_rows.py"/>
@@ -5497,6 +5523,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>No GPU is used: {memory} in RAM, {disk} of experts on the disk</source>
+        <translation>Keine GPU: {memory} im RAM, {disk} an Experten auf dem Datenträger</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Reloads the model with this limit. The chat stays.</source>
         <translation>Lädt das Modell damit neu; der Chat bleibt</translation>
     </message>
@@ -5554,6 +5585,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{gpu}: {some} of {all} experts on the GPU, {memory}</source>
         <translation>{gpu}: {some} von {all} Experten auf der GPU, {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{memory} of experts are read from the disk when they are chosen: about {part} for a token, and nearly all of them for a prompt.</source>
+        <translation>{memory} an Experten werden vom Datenträger gelesen, sobald sie gewählt werden: etwa {part} für ein Token und fast alle für einen Prompt.</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>

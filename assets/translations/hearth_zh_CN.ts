@@ -1890,6 +1890,11 @@
     </message>
     <message>
         <location filename="../../app/models/model_labels.py"/>
+        <source>Speed unknown</source>
+        <translation>速度未知</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
         <source>Training predictors</source>
         <translation>正在训练预测器</translation>
     </message>
@@ -1912,6 +1917,11 @@
         <location filename="../../app/models/model_labels.py"/>
         <source>estimated</source>
         <translation>估算</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>experts on the disk</source>
+        <translation>专家在磁盘上</translation>
     </message>
     <message>
         <location filename="../../app/models/model_labels.py"/>
@@ -1949,6 +1959,17 @@
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{memory} in RAM</source>
         <translation>内存 {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{memory} of experts on the disk</source>
+        <translation>磁盘上的专家 {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>{memory} of its experts are read from the disk when they are chosen.</source>
+        <translation>其中 {memory} 的专家在被选中时从磁盘读取。</translation>
     </message>
     <message>
         <location filename="../../app/models/model_labels.py"/>
@@ -1993,6 +2014,11 @@
         <location filename="../../app/models/model_rows.py"/>
         <source>In use</source>
         <translation>使用中</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_rows.py"/>
+        <source>Partly on the disk</source>
+        <translation>部分在磁盘上</translation>
     </message>
     <message>
         <location filename="../../app/models/model_rows.py"/>
@@ -5471,6 +5497,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>No GPU is used: {memory} in RAM, {disk} of experts on the disk</source>
+        <translation>未使用 GPU：内存 {memory}，磁盘上的专家 {disk}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Reloads the model with this limit. The chat stays.</source>
         <translation>以此重新加载模型；聊天保留</translation>
     </message>
@@ -5528,6 +5559,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{gpu}: {some} of {all} experts on the GPU, {memory}</source>
         <translation>{gpu}：{all} 个专家中有 {some} 个在 GPU 上，{memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{memory} of experts are read from the disk when they are chosen: about {part} for a token, and nearly all of them for a prompt.</source>
+        <translation>{memory} 的专家在被选中时从磁盘读取：每个 token 约 {part}，提示则几乎全部。</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from engine.library.estimate.catalogue import Estimated
     from engine.library.records import Estimate
 
-_FITS = {"gpu": "fits the GPU", "hybrid": "GPU + CPU", "cpu": "CPU only"}
+_FITS = {"gpu": "fits the GPU", "hybrid": "GPU + CPU", "cpu": "CPU only", "disk": "experts on disk"}
 
 
 def catalogue(arguments: argparse.Namespace) -> int:
@@ -60,6 +60,7 @@ def _fields(one: Estimated) -> dict[str, Any]:
         "vram_budget_bytes": estimate.vram_budget_bytes,
         "ram_budget_bytes": estimate.ram_budget_bytes,
         "short_bytes": estimate.short_bytes,
+        "disk_bytes": estimate.disk_bytes,
         "gpu_neuron_load": estimate.gpu_neuron_load,
         "context": estimate.context,
         "notes": list(estimate.notes),

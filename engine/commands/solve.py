@@ -45,6 +45,9 @@ def solve(arguments: argparse.Namespace) -> int:
     ):
         shown = ", ".join(f"{name.replace('_', ' ')} {part / 1e6:.1f}" for name, part in parts.items() if part)
         print(f"  {words} {n_bytes / 1e6:.1f} MB{': ' * bool(shown)}{shown}")
+    if placement.disk_bytes:
+        print(f"  {placement.disk_bytes / 1e6:.1f} MB of experts on the disk, of which a token reads about "
+              f"{placement.disk_read_bytes / 1e6:.1f} MB; the prediction is without the time for that")  # fmt: skip
     print(f"  at most {100 * placement.gap:.2g}% above the best placement there is")
     for note in placement.notes:
         print(f"  note: {note}")

@@ -43,6 +43,7 @@ class ExpertExecutor:
     def __init__(self, config: ModelConfig, weights: ModelWeights, batch: ExpertBatch, counters: FfnCounters) -> None:
         self._config = config
         self._layers = weights.layers
+        self._reads = weights.expert_reads
         self._batch = batch
         self._counters = counters
 
@@ -91,6 +92,8 @@ class ExpertExecutor:
     def chosen(self, layer: int, x: F32, ids: I64, weights: F32, skips: bool) -> F32:
         """Return the weighted outputs of experts ids [T, K], negative: none, for normed x [T, D], at once."""
         counters, width = self._counters, self._config.d_ff
+        if self._reads is not None:
+            self._reads.choose(layer, np.unique(ids).tolist())
         out, hidden = self._batch.run(layer, x, ids, weights)
         computed = hidden.opened if skips else hidden.values.size
         counters.add_counted(layer, len(hidden.values), computed, hidden.opened, hidden.fired)

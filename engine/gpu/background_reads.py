@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.executor.learned_hot import read_heat
 from engine.gpu.prefill.pinned_weights import PinnedWeights, bytes_of, pinnable_spans, ram_check
-from engine.model.prefetch import Prefetch, parts_of, spans_of
+from engine.model.prefetch import Prefetch, start_prefetch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from engine.gpu.weights.loading import LoadedGpu
     from engine.loading.load_context import LoadContext
-    from engine.model.weights import ModelWeights
     from native_kernels.backend import PackedMatrix
 
 
-def prefetch_weights(weights: ModelWeights, loaded: LoadedGpu) -> Prefetch:
+def prefetch_weights(base: LoadContext, loaded: LoadedGpu) -> Prefetch:
     """Start to prefetch the file ranges that the CPU and prefill read. The caller closes it before placing again."""
     placement, side = loaded.placement, loaded.hot_side
     in_slots = loaded.placed if side is None else side.neuron_in
@@ -24,7 +24,7 @@ def prefetch_weights(weights: ModelWeights, loaded: LoadedGpu) -> Prefetch:
         ids[: len(own)] if home == "gpu" else None
         for ids, own, home in zip(in_slots, placement.hot, placement.attention, strict=True)
     ]
-    return Prefetch(spans_of(parts_of(weights, hot, placement.head == "gpu")), weights)
+    return start_prefetch(base.weights, read_heat(base.opened), hot, placement.head == "gpu")
 
 
 def pin_weights(

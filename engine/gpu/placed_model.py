@@ -111,7 +111,7 @@ class PlacedModel:
         first = place(self._read_rates)
         self._base.steps.begin("balancing")
         settle(first, place, not self._base.engine.hardware_file)
-        self.reading = prefetch_weights(self._base.weights, self._now)
+        self.reading = prefetch_weights(self._base, self._now)
         pinned, prompts = self._loaded_part.pinned_weights, self._prompts
         if pinned is not None:
             streamed = () if prompts is None else prompts.streamed_matrices

@@ -14,7 +14,7 @@ from native_kernels.specs import DeltaSpec, LatentSpec, ShortConvSpec, Temperatu
 
 ModelKind = Literal["chat", "base"]
 ModelFormat = Literal["powerinfer-gguf", "gguf", "safetensors", "bundle"]
-Fits = Literal["gpu", "hybrid", "cpu", "no"]
+Fits = Literal["gpu", "hybrid", "cpu", "disk", "no"]
 Source = Literal["published", "family"]
 
 Record = TypeVar("Record")
@@ -134,7 +134,8 @@ class Estimate:
 
     vram_bytes, ram_bytes: its memory with this placement, also if it does not fit. short_bytes: missing memory if it
     does not fit. low_tok_s, high_tok_s: the range of an estimate, equal to predicted_tok_s if the model's own
-    statistics are known.
+    statistics are known. disk_bytes: of experts that are read from the disk when they are chosen, because neither RAM
+    nor GPU has room for them (fits: "disk"); the rates are None if the disk's is not known.
     """
 
     fits: Fits
@@ -150,6 +151,7 @@ class Estimate:
     context: int
     by_expert: bool = False  # gpu_neuron_load: of the experts that a token uses
     short_bytes: int = 0
+    disk_bytes: int = 0
     hot_share: float | None = None  # share of all neurons on the GPU
     notes: tuple[str, ...] = ()
     once_prepared: bool = (

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _LIBRARY = "library_share"  # share of our kernels' time; stored beside the machines
 _EXPECTED = "expected_to_fired"  # of models; stored beside the machines
+_DISK = "disk_bytes_per_s"  # of models' files; stored beside the machines
 _MODELS = 256  # models remembered
 _GPU_FIGURES = ("context_bytes", "bytes_per_s", "pcie_bytes_per_s", "reach_bytes_per_s", "beside_share")
 
@@ -105,6 +106,16 @@ def remember_expected(model: str, expected_to_fired: float) -> None:
     known = _read().get(_EXPECTED)
     others = [(name, value) for name, value in known.items() if name != model] if isinstance(known, dict) else []
     _write({**_read(), _EXPECTED: dict([*others[1 - _MODELS :], (model, expected_to_fired)])})
+
+
+def recall_disk() -> float | None:
+    """Return the bytes/s at which experts are read from this machine's disk by page faults; None if not measured."""
+    return _figure(_read().get(_DISK))
+
+
+def remember_disk(bytes_per_s: float) -> None:
+    """Store the answer of `recall_disk`."""
+    _write({**_read(), _DISK: bytes_per_s})
 
 
 def recall_library(gpu: GpuInfo) -> dict[str, float]:

@@ -2,13 +2,15 @@
 
 Otherwise every page is read on first touch: 4 KB at a time in random order, or at least one page fault per 64 KB.
 Nothing is copied; the pages stay in the system's cache. If free RAM is too small, nothing is prefetched, because it
-would evict pages already read.
+would evict pages already read. Of a model whose experts may stay on the disk, as much is prefetched as fits: first what
+every token reads, then the hottest experts.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import logging
 import mmap
 import os
@@ -25,7 +27,7 @@ from engine.job import Progress
 from engine.machine.cpu_and_ram import memory_limits, read_ram
 from engine.model.pages import mapping_of
 from engine.model.weights import ModelWeights
-from native_kernels.backend import I32, PackedMatrix
+from native_kernels.backend import F32, I32, PackedMatrix
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +38,10 @@ _AHEAD = 4  # chunks announced ahead, so that the disk has several requests queu
 _GAP_BYTES = 64 << 10  # gaps smaller than this are read too, as the system's readahead does
 _MOST_OF_IT = 0.25  # share of a matrix's rows from which on the whole matrix is read, because hardly any gap is larger
 _MARGIN_BYTES = 1 << 30  # free RAM to keep
+_HEAT_STEPS = 32
 _LOOK_EVERY_BYTES = 256 << 20
+# Of a request to read ahead, Linux reads no more than the disk takes at once or its readahead, 128 KB by default.
+_REQUEST_BYTES = 128 << 10
 _POPULATE, _WILL_NEED = 22, 3  # madvise on Linux; the first since 5.14
 _NICENESS = 10
 
@@ -105,6 +110,27 @@ def spans_of(parts: Iterable[Part]) -> list[Span]:
     return list(zip(begins.tolist(), last_ends.tolist(), strict=True))
 
 
+def spans_to_read(weights: ModelWeights, parts: Sequence[Part], heat: F32 | None = None) -> list[Span]:
+    """Return the address ranges in the order in which to prefetch them.
+
+    Ascending; if experts may stay on the disk, those of other weights first, then those of experts in about 32 steps
+    from the hottest to the coldest. heat [L, E]: how often experts are chosen; None: unknown.
+    """
+    if weights.expert_reads is None:
+        return spans_of(parts)
+    heats: dict[int, float] = {}  # by matrix
+    for i, layer in enumerate(weights.layers):
+        for expert, block in enumerate(layer.routed):
+            warmth = 0.0 if heat is None else float(heat[i, expert])
+            heats.update({id(matrix): warmth for matrix in block.matrices})
+    experts = sorted((part for part in parts if id(part[0]) in heats), key=lambda part: -heats[id(part[0])])
+    found = spans_of(part for part in parts if id(part[0]) not in heats)
+    step = len(experts) if heat is None else -(-len(experts) // _HEAT_STEPS)
+    for first in range(0, len(experts), max(1, step)):
+        found += spans_of(experts[first : first + step])
+    return found
+
+
 class Prefetch:
     """A thread that prefetches spans of mapped files in order, then ends. `close` ends it at once."""
 
@@ -116,12 +142,15 @@ class Prefetch:
         advise: Callable[[int, int], bool] | None = None,
         resident: Callable[[int, int], int] | None = None,
         foretell: Progress | None = None,
+        is_partial: bool = False,
     ) -> None:
         """Start the thread.
 
         keeps: object that keeps the spans mapped. free_bytes: free RAM. advise: reads a range, returns False if the
         system cannot. resident: bytes of a range in memory. foretell: announces a range that will be read soon.
+        is_partial: read the first spans if the RAM cannot hold all of them; otherwise nothing is read then.
         """
+        self._is_partial = is_partial
         self.spans, self._keeps = list(spans), keeps
         self._free = free_bytes or _free_ram
         self._advise = advise or advised
@@ -180,11 +209,12 @@ class Prefetch:
             if self._stop.is_set():
                 return
             missing += max(0, n - self._resident(at, n))
-        if missing and missing + _MARGIN_BYTES > self._free():
+        looked, coming = 0, _chunks(self.spans, CHUNK_BYTES)
+        if missing and missing + _MARGIN_BYTES > (free := self._free()):
             log.info("%.1f GB of the model are read when they are needed: the RAM does not hold them", missing / 1e9)
-            return
-        looked = 0
-        coming = _chunks(self.spans, CHUNK_BYTES)
+            if not self._is_partial:
+                return
+            coming = _first(coming, free - _MARGIN_BYTES)
         if missing:
             coming = self._foretold(coming)
         for at, n in coming:
@@ -210,11 +240,31 @@ class Prefetch:
         yield from ahead
 
 
+def start_prefetch(
+    weights: ModelWeights,
+    heat: F32 | None = None,
+    on_gpu: Sequence[I32 | None] | None = None,
+    head_on_gpu: bool = False,
+) -> Prefetch:
+    """Start to prefetch what the CPU reads. Parameters: as in `parts_of` and `spans_to_read`."""
+    spans = spans_to_read(weights, parts_of(weights, on_gpu, head_on_gpu), heat)
+    return Prefetch(spans, weights, is_partial=weights.expert_reads is not None)
+
+
 def _chunks(spans: Iterable[Span], most: int) -> Iterator[tuple[int, int]]:
     """Yield (address, bytes) of at most `most` bytes."""
     for start, end in spans:
         for at in range(start, end, most):
             yield at, min(most, end - at)
+
+
+def _first(chunks: Iterator[tuple[int, int]], n_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield the first chunks that have at most so many bytes together."""
+    for at, n in chunks:
+        n_bytes -= n
+        if n_bytes < 0:
+            return
+        yield at, n
 
 
 def _free_ram() -> int:
@@ -247,8 +297,11 @@ def advised(address: int, n_bytes: int) -> bool:
 def foretold(address: int, n_bytes: int) -> None:
     """Ask the system to start reading the pages without waiting, where it can."""
     tell = _system_call("madvise") if sys.platform == "linux" else None
-    if tell is not None:
-        tell(ctypes.c_void_p(address), ctypes.c_size_t(n_bytes), _WILL_NEED)
+    if tell is None:
+        return
+    for at in range(address, address + n_bytes, _REQUEST_BYTES):
+        size = min(_REQUEST_BYTES, address + n_bytes - at)
+        tell(ctypes.c_void_p(at), ctypes.c_size_t(size), _WILL_NEED)
 
 
 def resident_bytes(address: int, n_bytes: int) -> int:
@@ -262,6 +315,7 @@ def resident_bytes(address: int, n_bytes: int) -> int:
     return int(np.count_nonzero(pages & 1)) * mmap.PAGESIZE
 
 
+@functools.cache
 def _system_call(name: str) -> Any:
     """Return a C library function that releases the interpreter lock; None if missing."""
     return getattr(ctypes.CDLL(None, use_errno=True), name, None)
@@ -281,4 +335,5 @@ def _prefetched(address: int, n_bytes: int) -> bool:
     return bool(kernel.PrefetchVirtualMemory(kernel.GetCurrentProcess(), 1, ctypes.byref(one), 0))
 
 
-__all__ = ["CHUNK_BYTES", "Part", "Prefetch", "Span", "advised", "parts_of", "resident_bytes", "spans_of"]
+__all__ = ["CHUNK_BYTES", "Part", "Prefetch", "Span", "advised", "parts_of", "resident_bytes", "spans_of",
+           "spans_to_read", "start_prefetch"]  # fmt: skip

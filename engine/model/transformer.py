@@ -48,6 +48,8 @@ RecurInput = DeltaInput | ShortConvInput
 # (layer, projections of T positions) -> output of the layer's delta net, Mamba-2 or short convolution [T, V]. The
 # function knows the state before them and keeps the one after.
 RecurCached = Callable[[int, RecurInput], F32]
+# Least size of a prefill chunk if experts are read from the disk: each chunk chooses, and so reads, nearly all of them.
+FROM_DISK_CHUNK_TOKENS = 512
 RECOMPUTE_CHUNK_TOKENS = 256  # per chunk when the cache is recomputed
 LEAST_SQUARE = 1e-5  # mean square that a stream counts as at least when it is scaled
 
@@ -107,10 +109,11 @@ class Transformer:
     """A decoder over loaded weights. The KVCache holds the state of a conversation.
 
     engine/model/graph.py describes what a layer does; this class computes the steps at once. first_chunk_tokens:
-    size of a prompt's first prefill chunk, whose time sets the size of the next.
+    size of a prompt's first prefill chunk, whose time sets the size of the next. least_chunk_tokens: of all chunks but
+    the last.
     """
 
-    first_chunk_tokens = 32
+    first_chunk_tokens = least_chunk_tokens = 32
 
     def __init__(
         self,
@@ -126,6 +129,8 @@ class Transformer:
         self.executor = executor
         self.operators = operators
         self.decoder = decoder
+        if weights.expert_reads is not None:
+            self.first_chunk_tokens = self.least_chunk_tokens = FROM_DISK_CHUNK_TOKENS
         self._rotary = RotaryPositions(config, weights)
 
     def forward(

@@ -10,7 +10,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from engine.model.model_files import find_model_files as find_model_files
 from engine.model.model_files import open_model as open_model
 from engine.model.tensor_tiles import TiledTensor
 from native_kernels.backend import F32, DeltaWeights, PackedMatrix
+
+if TYPE_CHECKING:
+    from engine.model.expert_reads import ExpertReads
 
 # Free RAM for the KV cache, the window and other programs.
 MARGIN_BYTES = 512 << 20
@@ -216,6 +219,7 @@ class ModelWeights:
     layer_projection_norm: F32 | None = None  # [P]
     streams_in: tuple[PackedMatrix, ...] = ()  # [D, D] each: from the first of several streams to the others
     streams_out: tuple[PackedMatrix, ...] = ()  # [D, D] each: back from the others
+    expert_reads: ExpertReads | None = None  # if the RAM cannot hold the experts
 
     def layer_projection_norm_of(self, config: ModelConfig) -> tuple[F32, float]:
         """Return weight and epsilon of the norm that follows layer_projection.
@@ -238,6 +242,7 @@ def load_weights(
     mapped_bytes: int = 0,
     hold: Hold | Literal["auto"] = "auto",
     mapped_reason: str = "",
+    reads_experts: bool = False,
 ) -> ModelWeights:
     """Read, check and repack every tensor: as float32 if that fits in free RAM, otherwise as float16.
 
@@ -248,6 +253,7 @@ def load_weights(
     down is then copied by neuron.
     Units: progress in file bytes. extra_bytes: RAM that the caller needs beside the weights. mapped_bytes: bytes read
     per token that can stay in their file; unpacked weights leave RAM for them, but they never cause a refusal.
+    reads_experts: experts are read from the disk as they are chosen.
     Raises: HostMemoryError with need and free bytes before anything is read, ModelFormatError for values that are not
     finite or an all-zero norm or embedding, Cancelled between two tensors.
     """
@@ -293,12 +299,14 @@ def load_weights(
         _check(matrix, tensor)
     n_bytes = sum(matrix.n_bytes for matrix in matrices.values()) + sum(v.nbytes for v in vectors.values())
     ram_bytes = turning + copied if chosen == "mapped" else n_bytes
+    parts = _assemble(opened.config, vectors, matrices)
+    reads = None
+    if reads_experts and chosen == "mapped":
+        from engine.model.expert_reads import ExpertReads
+
+        reads = ExpertReads(parts["layers"])
     return ModelWeights(
-        **_assemble(opened.config, vectors, matrices),
-        hold=chosen,
-        hold_reason=reason,
-        n_bytes=n_bytes,
-        ram_bytes=ram_bytes,
+        **parts, hold=chosen, hold_reason=reason, n_bytes=n_bytes, ram_bytes=ram_bytes, expert_reads=reads
     )
 
 

@@ -217,6 +217,13 @@ class Machine:
         return self.exchange_s + n_bytes / self.link_bytes_per_s
 
 
+def with_disk_s(seconds: float, disk_read_bytes: int, disk_bytes_per_s: float | None) -> float | None:
+    """Return a token's seconds with the time for reading experts from the disk; None if its rate is not known."""
+    if not disk_read_bytes:
+        return seconds
+    return None if not disk_bytes_per_s else seconds + disk_read_bytes / disk_bytes_per_s
+
+
 def cpu_layer_s(d_model: int) -> float:
     """Return a layer's seconds on the CPU without memory traffic."""
     return _CPU_LAYER_S + _CPU_VALUE_S * d_model

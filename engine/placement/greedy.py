@@ -66,12 +66,16 @@ def place_greedily(
 ) -> Choice | None:
     """Return the best greedy placement within both budgets; None if no greedy placement fits in RAM.
 
+    Experts stay on the disk only if no greedy placement fits otherwise.
+
     Cost: about 30 ms for 80 layers of 28,672 neurons if `steps` is given, fast enough to follow a slider.
     """
     candidates = [problem.cpu_alone]
     if problem.attention_on_gpu.any() or (problem.vram > 0).any():
         candidates += _on_the_gpu(problem, vram_budget, ram_budget, steps or steps_of(problem))
     fitting = [one for one in candidates if fits(problem, one, vram_budget, ram_budget)]
+    if not fitting and problem.disk_block is not None:
+        return place_greedily(problem.with_disk, vram_budget, ram_budget, steps)
     return min(fitting, key=lambda one: one.seconds(problem), default=None)
 
 

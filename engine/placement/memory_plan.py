@@ -319,9 +319,10 @@ def vram_parts(
 
 
 def ram_parts(
-    problem: Problem, choice: Choice, model: ModelBytes, predictors: PredictorBytes | None, kv_bytes: I64
-) -> dict[str, int]:
-    """Return bytes in RAM by part. Their sum equals the solver's count."""
+    problem: Problem, choice: Choice, model: ModelBytes, predictors: PredictorBytes | None, kv_bytes: I64,
+    disk_bytes: int = 0,
+) -> dict[str, int]:  # fmt: skip
+    """Return bytes in RAM by part. Their sum equals the solver's count, less those that stay on the disk."""
     on_cpu = ~problem.attention_on_gpu[list(choice.ways)]
     parts = {
         "attention": int(model.attention[on_cpu].sum()),
@@ -331,7 +332,7 @@ def ram_parts(
         "scratch": problem.fixed_ram - model.embedding,
         "head": problem.head_ram[choice.head_on_gpu],
     }
-    parts["cold"] = choice.ram(problem) - sum(parts.values())
+    parts["cold"] = choice.ram(problem) - disk_bytes - sum(parts.values())
     return parts
 
 

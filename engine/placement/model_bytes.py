@@ -15,13 +15,17 @@ from numpy.typing import NDArray
 from engine.config import KvCodec, ModelConfig
 from engine.model.families import PlannedTensor, split_expert_name
 from engine.model.kv_cache import read_cache_bytes, state_bytes, stored_kv_bytes
-from engine.model.mapped_weights import turned_bytes
+from engine.model.mapped_weights import copied_bytes, turned_bytes
 from engine.model.model_files import OpenedModel
 from engine.model.weights import Hold, ModelWeights
 from engine.placement.gpu_bytes import GpuBytes, predictor_bytes
 from engine.sparsity.predictor import Predictor
 
 I64 = NDArray[np.int64]
+
+# Share of the experts outside the GPU that must fit in RAM; the others may be read from the disk when they are chosen.
+# The busiest tenth gets about half of the choices (activity.py).
+LEAST_RESIDENT = 0.1
 
 # Cascade: rows of the copy read per neuron that it selects in the end.
 _COPIED_TO_ACTIVE = 2.0
@@ -86,6 +90,7 @@ class ModelBytes:
     is its bytes.
     Codecs: of attention, the first matrix and down per layer [L], and of the head.
     down_is_row_wise: a token reads all of down, however few neurons are active. on_gpu: None if not counted.
+    experts_in_file: whether the CPU multiplies experts in the mapped file, so that they may stay on the disk.
     """
 
     config: ModelConfig
@@ -102,6 +107,7 @@ class ModelBytes:
     down_is_row_wise: bool = False
     shared: int = 0
     on_gpu: GpuBytes | None = None
+    experts_in_file: bool = False
 
     @cached_property
     def gpu_bytes(self) -> GpuBytes:
@@ -137,6 +143,12 @@ class ModelBytes:
     def neuron(self) -> I64:
         """i64 [L]: bytes of one neuron."""
         return self.first + self.second + self.down
+
+    @property
+    def disk_neuron(self) -> I64:
+        """i64 [L]: bytes of one neuron that may stay on the disk, on average over the experts that are not on a GPU."""
+        possible = self.experts_in_file and self.config.n_experts > 0
+        return np.asarray(self.neuron * (1 - LEAST_RESIDENT) * possible, np.int64)
 
     @property
     def head_in_ram(self) -> int:
@@ -209,6 +221,7 @@ class ModelBytes:
             down_is_row_wise=row_wise,
             shared=embedding if config.tied_embeddings else 0,
             on_gpu=GpuBytes.of(opened, hold, row_wise),
+            experts_in_file=hold == "mapped" and _are_experts_in_file(opened),
         )
 
 
@@ -232,6 +245,13 @@ def part_of(name: str, tensor: PlannedTensor, config: ModelConfig) -> str:
             return "down"
         case _:
             return "attention"
+
+
+def _are_experts_in_file(opened: OpenedModel) -> bool:
+    """Return whether no expert's matrix is copied to RAM. The CPU kernels multiply all codecs of files."""
+    experts = [tensor for tensor in opened.plan if tensor.of_expert and not tensor.is_vector]
+    routed = [tensor for tensor in experts if split_expert_name(tensor.name)[1] < opened.config.n_experts]
+    return bool(routed) and not any(copied_bytes(opened, tensor) for tensor in routed)
 
 
 def stored_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:

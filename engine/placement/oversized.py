@@ -99,8 +99,13 @@ def _too_large(case: Case, limits: MemoryLimits, context: int, why: str) -> Host
     have = f"{_gib(limits.ram_bytes)} of RAM"
     if limits.gpu is not None and limits.vram_bytes:
         have += f" and {_gib(limits.vram_bytes)} of graphics memory"
-    need = _gib(case.in_ram(context))
+    need = _gib(case.least_in_ram(context))
     words = f"The model needs {need} of memory with a context of {context} tokens; {have} may be used."
+    if case.on_disk:
+        words = (
+            f"The model needs {need} of memory with a context of {context} tokens, even if most of its experts are "
+            f"read from the disk; {have} may be used."
+        )
     if why:
         words += f" The GPU does not help: {why.rstrip('.')}."
     return HostMemoryError(words, alternatives(case, limits, context)[0].words)
@@ -162,6 +167,20 @@ class Case:
         kv = int(self.model.kv_of_layer(self.sequences * context, self.kv_codec, self.sequences).sum())
         return self.model.total + kv + self.must_bytes
 
+    @property
+    def on_disk(self) -> int:
+        """Bytes of experts that may stay on the disk with nothing on a GPU."""
+        return self.model.neurons * int(self.model.disk_neuron.sum())
+
+    def least_in_ram(self, context: int) -> int:
+        """Return the same as `in_ram`, without the experts that may stay on the disk."""
+        return self.in_ram(context) - self.on_disk
+
+    def reads_from_disk(self, context: int, limits: MemoryLimits) -> bool:
+        """Return whether some experts stay on the disk: RAM and GPU cannot hold all of them."""
+        whole = replace(self, model=replace(self.model, experts_in_file=False))
+        return self.on_disk > 0 and whole.least_ram(context, limits) > limits.sure_ram_bytes - memory_plan.PROCESS_BYTES
+
     def least_ram(self, context: int, limits: MemoryLimits) -> int:
         """Return a lower bound on RAM over all placements, in bytes."""
         freed, taken = self._of_layers(context)
@@ -169,14 +188,14 @@ class Case:
         worth = max([1.0, *(freed / np.maximum(taken, 1)).tolist()])
         head = self.model.head_in_ram if self.model.gpu_bytes.head_possible else 0
         all_of_it = int(freed.sum()) + head
-        return self.in_ram(context) - int(min(all_of_it, worth * free))
+        return self.least_in_ram(context) - int(min(all_of_it, worth * free))
 
     def surely_fits(self, context: int, limits: MemoryLimits) -> bool:
         """Return whether a placement of whole layers on the GPU fits. The solver can always choose such a placement."""
         if context > self.model.config.max_context:
             return False
         freed, taken = self._of_layers(context)
-        free, in_ram = self._left_on_gpu(context, limits), self.in_ram(context) + memory_plan.PROCESS_BYTES
+        free, in_ram = self._left_on_gpu(context, limits), self.least_in_ram(context) + memory_plan.PROCESS_BYTES
         in_ram += memory_plan.scratch_bytes(self.model, self.sequences * context)
         for layer in np.argsort(taken, kind="stable").tolist():
             if not taken[layer] or taken[layer] > free:
@@ -223,7 +242,7 @@ class Case:
         model, gpu, tokens = self.model, self.model.gpu_bytes, self.sequences * context
         kv_ram = model.kv_of_layer(tokens, self.kv_codec, self.sequences)
         kv_gpu = gpu_cache_bytes(model.config, tokens, self.kv_codec)
-        freed = model.attention + model.neurons * model.neuron + kv_ram
+        freed = model.attention + model.neurons * (model.neuron - model.disk_neuron) + kv_ram
         taken = gpu.attention + model.neurons * gpu.neuron + gpu.block + kv_gpu
         freed, taken = (np.where(gpu.possible, one, 0) for one in (freed, taken))
         tied = slice(graph_of(model.config).tied_from, None)

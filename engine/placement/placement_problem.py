@@ -9,7 +9,7 @@ block is one expert. Paper: PowerInfer, section 6.3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -29,7 +29,7 @@ from engine.placement.cost_model import (
     gpu_layer_s,
 )
 from engine.placement.gpu_bytes import gpu_cache_bytes
-from engine.placement.model_bytes import ModelBytes, PredictorBytes
+from engine.placement.model_bytes import LEAST_RESIDENT, ModelBytes, PredictorBytes
 from native_kernels.codecs import COPY_CODECS
 
 F64 = NDArray[np.float64]
@@ -61,6 +61,8 @@ class Problem:
     Other costs: fixed_vram, bytes needed as soon as the GPU is used; fixed_ram, fixed_seconds, always added;
     crossing_s, added whenever two consecutive layers are on different devices. A token starts and ends on the CPU.
     tied_from: the layers from this one on have their attention on the same device.
+    disk_block i64 [L]: bytes of a block that may stay on the disk, on average over the blocks that are not hot; None:
+    the RAM must hold all of them.
     """
 
     seconds: F64
@@ -81,6 +83,7 @@ class Problem:
     fixed_seconds: float
     crossing_s: float
     tied_from: int
+    disk_block: I64 | None = None
 
     @property
     def n_layers(self) -> int:
@@ -102,6 +105,19 @@ class Problem:
     def possible(self) -> BOOL:
         """Bool [L, W]: the possible ways."""
         return np.isfinite(self.seconds)
+
+    @cached_property
+    def on_disk(self) -> I64:
+        """i64 [L, W]: bytes that may stay on the disk."""
+        if self.disk_block is None:
+            return np.zeros_like(self.ram)
+        n_cold = self.computed.shape[1] - 1 - self.blocks
+        return np.asarray(self.disk_block[:, None] * n_cold, np.int64)
+
+    @cached_property
+    def with_disk(self) -> Problem:
+        """The problem in which what may stay on the disk needs no RAM."""
+        return replace(self, ram=self.ram - self.on_disk, disk_block=None)
 
     def hot_neurons(self, layer: int, way: int) -> I32:
         """Return the ids of a layer's hot neurons, ascending."""
@@ -134,6 +150,25 @@ class Choice:
         """Return bytes in RAM."""
         layers = int(problem.ram[np.arange(len(self.ways)), list(self.ways)].sum())
         return problem.fixed_ram + layers + problem.head_ram[self.head_on_gpu]
+
+    def disk(self, problem: Problem, ram_budget: int | None) -> int:
+        """Return the bytes of experts that stay on the disk, because they exceed the RAM budget."""
+        if ram_budget is None:
+            return 0
+        most = int(problem.on_disk[np.arange(len(self.ways)), list(self.ways)].sum())
+        return min(most, max(0, self.ram(problem) - ram_budget))
+
+    def disk_read(self, problem: Problem, ram_budget: int | None) -> int:
+        """Return the bytes that a token reads from the disk, if the RAM holds the hottest blocks of every layer."""
+        on_disk, hot = self.disk(problem, ram_budget), problem.blocks[list(self.ways)]
+        if not on_disk or problem.disk_block is None:
+            return 0
+        block = problem.disk_block / (1 - LEAST_RESIDENT)  # bytes, [L]
+        n_blocks = problem.computed.shape[1] - 1
+        resident = hot + (n_blocks - hot) * (1 - min(1.0, on_disk / float((block * (n_blocks - hot)).sum())))
+        ends = np.arange(n_blocks + 1)
+        missed = [sums[-1] - np.interp(at, ends, sums) for sums, at in zip(problem.computed, resident, strict=True)]
+        return int((np.array(missed) / problem.block * block).sum())
 
     def seconds(self, problem: Problem) -> float:
         """Return the predicted seconds per token."""
@@ -302,6 +337,7 @@ def build_problem(
         fixed_seconds=cpu_token_s(),
         crossing_s=machine.exchange(4 * d_model) if rates is not None else 0.0,
         tied_from=tied_from,
+        disk_block=block * model.disk_neuron if model.disk_neuron.any() else None,
     )
 
 

@@ -57,6 +57,8 @@ def solve(
     Raises: HostMemoryError, with the minimum, if the RAM cannot hold what the GPU does not.
     """
     found = place_greedily(problem, vram_budget, ram_budget, steps)
+    if found is None or not fits(problem, found, vram_budget, ram_budget):
+        problem = problem.with_disk
     if found is None:  # RAM is short: the greedy placement does not choose what to free
         everything = np.ones(problem.seconds.shape, np.bool_)
         found, _ = _programme(problem, everything, vram_budget, ram_budget, max(time_limit_s, TIME_LIMIT_S), good_gap)

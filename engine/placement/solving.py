@@ -70,6 +70,8 @@ class Solved:
             "vram_budget_bytes": placement.origins.vram_budget_bytes,
             "ram_bytes": placement.ram_bytes,
             "ram_parts_bytes": placement.ram_parts_bytes,
+            "disk_bytes": placement.disk_bytes,
+            "disk_read_bytes": placement.disk_read_bytes,
             "predicted_tok_s": placement.predicted_tok_s,
             "gpu_neuron_load": placement.gpu_neuron_load,
             "fired_share": placement.fired_share,
@@ -273,7 +275,11 @@ def placement_of(
         vram_parts_bytes=memory_plan.vram_parts(
             problem, choice, model, setting.kv_on_gpu, context, setting.fixed_vram - context
         ),
-        ram_parts_bytes=memory_plan.ram_parts(problem, choice, model, predictors, setting.kv_of_layer),
+        ram_parts_bytes=memory_plan.ram_parts(
+            problem, choice, model, predictors, setting.kv_of_layer, choice.disk(problem, origins.ram_budget_bytes)
+        ),
+        disk_bytes=choice.disk(problem, origins.ram_budget_bytes),
+        disk_read_bytes=choice.disk_read(problem, origins.ram_budget_bytes),
         position=setting.token_context.position,
         objective=solution.seconds,
         gap=solution.gap,

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import EngineError
 from engine.gpu.placement_text import experts_text
+from engine.machine.measured_hardware import recall_disk
+from engine.placement.cost_model import with_disk_s
 
 if TYPE_CHECKING:
     from engine.gpu.residency import GpuResidency
@@ -56,11 +58,15 @@ def _on_gpu(model: LoadedModel, residency: GpuResidency) -> dict[str, Any]:
         why.append(f"About {load:.0%} of the experts that a token uses are on the GPU.")
     if placement.ram_bytes:
         why.append(f"The rest is in RAM: {gib(placement.ram_bytes)}, which the CPU computes.")
+    predicted = with_disk_s(placement.objective, placement.disk_read_bytes, recall_disk())
+    rate = None if predicted is None else 1 / predicted
+    if placement.disk_bytes:
+        why.append(disk_sentence(placement.disk_bytes, placement.disk_read_bytes))
     if residency.products:
         why.append(residency.products)
     why.append(f"There is room for a context of {model.context} tokens.")
     return {
-        "line": f"{where}, {about(placement.predicted_tok_s)}",
+        "line": f"{where}, {about(rate)}",
         "where": where,
         "why": _sentences([*why, *notes, *model.gpu_notes]),
         "gpu": gpu.name,
@@ -70,7 +76,8 @@ def _on_gpu(model: LoadedModel, residency: GpuResidency) -> dict[str, Any]:
         "vram_total_bytes": total,
         "vram_budget_bytes": placement.origins.vram_budget_bytes,
         "ram_bytes": placement.ram_bytes,
-        "predicted_tok_s": placement.predicted_tok_s,
+        "disk_bytes": placement.disk_bytes,
+        "predicted_tok_s": rate,
         "context": model.context,
         "is_automatic": model.is_placed_automatically,
         "experts_on_gpu": sum(placement.resident_experts(n_experts)) if n_experts else None,
@@ -78,11 +85,13 @@ def _on_gpu(model: LoadedModel, residency: GpuResidency) -> dict[str, Any]:
 
 
 def _on_cpu(model: LoadedModel) -> dict[str, Any]:
-    predicted, ram_bytes, notes = None, model.weights.n_bytes, []
+    predicted, ram_bytes, disk_bytes, notes = None, model.weights.n_bytes, 0, []
     try:
         problem, setting = _alone(model)
-        predicted = 1 / problem.cpu_alone.seconds(problem)
-        ram_bytes = problem.cpu_alone.ram(problem)
+        alone, budget = problem.cpu_alone, setting.origins().ram_budget_bytes if model.weights.expert_reads else None
+        seconds = with_disk_s(alone.seconds(problem), alone.disk_read(problem, budget), recall_disk())
+        predicted, disk_bytes = None if seconds is None else 1 / seconds, alone.disk(problem, budget)
+        ram_bytes = alone.ram(problem) - disk_bytes
         notes = [note for note in setting.notes if "placed on the CPU" not in note]
     except EngineError as error:  # the model works without a prediction
         log.info("Nothing is foretold of %s: %s", model.name, error)
@@ -91,6 +100,9 @@ def _on_cpu(model: LoadedModel) -> dict[str, Any]:
     why = [f"{model.device_reason.rstrip('.')}.", f"{model.threads_reason[:1].upper()}{model.threads_reason[1:]}."]
     why.append(f"There is room for a context of {model.context} tokens.")
     where = f"No GPU is used: all of the model in RAM, {gib(ram_bytes)}"
+    if disk_bytes:
+        where = f"No GPU is used: {gib(ram_bytes)} in RAM, {gib(disk_bytes)} of experts on the disk"
+        why.append(disk_sentence(disk_bytes, alone.disk_read(problem, budget)))
     return {
         "line": f"{where}, {about(predicted)}",
         "where": where,
@@ -102,6 +114,7 @@ def _on_cpu(model: LoadedModel) -> dict[str, Any]:
         "vram_total_bytes": 0,
         "vram_budget_bytes": 0,
         "ram_bytes": ram_bytes,
+        "disk_bytes": disk_bytes,
         "predicted_tok_s": predicted,
         "context": model.context,
         "is_automatic": model.is_placed_automatically,
@@ -118,7 +131,7 @@ def _alone(model: LoadedModel) -> tuple[Problem, Setting]:
         model.engine, device="cpu", mode=model.mode, context=model.context, kv_cache=model.kv_codec,
         vram_budget_gib=None, threads=model.threads,
     )  # fmt: skip
-    known = KnownInputs(model.weights, predictor=lambda: model.modes.stored_predictor)
+    known = KnownInputs(model.weights, predictor=lambda: model.modes.stored_predictor, ram=model.ram)
     setting = read_setting(model.opened, engine, known)
     return problem_of(setting, model.mode)[0], setting
 
@@ -131,6 +144,12 @@ def about(tok_s: float | None) -> str:
     if tok_s is None or not tok_s > 0:
         return "speed unknown"
     return f"about {tok_s:.0f}{_NARROW}tok/s" if tok_s >= 9.95 else f"about {tok_s:.1f}{_NARROW}tok/s"
+
+
+def disk_sentence(disk_bytes: int, disk_read_bytes: int) -> str:
+    """Return what is read from the disk."""
+    words = f"{gib(disk_bytes)} of experts are read from the disk when they are chosen"
+    return f"{words}: about {gib(disk_read_bytes)} for a token, and nearly all of them for a prompt."
 
 
 def memory_of(used: int, total: int) -> str:

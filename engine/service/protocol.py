@@ -338,7 +338,7 @@ class LoadedModelInfo:
     gpu_notes: tuple[str, ...] = ()  # what happened during the load, one sentence each
     # Where it is and why, from engine/service/placement_words.py: line, why [sentences], gpu, gpu_neuron_load,
     # hot_share, vram_bytes, vram_total_bytes, vram_budget_bytes, ram_bytes, predicted_tok_s, context, is_automatic,
-    # experts_on_gpu (None without experts).
+    # experts_on_gpu (None without experts), disk_bytes (of experts on the disk).
     placement: dict[str, Any] = field(default_factory=dict)
 
     @classmethod

@@ -161,7 +161,7 @@ def prefill(
         job.progress(done, len(ids))
         step, most = SMALLEST_CHUNK_TOKENS, max(LARGEST_CHUNK_TOKENS, model.first_chunk_tokens)
         wanted = chunk * TARGET_LAYER_S / layer_s if layer_s > 0 else LARGEST_CHUNK_TOKENS
-        chunk = min(max(step, round(wanted / step) * step), most // step * step)
+        chunk = min(max(model.least_chunk_tokens, round(wanted / step) * step), most // step * step)
 
 
 def decode_one_token(model: Transformer, token: int, cache: KVCache, cancelled: Callable[[], bool] = never) -> Logits:

@@ -5,7 +5,7 @@ Each stage takes what the stages before it found. engine/gpu/trial/choice.py cho
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.config import EngineConfig, KvCodec
 from engine.gpu.residency import GpuResidency, load_residency
@@ -18,13 +18,13 @@ from engine.loading.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predicto
 from engine.loading.opening import choose_context, read_tokenizer
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
-from engine.machine.measured_hardware import load_profile
+from engine.machine.measured_hardware import load_profile, recall_disk, remember_disk
 from engine.model.kv_cache import KVCache
 from engine.model.weights import OpenedModel, load_weights, open_model
 from engine.placement.machine_figures import forget_hasty
 from engine.placement.memory_plan import budgets_of
 from engine.placement.model_bytes import ModelBytes
-from engine.placement.oversized import MemoryLimits, fitting_context
+from engine.placement.oversized import Case, MemoryLimits, fitting_context
 from engine.session.resolve_model import find_model
 from engine.text.tokenizer import Tokenizer
 
@@ -60,12 +60,14 @@ class Memory:
     """What fits: the context in tokens and the KV codec.
 
     predictor_bytes: of the mode's predictors, (bytes that must be in RAM, bytes that can stay in the file).
+    reads_experts: whether experts are read from the disk when they are chosen, because memory cannot hold all.
     """
 
     context: int
     kv_codec: KvCodec
     sizes: ModelBytes
     predictor_bytes: tuple[int, int]
+    reads_experts: bool
 
 
 def resolve(model: str, engine: EngineConfig, steps: LoadSteps, job: Job) -> Source:
@@ -106,11 +108,15 @@ def fit_memory(opened: OpenedModel, device: Device, engine: EngineConfig) -> Mem
     context = choose_context(opened, engine.context, available // engine.sequences, kv_codec)
     other = choose_gpu(hardware)[0] if engine.device == "cpu" else None
     sizes, predictor_bytes = ModelBytes.of(opened), predictor_ram(opened, engine.mode)
+    if not device.backend.reads_all_of(opened):
+        sizes = replace(sizes, experts_in_file=False)
+    limits = MemoryLimits(hardware, gpu, budgets, other)
     context = fitting_context(
-        sizes, MemoryLimits(hardware, gpu, budgets, other), context, kv_codec,
+        sizes, limits, context, kv_codec,
         sequences=engine.sequences, is_given=engine.context is not None, must_bytes=predictor_bytes[0],
     )  # fmt: skip
-    return Memory(context, kv_codec, sizes, predictor_bytes)
+    reads = Case(sizes, kv_codec, engine.sequences, predictor_bytes[0]).reads_from_disk(context, limits)
+    return Memory(context, kv_codec, sizes, predictor_bytes, reads)
 
 
 def read(
@@ -125,7 +131,11 @@ def read(
         extra_bytes=engine.sequences * KVCache.bytes_for(opened.config, memory.context, memory.kv_codec) + must,
         mapped_bytes=may,
         mapped_reason=_READ_AS_STORED if backend.reads_all_of(opened) else "",
+        reads_experts=memory.reads_experts,
     )
+    reads = weights.expert_reads
+    if reads is not None and recall_disk() is None and (rate := reads.measure_disk(device.threads)) is not None:
+        remember_disk(rate)
     job.stop_if_cancelled()
     steps.begin("kernels")
     sample = source.tokenizer.encode(SAMPLE_TEXT, add_bos=True)[: memory.context]

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from engine.config import EngineConfig, Mode, SamplingConfig
 from engine.executor.hot_blocks import HotBlocks
+from engine.executor.learned_hot import read_heat
 from engine.gpu.residency import GpuResidency
 from engine.job import Job, Progress
 from engine.load_steps import LoadSteps
 from engine.loading.load_context import LoadContext
 from engine.model.kv_cache import KVCache
-from engine.model.prefetch import Prefetch, parts_of, spans_of
+from engine.model.prefetch import Prefetch, start_prefetch
 from engine.model.transformer import Transformer
 from engine.model.weights import Hold
 from engine.session import load_stages
@@ -96,7 +97,7 @@ class LoadedModel(LoadContext):
             if part is not None:
                 part.close()
             raise
-        reading = None if loaded.gpu is not None else Prefetch(spans_of(parts_of(context.weights)), context.weights)
+        reading = None if loaded.gpu is not None else start_prefetch(context.weights, read_heat(context.opened))
         return dataclasses.replace(loaded, load_s=time.perf_counter() - started, reading=reading)
 
     def close(self) -> None:

@@ -80,6 +80,8 @@ class Placement:
     vram_parts_bytes, ram_parts_bytes: keys as VRAM_PARTS and RAM_PARTS.
     objective: predicted seconds per token at `position`. gap: upper bound on the distance from the optimum, relative.
     gpu_neuron_load: share of a token's computed neurons that the GPU computes.
+    disk_bytes: of experts that neither RAM nor GPU holds; the objective is without reading them. disk_read_bytes: of
+    these, read for a token.
     notes: assumptions and reasons, one sentence each. mode: sparse, exact or dense, the mode of the prediction; if the
     origins say "auto", the faster one.
     """
@@ -102,6 +104,8 @@ class Placement:
     notes: tuple[str, ...] = ()
     mode: str = "exact"
     zero_copy: tuple[I32, ...] = ()
+    disk_bytes: int = 0
+    disk_read_bytes: int = 0
 
     def __post_init__(self) -> None:
         layers = len(self.hot)
@@ -164,6 +168,7 @@ class Placement:
 
     @property
     def predicted_tok_s(self) -> float:
+        """Tokens/s, without the time for reading experts from the disk."""
         return 1 / self.objective
 
     @property
@@ -197,7 +202,7 @@ class Placement:
             "attention": list(self.attention),
             "predictor": list(self.predictor),
             "notes": list(self.notes),
-            **{name: getattr(self, name) for name in (*_TEXTS, *_NUMBERS, "position", *_PARTS)},
+            **{name: getattr(self, name) for name in (*_TEXTS, *_NUMBERS, *_COUNTS, *_PARTS)},
         }
         return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, masks, listing=listing)
 
@@ -224,12 +229,12 @@ class Placement:
             found[name] = tuple(np.flatnonzero(row).astype(np.int32) for row in bits)
         read: dict[str, Any] = {name: _text(values.get(name), name, head) for name in _TEXTS}
         read |= {name: _number(values.get(name), name, head) for name in _NUMBERS}
+        read |= {name: _whole(values.get(name), name, head) for name in _COUNTS}
         read |= {name: _parts(values.get(name), name, head) for name in _PARTS}
         read |= {"attention": attention, "predictor": predictor, "neurons": neurons, "notes": notes}
         return cls(
             hot=found["hot"],
             zero_copy=found.get("reached", ()),
-            position=_whole(values.get("position"), "position", head),
             origins=_origins(values, head),
             **read,
         )
@@ -247,6 +252,7 @@ def _masks(ids: tuple[I32, ...], neurons: int) -> U8:
 
 _TEXTS = ("embedding", "head", "statistics", "mode")
 _NUMBERS = ("fired_share", "objective", "gap", "gpu_neuron_load")
+_COUNTS = ("position", "disk_bytes", "disk_read_bytes")
 _PARTS = ("vram_parts_bytes", "ram_parts_bytes")
 
 

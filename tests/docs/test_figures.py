@@ -45,6 +45,24 @@ def of_guesses(model: str, device: str) -> list[str]:
     return rows
 
 
+def of_experts_on_disk() -> list[str]:
+    """The table of experts on the disk, row by row."""
+    rows = []
+    for run in newest("experts-on-disk")["runs"]:
+        first, long, short = run["answers"]
+        told = f"{short['decode_tok_s']:.1f} | {short['read_mb_per_token']} MB"
+        name = f"{run['ram_gib']} GiB{', build before' if run['build'] == 'before' else ''}"
+        predicted = "–" if run["predicted_tok_s"] is None else f"{run['predicted_tok_s']:.1f}"
+        rows.append(
+            f"| {name} | {long['first_token_s']:.0f} s | {long['prompt_read_gb']:.0f} GB | "
+            f"{short['first_token_s']:.0f} s | {told} | {predicted} |"
+        )
+        if (run["build"], run["ram_gib"]) == ("this", 6):
+            before, after = first["read_mb_per_token"], short["read_mb_per_token"]
+            rows.append(f"read {before} MB per token before the prompt of 300 and {after} MB after it")
+    return rows
+
+
 def of_warm_chats() -> list[str]:
     """The tables of chats on a GPU, row by row."""
     both = [newest(f"warm-chats-8b-q4_0-h100-{codec}") for codec in ("f16", "q8_0")]
@@ -112,6 +130,7 @@ def said() -> list[tuple[str, str]]:
                f"that placement when the RAM is read at {dense['dram_bytes_per_s'] / 1e9:.0f} GB/s"),
         (page, f"with 512 positions run at {min(own):.0f} to {max(own):.0f} TFLOP/s"),
         (page, f"with cuBLAS, conversions included, at {min(theirs):.0f} to {max(theirs):.0f}"),
+        *((page, row) for row in of_experts_on_disk()),
         (page, f"The placement had predicted {100 * layers['predicted_gpu_neuron_load']:.0f} % as well"),
         *((page, f"| 128 and {n} | {answers[f'128+{n}']:.1f} | {shares[f'128+{n}']:.0f} % |") for n in (8, 128, 512)),
         (page, f"it came after {questions['first_s']:.2f} s, "

@@ -211,6 +211,8 @@ class ModelCard(CardFrame):
             return row.installed.reason, "bad"
         if row.estimate is not None and row.estimate.fits == "no":
             return model_labels.short_of(row.estimate), ""
+        if row.estimate is not None and row.reads_disk:
+            return model_labels.from_disk(row.estimate), ""
         if row.installed is not None and row.installed.state == "needs preparing" and row.installed.reason:
             return in_users_language(row.installed.reason, REMARKS), ""
         if row.installed is not None and row.installed.origin == "shipped" and not row.summary:

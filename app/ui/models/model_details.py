@@ -174,7 +174,9 @@ def fit_reasons(row: ModelRow) -> list[str]:
                 ram=model_labels.whole_memory(estimate.ram_budget_bytes),
             )
         )
-    if estimate.gpu_neuron_load is not None and estimate.fits == "hybrid":
+    if estimate.disk_bytes:
+        out.append(model_labels.from_disk(estimate))
+    if estimate.gpu_neuron_load and estimate.fits in ("hybrid", "disk"):
         words = noted("The GPU computes {share}% of the active neurons, the CPU the others at the same time.")
         if estimate.by_expert:
             words = noted("The GPU computes {share}% of a token's experts, the CPU the others at the same time.")

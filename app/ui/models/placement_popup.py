@@ -44,6 +44,11 @@ PLACEMENT_FACTS = (
     noted("{gpu}: the output head on the GPU, {memory}"),
     noted("The rest is in RAM: {memory}, which the CPU computes."),
     noted("There is room for a context of {tokens} tokens."),
+    noted("No GPU is used: {memory} in RAM, {disk} of experts on the disk"),
+    noted(
+        "{memory} of experts are read from the disk when they are chosen: about {part} for a token, and nearly all of "
+        "them for a prompt."
+    ),
 )
 
 
@@ -219,6 +224,8 @@ class PlacementPopup(Popover):
         self.share.set_share(held / max(held + ram, 1))
         parts = [tr("{memory} on the GPU", memory=model_labels.memory(held))] if held else []
         parts += [tr("{memory} in RAM", memory=model_labels.memory(ram))] if ram else []
+        disk = int(placed.placement.get("disk_bytes") or 0)
+        parts += [tr("{memory} of experts on the disk", memory=model_labels.memory(disk))] if disk else []
         self.where.setText(", ".join(parts))
         self.where.setVisible(held > 0)  # without a GPU, the line above says it
         self._show_reasons(placed.why)

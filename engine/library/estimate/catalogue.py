@@ -237,13 +237,15 @@ class Estimates:
 
 def recommended(estimated: Sequence[Estimated], disk_free_bytes: int | None = None) -> Estimated | None:
     """Return the chat model to offer at the first launch: the best that fits and answers fluently, else at reading
-    speed, else the fastest that fits. Models that would leave the GPU unused come last.
+    speed, else the fastest that fits. Models that would leave the GPU unused come last. A model that reads experts from
+    the disk is the offer only if no other fits.
 
     disk_free_bytes: of the disk for models; None: unlimited.
     """
     room = None if disk_free_bytes is None else disk_free_bytes - SPARE_DISK_BYTES
     chat = [one for one in estimated if one.entry.kind == "chat" and not one.entry.gated]
     chat = [one for one in chat if one.estimate.fits != "no" and (room is None or one.entry.n_bytes <= room)]
+    chat = [one for one in chat if one.estimate.fits != "disk"] or chat
     for least in (FLUENT_TOK_S, READING_TOK_S):
         quick = [one for one in chat if (one.estimate.low_tok_s or 0) >= least]
         if least == FLUENT_TOK_S:
@@ -262,9 +264,10 @@ def what_would_fit(
     kind = entry.kind if entry is not None else "chat"
     fitting = [one for one in estimated if one.estimate.fits != "no" and (entry is None or one.entry.id != entry.id)]
 
-    def worth(one: Estimated) -> tuple[bool, bool, bool, int]:
+    def worth(one: Estimated) -> tuple[bool, bool, bool, bool, int]:
         is_readable = (one.estimate.low_tok_s or 0) >= READING_TOK_S
         same_family = entry is not None and one.entry.family == entry.family
-        return one.entry.kind == kind, is_readable, same_family, one.entry.parameters
+        in_memory = one.estimate.fits != "disk"
+        return one.entry.kind == kind, in_memory, is_readable, same_family, one.entry.parameters
 
     return tuple(sorted(fitting, key=worth, reverse=True)[:limit])

@@ -22,7 +22,7 @@ from engine.loading.opening import default_context
 from engine.model.graph import graph_of
 from engine.placement import memory_plan
 from engine.placement.activity import activity_of
-from engine.placement.cost_model import Machine
+from engine.placement.cost_model import Machine, with_disk_s
 from engine.placement.gpu_bytes import why_not_on_gpu
 from engine.placement.greedy import Steps, place_greedily, steps_of
 from engine.placement.memory_plan import Budgets
@@ -39,17 +39,18 @@ KV_CODEC: KvCodec = "f16"  # as models are loaded
 def estimate_of(
     problem: Problem,
     choice: Choice | None,
+    machine: KnownMachine,
     budgets: Budgets,
     context: int,
     *,
     predicted_from: Source | Literal["measured"],
     range_s: tuple[float, float] | None = None,
-    has_gpu: bool = True,
     notes: tuple[str, ...] = (),
 ) -> Estimate:
     """Return the estimate of a placement.
 
-    choice: None if none fits. range_s: seconds per token at best and at worst, if uncertain; None: as predicted.
+    choice: None if none fits. range_s: seconds per token at best and at worst, if uncertain; None: as predicted. It is
+    without the time for experts from the disk.
     """
     if choice is None:
         return _does_not_fit(problem, budgets, context, predicted_from, notes)
@@ -59,21 +60,31 @@ def estimate_of(
     fits: Fits = "cpu"
     if choice.uses_gpu(problem):
         fits = "gpu" if _has_room_for_all(problem, budgets.vram_bytes) else "hybrid"
+    ram_budget = None if problem.disk_block is None else budgets.ram_bytes
+    disk_bytes = choice.disk(problem, ram_budget)
+    if disk_bytes:
+        fits = "disk"
     seconds = choice.seconds(problem)
     best, worst = range_s or (seconds, seconds)
+    reading_s = with_disk_s(0.0, choice.disk_read(problem, ram_budget), machine.disk_bytes_per_s)
+    predicted, low, high = (
+        None if reading_s is None else 1 / (one + reading_s)
+        for one in (seconds, max(seconds, worst), min(seconds, best))
+    )
     return Estimate(
         fits=fits,
-        predicted_tok_s=1 / seconds,
-        low_tok_s=1 / max(seconds, worst),
-        high_tok_s=1 / min(seconds, best),
+        predicted_tok_s=predicted,
+        low_tok_s=low,
+        high_tok_s=high,
         predicted_from=predicted_from,
         vram_bytes=choice.vram(problem),
-        ram_bytes=choice.ram(problem),
+        ram_bytes=choice.ram(problem) - disk_bytes,
+        disk_bytes=disk_bytes,
         vram_budget_bytes=budgets.vram_bytes,
         ram_budget_bytes=budgets.ram_bytes,
-        gpu_neuron_load=choice.gpu_load(problem) if has_gpu else None,
+        gpu_neuron_load=choice.gpu_load(problem) if machine.gpu is not None else None,
         context=context,
-        hot_share=hot / (neurons * problem.n_layers) if has_gpu else None,
+        hot_share=hot / (neurons * problem.n_layers) if machine.gpu is not None else None,
         notes=notes,
     )
 
@@ -93,7 +104,7 @@ def _does_not_fit(
 ) -> Estimate:
     """Return the estimate of a model that does not fit: as much as possible on the GPU, the rest in RAM."""
     vram = min(budgets.vram_bytes, problem.most_vram)
-    ram = problem.cpu_alone.ram(problem) - max(0, vram - problem.fixed_vram)
+    ram = problem.cpu_alone.ram(problem.with_disk) - max(0, vram - problem.fixed_vram)
     return Estimate(
         fits="no",
         predicted_tok_s=None,
@@ -209,11 +220,11 @@ def solve_estimate(
     found = estimate_of(
         problem,
         choice,
+        machine,
         budgets,
         context,
         predicted_from=sparsity.source if config.has_zeros else "published",
         range_s=range_s,
-        has_gpu=gpu is not None,
         notes=tuple(notes),
     )
     return SolvedEstimate(replace(found, by_expert=config.n_experts > 0), problem, choice, sizes, mode)
@@ -308,7 +319,7 @@ class _Case:
     def _fast(self, problem: Problem, few: Problem) -> Choice | None:
         """Return a greedy placement. few: the same problem with one layer of each kind."""
         if self.machine.gpu is None:
-            return problem.cpu_alone if self.ram_budget is None else None
+            return place_greedily(problem, 0, self.ram_budget)
         steps = _steps_of_all(steps_of(few), self.sizes.kinds)
         return place_greedily(problem, self.budgets.vram_bytes, self.ram_budget, steps)
 
@@ -317,7 +328,7 @@ class _Case:
         if self.machine.gpu is None:
             return False
         on_gpu = max(0, min(self.budgets.vram_bytes, problem.most_vram) - problem.fixed_vram)
-        return problem.cpu_alone.ram(problem) - on_gpu <= self.budgets.ram_bytes
+        return problem.cpu_alone.ram(problem.with_disk) - on_gpu <= self.budgets.ram_bytes
 
     def problem(self, mode: Mode, sparsity: Sparsity) -> Problem:
         """Return the placement problem."""
@@ -357,6 +368,7 @@ class _Case:
             predictor_vram=few.predictor_vram[kinds],
             zero_copy=few.zero_copy[kinds],
             computed=few.computed[kinds],
+            disk_block=None if few.disk_block is None else few.disk_block[kinds],
             order=np.broadcast_to(few.order[:1], (len(kinds), few.order.shape[1])),
             tied_from=graph_of(self.sizes.model.config).tied_from,
         )

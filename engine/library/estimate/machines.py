@@ -18,7 +18,7 @@ from engine.formats.json_text import read_object
 from engine.library.records import MachineLine
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile, choose_gpu, default_threads, probe
-from engine.machine.measured_hardware import recall
+from engine.machine.measured_hardware import recall, recall_disk
 from engine.placement import memory_plan
 
 # Working-set sizes under which a RAM rate may be stored, those beyond any cache first.
@@ -29,7 +29,8 @@ _WORKING_SETS = tuple(1 << bits for bits in (30, 29, 28))
 class KnownMachine:
     """A machine with all rates. gpu: the GPU that would be used, None without one.
 
-    measured: whether all relevant rates were measured.
+    measured: whether all relevant rates were measured. disk_bytes_per_s: at which experts are read from the disk; None
+    if not measured.
     """
 
     profile: HardwareProfile
@@ -37,6 +38,7 @@ class KnownMachine:
     gpu_reason: str
     threads: int
     measured: bool
+    disk_bytes_per_s: float | None = None
 
     @cached_property
     def key(self) -> str:
@@ -53,7 +55,7 @@ class KnownMachine:
         budgets = memory_plan.budgets_of(self.profile, self.gpu, None)
         gpu = self.gpu
         facts: list[Any] = [self.key, budgets.vram_bytes, budgets.ram_bytes, self.threads, self.profile.sync_s,
-                            self.profile.cpu.bytes_per_s]  # fmt: skip
+                            self.profile.cpu.bytes_per_s, self.disk_bytes_per_s]  # fmt: skip
         if gpu is not None:
             facts += [gpu.bytes_per_s, gpu.pcie_bytes_per_s, gpu.context_bytes, gpu.library_bytes]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
@@ -98,7 +100,7 @@ def known_machine(
     if not measured:
         here = with_usual_rates(here, threads)
         gpu, reason = choose_gpu(here)
-    return KnownMachine(here, gpu, reason, threads, measured)
+    return KnownMachine(here, gpu, reason, threads, measured, recall_disk() if profile is None else None)
 
 
 def with_usual_rates(profile: HardwareProfile, threads: int) -> HardwareProfile:

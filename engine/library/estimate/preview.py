@@ -99,8 +99,7 @@ class Previews:
             notes.append("Not measured on this PC yet; estimated from similar machines.")
         notes.append(budgets.vram_reason)
         estimate = estimate_of(
-            problem, choice, budgets, context, predicted_from=source, range_s=range_s, has_gpu=gpu is not None,
-            notes=tuple(notes),
+            problem, choice, machine, budgets, context, predicted_from=source, range_s=range_s, notes=tuple(notes),
         )  # fmt: skip
         return replace(estimate, by_expert=known.config.n_experts > 0)
 

@@ -163,6 +163,7 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
         down_is_row_wise=row_wise,
         shared=embedding if config.tied_embeddings else 0,
         on_gpu=GpuBytes(on_gpu, neuron_on_gpu, block, head_on_gpu, possible, head_possible),
+        experts_in_file=layout != "safetensors",  # some families' experts have to be copied from these
     )
     return ShapeBytes(model, *_kinds_of(model))
 

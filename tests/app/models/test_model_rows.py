@@ -65,6 +65,8 @@ def test_two_copies_of_one_model_are_two_rows_and_the_sound_one_is_the_catalogue
         (estimate("cpu", None, vram_budget_bytes=0), "Fits this PC", "ok"),
         (estimate("cpu", 4.9, vram_budget_bytes=0), "Slow here", "warn"),
         (estimate("hybrid", 2.0), "Slow here", "warn"),
+        (estimate("disk", 6.0, disk_bytes=11 << 30), "Partly on the disk", "warn"),
+        (estimate("disk", None, disk_bytes=11 << 30), "Partly on the disk", "warn"),
         (estimate("no", None, ram=40, short=7.6), f"8{N}GB too big", "bad"),
         (None, "", ""),
     ],
@@ -121,6 +123,13 @@ def test_an_owned_models_own_estimate_counts_first() -> None:
 def offered(*known: tuple[CatalogueEntry, Estimate], **more: object) -> str | None:
     row = recommended(rows_of(known, [PIP], [], None), **more)  # type: ignore[arg-type]
     return row and row.id
+
+
+def test_a_model_with_experts_on_the_disk_is_offered_only_if_no_other_fits() -> None:
+    from_disk, slow = entry("From disk", rank=1), entry("Slow", rank=2)
+    known = (from_disk, estimate("disk", 39, disk_bytes=11 << 30))
+    assert offered(known, (slow, estimate("cpu", 3))) == "slow"
+    assert offered(known, (slow, estimate("no", None, short=3))) == "from-disk"
 
 
 def test_the_best_chat_model_that_answers_at_a_pace_to_read_along_is_offered() -> None:

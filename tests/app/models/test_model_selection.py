@@ -47,6 +47,17 @@ def test_what_runs_well_here_is_recommended_before_what_is_slow() -> None:
     assert ids(select(rows, Choice(filter="well"))) == ["quick-1b"]
 
 
+def test_what_reads_experts_from_the_disk_is_listed_but_not_recommended() -> None:
+    found = [
+        (entry("From disk", rank=1), estimate("disk", 30.0, disk_bytes=11 << 30)),
+        (entry("Slow 30B", rank=2), estimate("cpu", 3.0, vram_budget_bytes=0)),
+    ]
+    rows = rows_of(found, [], [], None)
+    assert ids(select(rows, Choice())) == ["slow-30b"]
+    assert ids(select(rows, Choice(filter="well"))) == []
+    assert ids(select(rows, Choice(filter="all"))) == ["slow-30b", "from-disk"]
+
+
 def test_recommended_are_not_a_whole_catalogue() -> None:
     many = [(entry(f"Model {i}", rank=i), estimate("gpu", 20)) for i in range(40)]
     found = select(rows_of(many, [PIP], [], None), Choice())

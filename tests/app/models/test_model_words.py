@@ -170,3 +170,12 @@ def test_need_room_and_what_is_missing_add_up_as_they_are_printed(vram: int, ram
     assert room * 2**30 <= max(vram + ram - short, 0)
     assert found.need in model_labels.short_of(known)
     assert too_big(known).startswith(found.missing)
+
+
+def test_experts_on_the_disk_are_told_with_their_size() -> None:
+    known = estimate("disk", 1.6, gpu=0, ram=5, disk_bytes=11 << 30)
+    assert numbers_in(model_labels.from_disk(known)) == ["11.0 GB"]
+    assert numbers_in(model_labels.place(known))[-1] == "11.0 GB"
+    assert model_labels.bar(known)[1] == 0
+    assert model_labels.rate_of(known) is not None
+    assert model_labels.rate_of(estimate("disk", None)) is None

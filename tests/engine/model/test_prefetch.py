@@ -56,8 +56,10 @@ class System:
         self.foretold.append((address, n_bytes))
         assert len(self.foretold) <= len(self.asked) + 5, "no more than some of them are the disk's at once"
 
-    def read(self, spans: list[Span]) -> Prefetch:
-        return Prefetch(spans, None, lambda: self.free, self.advise, lambda at, n: min(n, self.there), self.foretell)
+    def read(self, spans: list[Span], is_partial: bool = False) -> Prefetch:
+        return Prefetch(
+            spans, None, lambda: self.free, self.advise, lambda at, n: min(n, self.there), self.foretell, is_partial
+        )
 
 
 # ------------------------------------------------------------------ what is read
@@ -199,6 +201,20 @@ def test_what_is_in_memory_needs_no_room() -> None:
     assert reading.wait(PATIENCE_S)
     assert len(system.asked) == 2
     assert not system.foretold
+
+
+def test_what_may_stay_on_the_disk_is_read_as_far_as_the_ram_goes() -> None:
+    gib, others, experts = 1 << 30, (0, 64 << 20), (1 << 40, (1 << 40) + (4 << 30))
+    system = System(free=2 * gib)
+    reading = system.read([others, experts], is_partial=True)
+    assert reading.wait(PATIENCE_S)
+    assert system.asked[0] == (0, CHUNK_BYTES)
+    assert reading.read_bytes == gib  # what is free, less the margin
+    assert max(at for at, _ in system.asked) == experts[0] + gib - (64 << 20) - CHUNK_BYTES
+    enough = System(free=8 * gib)
+    reading = enough.read([others, experts], is_partial=True)
+    assert reading.wait(PATIENCE_S)
+    assert reading.read_bytes == 4 * gib + (64 << 20)
 
 
 def test_it_ends_where_the_ram_runs_short_meanwhile() -> None:

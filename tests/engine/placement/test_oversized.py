@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fakes.gpu_machine import GIB, FakeGpuMachine
+from samples.experts_gguf import make_tiny_mixtral
 from samples.placement_cases import a_profile
 from samples.tiny_model import make_tiny_model
 from support.repetitions import some_daily
@@ -293,3 +294,110 @@ def test_a_gpu_that_does_not_help_is_no_way_out(tmp_path: Path, monkeypatch: pyt
     replace(profile, ram=RamInfo(8 * GIB, (512 << 20) + lacking)).save(file)
     with pytest.raises(HostMemoryError, match=r"A GPU .*cuInit"):
         machine.load(path, device="auto")
+
+
+# ------------------------------------------------------------------ experts on the disk
+
+
+def with_experts(in_file: bool = True) -> ModelBytes:
+    """As of 30 billion parameters: 128 experts of 4 neurons, 8 of which are chosen; 4 neurons are 768."""
+    model = sizes("LLaMA 7B", "q4_0")
+    config = replace(model.config, n_layers=48, d_ff=4, n_experts=128, n_experts_used=8, activation="silu")
+    ones, row, codecs = np.ones(48, np.int64), CODECS["q4_0"].n_bytes(2048), ("q4_0",) * 48
+    return replace(
+        model, config=config, attention=ones * 10240 * row, first=ones * 192 * row, second=ones * 192 * row,
+        down=ones * 192 * row, attention_codecs=codecs, first_codecs=codecs, down_codecs=codecs,
+        experts_in_file=in_file,
+    )  # fmt: skip
+
+
+def alone(free_gib: float) -> MemoryLimits:
+    profile = replace(a_profile(vram=None), ram=RamInfo(64 * GIB, int(free_gib * GIB)))
+    return MemoryLimits(profile, None, memory_plan.budgets_of(profile, None, None))
+
+
+@pytest.mark.parametrize("free_gib", [6, 8, 12])
+def test_experts_may_stay_on_the_disk(free_gib: float) -> None:
+    model, room = with_experts(), alone(free_gib)
+    assert model.total > 15 * GIB > room.ram_bytes
+    assert fitting_context(model, room, 1024, "f16", is_given=True) == 1024
+    assert is_held(replace(model, experts_in_file=True), alone(30), 1024)
+    assert Case(model, "f16").reads_from_disk(1024, room)
+    assert not Case(model, "f16").reads_from_disk(1024, alone(30))
+    with pytest.raises(HostMemoryError):  # neither where experts have to be copied, nor a dense model of this size
+        fitting_context(with_experts(in_file=False), room, 1024, "f16", is_given=True)
+    with pytest.raises(HostMemoryError):
+        fitting_context(replace(sizes("LLaMA 32B", "q4_0"), experts_in_file=True), room, 1024, "f16", is_given=True)
+
+
+def test_a_tenth_of_the_experts_has_to_fit() -> None:
+    model = with_experts()
+    experts = model.neurons * int(model.neuron.sum())
+    least = model.total - experts + 0.1 * experts + 2 * 1024 * 2 * 32 * 128 * 48
+    enough, little = (alone((least + (512 << 20) + more) / GIB) for more in (1 << 20, -(1 << 20)))
+    assert fitting_context(model, enough, 1024, "f16", is_given=True) == 1024
+    with pytest.raises(HostMemoryError) as refused:
+        fitting_context(model, little, 1024, "f16", is_given=True)
+    assert numbers_in(refused.value.message)[0] == f"{least / GIB:.1f} GiB"
+    assert refused.value.hint == alternatives(Case(model, "f16"), little, 1024)[0].words
+
+
+def test_what_exceeds_the_ram_is_on_the_disk_and_costs_what_a_token_misses() -> None:
+    model = with_experts()
+    found = []
+    for free_gib in (6, 10, 14, 30):
+        room = alone(free_gib)
+        problem = build_problem(
+            model, activity_of(model.config, "dense"), Machine.of(room.profile, 7, None), "dense",
+            TokenContext(1024, 64, "f16"), None, FixedBytes(0, memory_plan.PROCESS_BYTES),
+        )  # fmt: skip
+        budget = room.budgets.ram_bytes
+        choice = place_greedily(problem, 0, budget)
+        assert choice is not None
+        on_disk, read = choice.disk(problem, budget), choice.disk_read(problem, budget)
+        assert choice.ram(problem) - on_disk <= max(budget, choice.ram(problem) if not on_disk else 0)
+        found.append((on_disk, read))
+    assert sorted(found, reverse=True) == found
+    assert found[-1] == (0, 0)
+    of_token = 8 * 4 * int(model.neuron.sum())  # bytes of the experts of a token
+    experts = model.neurons * int(model.neuron.sum())
+    for on_disk, read in found[:-1]:  # the busiest stay: a token misses less than the share that is on the disk
+        assert 0 < read < of_token * on_disk / experts
+
+
+def test_a_model_loads_that_the_ram_does_not_hold_and_answers_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engine.config import SamplingConfig
+    from engine.model.model_files import open_model
+    from engine.service.placement_words import placement_of
+    from engine.session.chat_session import ChatSession
+
+    monkeypatch.setattr("engine.session.load_stages.recall_disk", lambda: 1e9)
+    monkeypatch.setattr("engine.service.placement_words.recall_disk", lambda: 1e9)
+    path = make_tiny_mixtral(tmp_path / "e.gguf")
+    case = Case(ModelBytes.of(open_model(path)), "f16")
+    between = (case.in_ram(64) + case.least_in_ram(64)) // 2
+    answers, models = [], []
+    for n_bytes in (4 * GIB, (512 << 20) + between):
+        model = LoadedModel.load(path, replace(little_ram(tmp_path / "ram.json", n_bytes), context=64))
+        events = ChatSession(model).generate(
+            list(range(3, 43)), SamplingConfig().changed({"temperature": 0.0, "max_tokens": 12})
+        )
+        answers.append([event.token_id for event in events])
+        models.append(model)
+    assert answers[0] == answers[1]
+    enough, little = models
+    assert (enough.weights.expert_reads, enough.transformer().first_chunk_tokens) == (None, 32)
+    assert little.weights.expert_reads is not None
+    assert little.transformer().least_chunk_tokens == 512
+    assert placement_of(enough)["disk_bytes"] == 0
+    told = placement_of(little)
+    assert 0 < told["disk_bytes"] <= 0.9 * case.model.neurons * int(case.model.neuron.sum())
+    assert told["predicted_tok_s"] < placement_of(enough)["predicted_tok_s"]
+    monkeypatch.setattr("engine.service.placement_words.recall_disk", lambda: None)
+    assert placement_of(little)["predicted_tok_s"] is None
+    for model in models:
+        model.close()
+    with pytest.raises(HostMemoryError):
+        LoadedModel.load(path, little_ram(tmp_path / "ram.json", (512 << 20) + case.least_in_ram(64) // 2))

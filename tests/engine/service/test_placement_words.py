@@ -20,6 +20,7 @@ from engine.session.loaded_model import LoadedModel
 KEYS = {
     "line", "where", "why", "gpu", "gpu_neuron_load", "hot_share", "vram_bytes", "vram_total_bytes",
     "vram_budget_bytes", "ram_bytes", "predicted_tok_s", "context", "is_automatic", "experts_on_gpu",
+    "disk_bytes",
 }  # fmt: skip
 
 

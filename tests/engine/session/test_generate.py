@@ -41,7 +41,7 @@ class FakeModel:
     def __init__(self) -> None:
         self.chunks: list[int] = []
         self.decoder = None
-        self.first_chunk_tokens = 32
+        self.first_chunk_tokens = self.least_chunk_tokens = 32
         self.config = SimpleNamespace(n_layers=1)
         self.ahead: list[int] = []
         self.executor = SimpleNamespace(

@@ -342,7 +342,7 @@ def test_threads_are_as_asked_and_hold_for_the_mathematics() -> None:
 def test_the_memory_for_the_context_is_asked_for_with_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
 
-    def load_weights(*arguments: Any, extra_bytes: int, mapped_bytes: int, mapped_reason: str) -> None:
+    def load_weights(*arguments: Any, extra_bytes: int, mapped_bytes: int, **others: Any) -> None:
         asked.append((extra_bytes, mapped_bytes))
         raise Cancelled
 

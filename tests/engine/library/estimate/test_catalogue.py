@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -310,10 +311,15 @@ def test_every_entry_has_a_sound_estimate_on_every_machine(name: str) -> None:
             assert estimate.predicted_tok_s is None
             assert estimate.short_bytes > 0
             continue
-        assert estimate.low_tok_s is not None
-        assert estimate.predicted_tok_s is not None
-        assert estimate.high_tok_s is not None
-        assert 0 < estimate.low_tok_s <= estimate.predicted_tok_s <= estimate.high_tok_s < 5000
+        assert (estimate.fits == "disk") == (estimate.disk_bytes > 0)
+        if estimate.fits == "disk":  # at what rate, nobody measured on that machine
+            assert one.entry.shape.n_experts
+            assert estimate.low_tok_s is estimate.predicted_tok_s is estimate.high_tok_s is None
+        else:
+            assert estimate.low_tok_s is not None
+            assert estimate.predicted_tok_s is not None
+            assert estimate.high_tok_s is not None
+            assert 0 < estimate.low_tok_s <= estimate.predicted_tok_s <= estimate.high_tok_s < 5000
         assert estimate.vram_bytes <= estimate.vram_budget_bytes
         assert estimate.ram_bytes <= estimate.ram_budget_bytes
         assert 512 <= estimate.context <= one.entry.shape.max_context
@@ -405,6 +411,17 @@ def test_the_fastest_is_recommended_where_all_are_slow() -> None:
     assert found.estimate.predicted_tok_s == max(rates)
 
 
+def test_experts_on_the_disk_are_recommended_only_if_nothing_else_fits() -> None:
+    models = [one for one in estimated("rtx-3060-12gb") if one.entry.kind == "chat" and not one.entry.gated]
+    on_disk = [replace(one, estimate=replace(one.estimate, predicted_tok_s=90.0, low_tok_s=90.0))
+               for one in models if one.estimate.fits == "disk"]  # fmt: skip
+    assert on_disk
+    slowest = min((one for one in models if one.estimate.predicted_tok_s), key=lambda one: one.estimate.predicted_tok_s)
+    assert recommended([*on_disk, slowest]) == slowest
+    assert recommended(on_disk) in on_disk
+    assert what_would_fit([*on_disk, slowest])[0] == slowest
+
+
 def test_what_would_fit_in_place_of_one_that_does_not() -> None:
     models, known = estimated("rtx-3060-12gb"), load_catalogue()
     large = next(one for one in models if one.entry.id == "relullama-70b-original")
@@ -432,7 +449,7 @@ def test_the_command_prints_an_object_a_line(capsys: pytest.CaptureFixture[str])
     values = [json.loads(line) for line in captured.out.splitlines()]
     assert [one["id"] for one in values] == [entry.id for entry in ENTRIES]
     assert all(one.keys() >= FIELDS for one in values)
-    assert {one["fits"] for one in values} == {"gpu", "hybrid", "cpu", "no"}
+    assert {one["fits"] for one in values} == {"gpu", "hybrid", "cpu", "disk", "no"}
     by_id = {one["id"]: one for one in values}
     assert by_id["qwen2.5-7b-instruct"]["active_share"] is None
     assert by_id["relullama-7b"]["predicted_from"] == "published"

@@ -23,6 +23,7 @@ from engine.library.estimate import preview as previewing
 from engine.library.estimate.known_model import KnownModel, read_known_model
 from engine.library.estimate.machines import KnownMachine, known_machine
 from engine.library.estimate.preview import Previews
+from engine.library.records import Estimate
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.hardware import default_threads
 from engine.machine.measured_hardware import load_profile, remember_read_rates
@@ -32,6 +33,7 @@ from engine.placement import memory_plan, setting
 from engine.placement.concurrent_reads import kind_of
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.solving import solve_model
+from engine.sparsity.placement import Placement
 from engine.sparsity.stats import NeuronStats
 from native_kernels.codecs import CODECS
 
@@ -260,3 +262,79 @@ def test_what_was_read_is_kept_and_forgotten(tmp_path: Path, monkeypatch: pytest
     before = len(read)
     previews.preview(paths[4], known)
     assert len(read) == before + 1
+
+
+# ------------------------------------------------------------------ experts on the disk
+
+
+@pytest.mark.parametrize("vram", [None, 600 * MIB])
+def test_experts_that_memory_cannot_hold_stay_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vram: int | None
+) -> None:
+    path, previews = make_tiny_mixtral(tmp_path / "e.gguf"), Previews()
+    opened = open_model(path)
+    sizes = ModelBytes.of(opened)
+    experts = sizes.neurons * int(sizes.neuron.sum())
+    monkeypatch.setattr(memory_plan, "BUDGET_STEP_BYTES", 1)
+    fixed = memory_plan.RAM_MARGIN_BYTES + memory_plan.PROCESS_BYTES + memory_plan.scratch_bytes(sizes, 64)
+    others = sizes.total - experts + int(sizes.kv_of_layer(64, "f16").sum())
+
+    def found(share: float, rate: float | None = 1e9) -> tuple[Estimate, Placement | None]:
+        """With RAM for this share of the experts, beside all else."""
+        profile = replace(a_profile(vram=vram), ram=RamInfo(8 * GIB, int(fixed + others + share * experts)))
+        known = replace(known_machine(profile), disk_bytes_per_s=rate)
+        monkeypatch.setattr(setting, "probe", lambda: profile)
+        shown = previews.preview(path, known, 0.01 if vram else None, 64)  # which holds nothing of the model
+        engine = EngineConfig(context=64, threads=known.threads, vram_budget_gib=None)
+        return shown, None if vram or shown.fits == "no" else solve_model(opened, engine).placement
+
+    whole, placement = found(1.01)
+    assert (whole.fits, whole.disk_bytes) == ("cpu", 0)
+    half, placement = found(0.5)
+    assert half.fits == "disk"
+    assert half.disk_bytes == pytest.approx(0.5 * experts, rel=0.01)
+    assert half.ram_bytes + half.disk_bytes == pytest.approx(whole.ram_bytes, abs=4)
+    assert half.ram_bytes <= half.ram_budget_bytes
+    assert half.predicted_tok_s is not None
+    assert whole.predicted_tok_s is not None
+    assert half.predicted_tok_s < whole.predicted_tok_s
+    if placement is not None:
+        assert placement.disk_bytes == half.disk_bytes
+        assert sum(placement.ram_parts_bytes.values()) == half.ram_bytes
+        read_s = 1 / half.predicted_tok_s - 1 / whole.predicted_tok_s
+        assert placement.disk_read_bytes / 1e9 == pytest.approx(read_s, rel=0.01)
+        assert Placement.load(placement.save(tmp_path).parent).disk_bytes == placement.disk_bytes
+    assert found(0.5, None)[0].predicted_tok_s is None, "no rate is invented"
+    little, _ = found(0.05)
+    assert (little.fits, little.disk_bytes) == ("no", 0)
+    assert little.short_bytes == pytest.approx(0.05 * experts, rel=0.05)
+
+
+def test_the_gpu_holds_the_hottest_experts_and_the_disk_some_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_tiny_mixtral(tmp_path / "e.gguf")
+    profile, opened = a_profile(vram=4 * GIB, cpu_gb_s=1e-3, exchange_s=1e-6), open_model(path)
+    sizes = ModelBytes.of(opened)
+    monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)
+    monkeypatch.setattr(memory_plan, "BUDGET_STEP_BYTES", 1)
+    monkeypatch.setattr(setting, "probe", lambda: profile)
+    engine = EngineConfig(context=64, threads=known_machine(profile).threads)
+    whole = solve_model(opened, engine).placement
+    one = whole.hot_bytes // (opened.config.n_layers * N_EXPERTS)
+    engine = replace(engine, vram_budget_gib=(whole.vram_bytes - 4.5 * one) / GIB)
+    enough = solve_model(opened, engine).placement
+    cold = enough.ram_parts_bytes["cold"]
+    assert enough.disk_bytes == 0 < cold
+    # all that is not an expert, and two of the five that are not on the GPU
+    free = memory_plan.RAM_MARGIN_BYTES + enough.ram_bytes - 3 * cold // 5
+    little = replace(profile, ram=RamInfo(8 * GIB, free))
+    monkeypatch.setattr(setting, "probe", lambda: little)
+    placement = solve_model(opened, engine).placement
+    assert placement.hot_neurons == enough.hot_neurons
+    assert placement.disk_bytes == pytest.approx(3 * cold / 5, rel=0.01)
+    assert placement.ram_bytes == pytest.approx(enough.ram_bytes - placement.disk_bytes, abs=1)
+    per_neuron = int(sizes.neuron.max())
+    assert 0 < placement.disk_read_bytes < opened.config.n_layers * opened.config.n_experts_used * 64 * per_neuron
+    found = Previews().preview(path, known_machine(little), engine.vram_budget_gib, 64)
+    assert (found.fits, found.disk_bytes, found.vram_bytes) == ("disk", placement.disk_bytes, placement.vram_bytes)
