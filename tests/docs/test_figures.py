@@ -82,6 +82,23 @@ def of_warm_chats() -> list[str]:
     return [*(f"| {name} | {cells[key]} |" for key, name in names.items()), *of_lengths]
 
 
+def of_real_models() -> list[str]:
+    """The tables of neurons that are skipped and of KV caches, row by row."""
+    names = {"smollm2-135m-q4_1": "SmolLM2-135M-Instruct, Q4_1", "gemma3-270m-q4_k_m": "Gemma 3 270M, Q4_K_M"}
+    rows = []
+    for name, words in names.items():
+        for level in newest(f"made-zeros-{name}")["levels"]:
+            texts = level["texts"].values()
+            kl, top1 = max(one["kl"] for one in texts), min(one["top1"] for one in texts)
+            rise = max(one["perplexity_rise"] for one in texts)
+            read = f"{level['kept']:.1%} | {level['all_bytes']:.1%}"
+            rows.append(f"| {words} | {read} | {kl:.4f} | {top1:.1%} | {rise:+.2%} |")
+        for codec, one in newest(f"kv-quality-{name}")["codecs"].items():
+            quality = f"{one['kl']:.5f} | {one['top1']:.1%} | {one['perplexity_rise']:+.2%}"
+            rows.append(f"| {words} | {codec} | {quality} |")
+    return [row.replace("%", " %") for row in rows]
+
+
 def said() -> list[tuple[str, str]]:
     """(page, words with figures as they must stand in it)."""
     big, batch = anchor("70b", "24"), record("batch-scaling-2026-11-22")
@@ -161,7 +178,9 @@ def said() -> list[tuple[str, str]]:
         loads = newest(f"learned-placement-{name}")["loads"]
         rates = " | ".join(f"{statistics.median(loads[load]['tok_s']):.1f}" for load in loads)
         rows.append((page, f"| {words} | {rates} |"))
-    rows += [(page, row) for row in (*of_guesses("1b", "cpu"), *of_guesses("8b", "gpu"), *of_warm_chats())]
+    rows += [
+        (page, row) for row in (*of_guesses("1b", "cpu"), *of_guesses("8b", "gpu"), *of_warm_chats(), *of_real_models())
+    ]
     for model, name, budget in (("70B, Q4_0", "70b", "24"), ("70B, Q4_0", "70b", "11"), ("32B, F16", "32b", "24"),
                                 ("13B, F16", "13b", "11")):  # fmt: skip
         best = [max(row["tok_s"] for row in peers if (row["model"].partition("-")[0], row["budget"], row["engine"])
