@@ -166,7 +166,10 @@ def with_learned(setting: Setting) -> Setting:
     stats = learned_stats(opened, setting.stats) if can_learn(opened) else setting.stats
     if stats is setting.stats:
         return setting
-    return replace(setting, stats=stats, notes=(*setting.notes, "What fired in conversations of late counts, too."))
+    words = "What fired in conversations of late counts, too."
+    if setting.stats is None:
+        words = "Which neurons are active was learned from sample texts and conversations."
+    return replace(setting, stats=stats, notes=(*setting.notes, words))
 
 
 def problem_of(setting: Setting, mode: Mode) -> tuple[Problem, Activity]:
