@@ -131,7 +131,7 @@ class EngineWorker(QObject):
         self._requested.emit(self._host, request)
 
     def cancel(self, target: str) -> None:
-        """Cancel a request between two tokens."""
+        """Cancel a request: a prompt between two layers, an answer within a token."""
         request = protocol.Cancel(f"cancel-{target}", target)
         if isinstance(self._host, InThreadHost):  # the worker's event loop is busy with that request
             self._host.cancel(request)

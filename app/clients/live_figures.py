@@ -200,7 +200,7 @@ class LiveFigures:
         if self.status.gpu:
             load = self.status.gpu_share if told is None or told.gpu_neuron_load is None else told.gpu_neuron_load
             hits = told.expert_hits if isinstance(told, Live) else None
-            words = tr("Of the neurons computed, those that the GPU computes")
+            words = tr("Share of the computed neurons that the GPU computes")
             if self.live.n_experts:
                 words = tr("Of the experts that a token uses, those that are on the GPU. The CPU computes the others.")
                 words += " " + tr("Moved to the GPU since the model was loaded: {n}.", n=figure(self.live.exchanged))

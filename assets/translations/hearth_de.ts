@@ -1128,11 +1128,6 @@
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
-        <source>Of the neurons computed, those that the GPU computes</source>
-        <translation>Von den berechneten Neuronen die, die die GPU berechnet</translation>
-    </message>
-    <message>
-        <location filename="../../app/clients/live_figures.py"/>
         <source>Other</source>
         <translation>Anderes</translation>
     </message>
@@ -1145,6 +1140,11 @@
         <location filename="../../app/clients/live_figures.py"/>
         <source>Sampling</source>
         <translation>Sampling</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Share of the computed neurons that the GPU computes</source>
+        <translation>Von den berechneten Neuronen die, die die GPU berechnet</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>

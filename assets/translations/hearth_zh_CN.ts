@@ -1114,11 +1114,6 @@
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
-        <source>Of the neurons computed, those that the GPU computes</source>
-        <translation>计算的神经元中，由 GPU 计算的部分</translation>
-    </message>
-    <message>
-        <location filename="../../app/clients/live_figures.py"/>
         <source>Other</source>
         <translation>其他</translation>
     </message>
@@ -1131,6 +1126,11 @@
         <location filename="../../app/clients/live_figures.py"/>
         <source>Sampling</source>
         <translation>采样</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Share of the computed neurons that the GPU computes</source>
+        <translation>计算的神经元中，由 GPU 计算的部分</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
