@@ -220,14 +220,9 @@ def can_learn(opened: OpenedModel) -> bool:
     return opened.config.has_zeros and not opened.config.n_experts
 
 
-def knows_activity(opened: OpenedModel) -> bool:
-    """Return whether the activity of the model's neurons is known, from statistics or learned. Cost: reads both."""
-    try:
-        if read_stats(opened) is not None:
-            return True
-    except EngineError as error:
-        log.info("The statistics of %s cannot be used: %s", opened.name, error)
-    return read_activity(opened).positions > 0
+def has_learned(opened: OpenedModel) -> bool:
+    """Return whether the activity of the model's neurons was learned. Cost: reads it."""
+    return can_learn(opened) and read_activity(opened).positions > 0
 
 
 def activity_folder(opened: OpenedModel) -> Path:

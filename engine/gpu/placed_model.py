@@ -132,7 +132,7 @@ class PlacedModel:
             try:
                 self._load(placement, job)
                 if timing and self._loaded_part.learn_activity(self.mode_and_reason()[0], job):
-                    continue  # place it by what was learned
+                    return self._placed(mode, job, timing)  # by what was learned, which happens once
                 times = self._timed(solved, job.cancelled) if timing else None
             except CudaOutOfMemoryError as error:
                 self._drop()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from engine.assets import asset_root
-from engine.errors import ModelNotFoundError
+from engine.errors import ChatTemplateError, ModelNotFoundError
 from engine.text.tokenizer import Tokenizer
 
 _BETWEEN = "\n---\n"
 _CHATS = ("questions", "dialogue")  # as messages of a person, if the model has a chat template
+_SLOW_S = 0.2  # for a chat template that renders one message
 _TURNS = ("dialogue", "prose", "dialogue", "encyclopedia", "questions", "prose", "dialogue", "code", "encyclopedia",
           "questions", "languages", "dialogue", "tables")  # fmt: skip
 
@@ -29,16 +31,21 @@ def read_prompts(name: str) -> tuple[str, ...]:
 def mixed_tokens(tokenizer: Tokenizer, n_tokens: int) -> list[int]:
     """Return the tokens of prompts of all kinds, conversations most of all; n_tokens, or all that there are.
 
-    Raises: ModelNotFoundError if the prompts are missing.
+    A chat template that fails, or is slow, is not used again. Raises: ModelNotFoundError if the prompts are missing.
     """
-    found = tokenizer.encode("", add_bos=True)
+    found, renders = tokenizer.encode("", add_bos=True), tokenizer.chat_template is not None
     for name, prompt in _prompts():
         if len(found) >= n_tokens:
             break
-        if name in _CHATS and tokenizer.chat_template is not None:
-            found += tokenizer.encode_chat([{"role": "user", "content": prompt}])
-        else:
-            found += tokenizer.encode(prompt + "\n")
+        if name in _CHATS and renders:
+            began = time.monotonic()
+            try:
+                found += tokenizer.encode_chat([{"role": "user", "content": prompt}])
+                renders = time.monotonic() - began < _SLOW_S
+                continue
+            except ChatTemplateError:
+                renders = False
+        found += tokenizer.encode(prompt + "\n")
     return found[:n_tokens]
 
 

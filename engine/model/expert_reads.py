@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from engine.model.prefetch import advised, foretold, resident_bytes, spans_of
+from engine.model.prefetch import advised, request_pages, resident_bytes, spans_of
 from engine.model.weights import FfnWeights, LayerWeights
 from native_kernels.backend import PackedMatrix
 
@@ -31,7 +31,7 @@ class ExpertReads:
     Thread-safe. The thread ends with this object.
     """
 
-    def __init__(self, layers: Sequence[LayerWeights], read: Callable[[int, int], None] = foretold) -> None:
+    def __init__(self, layers: Sequence[LayerWeights], read: Callable[[int, int], None] = request_pages) -> None:
         """read: starts to read a range of addresses (first, bytes); it may wait for the disk."""
         self._layers = [layer.routed for layer in layers]
         self._read = read

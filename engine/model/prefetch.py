@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 # Bytes per request; a stop takes effect between two. A slow disk reads this in 160 ms. Smaller requests would make this
 # low-priority thread take the interpreter lock more often.
 CHUNK_BYTES = 16 << 20
-_AHEAD = 4  # chunks announced ahead, so that the disk has several requests queued
+_AHEAD = 4  # chunks requested ahead, so that the disk has several requests queued
 _GAP_BYTES = 64 << 10  # gaps smaller than this are read too, as the system's readahead does
 _MOST_OF_IT = 0.25  # share of a matrix's rows from which on the whole matrix is read, because hardly any gap is larger
 _MARGIN_BYTES = 1 << 30  # free RAM to keep
@@ -141,13 +141,13 @@ class Prefetch:
         free_bytes: Callable[[], int] | None = None,
         advise: Callable[[int, int], bool] | None = None,
         resident: Callable[[int, int], int] | None = None,
-        foretell: Progress | None = None,
+        request: Progress | None = None,
         is_partial: bool = False,
     ) -> None:
         """Start the thread.
 
         keeps: object that keeps the spans mapped. free_bytes: free RAM. advise: reads a range, returns False if the
-        system cannot. resident: bytes of a range in memory. foretell: announces a range that will be read soon.
+        system cannot. resident: bytes of a range in memory. request: asks for a range without waiting for it.
         is_partial: read the first spans if the RAM cannot hold all of them; otherwise nothing is read then.
         """
         self._is_partial = is_partial
@@ -155,7 +155,7 @@ class Prefetch:
         self._free = free_bytes or _free_ram
         self._advise = advise or advised
         self._resident = resident or resident_bytes
-        self._foretell = foretell or foretold
+        self._request = request or request_pages
         self._stop, self._may_read = threading.Event(), threading.Event()
         self._may_read.set()
         self._lock, self._holders = threading.Lock(), 0
@@ -216,7 +216,7 @@ class Prefetch:
                 return
             coming = _first(coming, free - _MARGIN_BYTES)
         if missing:
-            coming = self._foretold(coming)
+            coming = self._requested_ahead(coming)
         for at, n in coming:
             self._may_read.wait()
             if self._stop.is_set():
@@ -230,10 +230,10 @@ class Prefetch:
                 return
             self.read_bytes += n
 
-    def _foretold(self, chunks: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    def _requested_ahead(self, chunks: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         ahead: deque[tuple[int, int]] = deque()
         for chunk in chunks:
-            self._foretell(*chunk)
+            self._request(*chunk)
             ahead.append(chunk)
             if len(ahead) > _AHEAD:
                 yield ahead.popleft()
@@ -294,7 +294,7 @@ def advised(address: int, n_bytes: int) -> bool:
     return False
 
 
-def foretold(address: int, n_bytes: int) -> None:
+def request_pages(address: int, n_bytes: int) -> None:
     """Ask the system to start reading the pages without waiting, where it can."""
     tell = _system_call("madvise") if sys.platform == "linux" else None
     if tell is None:
@@ -335,5 +335,16 @@ def _prefetched(address: int, n_bytes: int) -> bool:
     return bool(kernel.PrefetchVirtualMemory(kernel.GetCurrentProcess(), 1, ctypes.byref(one), 0))
 
 
-__all__ = ["CHUNK_BYTES", "Part", "Prefetch", "Span", "advised", "parts_of", "resident_bytes", "spans_of",
-           "spans_to_read", "start_prefetch"]  # fmt: skip
+__all__ = [
+    "CHUNK_BYTES",
+    "Part",
+    "Prefetch",
+    "Span",
+    "advised",
+    "parts_of",
+    "request_pages",
+    "resident_bytes",
+    "spans_of",
+    "spans_to_read",
+    "start_prefetch",
+]  # fmt: skip

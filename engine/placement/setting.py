@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine.config import MODES, EngineConfig, KvCodec, Mode
 from engine.errors import DeviceUnavailableError, EngineError
-from engine.executor.adaptation import can_learn, read_activity
+from engine.executor.adaptation import has_learned
 from engine.loading.opening import choose_context
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
 from engine.machine.measured_hardware import load_profile, recall_expected
@@ -199,5 +199,5 @@ def read_setting(
         notes=tuple(notes),
         sequences=engine.sequences,
         read_rates=read_rates,
-        is_learned=stats is None and can_learn(opened) and read_activity(opened).positions > 0,
+        is_learned=stats is None and has_learned(opened),
     )

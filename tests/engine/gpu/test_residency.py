@@ -18,28 +18,23 @@ from fakes.prefill import HostDevice
 from samples.placements import a_placement
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.bundle.artefacts import save_stats
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
-from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError, DeviceUnavailableError
+from engine.errors import DeviceFailedError, DeviceMemoryError, DeviceUnavailableError
 from engine.executor.adaptation import Adaptation
-from engine.gpu import background_reads, loaded_part, sample_activity, vram_policy
+from engine.gpu import background_reads, loaded_part, vram_policy
 from engine.gpu.placed_model import PlacedModel
 from engine.gpu.prefill import pinned_weights
 from engine.gpu.prefill.pinned_weights import PinnedWeights
-from engine.gpu.token.transformer import GpuTransformer
 from engine.gpu.trial import budget, choice, self_test
-from engine.job import Job
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
-from engine.model.weights import load_weights, open_model
+from engine.model.weights import load_weights
 from engine.placement import memory_plan, setting
 from engine.session import load_stages
 from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
-from engine.sparsity.stats import NeuronStats
-from engine.text.tokenizer import Tokenizer
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
 from native_kernels.cuda.runtime.modules import NoMachineCodeError
 
@@ -443,91 +438,6 @@ def test_hot_neurons_are_learned_and_kept_for_the_next_time(
             np.testing.assert_array_equal(table.neuron_in, ids)
     assert answer(again) == first
     again.close()
-
-
-@pytest.fixture
-def for_half(machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, float]:
-    """A model without statistics, and a budget in GiB for half of its neurons. Nothing has been learned of it."""
-    monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)
-    monkeypatch.setattr(memory_plan, "pinned_bytes", lambda *of: 0)
-    path = make_tiny_model(tmp_path / "half", d_ff=256)
-    whole = machine.load(path)
-    assert whole.gpu is not None
-    assert not Adaptation(whole.opened).activity.positions, "the GPU has all neurons"
-    room = (whole.gpu.placement.vram_bytes - whole.gpu.placement.hot_bytes // 2) / GIB
-    whole.close()
-    return path, room
-
-
-def test_a_first_load_learns_which_neurons_are_active(
-    machine: FakeGpuMachine, for_half: tuple[Path, float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, room = for_half
-    texts: list[int] = []
-    sample = sample_activity.mixed_tokens
-
-    def watched(tokenizer: Tokenizer, n_tokens: int) -> list[int]:
-        texts.append(n_tokens)
-        return sample(tokenizer, n_tokens)
-
-    monkeypatch.setattr(sample_activity, "mixed_tokens", watched)
-    model = machine.load(path, vram_budget_gib=room)
-    activity, blocks = Adaptation(model.opened).activity, model.hot_blocks
-    assert blocks is not None
-    assert activity.positions > 16
-    assert model.transformer().executor.counters.tokens == 0, "an answer's figures leave them out"
-    assert 0 < sum(table.n_slots for table in blocks.tables) < activity.counts.size
-    for counts, table in zip(activity.counts, blocks.tables, strict=True):
-        covered, best = counts[table.neuron_in].sum(), np.sort(counts)[::-1][: table.n_slots].sum()
-        assert covered >= 0.999 * best
-    found, hot = answer(model), [table.neuron_in.copy() for table in blocks.tables]
-    model.close()
-    again = machine.load(path, vram_budget_gib=room)
-    assert len(texts) == 1, "the next load knows"
-    assert again.hot_blocks is not None
-    for table, ids in zip(again.hot_blocks.tables, hot, strict=True):
-        np.testing.assert_array_equal(np.sort(table.neuron_in), np.sort(ids))
-    assert answer(again) == found == answer(on_cpu(path))
-    again.close()
-
-
-@pytest.mark.parametrize("how", ["adapt", "statistics", "the GPU fails"])
-def test_what_is_not_learned_at_a_load(
-    how: str, machine: FakeGpuMachine, for_half: tuple[Path, float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, room = for_half
-    if how == "statistics":
-        opened = open_model(path)
-        counts = np.ones((opened.config.n_layers, 256), np.int64)
-        stats = NeuronStats(counts, 1, "measured", "a text", opened.fingerprint, opened.config.activation_text)
-        save_stats(opened, stats)
-    if how == "the GPU fails":
-
-        def fails(*of: Any, **how: Any) -> None:
-            raise DeviceFailedError("It failed.")
-
-        monkeypatch.setattr(GpuTransformer, "prefill", fails)
-    model = machine.load(path, vram_budget_gib=room, adapt=how != "adapt")
-    assert model.device == "cuda"
-    assert not Adaptation(model.opened).activity.positions
-    model.close()
-
-
-def test_a_load_is_cancelled_while_it_learns(
-    machine: FakeGpuMachine, for_half: tuple[Path, float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, room = for_half
-    learning: list[bool] = []
-    sample = sample_activity.mixed_tokens
-
-    def begun(tokenizer: Tokenizer, n_tokens: int) -> list[int]:
-        learning.append(True)
-        return sample(tokenizer, n_tokens)
-
-    monkeypatch.setattr(sample_activity, "mixed_tokens", begun)
-    with pytest.raises(Cancelled):
-        LoadedModel.load(path, machine.config(vram_budget_gib=room), Job(lambda: bool(learning)))
-    assert not Adaptation(open_model(path)).activity.positions
 
 
 # ------------------------------------------------------------------ weights in place

@@ -46,19 +46,19 @@ class System:
     def __init__(self, free: int = 1 << 40, resident: int = 0) -> None:
         self.free, self.there = free, resident
         self.asked: list[tuple[int, int]] = []
-        self.foretold: list[tuple[int, int]] = []
+        self.requested: list[tuple[int, int]] = []
 
     def advise(self, address: int, n_bytes: int) -> bool:
         self.asked.append((address, n_bytes))
         return True
 
-    def foretell(self, address: int, n_bytes: int) -> None:
-        self.foretold.append((address, n_bytes))
-        assert len(self.foretold) <= len(self.asked) + 5, "no more than some of them are the disk's at once"
+    def request(self, address: int, n_bytes: int) -> None:
+        self.requested.append((address, n_bytes))
+        assert len(self.requested) <= len(self.asked) + 5, "no more than some of them are the disk's at once"
 
     def read(self, spans: list[Span], is_partial: bool = False) -> Prefetch:
         return Prefetch(
-            spans, None, lambda: self.free, self.advise, lambda at, n: min(n, self.there), self.foretell, is_partial
+            spans, None, lambda: self.free, self.advise, lambda at, n: min(n, self.there), self.request, is_partial
         )
 
 
@@ -119,7 +119,7 @@ def test_it_is_read_in_order_and_in_pieces() -> None:
     spans = [(PAGE, PAGE + 13 * CHUNK_BYTES + 5 * PAGE), (1 << 40, (1 << 40) + PAGE)]
     reading = system.read(spans)
     assert reading.wait(PATIENCE_S)
-    assert system.asked == sorted(system.asked) == system.foretold
+    assert system.asked == sorted(system.asked) == system.requested
     assert max(n for _, n in system.asked) == CHUNK_BYTES
     assert sum(n for _, n in system.asked) == reading.read_bytes == 13 * CHUNK_BYTES + 6 * PAGE
 
@@ -200,7 +200,7 @@ def test_what_is_in_memory_needs_no_room() -> None:
     reading = system.read([(0, 2 * CHUNK_BYTES)])
     assert reading.wait(PATIENCE_S)
     assert len(system.asked) == 2
-    assert not system.foretold
+    assert not system.requested
 
 
 def test_what_may_stay_on_the_disk_is_read_as_far_as_the_ram_goes() -> None:
