@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from test_local_api import KEY, PATIENCE_S, QUESTION, Serving
+from support.serving import KEY, PATIENCE_S, QUESTION, Serving
 
 from engine.service import protocol
 from engine.text.chat_template import ChatTemplate

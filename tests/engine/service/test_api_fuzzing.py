@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from test_local_api import KEY, PATIENCE_S, Serving
+from support.serving import KEY, PATIENCE_S, Serving
 
 from engine.service import protocol
 

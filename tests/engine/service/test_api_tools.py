@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import openai
 import pytest
-from test_local_api import KEY, PATIENCE_S, QUESTION, Serving
+from support.serving import CALLS, QUESTION, Script, Serving
 
-from engine.config import SamplingConfig
-from engine.service import protocol
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 from engine.tools.call_format import FORMATS, Call
@@ -26,7 +22,6 @@ TOOLS: list[Any] = [
     {"type": "function", "function": {"name": "now", "parameters": {
         "type": "object", "properties": {"zone": {"enum": ["utc", "local"]}}, "additionalProperties": False}}},
 ]  # fmt: skip
-CALLS = [Call("get_weather", {"city": "Lima", "days": 2}), Call("now", {"zone": "utc"})]
 # The templates of a few formats, as short as can be.
 NATIVE = {
     "qwen-coder": "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}<tool_call>\n"
@@ -37,60 +32,6 @@ NATIVE = {
     '{"name": "{{ c.function.name }}", "parameters": {{ c.function.arguments | tojson }}}'
     "{% endfor %}{% endfor %}{{ tools | tojson }}",
 }
-
-
-class Scripted:
-    """A sampler that prefers the tokens of a text, and after them random ones."""
-
-    def __init__(self, tokens: Sequence[int], seed: int = 0) -> None:
-        self._tokens, self._draw, self._begin = list(tokens), np.random.default_rng(seed), -1
-
-    def __call__(self, logits: np.ndarray, history: Sequence[int]) -> int:
-        if self._begin < 0:
-            self._begin = len(history)
-        at = len(history) - self._begin
-        if at < len(self._tokens) and logits[self._tokens[at]] > -1e29:
-            return self._tokens[at]
-        return int(np.argmax(np.where(logits > -1e29, self._draw.random(logits.size), -np.inf)))
-
-
-class Script:
-    """What the model says in the next answers, as far as it may."""
-
-    def __init__(self, tokenizer: Tokenizer, stop: int) -> None:
-        self._tokenizer, self._stop = tokenizer, stop
-        self.text, self.seed = "", 0
-
-    def sampler(self, sampling: SamplingConfig) -> Scripted:
-        return Scripted([*self._tokenizer.encode(self.text), self._stop], self.seed)
-
-
-@pytest.fixture(scope="module")
-def loaded() -> Iterator[Serving]:
-    serving = Serving()
-    assert isinstance(serving.end_of(protocol.Load("load", "starter-chat")), protocol.Finished)
-    yield serving
-    serving.close()
-
-
-@pytest.fixture
-def client(loaded: Serving) -> Iterator[openai.OpenAI]:
-    state = loaded.serve("on")
-    with openai.OpenAI(base_url=state.address, api_key=KEY, max_retries=0, timeout=PATIENCE_S) as made:
-        yield made
-
-
-@pytest.fixture
-def tokenizer(loaded: Serving) -> Tokenizer:
-    assert loaded.host.session is not None
-    return loaded.host.session.model.tokenizer
-
-
-@pytest.fixture
-def script(loaded: Serving, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Script:
-    made = Script(tokenizer, min(tokenizer.stop_token_ids))
-    monkeypatch.setattr("engine.session.chat_session.make_sampler", made.sampler)
-    return made
 
 
 def ask(client: openai.OpenAI, **changes: Any) -> Any:

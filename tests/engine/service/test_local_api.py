@@ -7,96 +7,22 @@ import json
 import random
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import openai
 import pytest
+from support.serving import ANSWER, KEY, PATIENCE_S, QUESTION, Serving, is_end
 
 from engine.server import connection
 from engine.server.access import MOST_BODY_BYTES
 from engine.server.turns import MOST_WAITING, Turn
 from engine.service import protocol
 from engine.service.host import EngineHost
-from engine.service.protocol import ServerState
 from engine.text.chat_template import ChatTemplate
 
-KEY = "a-key-for-tests"
-PATIENCE_S = 60.0
-QUESTION = [{"role": "user", "content": "What is the capital of Peru?"}]
-ANSWER = "Lima is the capital of Peru."
 LONG: dict[str, Any] = {"model": "Pip", "prompt": "Once upon a time", "temperature": 10, "seed": 1, "max_tokens": 60}
-
-
-class Serving:
-    """An engine that runs in a thread of its own and serves the starter model.
-
-    at_token: called in the engine's thread after each token of an answer through the API.
-    """
-
-    def __init__(self) -> None:
-        self.events: list[protocol.Event] = []
-        self._arrived = threading.Condition()
-        self.host = EngineHost(self._take)
-        self.on_event: Callable[[protocol.Event], None] = lambda event: None
-        self.at_token: Callable[[Turn], None] = lambda turn: None
-        self._thread = threading.Thread(target=self.host.run_pending, args=(True,))
-        self._thread.start()
-
-    def _take(self, event: protocol.Event) -> None:
-        with self._arrived:
-            self.events.append(event)
-            self._arrived.notify_all()
-        self.on_event(event)
-
-    def until(self, wanted: Callable[[protocol.Event], bool]) -> Any:
-        """The first event that is so, however long ago it came."""
-
-        def found() -> list[protocol.Event]:
-            return [event for event in list(self.events) if wanted(event)]
-
-        with self._arrived:
-            assert self._arrived.wait_for(lambda: bool(found()), PATIENCE_S)
-        return found()[0]
-
-    def end_of(self, request: protocol.Request) -> Any:
-        """How the request ended."""
-        self.host.submit(request)
-        return self.until(lambda event: _is_end(event, request.id))
-
-    def serve(self, name: str, port: int = 0, key: str = KEY, on: bool = True) -> ServerState:
-        end = self.end_of(protocol.Serve(name, on, port, key))
-        assert isinstance(end, protocol.Finished), end
-        return ServerState.from_dict(end.result)
-
-    def news(self, wanted: Callable[[ServerState], bool]) -> ServerState:
-        """The state told last, once it is so."""
-
-        def last() -> ServerState:
-            told = [event for event in self.events if isinstance(event, protocol.News) and event.topic == "server"]
-            return ServerState.from_dict(told[-1].values) if told else ServerState()
-
-        with self._arrived:
-            assert self._arrived.wait_for(lambda: wanted(last()), PATIENCE_S), last()
-            return last()
-
-    def close(self) -> None:
-        self.host.close()
-        self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive()
-
-
-def _is_end(event: protocol.Event, request_id: str) -> bool:
-    return isinstance(event, protocol.Finished | protocol.Failed) and event.id == request_id
-
-
-@pytest.fixture(scope="module")
-def loaded() -> Iterator[Serving]:
-    serving = Serving()
-    assert isinstance(serving.end_of(protocol.Load("load", "starter-chat")), protocol.Finished)
-    yield serving
-    serving.close()
 
 
 @pytest.fixture
@@ -119,13 +45,6 @@ def serving(loaded: Serving, monkeypatch: pytest.MonkeyPatch) -> Serving:
 
     monkeypatch.setattr(ApiAnswers, "_pass_on", with_a_look)
     return loaded
-
-
-@pytest.fixture
-def client(serving: Serving) -> Iterator[openai.OpenAI]:
-    state = serving.serve("on")
-    with openai.OpenAI(base_url=state.address, api_key=KEY, max_retries=0, timeout=PATIENCE_S) as made:
-        yield made
 
 
 def test_the_official_client_gets_its_answers_whole_and_streamed(client: openai.OpenAI) -> None:
@@ -383,14 +302,14 @@ def test_the_window_goes_first_and_finds_its_conversation_again(client: openai.O
         if turn.tokens == 5:
             serving.host.submit(protocol.Count("count", talk))
             serving.host.submit(protocol.Generate("between", talk, {"temperature": 0}))
-            serving.on_event = lambda event: tokens_then.append(turn.tokens) if _is_end(event, "between") else None
+            serving.on_event = lambda event: tokens_then.append(turn.tokens) if is_end(event, "between") else None
 
     serving.at_token = interrupt
     assert client.completions.create(**LONG).choices[0].text == undisturbed
-    between = serving.until(lambda event: _is_end(event, "between")).result
+    between = serving.until(lambda event: is_end(event, "between")).result
     assert tokens_then == [6]  # the window's answer came while this one paused
     assert between["reused_tokens"] >= before["context_used"] - 1  # what the API asked left its cache alone
-    assert isinstance(serving.until(lambda event: _is_end(event, "count")), protocol.Finished)
+    assert isinstance(serving.until(lambda event: is_end(event, "count")), protocol.Finished)
 
 
 def test_a_prompt_that_is_being_read_is_put_back_for_the_window(
@@ -410,7 +329,7 @@ def test_a_prompt_that_is_being_read_is_put_back_for_the_window(
     monkeypatch.setattr(ApiAnswers, "_asked", interrupted)
     assert client.completions.create(**LONG).choices[0].text == undisturbed
     assert times == [0, 0]
-    assert serving.until(lambda event: _is_end(event, "first")).result["text"] == ANSWER
+    assert serving.until(lambda event: is_end(event, "first")).result["text"] == ANSWER
 
 
 def test_the_line_is_bounded_and_those_in_it_are_answered_in_turn(client: openai.OpenAI, serving: Serving) -> None:
@@ -459,7 +378,7 @@ def test_switching_off_ends_what_is_under_way_and_frees_the_port(client: openai.
     with pytest.raises(openai.APIError, match="switched off"):
         list(stream)
     hold.set()
-    end = serving.until(lambda event: _is_end(event, "off"))
+    end = serving.until(lambda event: is_end(event, "off"))
     assert (end.result["on"], end.result["address"]) == (False, "")
     with pytest.raises(openai.APIConnectionError):
         client.models.list()

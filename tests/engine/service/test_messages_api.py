@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from test_api_tools import CALLS, Script
-from test_local_api import ANSWER, KEY, PATIENCE_S, QUESTION, Serving
+from support.serving import ANSWER, CALLS, KEY, PATIENCE_S, QUESTION, Script, Serving
 
-from engine.service import protocol
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 from engine.tools.call_format import HERMES
@@ -58,30 +55,9 @@ class Port:
         return found
 
 
-@pytest.fixture(scope="module")
-def loaded() -> Iterator[Serving]:
-    serving = Serving()
-    assert isinstance(serving.end_of(protocol.Load("load", "starter-chat")), protocol.Finished)
-    yield serving
-    serving.close()
-
-
 @pytest.fixture
 def port(loaded: Serving) -> Port:
     return Port(loaded)
-
-
-@pytest.fixture
-def tokenizer(loaded: Serving) -> Tokenizer:
-    assert loaded.host.session is not None
-    return loaded.host.session.model.tokenizer
-
-
-@pytest.fixture
-def script(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Script:
-    made = Script(tokenizer, min(tokenizer.stop_token_ids))
-    monkeypatch.setattr("engine.session.chat_session.make_sampler", made.sampler)
-    return made
 
 
 def asked(**changes: Any) -> dict[str, Any]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
-from test_api_tools import CALLS, Script
-from test_local_api import ANSWER, KEY, PATIENCE_S, Serving
+from support.serving import ANSWER, CALLS, Script
 
-from engine.service import protocol
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 from engine.tools.call_format import HERMES
@@ -24,34 +21,6 @@ TOOLS: list[Any] = [
     {"type": "function", "name": "now", "parameters": {
         "type": "object", "properties": {"zone": {"enum": ["utc", "local"]}}, "additionalProperties": False}},
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def loaded() -> Iterator[Serving]:
-    serving = Serving()
-    assert isinstance(serving.end_of(protocol.Load("load", "starter-chat")), protocol.Finished)
-    yield serving
-    serving.close()
-
-
-@pytest.fixture
-def client(loaded: Serving) -> Iterator[openai.OpenAI]:
-    state = loaded.serve("on")
-    with openai.OpenAI(base_url=state.address, api_key=KEY, max_retries=0, timeout=PATIENCE_S) as made:
-        yield made
-
-
-@pytest.fixture
-def tokenizer(loaded: Serving) -> Tokenizer:
-    assert loaded.host.session is not None
-    return loaded.host.session.model.tokenizer
-
-
-@pytest.fixture
-def script(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Script:
-    made = Script(tokenizer, min(tokenizer.stop_token_ids))
-    monkeypatch.setattr("engine.session.chat_session.make_sampler", made.sampler)
-    return made
 
 
 def ask(client: openai.OpenAI, **changes: Any) -> Any:
