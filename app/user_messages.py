@@ -1,6 +1,7 @@
-"""Error messages for users: what failed, why, and what to do. The only file with texts of errors.
+"""Error messages for users: what failed, why, and what to do.
 
-Titles and sentences contain no codes and no internal names; those are in the details. Handles no failures itself.
+Messages for failed jobs of the library are in library_messages.py. Titles and sentences contain no
+codes and no internal names; those are in the details. Handles no failures itself.
 """
 
 from __future__ import annotations

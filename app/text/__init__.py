@@ -1,1 +1,1 @@
-"""Markdown and formulas as data, read in bounded steps. Draws nothing."""
+"""Markdown as data, read in bounded steps, and formulas as lines and glyphs. No widgets."""
