@@ -185,4 +185,4 @@ def _question(blocks: list[dict[str, Any]], param: str, names: dict[str, str], i
 
 
 def _unsupported(kind: object, where: str) -> Exception:
-    return wrong(f"{where} has the type {shown(kind)}: Hearth reads text alone.", where, "unsupported_value")
+    return wrong(f"{where} has the type {shown(kind)}: Hearth reads only text.", where, "unsupported_value")

@@ -158,7 +158,7 @@ def text_of(content: object, param: str, ignored: list[str], kinds: tuple[str, .
         kind = part.get("type") if isinstance(part, dict) else None
         if not isinstance(part, dict) or kind not in kinds:
             raise wrong(
-                f"{param} holds a part of the type {shown(kind)}: Hearth reads text alone.", param, "unsupported_value"
+                f"{param} holds a part of the type {shown(kind)}: Hearth reads only text.", param, "unsupported_value"
             )
         if not isinstance(part.get("text"), str):
             raise wrong(f"{param} holds a text part without a text.", param, "invalid_type")

@@ -156,7 +156,7 @@ class ToolGrammar(Grammar):
         try:
             self._compile(llguidance.LLMatcher.grammar_from_lark(text))
         except UnicodeEncodeError:
-            raise InvalidRequestError("The JSON schema cannot be used: it has half a character.") from None
+            raise InvalidRequestError("The JSON schema cannot be used: it contains half of a surrogate pair.") from None
 
 
 def check_size(schema: Mapping[str, Any]) -> None:

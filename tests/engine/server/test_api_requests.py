@@ -213,9 +213,9 @@ def test_what_is_no_json_object_is_refused(body: bytes, words: str) -> None:
         ({"messages": [{"role": "user", "content": None}]}, "invalid_type", "messages[0].content", "a text"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]},
-            "unsupported_value", "messages[0].content", "text alone",
+            "unsupported_value", "messages[0].content", "only text",
         ),
-        ({"messages": [{"role": "user", "content": ["x"]}]}, "unsupported_value", "messages[0].content", "text alone"),
+        ({"messages": [{"role": "user", "content": ["x"]}]}, "unsupported_value", "messages[0].content", "only text"),
         (
             {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
             "invalid_type", "messages[0].content", "text part",
