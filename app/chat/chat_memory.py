@@ -76,7 +76,7 @@ class ChatMemory(QObject):
         self._ending = False
         self._timer = QTimer(self, singleShot=True, interval=SAVE_EVERY_MS)
         self._timer.timeout.connect(self._save_growing)
-        self._search = ChatSearch(reads, lambda: None if self._ending else self._store, self.trouble.emit)
+        self._search = ChatSearch(reads, self._searchable, self.trouble.emit)
         saves.stalled.connect(self._stalled)
         saves.resumed.connect(self._resumed)
 
@@ -229,14 +229,15 @@ class ChatMemory(QObject):
         self._keep("erase deleted chats", lambda: self._stored.erase(gone))
 
     def read_bin(self, then: Callable[[list[BinnedChat]], None]) -> None:
-        """Read the bin, last deleted first."""
+        """Read the bin, last deleted first; behind the opening of the store, if it is not open yet."""
 
         def take(stored: list[BinnedChat]) -> None:
             gone = self._conversations.keys() | self._erased  # saved after it was read
             self._bin = {b.conversation.id: b for b in stored if b.conversation.id not in gone} | self._bin
             then(sorted(self._bin.values(), key=lambda binned: binned.deleted_at, reverse=True))
 
-        self._reads.run("read the bin", lambda: self._stored.binned(), take, self.trouble.emit)
+        queue = self._saves if self.is_sound is None else self._reads
+        queue.run("read the bin", lambda: self._stored.binned(), take, self.trouble.emit)
 
     # -------------------------------------------------------------- files
 
@@ -291,6 +292,10 @@ class ChatMemory(QObject):
     def search(self, text: str, then: Callable[[list[SearchHit]], None]) -> None:
         """Search all chats in the background, once the store is open. Nothing happens while the window closes."""
         self._search.search(text, then)
+
+    def _searchable(self) -> Store | None:
+        """Return the store once its chats are in memory: a hit in another chat could not be opened."""
+        return None if self._ending or self.is_sound is None else self._store
 
     # -------------------------------------------------------------- messages
 

@@ -64,7 +64,8 @@ class Person:
         self.qtbot.waitUntil(lambda: bool(condition()))
 
     def wait_ready(self) -> None:
-        self.wait(lambda: self.page.composer._status.phase is Phase.READY)
+        """Until the model can answer and the chats are read."""
+        self.wait(lambda: self.page.composer._status.phase is Phase.READY and self.hearth.memory.is_sound is not None)
 
     def type(self, text: str) -> None:
         self.qtbot.keyClicks(self.page.composer.field, text)

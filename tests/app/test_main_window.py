@@ -275,6 +275,7 @@ def test_a_popover_closes_when_another_opens_or_what_it_is_beside_goes(arrive: A
 
     before = []
     for command in ("model_menu", "presets", "context", "palette"):
+        person.wait(lambda command=command: window.commands.can(command))  # "context" once the tokens are counted
         window.commands.run(command)
         assert len(shown()) == 1, command
         assert shown() != before, "the other one"

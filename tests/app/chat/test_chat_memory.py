@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from app.chat.chat_memory import ChatMemory
 from app.chat.store import store_search
 from app.chat.store.conversation import (
     Attachment,
+    BinnedChat,
     Conversation,
     Message,
     MessageState,
@@ -26,7 +28,7 @@ from app.chat.store.conversation import (
 )
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
-from app.errors import ChatFileError
+from app.errors import ChatFileError, RescueReport
 from app.user_messages import describe
 
 
@@ -265,6 +267,69 @@ def test_a_search_that_comes_before_the_chats_are_open_is_answered_then(tmp_path
     with contextlib.closing(desk):
         qtbot.waitUntil(lambda: bool(found))
     assert found == [chat.id]
+
+
+def test_what_is_asked_while_the_chats_are_read_is_answered_when_the_window_knows_them(
+    tmp_path: Path, qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Desk(tmp_path / "chats.db")
+    kept, gone = Conversation(title="needle"), Conversation(title="gone")
+    for chat in (kept, gone):
+        before.memory.add(chat)
+    before.memory.delete(gone.id)
+    before.close()
+    reading, go_on = threading.Event(), threading.Event()
+    read = Store.conversations
+
+    def slowly(store: Store) -> list[Conversation]:
+        reading.set()
+        assert go_on.wait(60)
+        return read(store)
+
+    monkeypatch.setattr(Store, "conversations", slowly)
+    desk = Desk(tmp_path / "chats.db")
+    assert reading.wait(60), "the store is open, and its chats are not in memory"
+    known: list[bool] = []
+    found: list[BinnedChat] = []
+    desk.memory.search(
+        "needle", lambda hits: known.extend(desk.memory.conversation(hit.conversation.id) is not None for hit in hits)
+    )
+    desk.memory.read_bin(found.extend)
+    qtbot.wait(50)
+    assert not known, "a hit that the window does not know cannot be opened"
+    go_on.set()
+    with contextlib.closing(desk):
+        qtbot.waitUntil(lambda: bool(known and found))
+    assert known == [True]
+    assert [chat.conversation.id for chat in found] == [gone.id]
+
+
+def test_the_bin_that_is_asked_for_before_the_chats_are_open_is_read_then(tmp_path: Path, qtbot: Any) -> None:
+    before = Desk(tmp_path / "chats.db")
+    chat = Conversation(title="gone")
+    before.memory.add(chat)
+    before.memory.delete(chat.id)
+    before.close()
+    gate = threading.Event()
+
+    def late() -> tuple[Store, RescueReport | None]:
+        assert gate.wait(60)
+        return Store.rescue(tmp_path / "chats.db")
+
+    saves, reads = Operations(retry_s=0.01), Operations()
+    memory = ChatMemory(late, saves, reads)
+    memory.open()
+    found: list[BinnedChat] = []
+    troubles: list[object] = []
+    memory.trouble.connect(troubles.append)
+    memory.read_bin(found.extend)
+    qtbot.wait(20)
+    gate.set()
+    qtbot.waitUntil(lambda: bool(found or troubles))
+    assert (troubles, [one.conversation.id for one in found]) == ([], [chat.id])
+    memory.end()
+    assert saves.close() == reads.close() == []
+    memory.close()
 
 
 def test_the_index_grows_when_nothing_is_said(tmp_path: Path, qtbot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
