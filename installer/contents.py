@@ -12,7 +12,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from app.parts import PROJECT, needed_distributions
+from app.third_party import PROJECT, needed_distributions
 
 PACKAGES = ("app", "engine", "native_kernels")
 PACKAGES_WITH_DATA = ("ziamath", "latex2mathml")  # the font of formulas, and the table of symbols

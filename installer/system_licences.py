@@ -21,7 +21,7 @@ _DOCS = Path("/usr/share/doc")
 def collect(libraries: Iterable[Path], folder: Path) -> list[dict[str, str]]:
     """Write one text for each package that a library belongs to, and the list of them, into the folder.
 
-    libraries: files of the build that come from the system. Returns the list, as app/parts.py reads it.
+    libraries: files of the build that come from the system. Returns the list, as app/third_party.py reads it.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

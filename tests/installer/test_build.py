@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from app.parts import licence_text, needed_distributions, parts
+from app.third_party import licence_text, needed_distributions, parts
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALLER = ROOT / "installer"

@@ -15,7 +15,7 @@ from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QTextOption
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QTextBrowser, QVBoxLayout, QWidget
 
-from app import parts
+from app import third_party
 from app.translation import noted, tr
 from app.ui.look import theme
 from app.ui.look.icons import Glyph
@@ -66,7 +66,7 @@ def _read(path: Path) -> str:
 
 def built_with() -> str:
     """Return the parts as a Markdown table: name, installed version, licence. Cost: about 0.3 s."""
-    rows = [f"| [{one.name}]({PART}:{one.key}) | {one.version} | {one.licence} |" for one in parts.parts()]
+    rows = [f"| [{one.name}]({PART}:{one.key}) | {one.version} | {one.licence} |" for one in third_party.parts()]
     return "\n".join(
         (tr(NOTICE), "", f"| {tr('Part')} | {tr('Version')} | {tr('Licence')} |", "| --- | --- | --- |", *rows)
     )
@@ -203,13 +203,13 @@ class AboutDialog(QDialog):
 
     def show_part(self, key: str) -> None:
         """Show the licence of a part; an empty key shows the list."""
-        found = next((one for one in parts.parts() if one.key == key), None)
+        found = next((one for one in third_party.parts() if one.key == key), None)
         if found is None:
             self.show_page("parts")
             self.pages["parts"].setFocus()
             return
         none = tr("It includes no text of its licence, {licence}.", licence=found.licence)
-        self.pages["text"].set_licence(f"{found.name} {found.version}", parts.licence_text(key) or none)
+        self.pages["text"].set_licence(f"{found.name} {found.version}", third_party.licence_text(key) or none)
         self._show_only("text")
         self.pages["text"].setFocus()
 
