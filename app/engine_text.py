@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from app.figures import NARROW, gigabytes
+from app.units import NARROW, gigabytes
 
 _SIZES = {"bytes": 1, "kB": 10**3, "KiB": 1 << 10, "MB": 10**6, "MiB": 1 << 20, "GB": 10**9, "GiB": 1 << 30}
 _SIZE = re.compile(rf"\b(\d+(?:\.\d+)?)[ {NARROW}]({'|'.join(_SIZES)})\b")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from app.figures import NARROW
+from app.units import NARROW
 from app.translation import figure, noted, tr, tr_n
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from app.clients.engine_status import EngineStatus, Phase, translated
-from app.figures import NARROW, rate, seconds
+from app.units import NARROW, rate, seconds
 from app.translation import figure, noted, tr
 from engine.machine.monitor import GpuSample, MachineSample
 from engine.service.protocol import FEWEST_READ, GenerationResult, Live

@@ -17,7 +17,7 @@ from PySide6.QtGui import QGuiApplication
 from app.clients.engine_status import EngineStatus
 from app.desktop.desktop_bus import DesktopBus, Place
 from app.desktop.single_instance import LaunchRequest, take_activation
-from app.figures import seconds
+from app.units import seconds
 from app.translation import figure, tr, tr_n
 
 LONG_S = 10.0  # users do something else during longer answers

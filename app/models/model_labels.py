@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.clients.engine_status import short_name
-from app.figures import NARROW, gigabytes, rate
+from app.units import NARROW, gigabytes, rate
 from app.translation import figure, noted, tr, tr_n
 from engine.library.records import Download, Estimate, MachineLine
 

@@ -1445,7 +1445,7 @@
         <translation>Hearth: {reasons}</translation>
     </message>
     <message>
-        <location filename="../../app/figures.py"/>
+        <location filename="../../app/units.py"/>
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{used} of {total} GB</source>
         <translation>{used} von {total} GB</translation>

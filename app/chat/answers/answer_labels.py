@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.chat.store.conversation import MessageState
-from app.figures import rate, seconds
+from app.units import rate, seconds
 from app.translation import figure, noted, tr, tr_n
 from engine.service.protocol import FEWEST_READ
 

@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.chat.answers.comparison import Comparison, Side, SideState, differences, verdict
-from app.figures import rate, seconds
+from app.units import rate, seconds
 from app.text.markdown_blocks import displayable
 from app.translation import figure, noted, tr, tr_n
 from app.ui.look import theme

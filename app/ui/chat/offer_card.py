@@ -8,7 +8,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
-from app.figures import NARROW, gigabytes
+from app.units import NARROW, gigabytes
 from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import tr

@@ -22,7 +22,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from app.clients.live_figures import WINDOW_S, Graph, Points, Speed
-from app.figures import NARROW, rate
+from app.units import NARROW, rate
 from app.translation import figure, tr
 from app.ui.look import theme
 from app.ui.look.direction import order

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QWidget
 
 from app.clients.engine_status import EngineStatus, Phase
 from app.engine_text import plain_figures
-from app.figures import gigabytes
+from app.units import gigabytes
 from app.library_messages import REMARKS, in_users_language
 from app.models import model_labels
 from app.models.model_rows import ModelRow

@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app.clients.engine_status import translated
-from app.figures import gigabytes
+from app.units import gigabytes
 from app.library_messages import REMARKS, in_users_language
 from app.models import model_labels
 from app.models.model_rows import ModelRow

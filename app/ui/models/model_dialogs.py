@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
-from app.figures import gigabytes
+from app.units import gigabytes
 from app.models import model_labels
 from app.models.model_labels import Rate, rate_text
 from app.models.model_rows import ModelRow

@@ -14,7 +14,7 @@ from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QHBoxLayout, QLayout, QVBoxLayout, QWidget
 
-from app.figures import NARROW
+from app.units import NARROW
 from app.library_messages import in_users_language
 from app.models import model_labels
 from app.models.model_labels import Rate

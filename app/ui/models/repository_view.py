@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
-from app.figures import gigabytes
+from app.units import gigabytes
 from app.models import model_labels
 from app.models.model_rows import fit_text
 from app.translation import noted, tr, tr_n

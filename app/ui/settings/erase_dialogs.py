@@ -12,7 +12,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QCloseEvent, QFontMetrics
 from PySide6.QtWidgets import QWidget
 
-from app.figures import gigabytes
+from app.units import gigabytes
 from app.stored_data import GROUPS, Erased, Group, Undeleted
 from app.translation import noted, tr, tr_n
 from app.ui.look import theme

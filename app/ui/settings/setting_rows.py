@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.figures import NARROW
+from app.units import NARROW
 from app.settings import Setting
 from app.translation import figure, tr, unfigured
 from app.ui.look import theme

@@ -10,7 +10,7 @@ from PySide6.QtGui import QPaintEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.clients.engine_status import EngineStatus, Phase
-from app.figures import memory_of, rate, seconds
+from app.units import memory_of, rate, seconds
 from app.translation import tr
 from app.ui.look import theme
 from app.ui.look.direction import set_margins

@@ -10,7 +10,7 @@ from support.shown_text import numbers_in
 
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.live_figures import UNKNOWN, LiveFigures, milliseconds, share, size
-from app.figures import NARROW
+from app.units import NARROW
 from engine.machine.monitor import GpuSample, MachineSample
 from engine.service.protocol import FEWEST_READ, Live
 

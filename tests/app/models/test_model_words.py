@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.shown_text import numbers_in
 
-from app.figures import NARROW
+from app.units import NARROW
 from app.models import model_labels
 from app.models.model_rows import too_big
 from app.ui.models.model_dialogs import gain_text

@@ -12,7 +12,7 @@ from support.shown_text import numbers_in
 from app import translation
 from app.chat.answers.presets import Presets
 from app.clients.engine_status import EngineStatus, Phase
-from app.figures import gigabytes, rate
+from app.units import gigabytes, rate
 from app.settings import description_of, worded
 from app.translation import figure, noted, tr, tr_n, unfigured
 from app.ui.look import language

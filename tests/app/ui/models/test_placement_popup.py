@@ -19,7 +19,7 @@ from support.shown_text import numbers_in
 
 from app import translation
 from app.clients.engine_status import EngineStatus, Phase
-from app.figures import NARROW
+from app.units import NARROW
 from app.ui.look import theme
 from app.ui.models.placement_popup import (
     GIB,
