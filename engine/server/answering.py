@@ -18,7 +18,7 @@ from engine.server.prompts import Asked, asked
 from engine.server.served import ServedModel
 from engine.server.turns import Begun, End, Line, Piece, Turn, TurnEvent
 from engine.session.grammar import Grammar, ToolGrammar
-from engine.tools.call_reader import CallReader, TextPart
+from engine.tool_calls.call_reader import CallReader, TextPart
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -17,7 +17,7 @@ from engine.server.fields import checked_schema, count, objects, read_object, sh
 from engine.server.tool_fields import answered_call, read_calls, read_tools, text_of
 from engine.session.grammar import ANY_OBJECT
 from engine.text.context_fit import ChatMessage
-from engine.tools.tool import ToolUse
+from engine.tool_calls.tool import ToolUse
 
 What = Literal["chat", "completion"]
 

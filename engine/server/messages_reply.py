@@ -13,7 +13,7 @@ from engine.server.likelihoods import TokenLikelihood
 from engine.server.parts import Part, ThoughtPart, Told
 from engine.server.replies import event
 from engine.server.turns import End
-from engine.tools.call_reader import ArgumentsPart, CallPart
+from engine.tool_calls.call_reader import ArgumentsPart, CallPart
 
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "cancelled": "end_turn"}
 _FIELDS = {"thinking": "thinking", "text": "text", "input_json": "partial_json"}  # of deltas

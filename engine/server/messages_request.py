@@ -9,7 +9,7 @@ from engine.server.failures import wrong
 from engine.server.fields import checked_schema, count, is_deep, objects, read_object, required, shown, stops, take
 from engine.server.tool_fields import MOST_ARGUMENTS_DEPTH, answered_call, made_call, read_tool, text_of, tool_use
 from engine.text.context_fit import ChatMessage
-from engine.tools.tool import ToolUse
+from engine.tool_calls.tool import ToolUse
 
 MOST_STOPS = 16
 _UNUSED = {"metadata", "service_tier", "betas"}

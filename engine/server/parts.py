@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engine.session.generate import StopScanner
 from engine.text.thoughts import ReplySplitter
-from engine.tools.call_reader import ArgumentsPart, CallPart, CallReader, TextPart
+from engine.tool_calls.call_reader import ArgumentsPart, CallPart, CallReader, TextPart
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from engine.config import SamplingConfig
 from engine.errors import ChatTemplateError, ContextOverflowError
 from engine.text.context_fit import ChatMessage, ChatRoom, Encode, most_chars
-from engine.tools.call_format import CallFormat
-from engine.tools.call_style import call_style
+from engine.tool_calls.call_format import CallFormat
+from engine.tool_calls.call_style import call_style
 
 if TYPE_CHECKING:
     from engine.server.api_request import ApiRequest

@@ -13,7 +13,7 @@ from engine.server.failures import ApiError
 from engine.server.likelihoods import Likelihood, TokenLikelihood
 from engine.server.parts import Part, ThoughtPart, Told
 from engine.server.turns import End
-from engine.tools.call_reader import CallPart, TextPart
+from engine.tool_calls.call_reader import CallPart, TextPart
 
 DONE = "data: [DONE]\n\n"
 STILL_HERE = ": one moment\n\n"  # a comment, by which a client sees that the connection lives

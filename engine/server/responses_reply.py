@@ -14,7 +14,7 @@ from engine.server.likelihoods import TokenLikelihood
 from engine.server.parts import Part, ThoughtPart, Told
 from engine.server.replies import event
 from engine.server.turns import End
-from engine.tools.call_reader import ArgumentsPart, CallPart
+from engine.tool_calls.call_reader import ArgumentsPart, CallPart
 
 _PREFIXES = {"message": "msg_", "reasoning": "rs_", "function_call": "fc_"}
 # Of items with content: the type of its part, and the name of its events.

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from engine.server.prompts import count_tokens
-from engine.tools.call_style import call_style
+from engine.tool_calls.call_style import call_style
 
 if TYPE_CHECKING:
     from engine.server.api_request import ApiRequest

@@ -9,8 +9,8 @@ from typing import Any
 
 from engine.server.failures import wrong
 from engine.server.fields import checked_schema, is_deep, objects, required, shown, take
-from engine.tools.call_format import Call
-from engine.tools.tool import Choice, Tool, ToolUse
+from engine.tool_calls.call_format import Call
+from engine.tool_calls.tool import Choice, Tool, ToolUse
 
 MOST_TOOLS = 128
 MOST_SCHEMA_CHARS = 256 << 10  # of all tools

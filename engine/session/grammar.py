@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from engine.errors import InvalidRequestError
 from engine.session.sampling import Sampler
 from engine.text.thoughts import ReplySplitter, opened_thought
-from engine.tools.call_format import HARMONY, CallFormat
-from engine.tools.call_grammar import CallGrammar
-from engine.tools.tool import ToolUse
+from engine.tool_calls.call_format import HARMONY, CallFormat
+from engine.tool_calls.call_grammar import CallGrammar
+from engine.tool_calls.tool import ToolUse
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer

@@ -14,7 +14,7 @@ from engine.service import protocol
 from engine.service.host import EngineHost
 from engine.service.protocol import ServerState
 from engine.text.tokenizer import Tokenizer
-from engine.tools.call_format import Call
+from engine.tool_calls.call_format import Call
 
 KEY = "a-key-for-tests"
 PATIENCE_S = 60.0

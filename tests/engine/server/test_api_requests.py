@@ -14,7 +14,7 @@ from engine.config import SamplingConfig
 from engine.server.access import IGNORED_FIELDS, reply_headers
 from engine.server.api_request import MOST_MESSAGES, What, read_api_request
 from engine.server.failures import ApiError
-from engine.tools.call_format import Call
+from engine.tool_calls.call_format import Call
 
 HELLO = [{"role": "user", "content": "Hello!"}]
 CHAT: dict[str, Any] = {"model": "Pip", "messages": HELLO}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.config import SamplingConfig
 from engine.server.failures import ApiError
 from engine.server.messages_request import read_messages_request
-from engine.tools.call_format import Call
+from engine.tool_calls.call_format import Call
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello!"}]
 TOOL = {"name": "look", "description": "Looks.", "input_schema": {"type": "object"}}

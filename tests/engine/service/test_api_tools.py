@@ -11,7 +11,7 @@ from support.serving import CALLS, QUESTION, Script, Serving
 
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
-from engine.tools.call_format import FORMATS, Call
+from engine.tool_calls.call_format import FORMATS, Call
 
 TOOLS: list[Any] = [
     {"type": "function", "function": {

@@ -11,7 +11,7 @@ from support.serving import ANSWER, CALLS, KEY, PATIENCE_S, QUESTION, Script, Se
 
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
-from engine.tools.call_format import HERMES
+from engine.tool_calls.call_format import HERMES
 
 TOOLS = [
     {"name": "get_weather", "description": "The weather.", "cache_control": {"type": "ephemeral"}, "input_schema": {

@@ -11,7 +11,7 @@ from support.serving import ANSWER, CALLS, Script
 
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
-from engine.tools.call_format import HERMES
+from engine.tool_calls.call_format import HERMES
 
 QUESTION = "What is the capital of Peru?"
 TOOLS: list[Any] = [

@@ -9,10 +9,10 @@ import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine.tools.arguments import parameters_of, read_value
-from engine.tools.call_format import CallFormat
-from engine.tools.marked_arguments import read_pairs
-from engine.tools.tool import Tool
+from engine.tool_calls.arguments import parameters_of, read_value
+from engine.tool_calls.call_format import CallFormat
+from engine.tool_calls.marked_arguments import read_pairs
+from engine.tool_calls.tool import Tool
 
 _PARTS = re.compile(r"(\$ID|\$NUMBER|\s+)")
 _PLACES = {"$ID": r"[A-Za-z0-9]{9}", "$NUMBER": r"\d{1,3}"}

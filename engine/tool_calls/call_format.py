@@ -1,7 +1,7 @@
 """The formats in which models write calls of tools, as a table.
 
-engine/tools/call_style.py finds the format of a chat template, engine/tools/call_grammar.py constrains the model to
-it, and engine/tools/call_reader.py reads it.
+engine/tool_calls/call_style.py finds the format of a chat template, engine/tool_calls/call_grammar.py constrains the model to
+it, and engine/tool_calls/call_reader.py reads it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.text.harmony import CALL_HEADER, MESSAGE
-from engine.tools.marked_arguments import write_pairs
+from engine.tool_calls.marked_arguments import write_pairs
 
 _PLACE = re.compile(r"\$(NAME|ARGUMENTS|ID|NUMBER|KEY|VALUE)")
 
@@ -37,7 +37,7 @@ class CallFormat:
     object. mark: the text with which a call begins. only_first: it counts only at the beginning of an answer.
     before: a special token that may precede the mark. is_single: an answer has at most one call. rendered: what chat
     templates may write in place of `call`, if it differs. text_mark: the mark around each text in $ARGUMENTS, which are
-    then written as in engine/tools/marked_arguments.py, within braces of `call`.
+    then written as in engine/tool_calls/marked_arguments.py, within braces of `call`.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Find out how a chat template takes tools and writes calls, and prepare conversations with tools for it.
 
 Templates have no common convention, so this module renders a conversation with one sample call and looks for the text
-that a format of engine/tools/call_format.py would write. A template that writes none of them gets the tools in the
+that a format of engine/tool_calls/call_format.py would write. A template that writes none of them gets the tools in the
 system message, and calls and results as plain texts.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 from engine.errors import ChatTemplateError
 from engine.text.chat_template import ChatTemplate
-from engine.tools.call_format import FORMATS, HERMES, Call, CallFormat
+from engine.tool_calls.call_format import FORMATS, HERMES, Call, CallFormat
 
 Message = dict[str, Any]
 

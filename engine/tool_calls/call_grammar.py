@@ -13,10 +13,10 @@ from typing import Any
 
 from engine.errors import InvalidRequestError
 from engine.text import harmony
-from engine.tools.arguments import Alternative, alternatives_of, parameters_of
-from engine.tools.call_format import HARMONY, CallFormat
-from engine.tools.marked_arguments import MarkedGrammar
-from engine.tools.tool import Tool, ToolUse
+from engine.tool_calls.arguments import Alternative, alternatives_of, parameters_of
+from engine.tool_calls.call_format import HARMONY, CallFormat
+from engine.tool_calls.marked_arguments import MarkedGrammar
+from engine.tool_calls.tool import Tool, ToolUse
 
 _ANY = "/(?s:.*)/"
 _PLACES: Mapping[str, str] = {"$ID": "/[A-Za-z0-9]{9}/", "$NUMBER": "/[0-9]{1,3}/"}

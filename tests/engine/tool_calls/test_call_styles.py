@@ -10,8 +10,8 @@ import pytest
 
 from engine.text.chat_template import ChatTemplate
 from engine.text.chat_templates import BUILT_IN
-from engine.tools.call_format import FORMATS, HERMES, Call
-from engine.tools.call_style import call_style, short_id
+from engine.tool_calls.call_format import FORMATS, HERMES, Call
+from engine.tool_calls.call_style import call_style, short_id
 
 FILES = sorted(Path(os.environ.get("HEARTH_LLAMA_CPP", "/nowhere"), "models", "templates").glob("*.jinja"))
 TOOL = {

@@ -23,10 +23,10 @@ from engine.session.loaded_model import LoadedModel
 from engine.text import vocabulary as text_vocabulary
 from engine.text.thoughts import ReplySplitter
 from engine.text.tokenizer import Tokenizer
-from engine.tools.arguments import read_value
-from engine.tools.call_format import FORMATS, HARMONY, HERMES, Call, CallFormat
-from engine.tools.call_reader import ArgumentsPart, CallPart, CallReader, Part, TextPart
-from engine.tools.tool import Choice, Tool, ToolUse
+from engine.tool_calls.arguments import read_value
+from engine.tool_calls.call_format import FORMATS, HARMONY, HERMES, Call, CallFormat
+from engine.tool_calls.call_reader import ArgumentsPart, CallPart, CallReader, Part, TextPart
+from engine.tool_calls.tool import Choice, Tool, ToolUse
 
 WEATHER = Tool("get_weather", "The weather.", {
     "type": "object", "additionalProperties": False, "required": ["city"],

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from engine.tools.arguments import Alternative, alternatives_of, parameters_of, resolved
+from engine.tool_calls.arguments import Alternative, alternatives_of, parameters_of, resolved
 
 _MOST_DEPTH = 64
 _SCALAR = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null")
