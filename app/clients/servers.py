@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from engine.remote.address import is_this_pc
+from engine.remote_servers.address import is_this_pc
 
 MAX_MODELS = 50  # of one server, in the menu
 NAME_LENGTH = 40

@@ -13,8 +13,8 @@ from typing import Any
 from app.chat.store.preset_store import PresetStoreError, free_name, read_json, write_json
 from app.clients.servers import CHOICE, MAX_MODELS, NAME_LENGTH, Place, Server
 from engine.errors import InvalidRequestError
-from engine.remote.address import checked_address, origin_of
-from engine.remote.wire import is_name
+from engine.remote_servers.address import checked_address, origin_of
+from engine.remote_servers.wire import is_name
 
 SCHEMA_VERSION = 1
 MAX_SERVERS = 50

@@ -21,7 +21,7 @@ from app.servers.server_book import ServerBook
 from app.translation import tr
 from app.user_messages import describe
 from engine.errors import InvalidRequestError
-from engine.remote.address import checked_address, origin_of
+from engine.remote_servers.address import checked_address, origin_of
 from engine.service import protocol
 
 Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what writes it in the background

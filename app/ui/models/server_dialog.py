@@ -19,8 +19,8 @@ from app.ui.widgets.controls import Button, Label, Toggle
 from app.ui.widgets.dialog import Dialog
 from app.user_messages import UserMessage
 from engine.errors import InvalidRequestError
-from engine.remote.address import checked_address, is_this_pc
-from engine.remote.wire import is_name
+from engine.remote_servers.address import checked_address, is_this_pc
+from engine.remote_servers.wire import is_name
 
 MOST_ROWS = 40
 KEY_NOTE = noted("The key is kept in this system's keyring and sent to this address only.")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from engine.library.hub.hub import Hub
     from engine.library.owned.installed import Library
     from engine.library.records import InstalledModel, Sparsity
-    from engine.remote.keys import ServerKeys
+    from engine.remote_servers.keys import ServerKeys
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Services:
 
     @property
     def server_keys(self) -> ServerKeys:
-        from engine.remote.keys import ServerKeys
+        from engine.remote_servers.keys import ServerKeys
 
         return self._once("server keys", ServerKeys)
 

@@ -25,7 +25,7 @@ from app.settings import AppSettings
 from app.ui.settings.local_server_rows import HIDDEN, LocalServerRows, clients_text, state_text
 from app.ui.settings.settings_dialog import SettingsDialog
 from engine.errors import RemoteKeyError, RemoteUnreachableError
-from engine.remote.client import RemoteServer
+from engine.remote_servers.client import RemoteServer
 from engine.service import protocol
 from engine.service.protocol import ServerState
 

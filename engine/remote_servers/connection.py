@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from engine.errors import Cancelled, RemoteServerError, RemoteUnreachableError
 from engine.job import never
-from engine.remote.address import is_this_pc
+from engine.remote_servers.address import is_this_pc
 
 if TYPE_CHECKING:
     import httpx2

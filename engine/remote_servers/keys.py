@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.errors import InvalidRequestError
 from engine.library.hub.system_keyring import SystemKeyring
-from engine.remote.address import origin_of
+from engine.remote_servers.address import origin_of
 
 OWN_SERVER = "local server"  # keyring name of the key for clients of this PC's server
 MAX_CHARACTERS = 4096

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import InvalidRequestError
-from engine.remote.address import checked_address, is_near, is_this_pc, origin_of
+from engine.remote_servers.address import checked_address, is_near, is_this_pc, origin_of
 
 
 @pytest.mark.parametrize(("typed", "address"), [

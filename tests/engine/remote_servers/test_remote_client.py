@@ -18,8 +18,8 @@ from engine.errors import (
     RemoteServerError,
     RemoteUnreachableError,
 )
-from engine.remote import client, connection
-from engine.remote.client import RemoteServer
+from engine.remote_servers import client, connection
+from engine.remote_servers.client import RemoteServer
 
 CHAT = [{"role": "user", "content": "Hello?"}]
 

@@ -20,8 +20,8 @@ from engine.errors import (
     RemoteUnreachableError,
 )
 from engine.job import never
-from engine.remote.connection import Connection
-from engine.remote.wire import AnswerText, EventReader, StrangeAnswerError, is_name, models_in, parsed, said_in
+from engine.remote_servers.connection import Connection
+from engine.remote_servers.wire import AnswerText, EventReader, StrangeAnswerError, is_name, models_in, parsed, said_in
 
 if TYPE_CHECKING:
     import httpx2

@@ -6,7 +6,7 @@ import keyring
 import pytest
 
 from engine.errors import InvalidRequestError
-from engine.remote.keys import ServerKeys
+from engine.remote_servers.keys import ServerKeys
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from engine.errors import InvalidRequestError
 if TYPE_CHECKING:
     from engine.library.service.library_jobs import LibraryContext
     from engine.library.service.services import Services
-    from engine.remote.client import RemoteServer
+    from engine.remote_servers.client import RemoteServer
 
 Values = dict[str, Any]
 
@@ -34,7 +34,7 @@ def server_chat(services: Services, given: Values, job: LibraryContext) -> Value
 
 def server_key(services: Services, given: Values, job: LibraryContext) -> Values:
     """Store a server's key: {"kept", "note"}."""
-    from engine.remote.address import checked_address
+    from engine.remote_servers.address import checked_address
 
     return services.server_keys.keep_for_server(checked_address(given["address"]), given["set"])
 
@@ -46,9 +46,9 @@ def own_key(services: Services, given: Values, job: LibraryContext) -> Values:
 
 def _server(services: Services, given: Values) -> RemoteServer:
     """Return the server. key: for one without a keyring entry; otherwise the keyring's."""
-    from engine.remote.address import checked_address
-    from engine.remote.client import RemoteServer
-    from engine.remote.keys import checked_key
+    from engine.remote_servers.address import checked_address
+    from engine.remote_servers.client import RemoteServer
+    from engine.remote_servers.keys import checked_key
 
     address = checked_address(given["address"])
     key = checked_key(given.get("key", "")) or services.server_keys.of_server(address)

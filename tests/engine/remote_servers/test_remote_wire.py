@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.remote import wire
-from engine.remote.wire import AnswerText, EventReader, StrangeAnswerError, clean, models_in, parsed, said_in
+from engine.remote_servers import wire
+from engine.remote_servers.wire import AnswerText, EventReader, StrangeAnswerError, clean, models_in, parsed, said_in
 
 
 def said(text: Any = None, **delta: Any) -> dict[str, Any]:
