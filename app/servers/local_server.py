@@ -124,6 +124,6 @@ class LocalServer(QObject):
 
 
 def _new_key() -> str:
-    from engine.server.keys import make_key
+    from engine.local_api.keys import make_key
 
     return make_key()

@@ -21,7 +21,7 @@ def serve(arguments: argparse.Namespace) -> int:
 
     Raises: EngineError if the model cannot be loaded or served.
     """
-    from engine.server.keys import find_key
+    from engine.local_api.keys import find_key
 
     course = _Course(arguments, *find_key(arguments.key, arguments.key_file))
     engine = threading.Thread(target=course.run, name="engine", daemon=True)

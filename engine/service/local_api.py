@@ -17,16 +17,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from engine.errors import InvalidRequestError, ServerError
-from engine.server.access import Access
-from engine.server.answering import ApiAnswers, Window
-from engine.server.keys import KeyCheck
-from engine.server.served import ServedModel
-from engine.server.turns import Line
+from engine.local_api.access import Access
+from engine.local_api.answering import ApiAnswers, Window
+from engine.local_api.keys import KeyCheck
+from engine.local_api.served import ServedModel
+from engine.local_api.turns import Line
 from engine.service import protocol
 from engine.service.request_events import Emit, failure_of
 
 if TYPE_CHECKING:
-    from engine.server.failures import ApiError
+    from engine.local_api.failures import ApiError
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class LocalApi:
             return
         listening = listen_on(request.port)  # first, so that the running server stays on if this fails
         self._stop("The server moved to another port.")
-        from engine.server.routes import Routes
+        from engine.local_api.routes import Routes
 
         app = Routes(self._line, self.served, self._refuse).application()
         port = listening.getsockname()[1]
@@ -165,7 +165,7 @@ class RunningServer:
     def __init__(self, listening: socket.socket, access: Access, tell: Callable[[], None]) -> None:
         import uvicorn
 
-        from engine.server.connection import Connection
+        from engine.local_api.connection import Connection
 
         self.access = access
         self.port: int = listening.getsockname()[1]

@@ -29,7 +29,7 @@ NEEDS = {
     "pull": "a network",
     "MODEL": "a model in the place of a word",
     "REPO": "a network",
-    "serve": "somebody who asks, and an end: tests/engine/server has both",
+    "serve": "somebody who asks, and an end: tests/engine/local_api has both",
     "host": "the window's end of the protocol",
 }
 

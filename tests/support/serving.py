@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.config import SamplingConfig
-from engine.server.turns import Turn
+from engine.local_api.turns import Turn
 from engine.service import protocol
 from engine.service.host import EngineHost
 from engine.service.protocol import ServerState

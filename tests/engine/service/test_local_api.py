@@ -15,9 +15,9 @@ import openai
 import pytest
 from support.serving import ANSWER, KEY, PATIENCE_S, QUESTION, Serving, is_end
 
-from engine.server import connection
-from engine.server.access import MOST_BODY_BYTES
-from engine.server.turns import MOST_WAITING, Turn
+from engine.local_api import connection
+from engine.local_api.access import MOST_BODY_BYTES
+from engine.local_api.turns import MOST_WAITING, Turn
 from engine.service import protocol
 from engine.service.host import EngineHost
 from engine.text.chat_template import ChatTemplate
@@ -27,7 +27,7 @@ LONG: dict[str, Any] = {"model": "Pip", "prompt": "Once upon a time", "temperatu
 
 @pytest.fixture
 def serving(loaded: Serving, monkeypatch: pytest.MonkeyPatch) -> Serving:
-    from engine.server.answering import ApiAnswers
+    from engine.local_api.answering import ApiAnswers
 
     loaded.events.clear()
     loaded.on_event = lambda event: None
@@ -315,7 +315,7 @@ def test_the_window_goes_first_and_finds_its_conversation_again(client: openai.O
 def test_a_prompt_that_is_being_read_is_put_back_for_the_window(
     client: openai.OpenAI, serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from engine.server.answering import ApiAnswers
+    from engine.local_api.answering import ApiAnswers
 
     undisturbed = client.completions.create(**LONG).choices[0].text
     asked, times = ApiAnswers._asked, []

@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from engine.server.api_request import ApiRequest, What
-from engine.server.failures import ApiError
-from engine.server.likelihoods import Likelihood, TokenLikelihood
-from engine.server.parts import Part, ThoughtPart, Told
-from engine.server.turns import End
+from engine.local_api.api_request import ApiRequest, What
+from engine.local_api.failures import ApiError
+from engine.local_api.likelihoods import Likelihood, TokenLikelihood
+from engine.local_api.parts import Part, ThoughtPart, Told
+from engine.local_api.turns import End
 from engine.tool_calls.call_reader import CallPart, TextPart
 
 DONE = "data: [DONE]\n\n"

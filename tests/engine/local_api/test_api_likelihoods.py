@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.config import SamplingConfig
-from engine.server.likelihoods import Notes
+from engine.local_api.likelihoods import Notes
 from engine.session.sampling import make_sampler
 from engine.text.tokenizer import TextStream
 

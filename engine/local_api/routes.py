@@ -16,22 +16,22 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from engine.server.access import refusal, reply_headers
-from engine.server.api_request import ApiRequest, read_api_request
-from engine.server.failures import ApiError, failure_of, no_model
-from engine.server.likelihoods import TokenLikelihood
-from engine.server.messages_reply import MessagesReply
-from engine.server.messages_request import read_messages_request
-from engine.server.parts import Part, Told
-from engine.server.replies import STILL_HERE, CompletionReply, Reply
-from engine.server.responses_reply import ResponsesReply
-from engine.server.responses_request import read_responses_request
-from engine.server.turns import Begun, End, Line, Piece, Turn, TurnEvent
+from engine.local_api.access import refusal, reply_headers
+from engine.local_api.api_request import ApiRequest, read_api_request
+from engine.local_api.failures import ApiError, failure_of, no_model
+from engine.local_api.likelihoods import TokenLikelihood
+from engine.local_api.messages_reply import MessagesReply
+from engine.local_api.messages_request import read_messages_request
+from engine.local_api.parts import Part, Told
+from engine.local_api.replies import STILL_HERE, CompletionReply, Reply
+from engine.local_api.responses_reply import ResponsesReply
+from engine.local_api.responses_request import read_responses_request
+from engine.local_api.turns import Begun, End, Line, Piece, Turn, TurnEvent
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from engine.server.served import ServedModel
+    from engine.local_api.served import ServedModel
 
 log = logging.getLogger(__name__)
 

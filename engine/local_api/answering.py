@@ -11,12 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from engine.job import Job
-from engine.server.failures import failure_of, interrupted, no_model
-from engine.server.likelihoods import Notes
-from engine.server.parts import PartsReader
-from engine.server.prompts import Asked, asked
-from engine.server.served import ServedModel
-from engine.server.turns import Begun, End, Line, Piece, Turn, TurnEvent
+from engine.local_api.failures import failure_of, interrupted, no_model
+from engine.local_api.likelihoods import Notes
+from engine.local_api.parts import PartsReader
+from engine.local_api.prompts import Asked, asked
+from engine.local_api.served import ServedModel
+from engine.local_api.turns import Begun, End, Line, Piece, Turn, TurnEvent
 from engine.session.grammar import Grammar, ToolGrammar
 from engine.tool_calls.call_reader import CallReader, TextPart
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from engine.config import SamplingConfig
-    from engine.server.parts import Part
+    from engine.local_api.parts import Part
     from engine.session.chat_session import ChatSession
     from engine.session.generate import TokenEvent
     from engine.session.loaded_model import LoadedModel

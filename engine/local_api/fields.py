@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from engine.errors import InvalidRequestError
-from engine.server.failures import wrong
+from engine.local_api.failures import wrong
 from engine.session.grammar import check_size
 
 LONGEST_STOP = 1000  # characters

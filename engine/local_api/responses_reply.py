@@ -8,12 +8,12 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from engine.server.api_request import ApiRequest
-from engine.server.failures import ApiError
-from engine.server.likelihoods import TokenLikelihood
-from engine.server.parts import Part, ThoughtPart, Told
-from engine.server.replies import event
-from engine.server.turns import End
+from engine.local_api.api_request import ApiRequest
+from engine.local_api.failures import ApiError
+from engine.local_api.likelihoods import TokenLikelihood
+from engine.local_api.parts import Part, ThoughtPart, Told
+from engine.local_api.replies import event
+from engine.local_api.turns import End
 from engine.tool_calls.call_reader import ArgumentsPart, CallPart
 
 _PREFIXES = {"message": "msg_", "reasoning": "rs_", "function_call": "fc_"}

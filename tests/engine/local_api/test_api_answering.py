@@ -12,12 +12,12 @@ from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_model
 
 from engine.config import EngineConfig, SamplingConfig
-from engine.server import answering
-from engine.server.answering import ApiAnswers
-from engine.server.api_request import ApiRequest
-from engine.server.failures import ApiError
-from engine.server.parts import Told
-from engine.server.turns import End, Line, Piece, Turn, TurnEvent
+from engine.local_api import answering
+from engine.local_api.answering import ApiAnswers
+from engine.local_api.api_request import ApiRequest
+from engine.local_api.failures import ApiError
+from engine.local_api.parts import Told
+from engine.local_api.turns import End, Line, Piece, Turn, TurnEvent
 from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
 

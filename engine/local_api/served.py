@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from engine.server.prompts import count_tokens
+from engine.local_api.prompts import count_tokens
 from engine.tool_calls.call_style import call_style
 
 if TYPE_CHECKING:
-    from engine.server.api_request import ApiRequest
+    from engine.local_api.api_request import ApiRequest
     from engine.session.loaded_model import LoadedModel
 
 _STARTED_AT = int(time.time())  # of this process, because a model's creation time is unknown

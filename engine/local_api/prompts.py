@@ -14,7 +14,7 @@ from engine.tool_calls.call_format import CallFormat
 from engine.tool_calls.call_style import call_style
 
 if TYPE_CHECKING:
-    from engine.server.api_request import ApiRequest
+    from engine.local_api.api_request import ApiRequest
     from engine.session.loaded_model import LoadedModel
     from engine.text.tokenizer import Tokenizer
     from engine.thinking_level import Level

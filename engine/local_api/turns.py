@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from engine.server.failures import ApiError, interrupted
+from engine.local_api.failures import ApiError, interrupted
 
 if TYPE_CHECKING:
-    from engine.server.api_request import ApiRequest
-    from engine.server.likelihoods import TokenLikelihood
-    from engine.server.parts import Part
+    from engine.local_api.api_request import ApiRequest
+    from engine.local_api.likelihoods import TokenLikelihood
+    from engine.local_api.parts import Part
     from engine.session.generate import FinishReason
 
 MOST_WAITING = 16

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from engine.errors import InvalidRequestError
-from engine.server import access
-from engine.server.access import MOST_BODY_BYTES, MOST_REQUESTS, Access
-from engine.server.failures import ApiError
-from engine.server.keys import KEY_VARIABLE, KeyCheck, check_key, find_key, make_key
+from engine.local_api import access
+from engine.local_api.access import MOST_BODY_BYTES, MOST_REQUESTS, Access
+from engine.local_api.failures import ApiError
+from engine.local_api.keys import KEY_VARIABLE, KeyCheck, check_key, find_key, make_key
 
 KEY = "correct-horse-battery"
 HOST = (b"host", b"127.0.0.1:8434")

@@ -13,7 +13,7 @@ from typing import cast
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from engine.server.access import LET_IN
+from engine.local_api.access import LET_IN
 
 HEAD_S = 10.0
 MOST_CONNECTIONS = 256

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.server.api_request import (
+from engine.local_api.api_request import (
     MOST_MESSAGES,
     ApiRequest,
     check_sampling,
@@ -13,9 +13,9 @@ from engine.server.api_request import (
     read_numbers,
     read_thinking,
 )
-from engine.server.failures import wrong
-from engine.server.fields import objects, read_object, required, shown, take
-from engine.server.tool_fields import answered_call, read_call, read_functions, text_of
+from engine.local_api.failures import wrong
+from engine.local_api.fields import objects, read_object, required, shown, take
+from engine.local_api.tool_fields import answered_call, read_call, read_functions, text_of
 from engine.text.context_fit import ChatMessage
 
 # Fields that Hearth cannot honour, with the only values it takes.

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.config import SamplingConfig
-from engine.server.access import IGNORED_FIELDS, reply_headers
-from engine.server.api_request import MOST_MESSAGES, What, read_api_request
-from engine.server.failures import ApiError
+from engine.local_api.access import IGNORED_FIELDS, reply_headers
+from engine.local_api.api_request import MOST_MESSAGES, What, read_api_request
+from engine.local_api.failures import ApiError
 from engine.tool_calls.call_format import Call
 
 HELLO = [{"role": "user", "content": "Hello!"}]

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.server.failures import ApiError
-from engine.server.keys import KeyCheck
+from engine.local_api.failures import ApiError
+from engine.local_api.keys import KeyCheck
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from engine.commands.cli import main
-from engine.server.keys import KEY_VARIABLE
+from engine.local_api.keys import KEY_VARIABLE
 
 
 def models(address: str, key: str) -> list[str]:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.config import SamplingConfig
-from engine.server.failures import ApiError
-from engine.server.messages_request import read_messages_request
+from engine.local_api.failures import ApiError
+from engine.local_api.messages_request import read_messages_request
 from engine.tool_calls.call_format import Call
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello!"}]

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from engine.config import SamplingConfig
 from engine.errors import InvalidRequestError
-from engine.server.failures import ApiError, wrong
-from engine.server.fields import checked_schema, count, objects, read_object, shown, stops, take
-from engine.server.tool_fields import answered_call, read_calls, read_tools, text_of
+from engine.local_api.failures import ApiError, wrong
+from engine.local_api.fields import checked_schema, count, objects, read_object, shown, stops, take
+from engine.local_api.tool_fields import answered_call, read_calls, read_tools, text_of
 from engine.session.grammar import ANY_OBJECT
 from engine.text.context_fit import ChatMessage
 from engine.tool_calls.tool import ToolUse

@@ -7,8 +7,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from engine.server.failures import wrong
-from engine.server.fields import checked_schema, is_deep, objects, required, shown, take
+from engine.local_api.failures import wrong
+from engine.local_api.fields import checked_schema, is_deep, objects, required, shown, take
 from engine.tool_calls.call_format import Call
 from engine.tool_calls.tool import Choice, Tool, ToolUse
 
