@@ -21,7 +21,7 @@ _SETTLING_S = 30.0  # longest wait for background work after the load
 def logits(arguments: argparse.Namespace) -> int:
     import numpy as np
 
-    from engine.measure.evaluate import last_logits
+    from engine.evaluation.evaluate import last_logits
 
     try:
         tokens = [int(part) for part in arguments.tokens.split(",") if part.strip()]
@@ -43,7 +43,7 @@ def logits(arguments: argparse.Namespace) -> int:
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
-    from engine.measure import evaluate as scores
+    from engine.evaluation import evaluate as scores
 
     text = scores.read_text(Path(arguments.text)) if arguments.text else ""
     questions = scores.read_choices(Path(arguments.choices)) if arguments.choices else []
@@ -90,8 +90,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
 
 
 def bench(arguments: argparse.Namespace) -> int:
-    from engine.measure.bench import run
-    from engine.measure.bench_batch import run_batch, whole_slots
+    from engine.evaluation.bench import run
+    from engine.evaluation.bench_batch import run_batch, whole_slots
 
     lengths = (arguments.prompt_tokens, arguments.gen_tokens, arguments.repeat)
     if arguments.batch > 1 and arguments.context is None:  # per sequence: no more, so that all fit

@@ -16,7 +16,7 @@ from engine.training.profiler import Profiled
 
 
 def profile(arguments: argparse.Namespace) -> int:
-    from engine.measure.evaluate import read_text
+    from engine.evaluation.evaluate import read_text
     from engine.session.resolve_model import open_named
     from engine.training import profiler
     from engine.training.plot import check_plot_file, draw_locality

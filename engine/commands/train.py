@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def train(arguments: argparse.Namespace) -> int:
-    from engine.measure.evaluate import read_text
+    from engine.evaluation.evaluate import read_text
     from engine.training import training
     from engine.training.error_budget import Goal
 

@@ -86,7 +86,7 @@ def _profile(given: Values, job: StagedJob) -> Values:
     from dataclasses import replace
 
     from engine.config import EngineConfig
-    from engine.measure.evaluate import read_text
+    from engine.evaluation.evaluate import read_text
     from engine.session.loaded_model import LoadedModel
     from engine.session.resolve_model import open_named
     from engine.training import profiler
@@ -113,7 +113,7 @@ def _train(given: Values, job: StagedJob) -> Values:
     from dataclasses import replace
 
     from engine.config import EngineConfig
-    from engine.measure.evaluate import read_text
+    from engine.evaluation.evaluate import read_text
     from engine.session.loaded_model import LoadedModel
     from engine.training import training
 

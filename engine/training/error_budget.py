@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from engine.errors import InvalidRequestError
 from engine.executor.sparse import SparseExecutor
 from engine.job import Job
-from engine.measure.evaluate import log_softmax
+from engine.evaluation.evaluate import log_softmax
 from engine.model.transformer import FfnExecutor
 from engine.sparsity.predictor import Budget, MeasuredText, Predictor
 from engine.training.layer_walk import ModelParts, walk_layers

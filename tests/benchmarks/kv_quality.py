@@ -24,7 +24,7 @@ from made_zeros import hidden_states, quality  # noqa: E402 - found by the line 
 
 from engine.config import EngineConfig, KvCodec  # noqa: E402
 from engine.machine.hardware import describe, probe  # noqa: E402
-from engine.measure.evaluate import windows  # noqa: E402
+from engine.evaluation.evaluate import windows  # noqa: E402
 from engine.session.loaded_model import LoadedModel  # noqa: E402
 
 CODECS: tuple[KvCodec, ...] = ("f16", "q8_0")

@@ -14,7 +14,7 @@ from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_model
 
 from engine.gpu import loaded_part
-from engine.measure import bench, bench_batch
+from engine.evaluation import bench, bench_batch
 
 
 def test_all_floors_are_by_the_median_of_all_readings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from make_model import Recipe, make_model, save_statistics
 from samples.placement_cases import a_profile
 
 from engine.machine.cpu_and_ram import RamInfo
-from engine.measure import bench
+from engine.evaluation import bench
 from engine.model.model_files import open_model
 from engine.placement import memory_plan
 

@@ -18,7 +18,7 @@ from engine.errors import ArtifactMismatchError, Cancelled, ModelFormatError
 from engine.executor.dense import DenseExecutor
 from engine.job import Job
 from engine.loading.opening import read_tokenizer
-from engine.measure.evaluate import perplexity
+from engine.evaluation.evaluate import perplexity
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model

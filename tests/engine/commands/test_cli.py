@@ -21,7 +21,7 @@ from samples.tiny_model import make_tiny_gguf, make_tiny_model
 from engine.commands import cli
 from engine.commands.console import ProgressBar
 from engine.config import KV_CODECS
-from engine.measure import bench, bench_batch
+from engine.evaluation import bench, bench_batch
 from engine.model.weights import open_model
 from engine.session import generate
 from engine.session.chat_session import ChatSession

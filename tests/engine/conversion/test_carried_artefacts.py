@@ -26,7 +26,7 @@ from engine.conversion.convert import convert
 from engine.errors import Cancelled, DiskSpaceError
 from engine.job import Job
 from engine.loading.modes import read_predictors
-from engine.measure.evaluate import last_logits
+from engine.evaluation.evaluate import last_logits
 from engine.model.model_artefacts import predictor_place, read_stats
 from engine.model.model_files import open_model
 from engine.session.chat_session import ChatSession

@@ -16,7 +16,7 @@ from engine.bundle.bundle import open_bundle
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.loading.modes import read_predictors
-from engine.measure.evaluate import last_logits
+from engine.evaluation.evaluate import last_logits
 from engine.model.model_files import open_model
 from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel

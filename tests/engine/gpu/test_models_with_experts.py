@@ -18,7 +18,7 @@ from engine.errors import Cancelled
 from engine.gpu import loaded_part
 from engine.gpu.weights import expert_slots
 from engine.gpu.weights.expert_slots import ExpertSlots
-from engine.measure.bench_batch import run_batch
+from engine.evaluation.bench_batch import run_batch
 from engine.placement import memory_plan
 from engine.placement.model_bytes import ModelBytes
 from engine.session.batch import open_batch

@@ -26,7 +26,7 @@ from engine.gpu.trial import budget
 from engine.gpu.weights.loading import GpuContents, load_onto_gpu
 from engine.job import Job
 from engine.machine.hardware import choose_gpu, probe
-from engine.measure.evaluate import last_logits
+from engine.evaluation.evaluate import last_logits
 from engine.model.model_files import open_model
 from engine.model.weights import load_weights
 from engine.placement import memory_plan

@@ -359,7 +359,7 @@ def test_reasons_that_need_no_gpu(machine: FakeGpuMachine, tiny: Path) -> None:
 
 
 def test_logits_of_every_position_are_those_of_the_cpu(machine: FakeGpuMachine, tiny: Path) -> None:
-    from engine.measure.evaluate import last_logits
+    from engine.evaluation.evaluate import last_logits
 
     model, other = machine.load(tiny), on_cpu(tiny)
     tokens = list(range(3, 15))

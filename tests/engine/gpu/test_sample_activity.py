@@ -21,7 +21,7 @@ from engine.gpu.token.transformer import GpuTransformer
 from engine.job import Job
 from engine.loading import sample_text
 from engine.loading.sample_text import mixed_tokens
-from engine.measure.evaluate import last_logits
+from engine.evaluation.evaluate import last_logits
 from engine.model.weights import open_model
 from engine.placement import memory_plan
 from engine.session.loaded_model import LoadedModel

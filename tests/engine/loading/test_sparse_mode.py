@@ -27,8 +27,8 @@ from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import ArtifactMismatchError, ModelFormatError, UnsupportedModelError
 from engine.loading.modes import SparseCost, choose_mode, measure_sparse_cost, read_predictors
-from engine.measure import bench
-from engine.measure.evaluate import last_logits, perplexity
+from engine.evaluation import bench
+from engine.evaluation.evaluate import last_logits, perplexity
 from engine.model.kv_cache import KVCache
 from engine.model.model_files import open_model
 from engine.service import protocol

@@ -25,7 +25,7 @@ from engine.errors import (
     UnsupportedModelError,
 )
 from engine.job import Job
-from engine.measure.evaluate import perplexity
+from engine.evaluation.evaluate import perplexity
 from engine.session.loaded_model import LoadedModel
 from engine.training import training
 from engine.training.low_rank import LowRankFitter, Recipe

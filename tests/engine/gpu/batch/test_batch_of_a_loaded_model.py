@@ -14,7 +14,7 @@ from samples.tiny_model import make_tiny_model
 
 from engine.errors import ContextOverflowError
 from engine.gpu import loaded_part, placed_model
-from engine.measure.bench_batch import run_batch
+from engine.evaluation.bench_batch import run_batch
 from engine.placement import memory_plan
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.solving import Solved, solve_model

@@ -10,7 +10,7 @@ import pytest
 
 from engine.assets import asset_root
 from engine.errors import InvalidRequestError, ModelNotFoundError
-from engine.measure import evaluate
+from engine.evaluation import evaluate
 from engine.model.transformer import Transformer
 from engine.session.generate import decode_one_token
 from engine.session.loaded_model import LoadedModel

@@ -10,7 +10,7 @@ from samples.tiny_model import make_tiny_model
 
 from engine.config import EngineConfig
 from engine.errors import InvalidRequestError
-from engine.measure.bench_batch import run_batch, whole_slots
+from engine.evaluation.bench_batch import run_batch, whole_slots
 from engine.session.loaded_model import LoadedModel
 
 

@@ -23,7 +23,7 @@ from engine.job import Progress
 from engine.machine import hardware
 from engine.machine.cpu_and_ram import process_ram_bytes
 from engine.machine.hardware import HardwareProfile, measure, probe, sample_bytes
-from engine.measure.token_bytes import Routed, token_bytes
+from engine.evaluation.token_bytes import Routed, token_bytes
 from engine.model.kv_cache import KVCache
 from engine.model.router import Routing
 from engine.placement.cost_model import UNKNOWN_GPU_BYTES_PER_S

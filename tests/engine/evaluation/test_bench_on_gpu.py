@@ -14,8 +14,8 @@ from samples.recurrent_model import make_recurrent_model
 from samples.tiny_model import make_tiny_model
 
 from engine.commands import cli
-from engine.measure import bench
-from engine.measure.token_bytes import token_bytes
+from engine.evaluation import bench
+from engine.evaluation.token_bytes import token_bytes
 from engine.model.kv_cache import stored_kv_bytes
 from engine.placement import memory_plan
 
