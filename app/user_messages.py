@@ -15,10 +15,10 @@ from typing import Literal
 from app import library_messages
 from app.engine_text import is_plain, named_file, plain_figures
 from app.errors import ChatFileError, RescueReport, StoreError
-from app.units import gigabytes
 from app.library_messages import ModelAction
 from app.settings import SettingsError
 from app.translation import figure, noted, tr, tr_n
+from app.units import gigabytes
 from engine import __version__, errors
 from engine.service import protocol
 

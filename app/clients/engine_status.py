@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from app.units import NARROW
 from app.translation import figure, noted, tr, tr_n
+from app.units import NARROW
 
 if TYPE_CHECKING:
     from engine.machine.hardware import MachineFacts

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from app.clients.engine_status import EngineStatus, Phase, translated
-from app.units import NARROW, rate, seconds
 from app.translation import figure, noted, tr
+from app.units import NARROW, rate, seconds
 from engine.machine.monitor import GpuSample, MachineSample
 from engine.service.protocol import FEWEST_READ, GenerationResult, Live
 

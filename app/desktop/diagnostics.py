@@ -21,8 +21,8 @@ from pathlib import Path
 from app.clients.engine_status import EngineStatus
 from app.desktop import crash_notes
 from app.desktop.shareable_log import stacks_in
-from app.units import gigabytes
 from app.settings import AppPaths, AppSettings, described
+from app.units import gigabytes
 from engine import __version__
 from engine.library.records import Download, InstalledModel
 from engine.machine.hardware import HardwareProfile, probe

@@ -17,8 +17,8 @@ from PySide6.QtGui import QGuiApplication
 from app.clients.engine_status import EngineStatus
 from app.desktop.desktop_bus import DesktopBus, Place
 from app.desktop.single_instance import LaunchRequest, take_activation
-from app.units import seconds
 from app.translation import figure, tr, tr_n
+from app.units import seconds
 
 LONG_S = 10.0  # users do something else during longer answers
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.clients.engine_status import short_name
-from app.units import NARROW, gigabytes, rate
 from app.translation import figure, noted, tr, tr_n
+from app.units import NARROW, gigabytes, rate
 from engine.library.records import Download, Estimate, MachineLine
 
 STAGE_TEXTS = {

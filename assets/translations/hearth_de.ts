@@ -1445,12 +1445,6 @@
         <translation>Hearth: {reasons}</translation>
     </message>
     <message>
-        <location filename="../../app/units.py"/>
-        <location filename="../../app/ui/models/placement_popup.py"/>
-        <source>{used} of {total} GB</source>
-        <translation>{used} von {total} GB</translation>
-    </message>
-    <message>
         <location filename="../../app/library_messages.py"/>
         <source>A downloaded file is damaged. Trying again downloads only that file.</source>
         <translation>Eine heruntergeladene Datei ist beschädigt. Ein neuer Versuch lädt nur diese Datei.</translation>
@@ -5605,6 +5599,12 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{share}% of the experts that a token uses on the GPU</source>
         <translation>{share}% der Experten, die ein Token nutzt, auf der GPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <location filename="../../app/units.py"/>
+        <source>{used} of {total} GB</source>
+        <translation>{used} von {total} GB</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/repository_view.py"/>

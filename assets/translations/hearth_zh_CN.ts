@@ -1430,12 +1430,6 @@
         <translation>Hearth {reasons}</translation>
     </message>
     <message>
-        <location filename="../../app/units.py"/>
-        <location filename="../../app/ui/models/placement_popup.py"/>
-        <source>{used} of {total} GB</source>
-        <translation>{used} / {total} GB</translation>
-    </message>
-    <message>
         <location filename="../../app/library_messages.py"/>
         <source>A downloaded file is damaged. Trying again downloads only that file.</source>
         <translation>下载的一个文件已损坏。重试时只会下载该文件。</translation>
@@ -5579,6 +5573,12 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{share}% of the experts that a token uses on the GPU</source>
         <translation>词元所用专家的 {share}% 在 GPU 上</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <location filename="../../app/units.py"/>
+        <source>{used} of {total} GB</source>
+        <translation>{used} / {total} GB</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/repository_view.py"/>

@@ -18,12 +18,12 @@ import numpy as np
 
 from engine.config import Mode
 from engine.errors import InvalidRequestError
+from engine.evaluation.token_bytes import Routed, token_bytes
 from engine.executor.ffn_bytes import Shares, exact_bytes, ffn_bytes, sparse_bytes
 from engine.job import Progress
 from engine.machine import hardware
 from engine.machine.cpu_and_ram import process_ram_bytes
 from engine.machine.hardware import HardwareProfile, measure, probe, sample_bytes
-from engine.evaluation.token_bytes import Routed, token_bytes
 from engine.model.kv_cache import KVCache
 from engine.model.router import Routing
 from engine.placement.cost_model import UNKNOWN_GPU_BYTES_PER_S

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.errors import InvalidRequestError
+from engine.evaluation.bench import BenchResult, Floor, described, measured, ram_rate
+from engine.evaluation.token_bytes import TokenBytes
 from engine.executor.feed_forward import first_matrix
 from engine.gpu.weights.cache import SLOT_STEP
 from engine.job import Progress
-from engine.evaluation.bench import BenchResult, Floor, described, measured, ram_rate
-from engine.evaluation.token_bytes import TokenBytes
 from engine.model.kv_cache import KVCache
 from engine.placement.cost_model import UNKNOWN_GPU_BYTES_PER_S
 from engine.session.batch import BatchModel, open_batch

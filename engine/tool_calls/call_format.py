@@ -1,7 +1,7 @@
 """The formats in which models write calls of tools, as a table.
 
-engine/tool_calls/call_style.py finds the format of a chat template, engine/tool_calls/call_grammar.py constrains the model to
-it, and engine/tool_calls/call_reader.py reads it.
+call_style.py finds the format of a chat template, call_grammar.py constrains the model to it, and call_reader.py
+reads it.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import InvalidRequestError
+from engine.evaluation.evaluate import log_softmax
 from engine.executor.sparse import SparseExecutor
 from engine.job import Job
-from engine.evaluation.evaluate import log_softmax
 from engine.model.transformer import FfnExecutor
 from engine.sparsity.predictor import Budget, MeasuredText, Predictor
 from engine.training.layer_walk import ModelParts, walk_layers

@@ -22,8 +22,8 @@ sys.path[:0] = [str(ROOT)]
 
 from engine.assets import starter_model  # noqa: E402 - found by the line above
 from engine.config import EngineConfig, KvCodec  # noqa: E402
-from engine.machine.hardware import probe  # noqa: E402
 from engine.evaluation.evaluate import Arithmetic, last_logits  # noqa: E402
+from engine.machine.hardware import probe  # noqa: E402
 from engine.session.loaded_model import LoadedModel  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"

@@ -35,9 +35,9 @@ sys.path.insert(0, str(ROOT))
 from gpu_anchors import found_in_memory  # noqa: E402 - found by the line above
 
 from engine.config import EngineConfig  # noqa: E402
-from engine.machine.hardware import probe  # noqa: E402
 from engine.evaluation.bench import Floor, measured, ram_rate, run  # noqa: E402
 from engine.evaluation.bench_batch import run_batch, whole_slots  # noqa: E402
+from engine.machine.hardware import probe  # noqa: E402
 from engine.session.batch import open_batch  # noqa: E402
 from engine.session.generate import decode_batch, decode_one_token, prefill  # noqa: E402
 from engine.session.loaded_model import LoadedModel  # noqa: E402

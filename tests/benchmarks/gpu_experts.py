@@ -44,11 +44,11 @@ from model_shapes import EXPERT_SHAPES, N_SPECIAL  # noqa: E402
 
 from engine.config import EngineConfig  # noqa: E402
 from engine.errors import EngineError  # noqa: E402
+from engine.evaluation.bench import measured, ram_rate  # noqa: E402
+from engine.evaluation.token_bytes import TokenBytes  # noqa: E402
 from engine.gpu.token.decode_program import GpuDecodeProgram  # noqa: E402
 from engine.machine.graphics import used_bytes  # noqa: E402
 from engine.machine.hardware import choose_gpu, default_threads, probe  # noqa: E402
-from engine.evaluation.bench import measured, ram_rate  # noqa: E402
-from engine.evaluation.token_bytes import TokenBytes  # noqa: E402
 from engine.model.kv_cache import KVCache  # noqa: E402
 from engine.placement.cost_model import UNKNOWN_GPU_BYTES_PER_S  # noqa: E402
 from engine.session.generate import decode_one_token, prefill  # noqa: E402

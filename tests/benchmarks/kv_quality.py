@@ -23,8 +23,8 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 from made_zeros import hidden_states, quality  # noqa: E402 - found by the line above
 
 from engine.config import EngineConfig, KvCodec  # noqa: E402
-from engine.machine.hardware import describe, probe  # noqa: E402
 from engine.evaluation.evaluate import windows  # noqa: E402
+from engine.machine.hardware import describe, probe  # noqa: E402
 from engine.session.loaded_model import LoadedModel  # noqa: E402
 
 CODECS: tuple[KvCodec, ...] = ("f16", "q8_0")

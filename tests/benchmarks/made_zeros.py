@@ -27,10 +27,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
 from engine.config import EngineConfig  # noqa: E402 - found by the line above
+from engine.evaluation.evaluate import log_softmax, windows  # noqa: E402
 from engine.executor.dense import DenseExecutor  # noqa: E402
 from engine.executor.feed_forward import activate, behind_first, down_of_all, first_values  # noqa: E402
 from engine.machine.hardware import describe, probe  # noqa: E402
-from engine.evaluation.evaluate import log_softmax, windows  # noqa: E402
 from engine.model.router import Routing  # noqa: E402
 from engine.model.transformer import Transformer  # noqa: E402
 from engine.session.loaded_model import LoadedModel  # noqa: E402

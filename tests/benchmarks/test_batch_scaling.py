@@ -13,8 +13,8 @@ from fakes.batch_operators import FakeBatchOps
 from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_model
 
-from engine.gpu import loaded_part
 from engine.evaluation import bench, bench_batch
+from engine.gpu import loaded_part
 
 
 def test_all_floors_are_by_the_median_of_all_readings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ from gpu_anchors import EXCHANGE_S, GIB, TokenBytes, least_seconds, token_bytes
 from make_model import Recipe, make_model, save_statistics
 from samples.placement_cases import a_profile
 
-from engine.machine.cpu_and_ram import RamInfo
 from engine.evaluation import bench
+from engine.machine.cpu_and_ram import RamInfo
 from engine.model.model_files import open_model
 from engine.placement import memory_plan
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.chat.store.conversation import MessageState
-from app.units import rate, seconds
 from app.translation import figure, noted, tr, tr_n
+from app.units import rate, seconds
 from engine.service.protocol import FEWEST_READ
 
 THINKING: dict[str, str] = {

@@ -14,8 +14,8 @@ from typing import Any
 
 from app.chat.store.preset_store import PresetStoreError, read_json, write_json
 from app.clients.engine_status import FEWEST_TOKENS
-from app.units import rate
 from app.translation import noted, tr, tr_n
+from app.units import rate
 from engine.service.protocol import GenerationResult
 
 SCHEMA_VERSION = 1

@@ -23,7 +23,6 @@ from PySide6.QtWidgets import (
 )
 
 from app.chat.answers.comparison import Comparison, Side, SideState, differences, verdict
-from app.units import rate, seconds
 from app.text.markdown_blocks import displayable
 from app.translation import figure, noted, tr, tr_n
 from app.ui.look import theme
@@ -31,6 +30,7 @@ from app.ui.look.painting import antialiased, block
 from app.ui.widgets import focus_ring
 from app.ui.widgets.controls import Button, Dot, Label
 from app.ui.widgets.floating import announce, resize_within_screen
+from app.units import rate, seconds
 
 WIDE, HIGH = 880, 640
 # px: a narrower dialog stacks the cards if it is at least STACKED_FROM high. If both are small, side by side shows more

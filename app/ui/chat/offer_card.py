@@ -8,13 +8,13 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
-from app.units import NARROW, gigabytes
 from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import tr
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
 from app.ui.widgets.controls import Button, IconButton, Label, Progress
+from app.units import NARROW, gigabytes
 
 HIGH = 60
 

@@ -22,12 +22,12 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from app.clients.live_figures import WINDOW_S, Graph, Points, Speed
-from app.units import NARROW, rate
 from app.translation import figure, tr
 from app.ui.look import theme
 from app.ui.look.direction import order
 from app.ui.look.painting import antialiased, block, outline, say_changed
 from app.ui.widgets.card_frame import elided
+from app.units import NARROW, rate
 
 SMALL_PX, SPEED_PX = 124, 204
 GAP_S = 3.5  # points further apart are not joined

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import QWidget
 
 from app.clients.engine_status import EngineStatus, Phase
 from app.engine_text import plain_figures
-from app.units import gigabytes
 from app.library_messages import REMARKS, in_users_language
 from app.models import model_labels
 from app.models.model_rows import ModelRow
@@ -23,6 +22,7 @@ from app.ui.look.painting import block, say_changed
 from app.ui.widgets.card_frame import CardFrame, chip_width, elided
 from app.ui.widgets.controls import Button, IconButton
 from app.ui.widgets.indicators import paint_dot, paint_share
+from app.units import gigabytes
 
 RATE_PX = 118  # the column of rates at the card's end
 PROGRESS_MS = 200

@@ -9,7 +9,6 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app.clients.engine_status import translated
-from app.units import gigabytes
 from app.library_messages import REMARKS, in_users_language
 from app.models import model_labels
 from app.models.model_rows import ModelRow
@@ -18,6 +17,7 @@ from app.ui.look import theme
 from app.ui.models.model_card import ACTION_TEXTS, main_actions
 from app.ui.widgets.controls import Button, Chip, Label, ShareBar
 from app.ui.widgets.dialog import Dialog, Facts
+from app.units import gigabytes
 
 ORIGINS = {
     "download": noted("downloaded"), "copied": noted("copied here"),

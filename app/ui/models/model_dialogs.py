@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
-from app.units import gigabytes
 from app.models import model_labels
 from app.models.model_labels import Rate, rate_text
 from app.models.model_rows import ModelRow
@@ -19,6 +18,7 @@ from app.ui.look import theme
 from app.ui.widgets.controls import Button, Chip, Label, Rule, Segments
 from app.ui.widgets.dialog import Dialog
 from app.ui.widgets.floating import ConfirmDialog, confirm
+from app.units import gigabytes
 from app.user_messages import UserMessage
 from engine.library.records import PreparePlan, PrepareStep
 

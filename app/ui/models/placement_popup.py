@@ -14,7 +14,6 @@ from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QHBoxLayout, QLayout, QVBoxLayout, QWidget
 
-from app.units import NARROW
 from app.library_messages import in_users_language
 from app.models import model_labels
 from app.models.model_labels import Rate
@@ -24,6 +23,7 @@ from app.ui.look.direction import leading, set_margins
 from app.ui.widgets.controls import Button, Label, Rule, ShareBar, Slider
 from app.ui.widgets.floating import announce
 from app.ui.widgets.popover import Popover
+from app.units import NARROW
 from engine.library.records import Estimate
 
 WIDTH, INSET, STEPS = 420, 18, 10  # slider steps per GiB

@@ -8,7 +8,6 @@ from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
-from app.units import gigabytes
 from app.models import model_labels
 from app.models.model_rows import fit_text
 from app.translation import noted, tr, tr_n
@@ -17,6 +16,7 @@ from app.ui.models.hub_results import HUB_PAGE, hub_line
 from app.ui.widgets.card_frame import SIDE_PX, TOP_PX
 from app.ui.widgets.controls import Button, Chip, IconButton, Label, Rule
 from app.ui.widgets.empty_state import EmptyState
+from app.units import gigabytes
 from app.user_messages import UserMessage
 from engine.library.records import Estimate, Listing, Variant
 

@@ -12,7 +12,6 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QCloseEvent, QFontMetrics
 from PySide6.QtWidgets import QWidget
 
-from app.units import gigabytes
 from app.stored_data import GROUPS, Erased, Group, Undeleted
 from app.translation import noted, tr, tr_n
 from app.ui.look import theme
@@ -22,6 +21,7 @@ from app.ui.widgets.dialog import Dialog
 from app.ui.widgets.floating import confirm
 from app.ui.widgets.indicators import Progress
 from app.ui.widgets.switches import Toggle
+from app.units import gigabytes
 
 SMALL = noted("Less than 1\u202fMB")
 MOST_NAMED = 100  # of the files that could not be deleted

@@ -20,11 +20,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.units import NARROW
 from app.settings import Setting
 from app.translation import figure, tr, unfigured
 from app.ui.look import theme
 from app.ui.widgets.controls import IconButton, Label, Segments, Slider, Toggle
+from app.units import NARROW
 
 ROW_PX = 58
 MAX_STEPS = 200  # a slider cannot be set precisely with more steps

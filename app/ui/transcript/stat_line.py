@@ -14,11 +14,11 @@ from app.chat.answers.answer_labels import count, facts_of, figures_of, state_te
 from app.chat.message_action import can_continue
 from app.chat.store.conversation import Message
 from app.clients.engine_status import EngineStatus, Phase
-from app.units import rate
 from app.translation import tr
 from app.ui.look import theme
 from app.ui.transcript.message_buttons import CopyButton, HoverButton, VersionSwitch
 from app.ui.widgets.controls import Button, Dot, Label, ShareBar
+from app.units import rate
 
 Part = TypeVar("Part", bound=QWidget)
 

@@ -10,12 +10,12 @@ from PySide6.QtGui import QPaintEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.clients.engine_status import EngineStatus, Phase
-from app.units import memory_of, rate, seconds
 from app.translation import tr
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
 from app.ui.look.painting import antialiased, block, outline
 from app.ui.widgets.controls import Dot, IconButton, Label, MemoryBar, PlainButton, Progress
+from app.units import memory_of, rate, seconds
 from engine.machine.monitor import GpuSample, MachineSample
 
 

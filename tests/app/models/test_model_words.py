@@ -11,11 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.shown_text import numbers_in
 
-from app.units import NARROW
 from app.models import model_labels
 from app.models.model_rows import too_big
 from app.ui.models.model_dialogs import gain_text
 from app.ui.models.placement_popup import Placed
+from app.units import NARROW
 from engine.library.records import Download, Estimate, PreparePlan
 
 

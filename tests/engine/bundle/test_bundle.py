@@ -15,10 +15,10 @@ from engine.bundle.bundle import Bundle, BundleSource, add_artefact, check_artef
 from engine.commands import cli
 from engine.conversion.convert import convert
 from engine.errors import ArtifactMismatchError, Cancelled, ModelFormatError
+from engine.evaluation.evaluate import perplexity
 from engine.executor.dense import DenseExecutor
 from engine.job import Job
 from engine.loading.opening import read_tokenizer
-from engine.evaluation.evaluate import perplexity
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model

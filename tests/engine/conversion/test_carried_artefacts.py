@@ -24,9 +24,9 @@ from engine.config import EngineConfig, SamplingConfig
 from engine.conversion import convert as convert_module
 from engine.conversion.convert import convert
 from engine.errors import Cancelled, DiskSpaceError
+from engine.evaluation.evaluate import last_logits
 from engine.job import Job
 from engine.loading.modes import read_predictors
-from engine.evaluation.evaluate import last_logits
 from engine.model.model_artefacts import predictor_place, read_stats
 from engine.model.model_files import open_model
 from engine.session.chat_session import ChatSession

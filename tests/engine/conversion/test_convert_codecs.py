@@ -15,8 +15,8 @@ from support.repetitions import some_daily
 from engine.bundle.bundle import open_bundle
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
-from engine.loading.modes import read_predictors
 from engine.evaluation.evaluate import last_logits
+from engine.loading.modes import read_predictors
 from engine.model.model_files import open_model
 from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel

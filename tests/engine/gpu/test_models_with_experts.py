@@ -15,10 +15,10 @@ from samples.experts_gguf import N_EXPERTS, make_tiny_mixtral
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import Cancelled
+from engine.evaluation.bench_batch import run_batch
 from engine.gpu import loaded_part
 from engine.gpu.weights import expert_slots
 from engine.gpu.weights.expert_slots import ExpertSlots
-from engine.evaluation.bench_batch import run_batch
 from engine.placement import memory_plan
 from engine.placement.model_bytes import ModelBytes
 from engine.session.batch import open_batch

@@ -17,6 +17,7 @@ from engine.assets import starter_model
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import Cancelled
+from engine.evaluation.evaluate import last_logits
 from engine.gpu import vram_policy as sharing
 from engine.gpu.placed_model import PlacedModel
 from engine.gpu.prefill import prompts
@@ -26,7 +27,6 @@ from engine.gpu.trial import budget
 from engine.gpu.weights.loading import GpuContents, load_onto_gpu
 from engine.job import Job
 from engine.machine.hardware import choose_gpu, probe
-from engine.evaluation.evaluate import last_logits
 from engine.model.model_files import open_model
 from engine.model.weights import load_weights
 from engine.placement import memory_plan

@@ -15,13 +15,13 @@ from samples.tiny_model import make_tiny_model
 from engine.bundle.artefacts import save_stats
 from engine.config import EngineConfig
 from engine.errors import Cancelled, ChatTemplateError, DeviceFailedError
+from engine.evaluation.evaluate import last_logits
 from engine.executor.adaptation import Adaptation
 from engine.gpu import sample_activity
 from engine.gpu.token.transformer import GpuTransformer
 from engine.job import Job
 from engine.loading import sample_text
 from engine.loading.sample_text import mixed_tokens
-from engine.evaluation.evaluate import last_logits
 from engine.model.weights import open_model
 from engine.placement import memory_plan
 from engine.session.loaded_model import LoadedModel

@@ -26,9 +26,9 @@ from engine.commands import cli
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import ArtifactMismatchError, ModelFormatError, UnsupportedModelError
-from engine.loading.modes import SparseCost, choose_mode, measure_sparse_cost, read_predictors
 from engine.evaluation import bench
 from engine.evaluation.evaluate import last_logits, perplexity
+from engine.loading.modes import SparseCost, choose_mode, measure_sparse_cost, read_predictors
 from engine.model.kv_cache import KVCache
 from engine.model.model_files import open_model
 from engine.service import protocol

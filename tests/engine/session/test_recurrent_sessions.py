@@ -12,9 +12,9 @@ from samples.recurrent_model import make_recurrent_model
 
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import DeviceUnavailableError
-from engine.gpu.trial import choice
 from engine.evaluation.bench import run
 from engine.evaluation.bench_batch import run_batch
+from engine.gpu.trial import choice
 from engine.session.batch import open_batch
 from engine.session.chat_session import ChatSession
 from engine.session.generate import TURN_END_TOKENS, TokenEvent, decode_batch

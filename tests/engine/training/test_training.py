@@ -24,8 +24,8 @@ from engine.errors import (
     InvalidRequestError,
     UnsupportedModelError,
 )
-from engine.job import Job
 from engine.evaluation.evaluate import perplexity
+from engine.job import Job
 from engine.session.loaded_model import LoadedModel
 from engine.training import training
 from engine.training.low_rank import LowRankFitter, Recipe

@@ -23,10 +23,10 @@ from app.chat.answers.answer_choices import Chosen
 from app.chat.answers.presets import Preset
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.live_figures import LiveFigures
-from app.units import NARROW
 from app.ui.live.live_graph import round_top
 from app.ui.live.live_page import NO_MODEL, LivePage
 from app.ui.look import theme
+from app.units import NARROW
 from engine.service.protocol import Live
 
 pytestmark = pytest.mark.gui

@@ -12,11 +12,11 @@ from support.shown_text import numbers_in
 from app import translation
 from app.chat.answers.presets import Presets
 from app.clients.engine_status import EngineStatus, Phase
-from app.units import gigabytes, rate
 from app.settings import description_of, worded
 from app.translation import figure, noted, tr, tr_n, unfigured
 from app.ui.look import language
 from app.ui.sidebar.chat_model import FOLDERS
+from app.units import gigabytes, rate
 from app.user_messages import describe
 from engine.errors import DeviceMemoryError, DiskSpaceError
 

@@ -19,7 +19,6 @@ from support.shown_text import numbers_in
 
 from app import translation
 from app.clients.engine_status import EngineStatus, Phase
-from app.units import NARROW
 from app.ui.look import theme
 from app.ui.models.placement_popup import (
     GIB,
@@ -32,6 +31,7 @@ from app.ui.models.placement_popup import (
 )
 from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Label
+from app.units import NARROW
 from engine.gpu import placement_text
 from engine.service import placement_words
 

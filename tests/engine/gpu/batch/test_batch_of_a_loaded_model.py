@@ -13,8 +13,8 @@ from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_model
 
 from engine.errors import ContextOverflowError
-from engine.gpu import loaded_part, placed_model
 from engine.evaluation.bench_batch import run_batch
+from engine.gpu import loaded_part, placed_model
 from engine.placement import memory_plan
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.solving import Solved, solve_model
