@@ -47,6 +47,38 @@ class Attachment:
     n_pages: int = 0  # of a PDF
 
 
+class CallState(StrEnum):
+    """The state of a call of a tool."""
+
+    ASKING = "asking"  # waits for the user's consent
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"  # the result says why
+    REFUSED = "refused"  # by the user
+    NOT_RUN = "not_run"  # the answer was stopped before, or the program ended
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call of a tool by the model. tool: its name. source: the server that offers it; "" if it is built in.
+
+    scope: what a lasting consent to it covers, for the user; "" if it needs none. result: what the model reads.
+    """
+
+    id: str
+    tool: str
+    arguments: dict[str, Any]
+    state: CallState
+    source: str = ""
+    scope: str = ""
+    result: str = ""
+    seconds: float | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state not in (CallState.ASKING, CallState.RUNNING)
+
+
 @dataclass(frozen=True)
 class Message:
     """One message. A chat's messages are a tree: all versions of a question or an answer have the same parent.
@@ -62,6 +94,7 @@ class Message:
     stats: dict[str, Any] | None = None
     parent: str = ""  # id of the message before it on its branch; empty: the first
     attachments: tuple[Attachment, ...] = ()
+    calls: tuple[ToolCall, ...] = ()  # with which an answer ends; the next answer, its child, has read their results
 
 
 @dataclass(frozen=True)
