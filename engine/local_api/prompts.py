@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.config import SamplingConfig
-from engine.errors import ChatTemplateError, ContextOverflowError
+from engine.errors import ContextOverflowError
 from engine.text.context_fit import ChatMessage, ChatRoom, Encode, most_chars
 from engine.tool_calls.call_format import CallFormat
 from engine.tool_calls.call_style import call_style
+from engine.tool_calls.chat_encoder import chat_encoder
 
 if TYPE_CHECKING:
     from engine.local_api.api_request import ApiRequest
@@ -79,24 +79,11 @@ def _prompt(
 ) -> list[int]:
     """Return the prompt of a chat. fit: encodes what fits of the messages.
 
-    Some templates fail for some schemas of tools; then the tools are described in the system message.
     Raises: ContextOverflowError if it is far too long, and errors of the chat template.
     """
-    given, tools = _with_one_system(api_request.messages), [tool.values for tool in api_request.use.tools]
-    plain = partial(tokenizer.encode_continued if api_request.continues else tokenizer.encode_chat, thinking=thinking)
-    if tokenizer.template is None or not (tools or any(message.keys() - {"role", "content"} for message in given)):
-        _check_length(sum(len(message["content"]) for message in given), capacity)
-        return fit(given, plain)
-    style = call_style(tokenizer.template)
-    while True:
-        messages, described = style.prepare(given, tools)
-        _check_length(len(str([messages, described])), capacity)
-        try:
-            return fit(messages, plain if described is None else partial(plain, tools=described))
-        except ChatTemplateError:
-            if described is None:
-                raise
-            style = replace(style, describes=False)
+    given, tools = _with_one_system(api_request.messages), api_request.use.tools
+    _check_length(len(str([given, [tool.values for tool in tools]])), capacity)
+    return fit(given, chat_encoder(tokenizer, tools, thinking, api_request.continues))
 
 
 def _with_one_system(messages: list[ChatMessage]) -> list[ChatMessage]:

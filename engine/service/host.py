@@ -401,6 +401,7 @@ class EngineHost:
     def _generate(self, request: protocol.Generate) -> dict[str, Any]:
         if self._model is None or self._session is None:
             raise InvalidRequestError("No model is loaded.", "Load a model first.")
+        from engine.service.chat_requests import AnswerText, read_messages, read_tools
         from engine.session.summaries import Summarised, summarise_if_needed
 
         model, session = self._model, self._session
@@ -408,51 +409,62 @@ class EngineHost:
         if request.fresh:
             session.forget()
         sampling = model.sampling.changed(request.sampling)
-        messages, overflow = _checked_messages(request.messages), checked_overflow(request.overflow)
+        messages, overflow = read_messages(request.messages), checked_overflow(request.overflow)
+        use = read_tools(request.tools)
         told = Summarised(with_summary(messages, request.summary), request.summary)
         if overflow == "summarise" and not request.continues:
             job = Job(self._stop_wanted(request.id), self._progress(request.id, "summarising"))
-            told = summarise_if_needed(session, messages, sampling, request.summary, job)
+            told = summarise_if_needed(session, messages, sampling, request.summary, job, use.tools)
+        begun = messages[-1]["content"] if request.continues else ""
+        answer = AnswerText(model.tokenizer, use, sampling.stop, begun)
         fitted, events = session.chat(
             told.messages,
-            sampling,
+            sampling.changed({"stop": ()}) if use.tools else sampling,  # a call may have these texts in its arguments
             Job(self._stop_wanted(request.id), self._progress(request.id, "reading")),
             overflow,
             request.continues,
             "" if request.fresh else request.chat,
+            use,
         )
         text: list[str] = []
         waiting: list[str] = []
         last_text = last_stats = 0.0
         for event in events:
             stats = event.stats
-            if event.text:
-                text.append(event.text)
-                waiting.append(event.text)
+            if shown := answer.append(event.text, event.finish_reason is not None):
+                text.append(shown)
+                waiting.append(shown)
+            reason = "stop" if answer.has_stopped else event.finish_reason
             if event.token_id is not None:
                 self._live.token(session, stats)
             now = time.perf_counter()
-            if waiting and (now - last_text >= TEXT_EVERY_S or event.finish_reason):
+            if waiting and (now - last_text >= TEXT_EVERY_S or reason):
                 self._emit(protocol.Token(request.id, "".join(waiting), stats.tokens))
                 waiting.clear()
                 last_text = now
-            if now - last_stats >= STATS_EVERY_S and event.finish_reason is None:
+            if now - last_stats >= STATS_EVERY_S and reason is None:
                 self._emit_stats(request.id, stats, session)
                 last_stats = now
-            if event.finish_reason:
-                result = self._result("".join(text), event.finish_reason, stats, fitted, session, model, request.mode)
+            if reason is not None:
+                events.close()
+                calls = answer.calls if reason == "stop" else []
+                ended = "tool_calls" if calls else reason
+                result = self._result("".join(text), ended, stats, fitted, session, model, request.mode)
                 summarised = request.summarised + told.replaced if told.summary else 0
-                return asdict(replace(result, summary=told.summary, summarised=summarised))
+                return asdict(replace(result, summary=told.summary, summarised=summarised, calls=calls))
         raise AssertionError("generate ends with a finish reason")
 
     def _count(self, request: protocol.Count) -> dict[str, Any]:
         if self._model is None or self._session is None:
             raise InvalidRequestError("No model is loaded.", "Load a model first.")
+        from engine.service.chat_requests import read_messages, read_tools
+
         if any(not isinstance(text, str) for text in request.texts):
             raise InvalidRequestError("The text to count is not a string.")
         sampling = self._model.sampling.changed(request.sampling)
-        messages, overflow = _checked_messages(request.messages), checked_overflow(request.overflow)
-        count = self._session.count(messages, sampling.max_tokens, overflow, request.texts, sampling.thinking)
+        messages, overflow = read_messages(request.messages), checked_overflow(request.overflow)
+        tools = read_tools(request.tools).tools
+        count = self._session.count(messages, sampling.max_tokens, overflow, request.texts, sampling.thinking, tools)
         result = protocol.CountResult(
             tokens=len(count.fitted.prompt),
             context_total=self._session.context_total,
@@ -463,6 +475,7 @@ class EngineHost:
             text_tokens=[portion.tokens for portion in count.portions],
             text_kept_tokens=[portion.kept_tokens for portion in count.portions],
             text_kept_chars=[portion.kept_chars for portion in count.portions],
+            tool_tokens=self._session.tool_tokens(tools) if tools else 0,
         )
         return asdict(result)
 
@@ -512,18 +525,3 @@ class EngineHost:
             device=model.device,
             device_reason=model.device_reason,
         )
-
-
-def _checked_messages(messages: list[Any]) -> list[dict[str, str]]:
-    """Return only role and content of each message, for the template."""
-    if not messages:
-        raise InvalidRequestError("The conversation has no message.", "Send at least one message.")
-    for message in messages:
-        if (
-            not isinstance(message, dict)
-            or message.get("role") not in ("system", "user", "assistant")
-            or not isinstance(message.get("content"), str)
-        ):
-            shown = repr(message)[:200]
-            raise InvalidRequestError(f"A message of the conversation has no valid role or content: {shown}.")
-    return [{"role": message["role"], "content": message["content"]} for message in messages]

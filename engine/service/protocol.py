@@ -59,13 +59,15 @@ class Unload:
 class Generate:
     """Answer a conversation; answered by progress, token and stats events, then `finished` (GenerationResult).
 
-    messages: [{"role": "system" | "user" | "assistant", "content": text}]; the last one is the user's, or with
-    `continues` the assistant's.
+    messages: [{"role": "system" | "user" | "assistant" | "tool", "content": text}]; the last one is the user's or a
+    tool's, or with `continues` the assistant's. One of the assistant's may have "calls", [{"id", "name", "arguments":
+    object}]; a tool's has the "id" and "name" of its call.
+    tools: that the answer may call, [{"name", "description", "parameters": JSON schema}].
     """
 
     type: ClassVar[str] = "generate"
     id: str
-    messages: list[dict[str, str]]
+    messages: list[dict[str, Any]]
     sampling: dict[str, Any] = field(default_factory=dict)  # changes to the model's defaults
     mode: str | None = None  # None: as loaded
     continues: bool = False  # continue the last message, the model's; the result is the addition
@@ -76,6 +78,7 @@ class Generate:
     summarised: int = 0  # how many it stands for
     fresh: bool = False  # ignore the KV cache: one mode must not read what another computed
     chat: str = ""  # id of the chat, for the prompt cache; "": it is not kept there
+    tools: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -87,10 +90,11 @@ class Count:
 
     type: ClassVar[str] = "count"
     id: str
-    messages: list[dict[str, str]]
+    messages: list[dict[str, Any]]
     sampling: dict[str, Any] = field(default_factory=dict)
     overflow: str = "roll"
     texts: list[str] = field(default_factory=list)
+    tools: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -351,7 +355,7 @@ class GenerationResult:
     """How an answer ended. Times in seconds, rates in tokens/s, None if not applicable."""
 
     text: str
-    finish_reason: str  # stop, length, cancelled
+    finish_reason: str  # stop, length, cancelled, tool_calls
     context_full: bool  # whether "length" means that the context is full
     prompt_tokens: int
     reused_tokens: int  # prompt tokens already in the KV cache, restored ones included
@@ -378,6 +382,7 @@ class GenerationResult:
     summarised: int = 0  # messages that it stands for, from the chat's first on; dropped_messages are further ones
     guessed_tokens: int = 0  # computed before it was known whether the answer has them
     accepted_tokens: int = 0  # of these, in the answer
+    calls: list[dict[str, Any]] = field(default_factory=list)  # of tools, as in Generate.messages; `text` is without
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GenerationResult:
@@ -397,6 +402,7 @@ class CountResult:
     text_tokens: list[int] = field(default_factory=list)  # of each text, whole
     text_kept_tokens: list[int] = field(default_factory=list)  # of each text, tokens that fit
     text_kept_chars: list[int] = field(default_factory=list)  # of each text, leading characters that fit
+    tool_tokens: int = 0  # of the definitions of the tools, in `tokens`
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> CountResult:

@@ -28,6 +28,9 @@ from engine.session.thought_limit import limit_thought
 from engine.text.attached_texts import AttachedTexts, Portion
 from engine.text.context_fit import KEPT_SHARE_AFTER_DROP, ChatMessage, ChatRoom, Fitted, Overflow
 from engine.thinking_level import Level
+from engine.tool_calls.call_style import call_style
+from engine.tool_calls.chat_encoder import chat_encoder
+from engine.tool_calls.tool import NO_TOOLS, Tool, ToolUse
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 if TYPE_CHECKING:
@@ -296,15 +299,23 @@ class ChatSession:
         overflow: Overflow = "roll",
         continues: bool = False,
         chat: str = "",
-    ) -> tuple[Fitted, Iterator[TokenEvent]]:
+        use: ToolUse = NO_TOOLS,
+    ) -> tuple[Fitted, Generator[TokenEvent]]:
         """Return what fitted of a conversation, and the answer.
 
         continues: the last message is the model's own and is continued; the answer is the addition. chat: as in
-        `generate`.
+        `generate`. use: the tools that the answer may call, in the model's own format, which CallReader reads.
         """
-        fitted = self.fit(messages, sampling.max_tokens, overflow, continues, sampling.thinking)
+        fitted = self.fit(messages, sampling.max_tokens, overflow, continues, sampling.thinking, use.tools)
         sampling = self.model.chat_sampling(sampling)
-        events = self.generate(fitted.prompt, sampling, job, continues, chat=chat)
+        make, shown = None, ""
+        if use.tools and (template := self.model.tokenizer.template) is not None:
+            from engine.session.grammar import ToolGrammar
+
+            call_format = call_style(template).format
+            grammar = ToolGrammar(call_format, use, self.model.tokenizer, self.model.vocabulary)
+            make, shown = partial(self.sampler_for, fitted.prompt, grammar=grammar), call_format.texts
+        events = self.generate(fitted.prompt, sampling, job, continues, make, chat, shown)
         thought_mark = "" if continues else self.model.tokenizer.opened_thought(fitted.prompt)
         return fitted, _with_prefix(thought_mark, events) if thought_mark else events
 
@@ -315,11 +326,11 @@ class ChatSession:
         overflow: Overflow = "roll",
         continues: bool = False,
         thinking: Level | None = None,
+        tools: Sequence[Tool] = (),
     ) -> Fitted:
         """Return what fits the context window, as ChatRoom.fit."""
-        tokenizer = self.model.tokenizer
-        encode = tokenizer.encode_continued if continues else tokenizer.encode_chat
-        return self._chat_room().fit(messages, max_tokens, partial(encode, thinking=thinking), overflow)
+        encode = chat_encoder(self.model.tokenizer, tools, thinking, continues)
+        return self._chat_room().fit(messages, max_tokens, encode, overflow)
 
     def count(
         self,
@@ -328,9 +339,10 @@ class ChatSession:
         overflow: Overflow = "roll",
         texts: Sequence[str] = (),
         thinking: Level | None = None,
+        tools: Sequence[Tool] = (),
     ) -> Count:
         """Return what `fit` would return now, and how much of the texts fits in the last message."""
-        room, encode = self._chat_room(), partial(self.model.tokenizer.encode_chat, thinking=thinking)
+        room, encode = self._chat_room(), chat_encoder(self.model.tokenizer, tools, thinking)
         fitted = room.look(messages, max_tokens, encode, overflow)
         most = room.most_tokens(max_tokens)
         if not texts:
@@ -342,16 +354,22 @@ class ChatSession:
             left = int(most * KEPT_SHARE_AFTER_DROP) - len(encode([*system, messages[-1]]))
         return Count(fitted, not room.is_too_long(fitted), most, self._texts.portions(texts, left))
 
+    def tool_tokens(self, tools: Sequence[Tool]) -> int:
+        """Return the number of tokens by which these tools lengthen every prompt."""
+        tokenizer, messages = self.model.tokenizer, [{"role": "user", "content": "Hi"}]
+        return len(chat_encoder(tokenizer, tools)(messages)) - len(chat_encoder(tokenizer)(messages))
+
     def _chat_room(self) -> ChatRoom:
         self._room.capacity = self._cache.capacity  # changes when the model is placed again
         return self._room
 
 
-def _with_prefix(prefix: str, events: Iterator[TokenEvent]) -> Iterator[TokenEvent]:
+def _with_prefix(prefix: str, events: Generator[TokenEvent]) -> Generator[TokenEvent]:
     """Put `prefix` before the answer: a mark that opens a thought, if the prompt ends with one.
 
     The window finds thoughts by their marks in the text.
     """
-    for event in events:
-        yield dataclasses.replace(event, text=prefix + event.text) if prefix else event
-        prefix = ""
+    with closing(events):
+        for event in events:
+            yield dataclasses.replace(event, text=prefix + event.text) if prefix else event
+            prefix = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from engine.session.chat_session import ChatSession
 from engine.text.context_fit import ChatMessage, instructions, with_summary
 from engine.text.thoughts import spoken
 from engine.thinking_level import Level
+from engine.tool_calls.tool import Tool
 
 SHARE = 1 / 16  # of the context, at most, for a summary
 FEWEST_TOKENS, MOST_TOKENS = 64, 1024
@@ -38,21 +40,28 @@ class Summarised:
 
 
 def summarise_if_needed(
-    session: ChatSession, messages: Sequence[ChatMessage], sampling: SamplingConfig, summary: str, job: Job = Job()
+    session: ChatSession,
+    messages: Sequence[ChatMessage],
+    sampling: SamplingConfig,
+    summary: str,
+    job: Job = Job(),
+    tools: Sequence[Tool] = (),
 ) -> Summarised:
     """Return messages that fit the context: if they do not, the oldest are replaced by a summary.
 
-    sampling: of the answer. summary: of what was said before the messages; "": nothing. It is written in at most SHARE
-    of the context, from the beginning of the last prompt, whose keys and values are still there. A chat that never
-    fitted is summarised in several steps. If the model writes nothing, or the job is cancelled, nothing is replaced.
+    sampling, tools: of the answer. summary: of what was said before the messages; "": nothing. It is written in at most
+    SHARE of the context, from the beginning of the last prompt, whose keys and values are still there (without tools).
+    A chat that never fitted is summarised in several steps. If the model writes nothing, or the job is cancelled,
+    nothing is replaced.
     """
     messages = list(messages)
     thinking = sampling.thinking
-    fitted = session.count(with_summary(messages, summary), sampling.max_tokens, thinking=thinking).fitted
+    fitted = session.count(with_summary(messages, summary), sampling.max_tokens, thinking=thinking, tools=tools).fitted
     if not fitted.dropped:
         return Summarised(with_summary(messages, summary), summary)
     first = instructions(messages)
-    rules, old, rest = messages[:first], messages[first : first + fitted.dropped], messages[first + fitted.dropped :]
+    rules, rest = messages[:first], messages[first + fitted.dropped :]
+    old = without_calls(messages[first : first + fitted.dropped])
     written = summary
     while old:
         some = _some(session, rules, old, written)
@@ -61,6 +70,20 @@ def summarise_if_needed(
             return Summarised(with_summary(messages, summary), summary)
         old = old[len(some) :]
     return Summarised(with_summary([*rules, *rest], written), written, fitted.dropped)
+
+
+def without_calls(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return the messages with calls and their results as texts of the assistant's."""
+    told: list[ChatMessage] = []
+    for message in messages:
+        role = "assistant" if message["role"] == "tool" else message["role"]
+        parts = [f"[Result of {message['name']}: {message['content']}]"] if message["role"] == "tool" else []
+        parts += [message["content"]] if message["role"] != "tool" and message["content"] else []
+        parts += [f"[Called {call.name}: {json.dumps(dict(call.arguments))}]" for call in message.get("calls", ())]
+        if told and role == told[-1]["role"] == "assistant":
+            parts.insert(0, told.pop()["content"])
+        told.append({"role": role, "content": "\n".join(parts)})
+    return told
 
 
 def _some(session: ChatSession, rules: list[ChatMessage], old: list[ChatMessage], summary: str) -> list[ChatMessage]:

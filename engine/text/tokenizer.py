@@ -233,23 +233,28 @@ class Tokenizer:
             return self._encode_marked(marked, originals)
         return self._encode_transformed(plain, turns, variables, tools)
 
-    def encode_continued(self, messages: Sequence[Mapping[str, Any]], thinking: Level | None = None) -> list[int]:
+    def encode_continued(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        thinking: Level | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[int]:
         """Return the prompt that makes the model continue its own last message, exactly where it ends.
 
         The template renders only the beginning of that answer, because many templates change an assistant's messages.
         Raises: as encode_chat.
         """
         if not messages or messages[-1].get("role") != "assistant":
-            return self.encode_chat(messages, thinking)
-        prompt = self.encode_chat(messages[:-1], thinking)
+            return self.encode_chat(messages, thinking, tools)
+        prompt = self.encode_chat(messages[:-1], thinking, tools)
         said = messages[-1]["content"]
         reply = ReplySplitter()
         reply.append(said)
         level = self.thinking.nearest(thinking) or self.thinking.default
         if reply.has_thought and level == "off":  # it was chosen after that answer began
-            prompt = self.encode_chat(messages[:-1], "on")
+            prompt = self.encode_chat(messages[:-1], "on", tools)
         elif said.strip() and not reply.has_thought and self.opened_thought(prompt):
-            prompt = self.encode_chat(messages[:-1], "off")
+            prompt = self.encode_chat(messages[:-1], "off", tools)
         if self._speaks_harmony:
             pieces = harmony.continued(said)
             tokens = [[self._special_by_text[text][0]] if mark else self.encode(text) for text, mark in pieces]

@@ -40,3 +40,6 @@ class ToolUse:
     def callable(self) -> tuple[Tool, ...]:
         """The tools that may be called."""
         return () if self.choice == "none" else tuple(tool for tool in self.tools if tool.name in self.allowed)
+
+
+NO_TOOLS = ToolUse()
