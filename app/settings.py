@@ -64,6 +64,10 @@ class AppPaths:
         return self.config / "answers.json"
 
     @property
+    def consents_file(self) -> Path:
+        return self.config / "consents.json"
+
+    @property
     def servers_file(self) -> Path:
         return self.config / "servers.json"
 

@@ -55,7 +55,7 @@ GROUPS = (
            "data/chats.db", "data/chats.db-wal", "data/chats.db-shm", "data/chats.db-journal", "data/chats.db.new*",
            "data/chats.db.rescued*", "data/chats-damaged-*.db*")),
     Group("settings", noted("Settings"), noted("Settings, personas, presets and choices for models"),
-          _kept("settings", "models", "personas", "presets", "answers")),
+          _kept("settings", "models", "personas", "presets", "answers", "consents")),
     Group(SERVERS, noted("Servers and keys"), noted("The servers that you added; keys and the access token, also in "
           "this system's keyring"),
           (*_kept("servers"), "config/hub-token")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -162,6 +162,10 @@ class AnswerSetup(QObject):
     def pick_thinking(self, level: Level) -> None:
         self._chat.choices.set(thinking=level)
 
+    def pick_tools(self, names: Sequence[str]) -> None:
+        """Switch these tools on in the open chat, and all others off."""
+        self._chat.choices.set(tools=list(names))
+
     def set_sampling(self, values: Mapping[str, Any]) -> None:
         """Set the changes by hand, on top of the preset."""
         preset = self.chosen.preset.id  # keeps a default's preset below the changes
@@ -175,7 +179,7 @@ class AnswerSetup(QObject):
         chosen = self.chosen
         wanted = {"persona": chosen.persona.id if chosen.persona else "", "preset": chosen.preset.id,
                   "sampling": dict(chosen.sampling), "mode": chosen.mode,
-                  "thinking": chosen.thinking}  # fmt: skip
+                  "thinking": chosen.thinking, "tools": list(chosen.tools)}  # fmt: skip
         self._set_default(self._model, wanted if keep else None)
         # From now on the chat follows its model's default.
         own = self._own

@@ -5,21 +5,32 @@ It connects chat_memory, chat_turns and engine_client, and tells the window what
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from app.chat.answers.answer_queue import Answer, AnswerQueue
 from app.chat.answers.answer_settings import AnswerSettings
+from app.chat.answers.chat_status import status_at, status_here
 from app.chat.chat_choices import ChatChoices
-from app.chat.chat_status import status_at, status_here
 from app.chat.chat_turns import STILL_ANSWERING, ChatTurns, versions_of
 from app.chat.engine_failures import EngineFailures
 from app.chat.engine_settings import EngineSettings
 from app.chat.next_message import NextMessage
 from app.chat.open_chat import OpenChat
-from app.chat.store.conversation import Attachment, Conversation, Message, MessageState, Unsent, title_from
+from app.chat.store.conversation import (
+    Attachment,
+    CallState,
+    Conversation,
+    Message,
+    MessageState,
+    Role,
+    Unsent,
+    branch,
+    title_from,
+)
 from app.chat.unsent_requests import UnsentRequests
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.servers import CHOICE, Place
@@ -33,6 +44,7 @@ if TYPE_CHECKING:
     from app.chat.answers.answer_policy import AnswerPolicy
     from app.chat.chat_memory import ChatMemory
     from app.chat.message_action import MessageAction
+    from app.chat.tool_rounds import ToolRounds
     from app.clients.answer_request import AnswerRequest
     from app.clients.engine_client import EngineClient
     from app.clients.remote_client import RemoteClient
@@ -53,6 +65,8 @@ class ChatController(QObject):
     message_wanted = Signal(str, str)  # message to scroll to, text to mark in it
     text_appended = Signal(str, str)
     message_finished = Signal(object)
+    message_updated = Signal(object)  # with new states of its calls of tools
+    calls_begun = Signal(str, bool)  # chat whose answer has ended with calls of tools; whether one waits for the user
     messages_dropped = Signal(str, int)
     status_changed = Signal(EngineStatus)  # of the engine
     chat_status_changed = Signal(EngineStatus)  # for the open chat: ready while another chat is answered
@@ -71,9 +85,11 @@ class ChatController(QObject):
         memory: ChatMemory,
         policy: AnswerPolicy,
         switch: ModelSwitch,
+        rounds: ToolRounds,
         remote: RemoteClient | None = None,
     ) -> None:
-        """policy: how chats are answered. remote: answers the chats that are sent to a server."""
+        """policy: how chats are answered. rounds: runs calls of tools. remote: answers the chats that are sent to a
+        server."""
         super().__init__()
         self._engine, self._remote = engine, remote
         self._memory = memory
@@ -83,6 +99,7 @@ class ChatController(QObject):
         self._place: Place | None = None  # of the open chat, as last emitted
         self._answers = AnswerQueue(engine, remote)
         self._turns = ChatTurns(memory, self._answers, self.settings_for)
+        self.rounds = rounds
         self._unsent = UnsentRequests(memory, engine, self.settings_for)
         self.next = NextMessage(memory, self._answers, self._unsent.cut)
         self.opened = OpenChat(memory)
@@ -117,6 +134,9 @@ class ChatController(QObject):
         self._turns.resumed.connect(self._message_resumed)
         self._turns.branch_changed.connect(self._branch_changed)
         self._turns.said.connect(self.toast)
+        rounds.changed.connect(self._message_updated)
+        rounds.ended.connect(self._rounds_ended)
+        rounds.broken_off.connect(self._broken_off)
         self.next.due.connect(self._ask)
         self.next.said.connect(self.toast)
 
@@ -168,11 +188,15 @@ class ChatController(QObject):
         if not text and not attachments:
             return
         if self.opened.id is not None and (
-            self._answers.of(self.opened.id) is not None or self.next.of(self.opened.id)
+            self._answers.of(self.opened.id) is not None
+            or self.next.of(self.opened.id)
+            or self.rounds.is_running(self.opened.id)
         ):
             self.next.add(self.opened.id, text, attachments)
             return
         self._answer_goes_on()
+        if self.opened.id is not None:
+            self.rounds.stop(self.opened.id)
         if self.opened.id is None:
             title = title_from(text or attachments[0].name)
             conversation = Conversation(title=title, choices=self.choices.values)
@@ -204,9 +228,11 @@ class ChatController(QObject):
         self.load_last()
 
     def question_of(self, answer: Message) -> Message | None:
-        """Return the message of the open chat that this one answers."""
+        """Return the question of the open chat that this message answers, with or without calls of tools before it."""
         messages = (self._memory.messages(self.opened.id) if self.opened.id else None) or []
-        return next((message for message in messages if message.id == answer.parent), None)
+        way = branch(messages, answer.parent)
+        there = bool(way) and way[-1].id == answer.parent
+        return next((one for one in reversed(way) if one.role is Role.USER), None) if there else None
 
     def next_request(self, text: str, attachments: tuple[Attachment, ...] = ()) -> AnswerRequest:
         """Return the request that sending this message now would make."""
@@ -217,8 +243,14 @@ class ChatController(QObject):
         """Apply an action to a message of the open chat."""
         if self.opened.id is None:
             return
+        if act.call_id:
+            self.rounds.act(self.opened.id, act)
+            self._emit_status()
+            return
         if act.act in ("edit", "regenerate", "continue"):
             self._answer_goes_on()
+        if act.act != "switch":
+            self.rounds.stop(self.opened.id)
         self._turns.act(self.opened.id, act)
         self._wake()
         self._emit_status()
@@ -242,9 +274,30 @@ class ChatController(QObject):
         messages = (self._memory.messages(self.opened.id) if self.opened.id else None) or []
         self.versions_changed.emit(versions_of(messages, shown))
 
+    def _message_updated(self, chat: str, message: Message) -> None:
+        if chat == self.opened.id:
+            self.message_updated.emit(message)
+            self._emit_status()
+
+    def _rounds_ended(self, chat: str, message: Message) -> None:
+        """Let the model go on after calls, once their answer is kept as ended."""
+        QTimer.singleShot(0, self, lambda: self._go_on(chat, message))
+
+    def _go_on(self, chat: str, message: Message) -> None:
+        self._turns.go_on(chat, message)
+        self._wake()
+        self._emit_status()
+
+    def _broken_off(self, chat: str, message: Message) -> None:
+        self.toast.emit(tr("The model repeated its calls of tools, so they were not run again"), None)
+
     @Slot()
     def stop(self) -> None:
-        """Stop the open chat's answer, or else the running one. Its text so far is kept."""
+        """Stop the open chat's answer or its calls of tools, or else the running answer. Its text so far is kept."""
+        if self.opened.id is not None and self.rounds.pending(self.opened.id) is not None:
+            self.rounds.stop(self.opened.id)
+            self.next.take_back()
+            return
         answer = self._answers.of(self.opened.id) or self._answers.running
         if answer is not None:
             self._answers.stop(answer)
@@ -432,7 +485,8 @@ class ChatController(QObject):
         place = answer.place if answer is not None else self.place
         if place is None:
             can_load = self.switch.name_to_bring_back
-            return status_here(self._engine.status, can_load, answer is not None, is_running, shown)
+            status = status_here(self._engine.status, can_load, answer is not None, is_running, shown)
+            return replace(status, phase=Phase.THINKING) if self.rounds.is_running(self.opened.id) else status
         if is_running and self._remote is not None:
             return self._remote.status
         return status_at(place, answer is not None, shown)
@@ -444,6 +498,10 @@ class ChatController(QObject):
 
     def _answer_ended(self, answer: Answer, result: protocol.GenerationResult | None) -> None:
         self._memory.update(answer.conversation_id, answer.message)
+        if answer.message.calls:
+            answer.message = self.rounds.begin(answer.conversation_id, answer.message)
+            asks = any(call.state is CallState.ASKING for call in answer.message.calls)
+            self.calls_begun.emit(answer.conversation_id, asks)
         if answer.conversation_id == self.opened.id:
             if result is not None and result.dropped_messages:
                 self.messages_dropped.emit(answer.message.id, result.dropped_messages)

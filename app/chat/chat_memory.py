@@ -28,6 +28,7 @@ from app.chat.store.conversation import (
     Unsent,
     WholeChat,
     branch,
+    interrupted,
     newest_leaf,
     put_in,
     take_out,
@@ -311,10 +312,8 @@ class ChatMemory(QObject):
 
     def read(self, conversation_id: str, then: Callable[[], None]) -> None:
         def take(messages: list[Message]) -> None:
-            # What is "writing" in the file was interrupted: our own messages are in memory.
-            self._chats.setdefault(conversation_id, [
-                replace(m, state=MessageState.INTERRUPTED) if m.state is MessageState.WRITING else m for m in messages
-            ])  # fmt: skip
+            # What is under way in the file was interrupted: our own messages are in memory.
+            self._chats.setdefault(conversation_id, [interrupted(message) for message in messages])
             then()
 
         self._reads.run("read a chat", lambda: self._stored.messages(conversation_id), take, self.trouble.emit)

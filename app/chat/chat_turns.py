@@ -71,21 +71,21 @@ class ChatTurns(QObject):
         self.added.emit(chat, question)
         self._begin(answer)
 
-    def _new_answer(self, chat: str, question: Message) -> Answer:
+    def _new_answer(self, chat: str, answered: Message) -> Answer:
         place = self._place_of(chat)
         # The server is stored with the first word, so that it is known after a crash.
         who = place.figures if place is not None else None
-        message = Message(Role.ASSISTANT, "", state=MessageState.WRITING, stats=who, parent=question.id)
-        return Answer(chat, message, lambda: self.request(chat, question), place=place)
+        message = Message(Role.ASSISTANT, "", state=MessageState.WRITING, stats=who, parent=answered.id)
+        return Answer(chat, message, lambda: self.request(chat, answered), place=place)
 
     def _place_of(self, chat: str) -> Place | None:
         """Return the server of a chat as of now; None: none."""
         return self._settings_for(self._memory.conversation(chat)).place
 
-    def request(self, chat: str, question: Message) -> AnswerRequest:
-        """Return the request for a question as of now."""
-        way = branch(self._memory.messages(chat) or [question], question.id)
-        return request_for(way, question.id, self._settings_for(self._memory.conversation(chat)), chat)
+    def request(self, chat: str, answered: Message) -> AnswerRequest:
+        """Return the request for an answer to a question, or after the calls of an answer, as of now."""
+        way = branch(self._memory.messages(chat) or [answered], answered.id)
+        return request_for(way, answered.id, self._settings_for(self._memory.conversation(chat)), chat)
 
     def _question_stored(self, answer: Answer) -> None:
         answer.may_start = True
@@ -97,13 +97,30 @@ class ChatTurns(QObject):
         answer.may_start = answer.may_start or self._memory.is_stalled
         self._answers.add(answer)
 
+    def go_on(self, chat: str, message: Message) -> None:
+        """Answer again after the calls of an answer have ended, if that is the last one on the branch."""
+        shown = self._memory.branch_of(chat)
+        if not shown or shown[-1].id != message.id or self._answers.of(chat) is not None:
+            return
+        answer = self._new_answer(chat, message)
+        answer.may_start = True
+        self._begin(answer)
+
     def send_again(self, chat: str) -> None:
         """Answer the last question again. An earlier answer with text stays; an empty one is removed."""
         shown = self._memory.branch_of(chat)
-        question = next((m for m in reversed(shown or []) if m.role is Role.USER), None)
-        if not shown or question is None or self._answers.of(chat) is not None:
+        if not shown or self._answers.of(chat) is not None:
             return
-        self._answer_anew(chat, question, shown[-1])
+        answered = self._answered_by(chat, shown[-1]) or shown[-1]
+        if answered.role is Role.USER or answered.calls:
+            self._answer_anew(chat, answered, shown[-1])
+
+    def _answered_by(self, chat: str, answer: Message) -> Message | None:
+        """Return what an answer answers: a question, or an answer whose calls it has read; None for other messages."""
+        if answer.role is not Role.ASSISTANT:
+            return None
+        parent = next((m for m in self._memory.messages(chat) or [] if m.id == answer.parent), None)
+        return parent if parent is not None and (parent.role is Role.USER or parent.calls) else None
 
     def _answer_anew(self, chat: str, question: Message, attempt: Message) -> None:
         if attempt.role is Role.ASSISTANT and not attempt.text.strip():
@@ -149,9 +166,9 @@ class ChatTurns(QObject):
         self._answers.add(answer)
 
     def _regenerate(self, chat: str, message: Message) -> None:
-        question = next((m for m in self._memory.messages(chat) or [] if m.id == message.parent), None)
-        if message.role is Role.ASSISTANT and question is not None and question.role is Role.USER:
-            self._answer_anew(chat, question, message)
+        answered = self._answered_by(chat, message)
+        if answered is not None:
+            self._answer_anew(chat, answered, message)
 
     def _continue(self, chat: str, message: Message) -> None:
         """Let this PC continue its own answer, even if the chat is now sent to a server."""
@@ -161,8 +178,7 @@ class ChatTurns(QObject):
         stats = message.stats or {}
 
         def request() -> AnswerRequest:
-            question = next((m for m in reversed(shown) if m.role is Role.USER), message)
-            asked = self.request(chat, question)
+            asked = self.request(chat, self._answered_by(chat, message) or message)
             said = [*asked.messages, {"role": str(Role.ASSISTANT), "content": message.text}]
             return replace(asked, messages=said, continues=True)
 
@@ -201,7 +217,7 @@ class ChatTurns(QObject):
         others = [one for one in siblings(messages, message.id) if one != message.id]
         leaf = ""
         if message.role is Role.USER:
-            going = [m for m in messages if m.parent == message.id and m.role is Role.ASSISTANT]
+            going = _answers_to(messages, message)
             words = tr("Question and answer deleted") if going else tr("Message deleted")
             going = [*going, message]
         elif others:
@@ -222,6 +238,18 @@ class ChatTurns(QObject):
         back = [self._memory.put_back(chat, message_id) for message_id in reversed(ids)]
         if any(back):  # show the former branch again
             self.branch_changed.emit(chat, keep)
+
+
+def _answers_to(messages: Sequence[Message], question: Message) -> list[Message]:
+    """Return all answers to a question, those after calls of tools included, the last ones first."""
+    ids = {question.id}
+    found: list[Message] = []
+    for one in messages:
+        if one.parent in ids and one.role is Role.ASSISTANT:
+            found.append(one)
+            if one.calls:
+                ids.add(one.id)
+    return found[::-1]
 
 
 def _below(messages: Sequence[Message], message: Message) -> list[Message]:

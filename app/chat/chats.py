@@ -18,12 +18,15 @@ from app.chat.chat_memory import ChatMemory
 from app.chat.chat_titles import ChatTitles
 from app.chat.kept_chats import KeptChats
 from app.chat.store.store import Store
+from app.chat.tool_rounds import ToolRounds
 from app.models.model_switch import STARTER, Choices, ModelSwitch
+from app.tools.consents import FolderConsents
 
 if TYPE_CHECKING:
     from app.chat.store.operations import Operations
     from app.clients.clients import Clients
     from app.settings import AppPaths, AppSettings
+    from app.tools.tool_box import ToolBox
 
 
 @dataclass(frozen=True)
@@ -47,16 +50,21 @@ class Chats:
         files: ChatFileAccess,
         place_for: PlaceFor,
         engine_options_for: Choices,
+        box: ToolBox,
         model: str = "",
     ) -> None:
-        """engine_options_for: the EngineConfig fields kept for a model. model: to load first; empty: the model in the
-        settings."""
+        """engine_options_for: the EngineConfig fields kept for a model. box: tools that chats can use. model: to load
+        first; empty: the model in the settings."""
         engine = clients.engine
         self.memory = ChatMemory(lambda: Store.rescue(places.chats_file), files.saves, files.reads)
         choices = AnswerChoices(Personas(places.personas_file), Presets(places.presets_file), places.answers_file)
-        policy = AnswerPolicy(settings, choices, place_for)
+        policy = AnswerPolicy(settings, choices, place_for, box.definitions)
         switch = ModelSwitch(engine, settings, model or settings.model or STARTER, engine_options_for)
-        self.controller = ChatController(engine, self.memory, policy, switch, clients.remote)
+        self.consents = FolderConsents(places.consents_file)
+        rounds = ToolRounds(
+            self.memory, box, self.consents, files.save_small, lambda: engine.status.context_total or None
+        )
+        self.controller = ChatController(engine, self.memory, policy, switch, rounds, clients.remote)
         rates = ModeRates(places.rates_file)
         self.setup = AnswerSetup(self.controller, engine, self.memory, policy, rates, files.save_small)
         self.folders = ChatFolders(self.memory)

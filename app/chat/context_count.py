@@ -5,39 +5,22 @@ It is silent while an answer is running: the engine then reports the figures its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from app.chat.attachments.draft_attachments import DraftAttachments, Measure
 from app.chat.store.conversation import Attachment, content_of
+from app.clients.answer_request import AnswerRequest
 from app.clients.engine_client import EngineClient
 from engine.service.protocol import CountResult
-from engine.text.context_fit import with_summary
 
 AFTER_MS = 200  # pause in typing before counting
 AFTER_MS_A_MESSAGE = 0.1  # more for each message: handing over 10,000 messages takes the window 60 ms
 
 
-class Prompt(Protocol):
-    """The request that would be sent; its last message is the draft."""
-
-    @property
-    def messages(self) -> list[dict[str, str]]: ...
-
-    @property
-    def summary(self) -> str: ...
-
-    @property
-    def sampling(self) -> Mapping[str, Any]: ...
-
-    @property
-    def overflow(self) -> str: ...
-
-
-MakePrompt = Callable[[str], Prompt]  # for a text of the user, as the model reads it
+MakePrompt = Callable[[str], AnswerRequest]  # the request that would be sent; for a text of the user
 
 
 class ContextCount(QObject):
@@ -63,7 +46,7 @@ class ContextCount(QObject):
         self._is_elsewhere = is_elsewhere
         self._measuring: list[str] | None = None  # the texts that are being measured
         self._measured: list[str] = []
-        self._before: Prompt | None = None  # a prompt with the same messages before the draft
+        self._before: AnswerRequest | None = None  # a prompt with the same messages before the draft
         self._timer = QTimer(self, singleShot=True, interval=AFTER_MS)
         self._timer.timeout.connect(self._ask)
         draft.changed.connect(self._texts_changed)
@@ -113,7 +96,7 @@ class ContextCount(QObject):
             self._before = self._prompt("")
         before, words = self._before, content_of(self._words(), attached)
         messages = [*before.messages[:-1], {"role": "user", "content": words}]
-        self._engine.count(with_summary(messages, before.summary), dict(before.sampling), before.overflow, list(texts))
+        self._engine.count(replace(before, messages=messages), list(texts))
 
     @Slot(object)
     def _on_counted(self, result: CountResult | None) -> None:

@@ -37,4 +37,5 @@ def can_continue(message: Message) -> bool:
     """
     if (message.stats or {}).get("server"):
         return False
-    return message.role is Role.ASSISTANT and message.state in _CUT and bool(message.text.strip())
+    ended_early = message.role is Role.ASSISTANT and message.state in _CUT and not message.calls
+    return ended_early and bool(message.text.strip())

@@ -13,7 +13,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.chat.answers.answer_queue import Answer, AnswerQueue
 from app.chat.chat_memory import ChatMemory
-from app.chat.store.conversation import Attachment, MessageState, Unsent
+from app.chat.store.conversation import Attachment, CallState, MessageState, Unsent
 from app.translation import tr
 
 # Calls back with what of a message's attachments the context of its chat has room for.
@@ -98,7 +98,7 @@ class NextMessage(QObject):
 
     def _send(self, chat: str) -> None:
         queued = self.of(chat)
-        if queued is None or self._ending or self._answers.of(chat) is not None:
+        if queued is None or self._ending or self._answers.of(chat) is not None or self._goes_on(chat):
             return
         if not queued.attachments:
             self._take(chat)
@@ -108,6 +108,11 @@ class NextMessage(QObject):
             self.returned.emit(queued, True)
         else:
             self._cut(chat, queued, partial(self._send_cut, chat, queued))
+
+    def _goes_on(self, chat: str) -> bool:
+        """Whether the model will go on once the calls of its last answer have ended."""
+        shown = self._memory.branch_of(chat) or []
+        return any(call.state is not CallState.NOT_RUN for last in shown[-1:] for call in last.calls)
 
     def _send_cut(self, chat: str, queued: Unsent, attachments: tuple[Attachment, ...]) -> None:
         if not self._ending and self.of(chat) == queued and self._answers.of(chat) is None:

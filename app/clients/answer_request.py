@@ -16,10 +16,10 @@ class AnswerRequest:
     answers; None: this PC. chat: its id, so that what is computed can be kept for it; "": nothing is kept.
 
     summary: of `summarised` messages that were said before these. said: ids of all messages in the chat up to the
-    question, those included, without instructions.
+    question, those included, without instructions. messages, tools: as protocol.Generate has them.
     """
 
-    messages: list[dict[str, str]]
+    messages: list[dict[str, Any]]
     sampling: dict[str, Any] = field(default_factory=dict)
     mode: str | None = None
     overflow: str = "roll"
@@ -29,16 +29,17 @@ class AnswerRequest:
     summary: str = ""
     summarised: int = 0
     said: tuple[str, ...] = ()
+    tools: tuple[dict[str, Any], ...] = ()
 
     @property
-    def told(self) -> list[dict[str, str]]:
+    def told(self) -> list[dict[str, Any]]:
         """The messages as the model reads them: with the summary."""
         return with_summary(self.messages, self.summary)
 
 
 @dataclass(frozen=True)
 class Answered:
-    """The end of an answer. finish_reason: "stop", "length" or "cancelled". figures: the known fields of
+    """The end of an answer. finish_reason: "stop", "length", "cancelled" or "tool_calls". figures: the known fields of
     GenerationResult, without the text. result: the engine's full record; None from a server."""
 
     finish_reason: str

@@ -161,15 +161,15 @@ class EngineClient(QObject):
             protocol.Generate(
                 self._answer_id, request.messages, request.sampling, request.mode,
                 continues=request.continues, overflow=request.overflow, fresh=fresh, chat=request.chat,
-                summary=request.summary, summarised=request.summarised,
+                summary=request.summary, summarised=request.summarised, tools=list(request.tools),
             )
         )  # fmt: skip
 
-    def count(self, messages: list[dict[str, str]], sampling: dict[str, Any], overflow: str, texts: list[str]) -> None:
+    def count(self, request: AnswerRequest, texts: list[str]) -> None:
         """Count the tokens of a prompt as protocol.Count does; only if `is_ready`. `counted` follows, unless another
         count or an answer comes first."""
         self._count_id = f"count-{next(self._numbers)}"
-        self._worker.submit(protocol.Count(self._count_id, messages, sampling, overflow, texts))
+        self._worker.submit(_count_of(self._count_id, request, texts))
 
     def count_aside(
         self, request: AnswerRequest, texts: list[str], then: Callable[[protocol.CountResult | None], None]
@@ -180,7 +180,7 @@ class EngineClient(QObject):
         """
         count_id = f"count-aside-{next(self._numbers)}"
         self._counts_aside[count_id] = then
-        self._worker.submit(protocol.Count(count_id, request.told, dict(request.sampling), request.overflow, texts))
+        self._worker.submit(_count_of(count_id, request, texts))
 
     def ask_aside(self, request: AnswerRequest, then: Callable[[str], None]) -> None:
         """Request a short text that is not an answer in a chat; only if `is_ready`. The status does not show it.
@@ -291,7 +291,7 @@ class EngineClient(QObject):
                 self._answer_ended(tok_s=result.decode_tok_s, tokens=result.tokens,
                                    context_used=result.context_used, context_total=result.context_total,
                                    **self._on_the_card(result))  # fmt: skip
-                figures = {key: value for key, value in asdict(result).items() if key != "text"}
+                figures = {key: value for key, value in asdict(result).items() if key not in ("text", "calls")}
                 self.answered.emit(Answered(result.finish_reason, figures, result))
                 self._next()
             case protocol.Failed() if event.id == self._answer_id:
@@ -419,3 +419,7 @@ class EngineClient(QObject):
         self.died.emit(event)
         if event.restarting and self._wanted is not None:
             self._next()
+
+
+def _count_of(count_id: str, request: AnswerRequest, texts: list[str]) -> protocol.Count:
+    return protocol.Count(count_id, request.told, dict(request.sampling), request.overflow, texts, list(request.tools))

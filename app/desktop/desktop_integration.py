@@ -71,6 +71,7 @@ class DesktopIntegration(QObject):
     def _wire_sleep_and_notices(self) -> None:
         self._engine.status_changed.connect(self._take_status)
         self._models.rows_changed.connect(self._take_models)
+        self._controller.calls_begun.connect(self.notices.set_calls)
         self._controller.running_changed.connect(self.notices.set_running)
         self._engine.failed.connect(self.notices.set_failed)
         self._engine.died.connect(self.notices.set_failed)

@@ -46,8 +46,10 @@ class AnswerNotices(QObject):
         self._in_front = in_front or is_in_front
         self.allowed = True
         self._chat = ""  # the chat that is being answered
+        self._called = ""  # the chat whose last answer had calls
         self._began = 0.0
         self._failed = False
+        self._asks: bool | None = None  # whether calls of the last answer wait for the user; None: it had no calls
         self._status = EngineStatus()
         self._shown_for = ""
         poster.clicked.connect(self._clicked)
@@ -59,12 +61,23 @@ class AnswerNotices(QObject):
     def set_running(self, chat: str | None) -> None:
         """Set the chat that is being answered; None: none."""
         if self._chat and chat != self._chat:
-            # Failure and token count follow in the same turn of the event loop.
-            QTimer.singleShot(0, partial(self._ended, self._chat, time.monotonic() - self._began))
+            if self._asks is None:
+                # Failure and token count follow in the same turn of the event loop.
+                QTimer.singleShot(0, partial(self._ended, self._chat, time.monotonic() - self._began))
+            elif self._asks:
+                self._asked(self._chat)
+            self._called = "" if self._asks is None else self._chat
+            self._asks = None
         if chat:
             self._failed = False
-            self._began = time.monotonic()
+            if chat != self._called:  # else it goes on after its calls
+                self._began = time.monotonic()
         self._chat = chat or ""
+
+    def set_calls(self, chat: str, asks: bool) -> None:
+        """Note that the answer that is just ending calls tools, and whether one waits for the user."""
+        if chat == self._chat:
+            self._asks = asks
 
     def set_failed(self, *_: object) -> None:
         """Note that the answer that has just ended failed."""
@@ -95,6 +108,11 @@ class AnswerNotices(QObject):
                 time=seconds(took_s),
             )
         self._poster.show(tr("The answer is ready"), sentence)
+
+    def _asked(self, chat: str) -> None:
+        if self.allowed and not self._in_front():
+            self._shown_for = chat
+            self._poster.show(tr("A tool waits for your permission"), tr("Open Hearth to allow or refuse it."))
 
     def _clicked(self) -> None:
         chat, self._shown_for = self._shown_for, ""

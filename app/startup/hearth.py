@@ -25,6 +25,7 @@ from app.servers.local_server import LocalServer
 from app.servers.server_book import ServerBook
 from app.servers.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, save_settings
+from app.tools.tool_box import ToolBox
 from app.ui.first_paint import FirstPaint
 from app.ui.main_window import MainWindow
 from app.user_messages import UserMessage, describe
@@ -72,9 +73,11 @@ class Hearth(QObject):
         self.remote, self.monitor = clients.remote, clients.monitor
         self.choices = ModelChoices(places.choices_file)
         files = ChatFileAccess(self.saves, self.reads, self._save_small)
-        chats = Chats(places, settings, clients, files, book.place, self.choices.engine_options, model or "")
+        self.tools = ToolBox()
+        options_for = self.choices.engine_options
+        chats = Chats(places, settings, clients, files, book.place, options_for, self.tools, model or "")
         self.memory, self.controller, self.setup = chats.memory, chats.controller, chats.setup
-        self.folders, self.titles = chats.folders, chats.titles
+        self.folders, self.titles, self.consents = chats.folders, chats.titles, chats.consents
         self.servers = ServersController(self.library, self.controller, book, self._save_small)
         self.local_server = LocalServer(self.engine, self.library, settings)
         self.models = ModelsController(
@@ -119,6 +122,7 @@ class Hearth(QObject):
         self.choices.read()  # a small file; the model is loaded with these choices
         self.servers.read()  # before any chat is opened
         self.setup.read()  # small files; the first answer needs them
+        self.consents.read()  # the same
         self.controller.start()
         self.models.start()
         self.monitor.start()

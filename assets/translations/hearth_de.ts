@@ -525,6 +525,11 @@
         <translation>Chat in den Papierkorb gelegt</translation>
     </message>
     <message>
+        <location filename="../../app/chat/chat_controller.py"/>
+        <source>The model repeated its calls of tools, so they were not run again</source>
+        <translation>Das Modell wiederholte seine Werkzeugaufrufe, daher wurden sie nicht noch einmal ausgeführt</translation>
+    </message>
+    <message>
         <location filename="../../app/chat/chat_folders.py"/>
         <source>Chat pinned</source>
         <translation>Chat angeheftet</translation>
@@ -697,8 +702,18 @@
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the arguments</source>
+        <translation>die Argumente</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
         <source>the attachment itself</source>
         <translation>der Anhang selbst</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the call itself</source>
+        <translation>der Aufruf selbst</translation>
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
@@ -777,6 +792,11 @@
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>{where}, call {number}</source>
+        <translation>{where}, Aufruf {number}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
         <source>{where}, message {number}</source>
         <translation>{where}, Nachricht {number}</translation>
     </message>
@@ -807,6 +827,11 @@
         <location filename="../../app/chat/store/chat_files.py"/>
         <source>This file is larger than {most} MiB. Hearth does not read files of that size.</source>
         <translation>Diese Datei ist größer als {most} MiB, die liest Hearth nicht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <source>Tool: {name}</source>
+        <translation>Werkzeug: {name}</translation>
     </message>
     <message>
         <location filename="../../app/chat/store/chat_files.py"/>
@@ -1396,6 +1421,16 @@
         <location filename="../../app/desktop/erasing.py"/>
         <source>This system's keyring did not delete it.</source>
         <translation>Der Schlüsselbund des Systems hat es nicht gelöscht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/notifications.py"/>
+        <source>A tool waits for your permission</source>
+        <translation>Ein Werkzeug wartet auf Ihre Erlaubnis</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/notifications.py"/>
+        <source>Open Hearth to allow or refuse it.</source>
+        <translation>Öffnen Sie Hearth, um es zu erlauben oder abzulehnen.</translation>
     </message>
     <message>
         <location filename="../../app/desktop/notifications.py"/>

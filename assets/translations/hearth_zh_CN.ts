@@ -521,6 +521,11 @@
         <translation>对话已移入回收站</translation>
     </message>
     <message>
+        <location filename="../../app/chat/chat_controller.py"/>
+        <source>The model repeated its calls of tools, so they were not run again</source>
+        <translation>模型重复了相同的工具调用，因此未再次运行</translation>
+    </message>
+    <message>
         <location filename="../../app/chat/chat_folders.py"/>
         <source>Chat pinned</source>
         <translation>已固定聊天</translation>
@@ -687,8 +692,18 @@
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the arguments</source>
+        <translation>参数</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
         <source>the attachment itself</source>
         <translation>附件本身</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the call itself</source>
+        <translation>调用本身</translation>
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
@@ -767,6 +782,11 @@
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>{where}, call {number}</source>
+        <translation>{where}，调用 {number}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
         <source>{where}, message {number}</source>
         <translation>{where}，消息 {number}</translation>
     </message>
@@ -797,6 +817,11 @@
         <location filename="../../app/chat/store/chat_files.py"/>
         <source>This file is larger than {most} MiB. Hearth does not read files of that size.</source>
         <translation>此文件大于 {most} MiB，Hearth 不予读取。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <source>Tool: {name}</source>
+        <translation>工具：{name}</translation>
     </message>
     <message>
         <location filename="../../app/chat/store/chat_files.py"/>
@@ -1382,6 +1407,16 @@
         <location filename="../../app/desktop/erasing.py"/>
         <source>This system's keyring did not delete it.</source>
         <translation>系统密钥环未将其删除。</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/notifications.py"/>
+        <source>A tool waits for your permission</source>
+        <translation>有工具正在等待你的许可</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/notifications.py"/>
+        <source>Open Hearth to allow or refuse it.</source>
+        <translation>打开 Hearth 以允许或拒绝。</translation>
     </message>
     <message>
         <location filename="../../app/desktop/notifications.py"/>

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from app.chat.chat_memory import ChatMemory
 from app.chat.store.conversation import Conversation, Message, MessageState
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
+from app.chat.tool_rounds import ToolRounds
 from app.clients.engine_client import EngineClient
 from app.clients.engine_process import ProcessHost, Timeouts
 from app.clients.engine_status import EngineStatus
@@ -24,6 +25,9 @@ from app.clients.engine_worker import EngineWorker, InThreadHost
 from app.clients.remote_client import RemoteClient
 from app.models.model_switch import ModelSwitch
 from app.settings import AppSettings
+from app.tools.consents import FolderConsents
+from app.tools.tool import ToolSource
+from app.tools.tool_box import ToolBox
 from app.user_messages import UserMessage
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_host.py"))]
@@ -42,6 +46,7 @@ class Desk:
         store: type[Store] = Store,
         remote: RemoteClient | None = None,
         place_for: PlaceFor = lambda choices: None,
+        sources: Sequence[ToolSource] = (),
     ) -> None:
         self.qtbot = qtbot
         self.path = folder / "chats.db"
@@ -57,10 +62,13 @@ class Desk:
         self.engine = EngineClient(self.worker)
         self.memory = ChatMemory(lambda: store.rescue(self.path), self.saves, self.reads)
         settings = settings or AppSettings()
-        self.policy = AnswerPolicy(settings, place_for=place_for)
+        self.box = ToolBox(sources)
+        self.policy = AnswerPolicy(settings, place_for=place_for, tools_for=self.box.definitions)
         self.engine_options: dict[str, Any] = {}  # that are kept for the model
         switch = ModelSwitch(self.engine, settings, model, lambda model: self.engine_options)
-        self.controller = ChatController(self.engine, self.memory, self.policy, switch, remote)
+        self.consents = FolderConsents()
+        rounds = ToolRounds(self.memory, self.box, self.consents, lambda name, write: write())
+        self.controller = ChatController(self.engine, self.memory, self.policy, switch, rounds, remote)
         self.messages: dict[str, Message] = {}  # as the page would show them
         self.order: list[str] = []
         self.opened: Conversation | None = None
@@ -86,6 +94,7 @@ class Desk:
         c.versions_changed.connect(lambda versions: setattr(self, "versions", versions))
         c.text_appended.connect(self._append)
         c.message_finished.connect(self._finish)
+        c.message_updated.connect(self._update)
         c.conversations_changed.connect(lambda value: setattr(self, "conversations", value))
         c.status_changed.connect(self.statuses.append)
         c.chat_status_changed.connect(self.chat_statuses.append)
@@ -125,6 +134,10 @@ class Desk:
         if message.id not in self.messages:
             return
         assert message.text == self.messages[message.id].text, "the text that was streamed is the text that is kept"
+        self.messages[message.id] = message
+
+    def _update(self, message: Message) -> None:
+        assert message.id in self.messages
         self.messages[message.id] = message
 
     def _problem(self, message: UserMessage) -> None:

@@ -8,6 +8,7 @@ written in the model's name ("fake", "fake-slow", "fake-missing", "fake-crash") 
     "words 50 until PATH"  49 words, and the last one once that file is there
     "bug"                  a fault of our own              "history"         the messages it was sent, as JSON
     "drop 2"               two messages did not fit        anything else     is repeated
+    'call [["a", {}]]'     calls the tool "a", and repeats what it gave; "loop" does so again and again
 "fake-as-NAME" is called NAME, "fake-stuck" hears of nothing while it loads, "fake-endless" loads until it is cancelled.
 "fake-gpu" has a GPU, unless it is told to keep to the processor; with a budget for its memory less lies on it.
 """
@@ -134,7 +135,10 @@ class FakeEngine:
         if not self.model:
             self.emit(protocol.Failed(request.id, "InvalidRequestError", "No model is loaded.", "Load a model first."))
             return
-        asked = request.messages[-1]["content"]
+        asked = next(one["content"] for one in reversed(request.messages) if one["role"] != "tool")
+        if request.messages[-1]["role"] == "tool":
+            asked = next(one["content"] for one in reversed(request.messages) if one["role"] == "user")
+        results = [one for one in request.messages if one["role"] == "tool"]
         parts = asked.split()
         number = float(parts[-1]) if not request.continues and parts[-1].replace(".", "").isdigit() else 0.0
         first = "" if request.continues else asked.split()[0]  # what it has said itself is repeated
@@ -144,6 +148,10 @@ class FakeEngine:
             until = Path(parts[3]) if parts[2:3] == ["until"] else None
         elif first in ("crash", "fail", "hang", "card"):
             words, pace = [WORD.format(i) for i in range(int(number))], 0.01
+        elif request.messages[-1]["role"] == "tool":
+            words, pace = ["It gave ", *(one["content"] for one in results)], 0.0
+        elif first in ("call", "loop"):
+            words, pace = ["Let me see. "], 0.0
         elif first == "history":
             words, pace = [json.dumps(request.messages)], 0.0
         elif first == "bug":
@@ -175,14 +183,19 @@ class FakeEngine:
         if first == "card":
             self.emit(protocol.Failed(request.id, "DeviceFailedError", "The GPU stopped answering.", "Load it again."))
             return
+        calls = []
+        if request.tools and (first == "loop" or (first == "call" and request.messages[-1]["role"] != "tool")):
+            given = json.loads(asked.partition(" ")[2])
+            calls = [{"id": f"{request.id}-{n}", "name": name, "arguments": a} for n, (name, a) in enumerate(given)]
         dropped = int(number) if first == "drop" else 0
         summary, summarised = request.summary, request.summarised
         if first == "fold" and request.overflow == "summarise":
             self.emit(protocol.Progress(request.id, "summarising", 10, 10))
             summary, summarised = f"{summary}Of cats. ", summarised + int(number)
         result = protocol.GenerationResult(
-            text=text, finish_reason=reason, context_full=False, prompt_tokens=10, reused_tokens=0,
-            tokens=len(text.split()), dropped_messages=dropped, context_used=10 + len(text.split()), context_total=512,
+            text=text, finish_reason="tool_calls" if calls else reason, calls=calls, context_full=False,
+            prompt_tokens=10, reused_tokens=0, tokens=len(text.split()), dropped_messages=dropped,
+            context_used=10 + len(text.split()), context_total=512,
             total_s=0.5, ttft_s=0.01, prefill_tok_s=1000.0, decode_tok_s=100.0,
             gpu_neuron_load=0.84 if self.on_gpu else None, active_share=0.1, fired_share=0.1,
             vram_bytes=21 << 30 if self.on_gpu else 0, ram_bytes=1000, mode="exact", model=self.name,

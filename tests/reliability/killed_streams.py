@@ -73,10 +73,13 @@ def stream(folder: Path, pipe: int) -> None:
     from app.chat.chat_memory import ChatMemory
     from app.chat.store.operations import Operations
     from app.chat.store.store import Store
+    from app.chat.tool_rounds import ToolRounds
     from app.clients.engine_client import EngineClient
     from app.clients.engine_worker import EngineWorker, InThreadHost
     from app.models.model_switch import ModelSwitch
     from app.settings import AppSettings
+    from app.tools.consents import FolderConsents
+    from app.tools.tool_box import ToolBox
 
     app = QCoreApplication([])
     saves, reads = Operations(), Operations()
@@ -84,7 +87,8 @@ def stream(folder: Path, pipe: int) -> None:
     engine = EngineClient(worker)
     memory = ChatMemory(lambda: Store.rescue(folder / "chats.db"), saves, reads)
     switch = ModelSwitch(engine, AppSettings(), "fake", lambda model: {})
-    chat = ChatController(engine, memory, AnswerPolicy(AppSettings()), switch)
+    rounds = ToolRounds(memory, ToolBox(), FolderConsents(), lambda name, write: write())
+    chat = ChatController(engine, memory, AnswerPolicy(AppSettings()), switch, rounds)
     words, opened = [0], list[bool]()
 
     def grew(_: str, text: str) -> None:

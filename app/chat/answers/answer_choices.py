@@ -1,4 +1,5 @@
-"""Chooses how a chat is answered: persona, preset, sampling, mode, thinking. The chat's own choice comes first, then
+"""Chooses how a chat is answered: persona, preset, sampling, mode, thinking,
+tools. The chat's own choice comes first, then
 the model's default, then the settings.
 
 Keeps the defaults of models in a small JSON file in the config folder. No Qt.
@@ -20,7 +21,8 @@ from engine.thinking_level import LEVELS, Level
 
 SCHEMA_VERSION = 1
 MAX_MODELS = 2_000
-NAMES = ("persona", "preset", "sampling", "mode", "thinking")  # our keys of Conversation.choices
+MOST_TOOLS = 200  # that are on in a chat
+NAMES = ("persona", "preset", "sampling", "mode", "thinking", "tools")  # our keys of Conversation.choices
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Chosen:
     mode: str  # auto, sparse, exact or dense
     instructions: str
     thinking: Level | None = None  # None: as the model's chat template does by itself
+    tools: tuple[str, ...] = ()  # names of those that are on
     in_force: Mapping[str, Any] = field(default_factory=dict)  # fields of SamplingConfig to override
 
     @property
@@ -91,7 +94,8 @@ class AnswerChoices:
         in_force = {**settings.sampling(), **preset.values, **sampling}
         if thinking is not None:
             in_force["thinking"] = thinking
-        return Chosen(persona, preset, sampling, mode, instructions, thinking, in_force)
+        tools = tuple(own.get("tools", default.get("tools", ())))
+        return Chosen(persona, preset, sampling, mode, instructions, thinking, tools, in_force)
 
     def default_of(self, model: str) -> dict[str, Any]:
         """Return the user's default choices for new chats with a model."""
@@ -127,4 +131,7 @@ def checked_choices(values: Mapping[str, Any]) -> dict[str, Any]:
         good["mode"] = values["mode"]
     if values.get("thinking") in LEVELS:
         good["thinking"] = values["thinking"]
+    tools = values.get("tools")
+    if isinstance(tools, list) and all(isinstance(one, str) and len(one) <= 100 for one in tools[:MOST_TOOLS]):
+        good["tools"] = tools[:MOST_TOOLS]
     return good

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from app.chat.answers.answer_choices import AnswerChoices, Chosen
@@ -13,6 +13,7 @@ from app.clients.servers import Place
 from app.models.model_rows import listed_id
 from app.settings import AppSettings
 
+ToolsFor = Callable[[Sequence[str]], tuple[dict[str, Any], ...]]  # names -> definitions of those that exist
 PlaceFor = Callable[[Mapping[str, Any]], Place | None]  # a chat's choices -> the server it is sent to
 
 
@@ -24,12 +25,13 @@ class AnswerPolicy:
         settings: AppSettings,
         choices: AnswerChoices | None = None,
         place_for: PlaceFor = lambda choices: None,
+        tools_for: ToolsFor = lambda names: (),
     ) -> None:
         """choices: personas, presets and the defaults of models; None: the built-in ones."""
         self.settings = settings
         self.choices = choices or AnswerChoices(Personas(), Presets())
         self.has_predictors = True  # whether the loaded model has predictors
-        self._place_for = place_for
+        self._place_for, self._tools_for = place_for, tools_for
 
     def place_for(self, choices: Mapping[str, Any]) -> Place | None:
         """Return the server that a chat with these choices is sent to; None: this PC answers."""
@@ -53,4 +55,5 @@ class AnswerPolicy:
         automatic = chosen.mode == "auto" or (chosen.mode == "sparse" and not self.has_predictors)
         mode = None if automatic else chosen.mode
         place = self.place_for(choices)
-        return AnswerSettings(chosen.instructions, dict(chosen.in_force), mode, overflow_of(choices), place)
+        tools = self._tools_for(chosen.tools) if place is None and chosen.tools else ()
+        return AnswerSettings(chosen.instructions, dict(chosen.in_force), mode, overflow_of(choices), place, tools)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from app.chat.store.conversation import Message, MessageState
+from app.chat.store.conversation import CallState, Message, MessageState, ToolCall
 from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_client import EngineClient
 from app.clients.engine_process import EngineDied
@@ -160,6 +160,11 @@ class AnswerQueue(QObject):
     def _answered(self, client: Answerer, end: Answered) -> None:
         if self._running_at(client) is not None:
             state = _ENDS.get(end.finish_reason, MessageState.COMPLETE)
+            if self._running is not None and end.result is not None:
+                calls = tuple(
+                    ToolCall(one["id"], one["name"], one["arguments"], CallState.NOT_RUN) for one in end.result.calls
+                )
+                self._running.message = replace(self._running.message, calls=calls)
             self._end_running(state, end.figures, end.result)
 
     def _failed(self, client: Answerer, why: protocol.Failed | EngineDied) -> None:

@@ -3,13 +3,15 @@ functions."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.chat.store.conversation import Message, Role, content_of
+from app.chat.store.conversation import CallState, Message, Role, ToolCall, content_of
 from app.clients.answer_request import AnswerRequest
 from app.clients.servers import Place
+from app.tools import model_texts
 from engine.text.thoughts import spoken
 
 OVERFLOWS = ("roll", "middle", "stop", "summarise")
@@ -24,6 +26,7 @@ class AnswerSettings:
     mode: str | None = None  # sparse, exact or dense; None: the loaded model's mode
     overflow: str = "roll"  # if the chat exceeds the context: one of OVERFLOWS
     place: Place | None = None  # the server that answers; None: this PC
+    tools: tuple[dict[str, Any], ...] = ()  # definitions of those that the answer may call
 
 
 def overflow_of(choices: Mapping[str, Any]) -> str:
@@ -32,17 +35,14 @@ def overflow_of(choices: Mapping[str, Any]) -> str:
     return chosen if chosen in OVERFLOWS else "roll"
 
 
-def history(
-    messages: Sequence[Message],
-    question_id: str,
-    system_prompt: str,
-) -> list[dict[str, str]]:
-    """Return what the model sees for a question: instructions, the complete turns before it, the question.
+def history(messages: Sequence[Message], answered_id: str, system_prompt: str) -> list[dict[str, Any]]:
+    """Return what the model sees before it answers a message: instructions, the complete turns before it, and that one.
 
-    A turn without text in its answer is left out; of several answers to a question the last one counts. Thoughts are
-    not sent back; attached texts are.
+    answered_id: of a question, or of an answer whose calls have ended. A turn without text in its last answer is left
+    out; of several answers to a question the last one counts. Thoughts are not sent back; attached texts are, and so
+    are calls of tools and their results.
     """
-    return [*_instructions(system_prompt), *(one.sent for one in _said(messages, question_id))]
+    return [*_instructions(system_prompt), *(one.sent for one in _said(messages, answered_id))]
 
 
 @dataclass(frozen=True)
@@ -50,23 +50,69 @@ class _Said:
     """A message that the model sees. id: of the chat's message."""
 
     id: str
-    sent: dict[str, str]
+    sent: dict[str, Any]
 
 
-def _said(messages: Sequence[Message], question_id: str) -> list[_Said]:
-    turns: list[list[_Said]] = []
+@dataclass
+class _Turn:
+    """A question, the answers that end with calls and the results of these, and the last answer."""
+
+    question: _Said
+    rounds: list[_Said] = field(default_factory=list)
+    last: _Said | None = None
+
+
+def _said(messages: Sequence[Message], answered_id: str) -> list[_Said]:
+    turns: list[_Turn] = []
     for message in messages:
+        words = spoken(message.text)
         if message.role is Role.USER:
             words = content_of(message.text, message.attachments)
-            turns.append([_Said(message.id, {"role": "user", "content": words})])
-            if message.id == question_id:
-                break
-        elif message.role is Role.ASSISTANT and turns and (words := spoken(message.text)).strip():
-            turns[-1][1:] = [_Said(message.id, {"role": "assistant", "content": words})]
-    return [one for turn in turns[:-1] if len(turn) == 2 for one in turn] + (turns[-1] if turns else [])
+            turns.append(_Turn(_Said(message.id, {"role": "user", "content": words})))
+        elif message.role is Role.ASSISTANT and turns:
+            if message.calls:
+                turns[-1].rounds += _round(message, words)
+                turns[-1].last = None
+            elif words.strip():
+                turns[-1].last = _Said(message.id, {"role": "assistant", "content": words})
+        if message.id == answered_id:
+            break
+    said = [one for turn in turns[:-1] if turn.last is not None for one in (turn.question, *turn.rounds, turn.last)]
+    return said + [one for turn in turns[-1:] for one in (turn.question, *turn.rounds)]
 
 
-def _instructions(system_prompt: str) -> list[dict[str, str]]:
+def _round(message: Message, words: str) -> list[_Said]:
+    calls = [{"id": call.id, "name": call.tool, "arguments": call.arguments} for call in message.calls]
+    sent = [{"role": "assistant", "content": words, "calls": calls}]
+    sent += [{"role": "tool", "content": _result_of(call), "id": call.id, "name": call.tool} for call in message.calls]
+    return [_Said(message.id, one) for one in sent]
+
+
+def _result_of(call: ToolCall) -> str:
+    match call.state:
+        case CallState.REFUSED:
+            return model_texts.REFUSED
+        case CallState.DONE | CallState.FAILED:
+            return call.result
+    return model_texts.NOT_RUN
+
+
+def _without_calls(said: Sequence[_Said]) -> list[_Said]:
+    """Return the messages with calls and results as texts of the assistant's, for servers."""
+    told: list[_Said] = []
+    for one in said:
+        sent = one.sent
+        is_result = sent["role"] == "tool"
+        role = "assistant" if is_result else sent["role"]
+        parts = [model_texts.result_of(sent["name"], sent["content"]) if is_result else sent["content"]]
+        parts += [model_texts.called(call["name"], json.dumps(call["arguments"])) for call in sent.get("calls", ())]
+        if told and role == told[-1].sent["role"] == "assistant":
+            parts.insert(0, told.pop().sent["content"])
+        told.append(_Said(one.id, {"role": role, "content": "\n".join(part for part in parts if part)}))
+    return told
+
+
+def _instructions(system_prompt: str) -> list[dict[str, Any]]:
     return [{"role": "system", "content": system_prompt.strip()}] if system_prompt.strip() else []
 
 
@@ -86,14 +132,19 @@ def _summary(messages: Sequence[Message], said: Sequence[_Said]) -> tuple[str, i
 
 
 def request_for(
-    messages: Sequence[Message], question_id: str, settings: AnswerSettings, chat: str = ""
+    messages: Sequence[Message], answered_id: str, settings: AnswerSettings, chat: str = ""
 ) -> AnswerRequest:
-    """Return the request for an answer. messages: a branch that contains the question. chat: its id."""
-    said = _said(messages, question_id)
+    """Return the request for an answer. messages: a branch that contains what is answered, as in `history`. chat: its
+    id.
+    """
+    said = _said(messages, answered_id)
+    if settings.place is not None:
+        said = _without_calls(said)
     summarises = settings.overflow == "summarise" and settings.place is None  # a server is sent the whole chat
     summary, count = _summary(messages, said) if summarises else ("", 0)
     sent = [*_instructions(settings.system_prompt), *(one.sent for one in said[count:])]
     return AnswerRequest(
         sent, settings.sampling, settings.mode, settings.overflow, place=settings.place, chat=chat,
         summary=summary, summarised=count, said=tuple(one.id for one in said),
+        tools=settings.tools,
     )  # fmt: skip

@@ -9,7 +9,18 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from app.chat.store.conversation import Attachment, Conversation, Message, MessageState, Role, WholeChat
+from app.chat.store.conversation import (
+    TOOL_CHOICES,
+    Attachment,
+    CallState,
+    Conversation,
+    Message,
+    MessageState,
+    Role,
+    ToolCall,
+    WholeChat,
+    interrupted,
+)
 from app.chat.store.json_steps import STEP_BYTES, TooManyContainersError, decoded, text_of
 from app.clients.servers import CHOICE
 from app.errors import ChatFileError
@@ -26,6 +37,7 @@ MOST_CONTAINERS = 1_000_000  # lists and objects in a file; each takes at least 
 LONGEST_TEXT = 16 << 20  # characters of a message or an attachment
 LONGEST_TITLE = 40_000
 MOST_ATTACHMENTS = 200
+MOST_CALLS = 1_000  # of tools, in one message
 MOST_PAGES = 1_000_000
 LONGEST_PLAIN = 1 << 20  # characters of a chat's choices or an answer's statistics, as JSON
 DEEPEST_PLAIN = 16
@@ -33,7 +45,8 @@ LAST_TIME = 253_402_214_400.0  # the end of year 9999; later dates cannot be sho
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NUMBER = {"int", "float", "int | None", "float | None"}
-NOT_IN_FILES = (CHOICE,)  # only the window may send a chat to a server, never a file
+# Only the window may send a chat to a server, switch tools on and let them run, never a file.
+NOT_IN_FILES = (CHOICE, *TOOL_CHOICES)
 _STATS: dict[str, str] = {field.name: str(field.type) for field in fields(GenerationResult)}
 
 
@@ -96,19 +109,22 @@ def _message(values: Any, where: str) -> Message:
     _check(isinstance(state, str) and state in set(MessageState), where, tr("the state"))
     state = MessageState(state)
     attachments = _list(values, "attachments", MOST_ATTACHMENTS, where) if "attachments" in values else []
+    calls = _list(values, "calls", MOST_CALLS, where) if "calls" in values else []
     stats = None
     if values.get("stats") is not None:
         stats = _plain(values["stats"], where, tr("the statistics"))
         for name, value in stats.items():
             _check(_is_statistic(name, value), where, tr("the statistic {name}", name=name[:40]))
         stats.pop("server_here", None)  # true on the PC that wrote the file, unknown on this one
-    return Message(
+    return interrupted(Message(
         Role(role), _text(values, "text", LONGEST_TEXT, where), _id(values, where), _time(values, "created_at", where),
-        MessageState.INTERRUPTED if state is MessageState.WRITING else state, stats,
+        state, stats,
         _text(values, "parent", 64, where, ""),
         tuple(_attachment(one, tr("{where}, attachment {number}", where=where, number=number))
               for number, one in enumerate(attachments, 1)),
-    )  # fmt: skip
+        tuple(_call(one, tr("{where}, call {number}", where=where, number=number))
+              for number, one in enumerate(calls, 1)),
+    ))  # fmt: skip
 
 
 def _attachment(values: Any, where: str) -> Attachment:
@@ -122,6 +138,19 @@ def _attachment(values: Any, where: str) -> Attachment:
     )
     name, text = _text(values, "name", LONGEST_TITLE, where), _text(values, "text", LONGEST_TEXT, where)
     return Attachment(name, text, kind, n_pages)
+
+
+def _call(values: Any, where: str) -> ToolCall:
+    _check(isinstance(values, dict), where, tr("the call itself"))
+    state, seconds = values.get("state"), values.get("seconds")
+    _check(isinstance(state, str) and state in set(CallState), where, tr("the state"))
+    _check(seconds is None or _is_finite(seconds), where, "seconds")
+    return ToolCall(
+        _text(values, "id", 64, where), _text(values, "tool", LONGEST_TITLE, where),
+        _plain(values.get("arguments"), where, tr("the arguments")), CallState(state),
+        _text(values, "source", LONGEST_TITLE, where, ""), _text(values, "scope", LONGEST_TITLE, where, ""),
+        _text(values, "result", LONGEST_TEXT, where, ""), seconds,
+    )  # fmt: skip
 
 
 def _is_statistic(name: str, value: Any) -> bool:

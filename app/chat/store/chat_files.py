@@ -18,7 +18,17 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from app.chat.store.chat_file_check import FORMAT, NOT_IN_FILES, VERSION, parsed
-from app.chat.store.conversation import UNTITLED, Attachment, Message, MessageState, Role, WholeChat, branch
+from app.chat.store.conversation import (
+    UNTITLED,
+    Attachment,
+    Message,
+    MessageState,
+    Role,
+    ToolCall,
+    WholeChat,
+    branch,
+    interrupted,
+)
 from app.errors import ChatFileError
 from app.translation import noted, tr, tr_n
 
@@ -80,13 +90,15 @@ def plain(chat: WholeChat) -> dict[str, Any]:
 
 
 def _plain_message(m: Message) -> dict[str, Any]:
-    state = MessageState.INTERRUPTED if m.state is MessageState.WRITING else m.state
+    m = interrupted(m)
     values: dict[str, Any] = {
         "id": m.id, "parent": m.parent, "role": str(m.role), "created_at": float(m.created_at),
-        "state": str(state), "text": m.text,
+        "state": str(m.state), "text": m.text,
     }  # fmt: skip
     if m.attachments:
         values["attachments"] = [asdict(one) for one in m.attachments]
+    if m.calls:
+        values["calls"] = [asdict(one) for one in m.calls]
     if m.stats is not None:
         values["stats"] = m.stats
     return values
@@ -159,6 +171,8 @@ def _markdown(chat: WholeChat) -> Iterator[str]:
             yield from _attached(attachment)
         if text := message.text.strip("\n"):
             yield f"\n{text}\n"
+        for call in message.calls:
+            yield from _called(call)
         if words := _STATES.get(message.state):
             yield f"\n*{tr(words)}*\n"
 
@@ -175,10 +189,21 @@ def _speaker(message: Message) -> str:
 def _attached(attachment: Attachment) -> Iterator[str]:
     n = attachment.n_pages
     pages = f" ({tr_n('{n} page', '{n} pages', n)})" if n else ""
-    longest = max(map(len, re.findall("`+", attachment.text)), default=0)
+    yield f"\n**{' '.join(attachment.name.split())}**{pages}\n\n{_fenced(attachment.text)}"
+
+
+def _called(call: ToolCall) -> Iterator[str]:
+    given = json.dumps(call.arguments, ensure_ascii=False, indent=1)
+    yield f"\n**{tr('Tool: {name}', name=call.tool)}**\n\n{_fenced(given)}"
+    if call.result:
+        yield f"\n{_fenced(call.result)}"
+
+
+def _fenced(text: str) -> str:
+    longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    end = "" if attachment.text.endswith("\n") else "\n"
-    yield f"\n**{' '.join(attachment.name.split())}**{pages}\n\n{fence}\n{attachment.text}{end}{fence}\n"
+    end = "" if text.endswith("\n") else "\n"
+    return f"{fence}\n{text}{end}{fence}\n"
 
 
 def _day(seconds: float) -> str:

@@ -47,6 +47,9 @@ class Attachment:
     n_pages: int = 0  # of a PDF
 
 
+TOOL_CHOICES = ("tools", "allowed")  # choices of a chat: names of the tools that are on; scopes of lasting consents
+
+
 class CallState(StrEnum):
     """The state of a call of a tool."""
 
@@ -74,6 +77,17 @@ class ToolCall:
     result: str = ""
     seconds: float | None = None
 
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> ToolCall:
+        """Return a call that was stored. Raises TypeError or ValueError if that is none."""
+        call = cls(**{**values, "state": CallState(str(values.get("state")))})
+        texts = (call.id, call.tool, call.source, call.scope, call.result)
+        if not (isinstance(call.arguments, dict) and all(isinstance(text, str) for text in texts)):
+            raise TypeError("A call has no arguments, or a name that is no text.")
+        if not (call.seconds is None or isinstance(call.seconds, int | float)):
+            raise TypeError("The time of a call is no number.")
+        return call
+
     @property
     def has_ended(self) -> bool:
         return self.state not in (CallState.ASKING, CallState.RUNNING)
@@ -95,6 +109,13 @@ class Message:
     parent: str = ""  # id of the message before it on its branch; empty: the first
     attachments: tuple[Attachment, ...] = ()
     calls: tuple[ToolCall, ...] = ()  # with which an answer ends; the next answer, its child, has read their results
+
+
+def interrupted(message: Message) -> Message:
+    """Return a message as it is once the program that wrote it has ended."""
+    calls = tuple(one if one.has_ended else replace(one, state=CallState.NOT_RUN) for one in message.calls)
+    state = MessageState.INTERRUPTED if message.state is MessageState.WRITING else message.state
+    return replace(message, state=state, calls=calls)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from app.chat.store.conversation import (
     MessageState,
     Role,
     SearchHit,
+    ToolCall,
     Unsent,
     WholeChat,
 )
@@ -38,7 +39,7 @@ __all__ = ["RescueReport", "Store", "StoreError", "StoreErrorKind"]
 
 _HEAD = "id, title, created_at, updated_at, pinned, folder, leaf, draft, choices, queued"
 _PUT_HEAD = f"INSERT INTO conversation ({_HEAD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_MESSAGE = "id, role, text, created_at, state, stats, parent, attachments"
+_MESSAGE = "id, role, text, created_at, state, stats, parent, attachments, calls"
 
 
 class Store:
@@ -155,7 +156,7 @@ class Store:
                 db.execute(_PUT_HEAD, _head_row(new.conversation))
                 db.executemany(
                     f"INSERT INTO message ({_MESSAGE}, conversation_id, position) VALUES "
-                    "(:id, :role, :text, :created_at, :state, :stats, :parent, :attachments, :chat, :position)",
+                    "(:id, :role, :text, :created_at, :state, :stats, :parent, :attachments, :calls, :chat, :position)",
                     [_row(m) | {"chat": new.conversation.id, "position": at} for at, m in enumerate(new.messages)],
                 )
                 added.append(new.conversation)
@@ -250,10 +251,10 @@ class Store:
             self._index.forget("message.id = ?", (message.id,))
             db.execute(
                 f"INSERT INTO message ({_MESSAGE}, conversation_id, position) VALUES "
-                "(:id, :role, :text, :created_at, :state, :stats, :parent, :attachments, :chat, "
+                "(:id, :role, :text, :created_at, :state, :stats, :parent, :attachments, :calls, :chat, "
                 "(SELECT coalesce(max(position), -1) + 1 FROM message WHERE conversation_id = :chat)) "
                 "ON CONFLICT (id) DO UPDATE SET text = excluded.text, state = excluded.state, stats = excluded.stats, "
-                "parent = excluded.parent, attachments = excluded.attachments",
+                "parent = excluded.parent, attachments = excluded.attachments, calls = excluded.calls",
                 _row(message) | {"chat": conversation_id},
             )
             db.execute(
@@ -262,12 +263,12 @@ class Store:
             )
 
     def update_message(self, message: Message) -> bool:
-        """Update text, state and statistics of a message. Returns False if it does not exist."""
+        """Update text, state, statistics and calls of a message. Returns False if it does not exist."""
         with self._transaction() as db:
             self._index.forget("message.id = ?", (message.id,))
             changed = db.execute(
-                "UPDATE message SET text = ?, state = ?, stats = ? WHERE id = ?",
-                (_storable(message.text), message.state, _json(message.stats), message.id),
+                "UPDATE message SET text = :text, state = :state, stats = :stats, calls = :calls WHERE id = :id",
+                _row(message),
             ).rowcount
         return changed > 0
 
@@ -345,12 +346,13 @@ class Store:
                     self._db.execute("ROLLBACK")
 
     def _message(self, row: tuple[Any, ...], before: str) -> Message:
-        message_id, role, text, created_at, state, stats, parent, attachments = row
+        message_id, role, text, created_at, state, stats, parent, attachments, calls = row
         try:
             return Message(
                 Role(role), text, message_id, created_at, MessageState(state),
                 None if stats is None else json.loads(stats), before if parent is None else parent,
                 tuple(Attachment(**one) for one in json.loads(attachments)) if attachments else (),
+                tuple(ToolCall.from_dict(one) for one in json.loads(calls)) if calls else (),
             )  # fmt: skip
         except (TypeError, ValueError, RecursionError) as error:
             raise StoreError("damaged", f"Message {message_id} is damaged: {error}.", self.path) from error
@@ -404,7 +406,8 @@ def _head_row(c: Conversation) -> tuple[Any, ...]:
 def _row(m: Message) -> dict[str, Any]:
     attachments = _json([asdict(one) for one in m.attachments] or None)
     return {"id": m.id, "role": m.role, "text": _storable(m.text), "created_at": m.created_at, "state": m.state,
-            "stats": _json(m.stats), "parent": m.parent, "attachments": attachments}  # fmt: skip
+            "stats": _json(m.stats), "parent": m.parent, "attachments": attachments,
+            "calls": _json([asdict(one) for one in m.calls] or None)}  # fmt: skip
 
 
 def _storable(text: str) -> str:

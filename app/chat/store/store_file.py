@@ -50,12 +50,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX message_deleted ON message (deleted_at) WHERE deleted_at IS NOT NULL",
         "ALTER TABLE conversation ADD COLUMN queued TEXT",
     ),
+    ("ALTER TABLE message ADD COLUMN calls TEXT",),
 )
 
 CONVERSATION_COLUMNS = "id, title, created_at, updated_at, deleted_at, pinned, folder, leaf, draft, choices, queued"
-MESSAGE_COLUMNS = "id, conversation_id, position, role, text, created_at, state, stats, parent, attachments, deleted_at"
+MESSAGE_COLUMNS = (
+    "id, conversation_id, position, role, text, created_at, state, stats, parent, attachments, deleted_at, calls"
+)
 LATER_COLUMNS = {  # missing in files of the first version
-    "pinned", "folder", "leaf", "draft", "choices", "queued", "parent", "attachments", "deleted_at",
+    "pinned", "folder", "leaf", "draft", "choices", "queued", "parent", "attachments", "deleted_at", "calls",
 }  # fmt: skip
 
 _HEADER_BYTES = 100  # of an SQLite file; user_version is the big-endian number at 60

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from app.chat.store.conversation import MessageState, Role, new_id, title_from
+from app.chat.store.conversation import MessageState, Role, ToolCall, new_id, title_from
 from app.chat.store.store_file import (
     CONVERSATION_COLUMNS,
     LATER_COLUMNS,
@@ -219,7 +219,7 @@ def _mended_head(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _mended_message(row: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Return a message with damaged fields other than its text repaired; None if text or position is lost."""
-    id_, conversation_id, position, role, text, created_at, state, stats, parent, attachments, deleted_at = row
+    id_, conversation_id, position, role, text, created_at, state, stats, parent, attachments, deleted_at, calls = row
     if not (isinstance(conversation_id, str) and isinstance(position, int) and isinstance(text, str)):
         return None
     return (
@@ -234,7 +234,15 @@ def _mended_message(row: tuple[Any, ...]) -> tuple[Any, ...] | None:
         parent if isinstance(parent, str) else None,
         attachments if _is_json(attachments, list) else None,
         deleted_at if _is_time(deleted_at) else None,
+        calls if _are_calls(calls) else None,
     )
+
+
+def _are_calls(text: object) -> bool:
+    try:
+        return _is_json(text, list) and all(ToolCall.from_dict(one) for one in json.loads(str(text)))
+    except (TypeError, ValueError):
+        return False
 
 
 def _is_json(text: object, kind: type) -> bool:

@@ -1,0 +1,235 @@
+"""Runs the calls of tools with which answers end: asks the user where that is needed, and lets the model go on.
+
+A call waits for the user's consent unless its tool is local, or a consent for this chat or its folder covers it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from PySide6.QtCore import QObject, Signal
+
+from app.chat.chat_memory import ChatMemory
+from app.chat.message_action import MessageAction
+from app.chat.store.conversation import CallState, Conversation, Message, Role, ToolCall, branch
+from app.tools import model_texts
+from app.tools.consents import FolderConsents
+from app.tools.tool import ToolResult
+from app.tools.tool_box import ToolBox
+
+MOST_ROUNDS = 25  # answers with calls to one question
+MOST_EQUAL = 3  # equal calls to one question that are run; a further one ends the turn
+SHARE_OF_CONTEXT = 0.25  # that one result may take
+_CHARS_PER_TOKEN = 3  # fewer than in most texts
+
+Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what writes it in the background
+
+
+class ToolRounds(QObject):
+    """One for the window. Events have the chat's id first."""
+
+    changed = Signal(str, object)  # the Message with new states of its calls
+    ended = Signal(str, object)  # the Message whose calls have all ended: the model may read the results
+    asked = Signal(str, object)  # the Message with calls that wait for the user
+    broken_off = Signal(str, object)  # the Message whose calls were not run, because the model repeats itself
+
+    def __init__(
+        self,
+        memory: ChatMemory,
+        box: ToolBox,
+        consents: FolderConsents,
+        save: Save,
+        context_tokens: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        """save: writes the consents. context_tokens: of the loaded model; None: not known."""
+        super().__init__()
+        self._memory, self._box, self._consents, self._save = memory, box, consents, save
+        self._context_tokens = context_tokens
+        self._running: dict[tuple[str, str], threading.Event] = {}  # (message, call) -> whether it is to be cancelled
+
+    # -------------------------------------------------------------- states
+
+    def pending(self, chat: str | None) -> Message | None:
+        """Return the shown message of a chat in memory whose calls have not all ended."""
+        shown = (self._memory.branch_of(chat) if chat else None) or []
+        last = shown[-1] if shown else None
+        return last if last is not None and any(not call.has_ended for call in last.calls) else None
+
+    def is_running(self, chat: str | None) -> bool:
+        """Whether calls of a chat run, and none waits for the user."""
+        message = self.pending(chat)
+        return message is not None and all(call.state is not CallState.ASKING for call in message.calls)
+
+    # -------------------------------------------------------------- beginning
+
+    def begin(self, chat: str, message: Message) -> Message:
+        """Begin the calls of an answer that has just ended. Return it with their states; `changed` follows for each
+        change after that.
+        """
+        conversation = self._memory.conversation(chat)
+        messages = self._memory.messages(chat) or []
+        if conversation is None:
+            return message
+        before = _calls_before(branch(messages, message.parent))
+        if self._goes_round(before, message):
+            self.broken_off.emit(chat, message)
+            return message
+        calls = tuple(self._judged(call, conversation) for call in message.calls)
+        message = replace(message, calls=calls)
+        self._memory.update(chat, message)
+        for call in calls:
+            if call.state is CallState.RUNNING:
+                self._run(chat, message.id, call)
+        if any(call.state is CallState.ASKING for call in calls):
+            self.asked.emit(chat, message)
+        elif all(call.has_ended for call in calls):
+            self.ended.emit(chat, message)
+        return message
+
+    def _goes_round(self, before: list[list[ToolCall]], message: Message) -> bool:
+        known = [_signature(call) for calls in before for call in calls]
+        return len(before) >= MOST_ROUNDS or any(known.count(_signature(one)) >= MOST_EQUAL for one in message.calls)
+
+    def _judged(self, call: ToolCall, conversation: Conversation) -> ToolCall:
+        """Return the call as it is now: it runs, it waits for the user, or it has failed."""
+        tool = self._box.find(call.tool)
+        if tool is None:
+            return replace(call, state=CallState.FAILED, result=model_texts.gone(call.tool))
+        call = replace(call, source=tool.source)
+        if tool.is_local:
+            return replace(call, state=CallState.RUNNING)
+        scope = self._box.scope(call.tool, call.arguments)
+        allowed = scope.key in (*_allowed_in(conversation), *self._consents.of(conversation.folder))
+        return replace(call, state=CallState.RUNNING if allowed else CallState.ASKING, scope=scope.label)
+
+    def _run(self, chat: str, message_id: str, call: ToolCall) -> None:
+        cancelled = self._running[message_id, call.id] = threading.Event()
+        self._box.run(
+            call.tool, call.arguments, cancelled.is_set,
+            lambda result, seconds: self._ended(chat, message_id, call.id, result, seconds),
+        )  # fmt: skip
+
+    # -------------------------------------------------------------- the user's answers
+
+    def act(self, chat: str, act: MessageAction) -> None:
+        """Let a call that waits run, or refuse it."""
+        conversation, call = self._memory.conversation(chat), self._call(chat, act.message_id, act.call_id)
+        if conversation is None or call is None or call.state is not CallState.ASKING:
+            return
+        if act.act == "refuse":
+            self._set(chat, act.message_id, replace(call, state=CallState.REFUSED))
+            return
+        if self._box.find(call.tool) is None:
+            self._set(chat, act.message_id, replace(call, state=CallState.FAILED, result=model_texts.gone(call.tool)))
+            return
+        key = self._box.scope(call.tool, call.arguments).key
+        if act.act == "allow_in_chat":
+            allowed = list(dict.fromkeys((*_allowed_in(conversation), key)))
+            self._memory.set_choices(chat, {**conversation.choices, "allowed": allowed})
+        elif act.act == "allow_in_folder":
+            self._consents.add(conversation.folder, key)
+            self._save_consents()
+        self._set(chat, act.message_id, replace(call, state=CallState.RUNNING))
+        self._run(chat, act.message_id, call)
+        if act.act != "allow_once":
+            self._allow_others(chat, act.message_id, key)
+
+    def _allow_others(self, chat: str, message_id: str, key: str) -> None:
+        """Run the other calls of the message that the consent covers too."""
+        message = self._message(chat, message_id)
+        for call in message.calls if message is not None else ():
+            waits = call.state is CallState.ASKING and self._box.find(call.tool) is not None
+            if waits and self._box.scope(call.tool, call.arguments).key == key:
+                self._set(chat, message_id, replace(call, state=CallState.RUNNING))
+                self._run(chat, message_id, call)
+
+    def has_consents(self, conversation: Conversation | None) -> bool:
+        """Whether some calls of the chat run without a question."""
+        if conversation is None:
+            return False
+        return bool(_allowed_in(conversation) or self._consents.of(conversation.folder))
+
+    def drop_consents(self, chat: str) -> None:
+        """Ask again for every call in a chat and its folder."""
+        conversation = self._memory.conversation(chat)
+        if conversation is not None:
+            choices = {name: value for name, value in conversation.choices.items() if name != "allowed"}
+            self._memory.set_choices(chat, choices)
+            self._consents.drop(conversation.folder)
+            self._save_consents()
+
+    def _save_consents(self) -> None:
+        written = self._consents.to_json()
+        self._save("save what tools may do", lambda: self._consents.save(written))
+
+    def stop(self, chat: str) -> None:
+        """End the calls of a chat that have not ended. The model does not go on."""
+        message = self.pending(chat)
+        if message is None:
+            return
+        for call in message.calls:
+            if (cancelled := self._running.pop((message.id, call.id), None)) is not None:
+                cancelled.set()
+        calls = tuple(one if one.has_ended else replace(one, state=CallState.NOT_RUN) for one in message.calls)
+        self._update(chat, replace(message, calls=calls))
+
+    # -------------------------------------------------------------- ending
+
+    def _ended(self, chat: str, message_id: str, call_id: str, result: ToolResult, seconds: float) -> None:
+        call = self._call(chat, message_id, call_id)
+        if self._running.pop((message_id, call_id), None) is None or call is None:
+            return  # it was stopped, or the chat is gone
+        state = CallState.FAILED if result.is_error else CallState.DONE
+        text = self._cut(result.text)
+        self._set(chat, message_id, replace(call, state=state, result=text, seconds=round(seconds, 3)))
+
+    def _cut(self, text: str) -> str:
+        tokens = self._context_tokens()
+        most = len(text) if tokens is None else int(tokens * SHARE_OF_CONTEXT) * _CHARS_PER_TOKEN
+        return model_texts.cut(text, most)
+
+    def _set(self, chat: str, message_id: str, call: ToolCall) -> None:
+        message = self._message(chat, message_id)
+        if message is None:
+            return
+        calls = tuple(call if one.id == call.id else one for one in message.calls)
+        message = replace(message, calls=calls)
+        self._update(chat, message)
+        if all(one.has_ended for one in calls):
+            self.ended.emit(chat, message)
+
+    def _update(self, chat: str, message: Message) -> None:
+        self._memory.update(chat, message)
+        self.changed.emit(chat, message)
+
+    def _message(self, chat: str, message_id: str) -> Message | None:
+        if self._memory.conversation(chat) is None:
+            return None
+        return next((one for one in self._memory.messages(chat) or [] if one.id == message_id), None)
+
+    def _call(self, chat: str, message_id: str, call_id: str) -> ToolCall | None:
+        message = self._message(chat, message_id)
+        return next((one for one in message.calls if one.id == call_id), None) if message is not None else None
+
+
+def _allowed_in(conversation: Conversation) -> tuple[str, ...]:
+    allowed = conversation.choices.get("allowed")
+    return tuple(one for one in allowed if isinstance(one, str)) if isinstance(allowed, list) else ()
+
+
+def _calls_before(way: list[Message]) -> list[list[ToolCall]]:
+    """Return the calls of each answer to the last question of a branch."""
+    rounds: list[list[ToolCall]] = []
+    for message in way:
+        if message.role is Role.USER:
+            rounds = []
+        elif message.calls:
+            rounds.append(list(message.calls))
+    return rounds
+
+
+def _signature(call: ToolCall) -> str:
+    return json.dumps([call.tool, call.arguments], sort_keys=True)

@@ -1,0 +1,31 @@
+"""What a model is told about its calls, in English for every model."""
+
+from __future__ import annotations
+
+REFUSED = "The user did not allow this call."
+NOT_RUN = "This call was not run."
+
+
+def gone(name: str) -> str:
+    """Return what a model is told if it calls a tool that does not exist now."""
+    return f"The tool {name} is not available now."
+
+
+def failed(name: str) -> str:
+    """Return what a model is told if a tool failed for a reason of Hearth's own."""
+    return f"The tool {name} failed. Its error is in Hearth's log."
+
+
+def cut(text: str, most: int) -> str:
+    """Return at most so many characters of a result, and how many were left out."""
+    return text if len(text) <= most else f"{text[:most]}\n[{len(text) - most} more characters were left out.]"
+
+
+def called(name: str, arguments: str) -> str:
+    """Return a call as a text of the assistant's."""
+    return f"[Called {name}: {arguments}]"
+
+
+def result_of(name: str, text: str) -> str:
+    """Return a result as a text of the assistant's."""
+    return f"[Result of {name}: {text}]"
