@@ -1,0 +1,451 @@
+"""The calls of tools with which an answer ends: a row for each, and below it what was asked for and what came back.
+
+A call that waits for the user's consent is open and shows all of its arguments above the buttons.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from PySide6.QtCore import QRectF, QSize, Qt, Signal
+from PySide6.QtGui import (
+    QFocusEvent,
+    QKeyEvent,
+    QKeySequence,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QTextCursor,
+    QWheelEvent,
+)
+from PySide6.QtWidgets import QApplication, QFrame, QSizePolicy, QTextBrowser, QVBoxLayout, QWidget
+
+from app.chat.store.conversation import CallState, ToolCall
+from app.text.markdown_blocks import displayable
+from app.text.text_pages import broken
+from app.tools.call_text import arguments_text, label, visible
+from app.translation import noted, tr
+from app.ui.look import icons, theme
+from app.ui.look.direction import set_margins
+from app.ui.transcript.folding_row import FoldingRow
+from app.ui.transcript.text.text_view import TextView, set_line_height
+from app.ui.widgets.controls import Button, Dot, Label
+from app.ui.widgets.floating import announce
+from app.ui.widgets.flow import Flow
+from app.units import seconds
+
+CHEVRON_PX, INDENT, LINE = 14, 14, 2
+MOST_LINES = 12  # of arguments and of a result, before they scroll
+HIGHEST_PX = 100_000  # of arguments that wait for consent: a column of messages has a limit
+STATES = {
+    CallState.ASKING: noted("Waiting for you"),
+    CallState.RUNNING: noted("Running"),
+    CallState.DONE: noted("Done"),
+    CallState.FAILED: noted("Failed"),
+    CallState.REFUSED: noted("Refused"),
+    CallState.NOT_RUN: noted("Not run"),
+}
+
+
+@dataclass(frozen=True)
+class ToolWords:
+    """What the rows need to know of the chat and its tools.
+
+    titles: of the known tools, by name. has_folder: whether the chat is in a folder, so that consent can cover it.
+    """
+
+    titles: Mapping[str, str] = field(default_factory=dict)
+    has_folder: bool = False
+
+
+class CallText(TextView):
+    """Text of a call. It has a selection of its own, and scrolls if it is higher than `most` pixels."""
+
+    selected = Signal()
+    _most = HIGHEST_PX
+
+    def __init__(self, name: str, role: str, parent: QWidget | None = None) -> None:
+        """Build the text. role: "code" for arguments, which are always left to right."""
+        super().__init__(name, parent)
+        self._role, self._text = role, ""
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
+        self.setTextInteractionFlags(
+            Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
+        )
+        self.copyAvailable.connect(lambda some: self.selected.emit() if some else None)
+        self._restyle()
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return self._text
+
+    def show_text(self, text: str, most: int) -> None:
+        """Show a text, at most `most` pixels high; the rest scrolls."""
+        self._most = most
+        if text != self._text:
+            self._text = text
+            self._restyle()
+        self._fit()
+
+    def set_width(self, width: int) -> None:
+        """Lay the text out for a width now, so that the height is right before the next event."""
+        if width != self.document().textWidth():
+            self.document().setTextWidth(width)
+        self._fit()
+
+    def _restyle(self) -> None:
+        self.document().clear()
+        self.document().setDefaultFont(theme.font(self._role))
+        colours = self.palette()
+        colours.setColor(colours.ColorRole.Text, theme.colour("ink2" if self._role == "small" else "ink"))
+        self.setPalette(colours)
+        if self._role == "code":
+            option = self.document().defaultTextOption()
+            option.setTextDirection(Qt.LayoutDirection.LeftToRight)
+            self.document().setDefaultTextOption(option)
+        set_line_height(self, self._role)
+        QTextCursor(self.document()).insertText(broken(self._text))
+        self.moveCursor(QTextCursor.MoveOperation.Start)
+
+    def _fit(self) -> None:
+        height = min(round(self.document().size().height() + 0.5), self._most)
+        scrolls = height == self._most
+        # what fits needs no stop of Tab; what scrolls must be within reach of the keyboard
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if scrolls else Qt.FocusPolicy.ClickFocus)
+        if height != self.height() or self.minimumHeight() != height:
+            self.setFixedHeight(height)
+
+    # The selection of the transcript takes no part here: presses are handled by Qt.
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        QTextBrowser.mousePressEvent(self, event)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        QTextBrowser.mouseMoveEvent(self, event)
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        QTextBrowser.mouseReleaseEvent(self, event)
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        QTextBrowser.mouseDoubleClickEvent(self, event)
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        if event.reason() not in (Qt.FocusReason.PopupFocusReason, Qt.FocusReason.ActiveWindowFocusReason):
+            cursor = self.textCursor()
+            cursor.clearSelection()
+            self.setTextCursor(cursor)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        keys = QKeySequence.StandardKey
+        moves = {Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_Left, Qt.Key.Key_Right, Qt.Key.Key_PageUp,
+                 Qt.Key.Key_PageDown, Qt.Key.Key_Home, Qt.Key.Key_End}  # fmt: skip
+        if event.key() in moves or event.matches(keys.Copy) or event.matches(keys.SelectAll):
+            QTextBrowser.keyPressEvent(self, event)
+        else:
+            super().keyPressEvent(event)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        """Scroll the text; at its ends, the page."""
+        bar, up = self.verticalScrollBar(), event.angleDelta().y() > 0
+        if bar.value() == (bar.minimum() if up else bar.maximum()) or event.modifiers():
+            event.ignore()
+        else:
+            QTextBrowser.wheelEvent(self, event)
+
+
+class _Framed(QFrame):
+    """A caption, and a text of a call in a frame."""
+
+    def __init__(self, caption: str, role: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.caption = Label(caption, "meta")
+        self.text = CallText(caption, role)
+        self._frame = QFrame()
+        self._frame.setProperty("kind", "code")
+        self._box = QVBoxLayout(self._frame)
+        self._box.addWidget(self.text)
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(0, 0, 0, 0)
+        self._column.addWidget(self.caption)
+        self._column.addWidget(self._frame)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def set_width(self, width: int) -> None:
+        """Lay the text out for a frame of that width."""
+        self.text.set_width(max(width - 2 * (theme.px(12) + 1), theme.px(40)))
+
+    def _restyle(self) -> None:
+        px = theme.px
+        self._column.setSpacing(px(4))
+        self._box.setContentsMargins(px(12) + 1, px(8) + 1, px(12) + 1, px(8) + 1)
+
+
+class _Head(Button):
+    """The tool's icon and title, and a chevron after them."""
+
+    chevron = "right"
+
+    def set_glyph(self, glyph: str) -> None:
+        self.chevron = glyph
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        hint = super().sizeHint()
+        return QSize(hint.width() + theme.px(CHEVRON_PX + 2), hint.height())
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(min(theme.px(96), self.sizeHint().width()), self.sizeHint().height())
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if self.width() < self.sizeHint().width():  # the title takes all of it
+            return
+        side, pad = theme.px(CHEVRON_PX), theme.px(3)
+        x = pad if self.isRightToLeft() else self.width() - pad - side
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        icons.paint(painter, self.chevron, QRectF(x, (self.height() - side) / 2, side, side), theme.colour("ink3"))
+
+
+class ConsentButton(Button):
+    """A button that answers the question of a call.
+
+    It ignores presses of the mouse just after another answer: the second half of a double click would answer the next
+    question, which has moved under the pointer.
+    """
+
+    _answered_at = float("-inf")  # time.monotonic() of the last answer, of all questions
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if time.monotonic() - ConsentButton._answered_at < QApplication.doubleClickInterval() / 1000:
+            event.accept()
+        else:
+            super().mousePressEvent(event)
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        if self.isDown():
+            ConsentButton._answered_at = time.monotonic()
+        super().mouseReleaseEvent(event)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(min(theme.px(96), self.sizeHint().width()), self.sizeHint().height())
+
+
+class ToolCallView(FoldingRow):
+    """One call. decided: allow_once, allow_in_chat, allow_in_folder or refuse; and the id of the call."""
+
+    decided = Signal(str, str)
+    text_selected = Signal()
+
+    def __init__(self, call: ToolCall, words: ToolWords, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.call, self._words = call, words
+        self._width = theme.px(720)
+        self.source = Label("", "meta", elide=True)
+        self.source.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
+        self._dot = Dot("hot_fill", working=True)
+        self.state = Label("", "meta")
+        self.row.addWidget(self.source)
+        self.row.addWidget(self._dot)
+        self.row.addWidget(self.state)
+        self.row.addStretch(1)
+        self.card = QFrame()
+        self.inside.addWidget(self.card)
+        self.question = Label("", "label", wrap=True)
+        self.receiver = Label("", "small", wrap=True)
+        self.arguments = _Framed(tr("What the model asked for"), "code")
+        self.result = _Framed(tr("What the model reads"), "small")
+        self.once = ConsentButton(tr("Allow once"), "primary")
+        self.in_chat = ConsentButton()
+        self.in_folder = ConsentButton()
+        self.refuse = ConsentButton(tr("Refuse"))
+        self.buttons = QWidget()
+        self._flow = Flow(self.buttons)
+        acts = {"allow_once": self.once, "allow_in_chat": self.in_chat, "allow_in_folder": self.in_folder,
+                "refuse": self.refuse}  # fmt: skip
+        for act, button in acts.items():
+            self._flow.addWidget(button)
+            button.clicked.connect(lambda _=False, act=act: self.decided.emit(act, self.call.id))
+        self._content = QVBoxLayout(self.card)
+        for part in (self.question, self.receiver, self.arguments, self.buttons, self.result):
+            self._content.addWidget(part)
+        for framed in (self.arguments, self.result):
+            framed.text.selected.connect(self.text_selected)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+        self._show()
+        self.set_open(self.is_asking)
+
+    def make_head(self) -> Button:
+        head = _Head("", "quiet", "tool")
+        head.glyph_px = 15
+        return head
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the call waits for the user's consent."""
+        return self.call.state is CallState.ASKING
+
+    def show_call(self, call: ToolCall) -> None:
+        """Show a newer state of the call. It opens to ask, and closes after the answer unless the user opened it."""
+        if call == self.call:
+            return
+        was_asking, self.call = self.is_asking, call
+        if was_asking and not self.is_asking and self.buttons.isAncestorOf(QApplication.focusWidget() or self):
+            self.head.setFocus(Qt.FocusReason.OtherFocusReason)
+        self._show()
+        if self.is_asking and not was_asking:
+            self.chosen = False
+        if self.is_asking != was_asking and not self.chosen:
+            self.set_open(self.is_asking)
+
+    def set_words(self, words: ToolWords) -> None:
+        """Set the titles of tools, and whether the chat is in a folder."""
+        if words != self._words:
+            self._words = words
+            self._show()
+
+    def set_primary(self, primary: bool) -> None:
+        """Set whether "Allow once" is the primary button: of the first question only."""
+        self.once.set_look("primary" if primary else "secondary")
+
+    def set_width(self, width: int) -> None:
+        """Lay the texts out for a column of that width."""
+        self._width = width
+        px = theme.px
+        inner = width - 2 * (px(16) + 1) if self.is_asking else width - px(INDENT)
+        for framed in (self.arguments, self.result):
+            framed.set_width(inner)
+
+    def set_open(self, shown: bool) -> None:
+        if shown:
+            self._fill()
+        super().set_open(shown)
+        self.head.setAccessibleDescription(tr("Expanded") if shown else tr("Collapsed"))
+        self.head.setToolTip(tr("Hide the details") if shown else tr("Show the details"))
+
+    def _show(self) -> None:
+        call, asking = self.call, self.is_asking
+        title = label(self._words.titles.get(call.tool, call.tool))
+        source, scope = label(call.source), label(call.scope)
+        timed = call.state is CallState.DONE and call.seconds is not None
+        state = seconds(call.seconds) if timed else tr(STATES[call.state])
+        self.head.setText(title.replace("&", "&&"))
+        self.head.setAccessibleName(", ".join(part for part in (title, source, state) if part))
+        self.head.updateGeometry()
+        self.source.setText(source)
+        self.source.setVisible(bool(source))
+        self.state.setText(state)
+        failed = call.state is CallState.FAILED
+        self.state.set_look("metastrong" if asking or failed else "meta", "bad" if failed else None)
+        self._dot.setVisible(call.state is CallState.RUNNING)
+        self._dot.set_state("hot_fill", working=call.state is CallState.RUNNING)
+        before = self.question.words
+        self.question.setText(tr("Allow {title}?", title=title) if asking else "")
+        self.receiver.setText(
+            tr("The model wants to send this to the server {server}:", server=visible(call.source)) if call.source
+            else tr("The model wants to send this to {receiver}:", receiver=visible(call.scope))
+        )  # fmt: skip
+        for part in (self.question, self.receiver, self.buttons):
+            part.setVisible(asking)
+        self.arguments.caption.setVisible(not asking)
+        what = scope or title
+        for button, words in (
+            (self.in_chat, tr("Allow {what} in this chat", what=what)),
+            (self.in_folder, tr("Allow {what} in this folder", what=what)),
+        ):
+            button.setText(words.replace("&", "&&"))
+            button.updateGeometry()
+        self.in_folder.setVisible(self._words.has_folder)
+        self.result.setVisible(bool(call.result))
+        theme.set_property(self.card, "kind", "card" if asking else "")
+        self._restyle()
+        if self.is_open:
+            self._fill()
+        if asking and before != self.question.words:
+            announce(self, self.question.words)
+
+    def _fill(self) -> None:
+        """Lay out the texts, which is not done for a closed row."""
+        most = MOST_LINES * theme.line_height("code")
+        self.arguments.text.show_text(arguments_text(self.call.arguments), HIGHEST_PX if self.is_asking else most)
+        self.result.text.show_text(displayable(self.call.result), most)
+        self.set_width(self._width)
+
+    def _restyle(self) -> None:
+        px, mirrored = theme.px, self.isRightToLeft()
+        self.row.setSpacing(px(8))
+        self._flow.setSpacing(px(8))
+        self._content.setSpacing(px(10))
+        if self.is_asking:
+            self._content.setContentsMargins(px(16) + 1, px(14) + 1, px(16) + 1, px(14) + 1)
+            set_margins(self.inside, 0, px(2), 0, px(6), mirrored)
+        else:
+            set_margins(self._content, px(INDENT), 0, 0, 0, mirrored)
+            set_margins(self.inside, 0, px(2), 0, px(6), mirrored)
+        if self.is_open:
+            self._fill()
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self.room.isHidden() or self.is_asking:
+            return
+        place = self.card.geometry().translated(self.room.pos()).intersected(self.room.geometry())
+        x = self.width() - theme.px(LINE) if self.isRightToLeft() else 0
+        QPainter(self).fillRect(QRectF(x, place.y(), theme.px(LINE), place.height()), theme.colour("edge"))
+
+
+class ToolCalls(QWidget):
+    """All calls of an answer. decided: as in ToolCallView."""
+
+    decided = Signal(str, str)
+    text_selected = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.views: list[ToolCallView] = []
+        self._words = ToolWords()
+        self._width = theme.px(720)
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(0, 0, 0, 0)
+        self._column.setSpacing(theme.px(2))
+
+    def show_calls(self, calls: Sequence[ToolCall]) -> None:
+        """Show the calls, keeping the rows of those that are shown already."""
+        known = {view.call.id: view for view in self.views}
+        self.views = []
+        for place, call in enumerate(calls):
+            view = known.pop(call.id, None)
+            if view is None:
+                view = ToolCallView(call, self._words, self)
+                view.decided.connect(self.decided)
+                view.text_selected.connect(self.text_selected)
+                view.set_width(self._width)
+                self._column.insertWidget(place, view)
+            else:
+                view.show_call(call)
+            self.views.append(view)
+        for gone in known.values():
+            self._column.removeWidget(gone)
+            gone.hide()
+            gone.deleteLater()
+        asking = [view for view in self.views if view.is_asking]
+        for view in asking:
+            view.set_primary(view is asking[0])
+
+    def set_words(self, words: ToolWords) -> None:
+        """Set the titles of tools, and whether the chat is in a folder."""
+        self._words = words
+        for view in self.views:
+            view.set_words(words)
+
+    def set_width(self, width: int) -> None:
+        """Lay the calls out for a column of that width."""
+        self._width = width
+        for view in self.views:
+            view.set_width(width)
