@@ -4311,6 +4311,7 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/preset_menu.py"/>
+        <location filename="../../app/ui/settings/search_row.py"/>
         <source>None</source>
         <translation>Keine</translation>
     </message>
@@ -6230,9 +6231,19 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/search_row.py"/>
+        <source>The service that searches the web when a model asks for it.</source>
+        <translation>Der Dienst, der das Web durchsucht, wenn ein Modell danach fragt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Tools</source>
         <translation>Werkzeuge</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>Web search</source>
+        <translation>Websuche</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/setting_groups.py"/>

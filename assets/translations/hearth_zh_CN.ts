@@ -4287,6 +4287,7 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/preset_menu.py"/>
+        <location filename="../../app/ui/settings/search_row.py"/>
         <source>None</source>
         <translation>无</translation>
     </message>
@@ -6196,9 +6197,19 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/settings/search_row.py"/>
+        <source>The service that searches the web when a model asks for it.</source>
+        <translation>模型提出请求时，由此服务搜索网页。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Tools</source>
         <translation>工具</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>Web search</source>
+        <translation>网页搜索</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/setting_groups.py"/>

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QBoxLayout, QLineEdit, QWidget
 
-from app.settings import description_of, worded
+from app.settings import description_of
 from app.translation import tr
 from app.ui.look import theme
 from app.ui.settings.setting_rows import SettingRow
@@ -29,7 +30,13 @@ class SearchRow(SettingRow):
 
     def __init__(self, has_key: bool = False, parent: QWidget | None = None) -> None:
         """Build the row. has_key: whether a key for Brave is stored."""
-        super().__init__(worded(description_of("search_service")), parent)
+        setting = replace(
+            description_of("search_service"),
+            title=tr("Web search"),
+            description=tr("The service that searches the web when a model asks for it."),
+            choices=((NONE, tr("None")), (SEARXNG, "SearXNG"), (BRAVE, "Brave")),
+        )
+        super().__init__(setting, parent)
         self._has_key = has_key
         self._address = ""  # the last one emitted or shown
         self._kind = NONE

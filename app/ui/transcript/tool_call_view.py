@@ -247,7 +247,7 @@ class ToolCallView(FoldingRow):
         self._flow.setSpacing(px(8))
         self._content.setSpacing(px(10))
         if self.is_asking:
-            self._content.setContentsMargins(px(16) + 1, px(14) + 1, px(16) + 1, px(14) + 1)
+            self._content.setContentsMargins(px(16), px(14), px(16), px(14))
             set_margins(self.inside, 0, px(2), 0, px(6), mirrored)
         else:
             set_margins(self._content, px(INDENT), 0, 0, 0, mirrored)

@@ -49,8 +49,12 @@ class CallText(TextView):
 
     def set_width(self, width: int) -> None:
         """Lay the text out for a width now, so that the height is right before the next event."""
-        if width != self.document().textWidth():
-            self.document().setTextWidth(width)
+        document = self.document()
+        if document.textWidth() == width and document.size().height() <= self._most:
+            return
+        document.setTextWidth(width)
+        if document.size().height() > self._most:
+            document.setTextWidth(width - self.verticalScrollBar().sizeHint().width())
         self._fit()
 
     def _restyle(self) -> None:
@@ -134,9 +138,9 @@ class FramedText(QFrame):
 
     def set_width(self, width: int) -> None:
         """Lay the text out for a frame of that width."""
-        self.text.set_width(max(width - 2 * (theme.px(12) + 1), theme.px(40)))
+        self.text.set_width(max(width - 2 * (theme.px(12) + 1), theme.px(40)))  # 1: the border
 
     def _restyle(self) -> None:
         px = theme.px
         self._column.setSpacing(px(4))
-        self._box.setContentsMargins(px(12) + 1, px(8) + 1, px(12) + 1, px(8) + 1)
+        self._box.setContentsMargins(px(12), px(8), px(12), px(8))
