@@ -4311,7 +4311,6 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/preset_menu.py"/>
-        <location filename="../../app/ui/settings/search_row.py"/>
         <source>None</source>
         <translation>Keine</translation>
     </message>

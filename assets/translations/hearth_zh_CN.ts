@@ -4287,7 +4287,6 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/preset_menu.py"/>
-        <location filename="../../app/ui/settings/search_row.py"/>
         <source>None</source>
         <translation>无</translation>
     </message>

@@ -8,7 +8,7 @@ from typing import Any
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QBoxLayout, QLineEdit, QWidget
 
-from app.settings import description_of
+from app.settings import description_of, worded
 from app.translation import tr
 from app.ui.look import theme
 from app.ui.settings.setting_rows import SettingRow
@@ -31,10 +31,10 @@ class SearchRow(SettingRow):
     def __init__(self, has_key: bool = False, parent: QWidget | None = None) -> None:
         """Build the row. has_key: whether a key for Brave is stored."""
         setting = replace(
-            description_of("search_service"),
+            worded(description_of("search_service")),
             title=tr("Web search"),
             description=tr("The service that searches the web when a model asks for it."),
-            choices=((NONE, tr("None")), (SEARXNG, "SearXNG"), (BRAVE, "Brave")),
+            group=tr("Tools"),
         )
         super().__init__(setting, parent)
         self._has_key = has_key
@@ -80,10 +80,6 @@ class SearchRow(SettingRow):
 
     def _offer_back(self, value: Any) -> None:
         """Offer nothing: the first choice is the default."""
-
-    def is_found_by(self, words: list[str]) -> bool:
-        said = f"{self.setting.title} {self.setting.description} {tr('Tools')} SearXNG Brave".casefold()
-        return all(word in said for word in words)
 
     def _pick(self, kind: str) -> None:
         self._kind = kind

@@ -48,6 +48,10 @@ class ToolWords:
     titles: Mapping[str, str] = field(default_factory=dict)
     has_folder: bool = False
 
+    def title(self, call: ToolCall) -> str:
+        """Return the title of a call's tool; its name if the tool is not known."""
+        return label(self.titles.get(call.tool, call.tool))
+
 
 class _Head(Button):
     """The tool's icon and title, and a chevron after them."""
@@ -100,26 +104,18 @@ class ConsentButton(Button):
         return QSize(min(theme.px(96), self.sizeHint().width()), self.sizeHint().height())
 
 
-class ToolCallView(FoldingRow):
-    """One call. decided: allow_once, allow_in_chat, allow_in_folder or refuse; and the id of the call."""
+class CallDetails(QFrame):
+    """What the model asked for, and what it reads of the result; a question with buttons while the call asks.
 
-    decided = Signal(str, str)
+    decided: allow_once, allow_in_chat, allow_in_folder or refuse.
+    """
+
+    decided = Signal(str)
     text_selected = Signal()
 
-    def __init__(self, call: ToolCall, words: ToolWords, parent: QWidget | None = None) -> None:
+    def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.call, self._words = call, words
-        self._width = theme.px(720)
-        self.source = Label("", "meta", elide=True)
-        self.source.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
-        self._dot = Dot("hot_fill", working=True)
-        self.state = Label("", "meta")
-        self.row.addWidget(self.source)
-        self.row.addWidget(self._dot)
-        self.row.addWidget(self.state)
-        self.row.addStretch(1)
-        self.card = QFrame()
-        self.inside.addWidget(self.card)
+        self._asks = False
         self.question = Label("", "label", wrap=True)
         self.receiver = Label("", "small", wrap=True)
         self.arguments = FramedText(tr("What the model asked for"), "code")
@@ -134,12 +130,78 @@ class ToolCallView(FoldingRow):
                 "refuse": self.refuse}  # fmt: skip
         for act, button in acts.items():
             self._flow.addWidget(button)
-            button.clicked.connect(lambda _=False, act=act: self.decided.emit(act, self.call.id))
-        self._content = QVBoxLayout(self.card)
+            button.clicked.connect(lambda _=False, act=act: self.decided.emit(act))
+        self._column = QVBoxLayout(self)
         for part in (self.question, self.receiver, self.arguments, self.buttons, self.result):
-            self._content.addWidget(part)
+            self._column.addWidget(part)
         for framed in (self.arguments, self.result):
             framed.text.selected.connect(self.text_selected)
+        theme.current().changed.connect(self._restyle)
+
+    def show_call(self, call: ToolCall, words: ToolWords) -> None:
+        """Show the state of a call."""
+        self._asks = asks = call.state is CallState.ASKING
+        title, what = words.title(call), visible(call.scope) or words.title(call)
+        self.question.setText(tr("Allow {title}?", title=title))
+        self.receiver.setText(
+            tr("The model wants to send this to the server {server}:", server=visible(call.source)) if call.source
+            else tr("The model wants to send this to {receiver}:", receiver=what)
+        )  # fmt: skip
+        for button, sentence in (
+            (self.in_chat, noted("Allow {what} in this chat")),
+            (self.in_folder, noted("Allow {what} in this folder")),
+        ):
+            button.setText(tr(sentence, what=label(what)).replace("&", "&&"))
+            button.setToolTip(tr(sentence, what=what) if label(what) != what else "")
+            button.updateGeometry()
+        for part in (self.question, self.receiver, self.buttons):
+            part.setVisible(asks)
+        self.arguments.caption.setVisible(not asks)
+        self.in_folder.setVisible(words.has_folder)
+        self.result.setVisible(bool(call.result))
+        theme.set_property(self, "kind", "card" if asks else "")
+        self._restyle()
+        most = MOST_LINES * theme.line_height("code")
+        self.arguments.text.show_text(arguments_text(call.arguments), HIGHEST_PX if asks else most)
+        self.result.text.show_text(displayable(call.result), most)
+
+    def set_width(self, width: int) -> None:
+        """Lay the texts out for a column of that width."""
+        inner = width - 2 * (theme.px(16) + 1) if self._asks else width - theme.px(INDENT)
+        for framed in (self.arguments, self.result):
+            framed.set_width(inner)
+
+    def _restyle(self) -> None:
+        px = theme.px
+        self._flow.setSpacing(px(8))
+        self._column.setSpacing(px(10))
+        if self._asks:
+            self._column.setContentsMargins(px(16), px(14), px(16), px(14))
+        else:
+            set_margins(self._column, px(INDENT), 0, 0, 0, self.isRightToLeft())
+
+
+class ToolCallView(FoldingRow):
+    """One call: a row, and its details, which are built when it is first opened.
+
+    decided: as in CallDetails, and the id of the call.
+    """
+
+    decided = Signal(str, str)
+    text_selected = Signal()
+
+    def __init__(self, call: ToolCall, words: ToolWords, width: int, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.call, self._words, self._width = call, words, width
+        self._details: CallDetails | None = None
+        self.source = Label("", "meta", elide=True)
+        self.source.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
+        self._dot = Dot("hot_fill", working=True)
+        self.state = Label("", "meta")
+        self.row.addWidget(self.source)
+        self.row.addWidget(self._dot)
+        self.row.addWidget(self.state)
+        self.row.addStretch(1)
         theme.current().changed.connect(self._restyle)
         self._restyle()
         self._show()
@@ -155,12 +217,22 @@ class ToolCallView(FoldingRow):
         """Whether the call waits for the user's consent."""
         return self.call.state is CallState.ASKING
 
+    @property
+    def details(self) -> CallDetails:
+        """The details."""
+        if self._details is None:
+            self._details = CallDetails(self.room)
+            self._details.decided.connect(lambda act: self.decided.emit(act, self.call.id))
+            self._details.text_selected.connect(self.text_selected)
+            self.inside.addWidget(self._details)
+        return self._details
+
     def show_call(self, call: ToolCall) -> None:
         """Show a newer state of the call. It opens to ask, and closes after the answer unless the user opened it."""
         if call == self.call:
             return
         was_asking, self.call = self.is_asking, call
-        if was_asking and not self.is_asking and self.buttons.isAncestorOf(QApplication.focusWidget() or self):
+        if was_asking and not self.is_asking and self.room.isAncestorOf(QApplication.focusWidget() or self):
             self.head.setFocus(Qt.FocusReason.OtherFocusReason)
         self._show()
         if self.is_asking and not was_asking:
@@ -176,15 +248,13 @@ class ToolCallView(FoldingRow):
 
     def set_primary(self, primary: bool) -> None:
         """Set whether "Allow once" is the primary button: of the first question only."""
-        self.once.set_look("primary" if primary else "secondary")
+        self.details.once.set_look("primary" if primary else "secondary")
 
     def set_width(self, width: int) -> None:
         """Lay the texts out for a column of that width."""
         self._width = width
-        px = theme.px
-        inner = width - 2 * (px(16) + 1) if self.is_asking else width - px(INDENT)
-        for framed in (self.arguments, self.result):
-            framed.set_width(inner)
+        if self._details is not None:
+            self._details.set_width(width)
 
     def set_open(self, shown: bool) -> None:
         if shown:
@@ -192,11 +262,12 @@ class ToolCallView(FoldingRow):
         super().set_open(shown)
         self.head.setAccessibleDescription(tr("Expanded") if shown else tr("Collapsed"))
         self.head.setToolTip(tr("Hide the details") if shown else tr("Show the details"))
+        if shown and self.is_asking:
+            announce(self, self.details.question.words)
 
     def _show(self) -> None:
-        call, asking = self.call, self.is_asking
-        title = label(self._words.titles.get(call.tool, call.tool))
-        source, scope = label(call.source), label(call.scope)
+        call = self.call
+        title, source = self._words.title(call), label(call.source)
         timed = call.state is CallState.DONE and call.seconds is not None
         state = seconds(call.seconds) if timed else tr(STATES[call.state])
         self.head.setText(title.replace("&", "&&"))
@@ -205,61 +276,28 @@ class ToolCallView(FoldingRow):
         self.source.setText(source)
         self.source.setVisible(bool(source))
         self.state.setText(state)
-        failed = call.state is CallState.FAILED
-        self.state.set_look("metastrong" if asking or failed else "meta", "bad" if failed else None)
-        self._dot.setVisible(call.state is CallState.RUNNING)
-        self._dot.set_state("hot_fill", working=call.state is CallState.RUNNING)
-        before = self.question.words
-        self.question.setText(tr("Allow {title}?", title=title) if asking else "")
-        self.receiver.setText(
-            tr("The model wants to send this to the server {server}:", server=visible(call.source)) if call.source
-            else tr("The model wants to send this to {receiver}:", receiver=visible(call.scope))
-        )  # fmt: skip
-        for part in (self.question, self.receiver, self.buttons):
-            part.setVisible(asking)
-        self.arguments.caption.setVisible(not asking)
-        what = scope or title
-        for button, words in (
-            (self.in_chat, tr("Allow {what} in this chat", what=what)),
-            (self.in_folder, tr("Allow {what} in this folder", what=what)),
-        ):
-            button.setText(words.replace("&", "&&"))
-            button.updateGeometry()
-        self.in_folder.setVisible(self._words.has_folder)
-        self.result.setVisible(bool(call.result))
-        theme.set_property(self.card, "kind", "card" if asking else "")
-        self._restyle()
-        if self.is_open:
+        failed, running = call.state is CallState.FAILED, call.state is CallState.RUNNING
+        self.state.set_look("metastrong" if self.is_asking or failed else "meta", "bad" if failed else None)
+        self._dot.setVisible(running)
+        self._dot.set_state("hot_fill", working=running)
+        if self.is_open:  # else when it is opened: a long result takes 0.1 s
             self._fill()
-        if asking and before != self.question.words:
-            announce(self, self.question.words)
+        self.update()
 
     def _fill(self) -> None:
-        """Lay out the texts, which is not done for a closed row."""
-        most = MOST_LINES * theme.line_height("code")
-        self.arguments.text.show_text(arguments_text(self.call.arguments), HIGHEST_PX if self.is_asking else most)
-        self.result.text.show_text(displayable(self.call.result), most)
-        self.set_width(self._width)
+        self.details.show_call(self.call, self._words)
+        self.details.set_width(self._width)
 
     def _restyle(self) -> None:
-        px, mirrored = theme.px, self.isRightToLeft()
+        px = theme.px
         self.row.setSpacing(px(8))
-        self._flow.setSpacing(px(8))
-        self._content.setSpacing(px(10))
-        if self.is_asking:
-            self._content.setContentsMargins(px(16), px(14), px(16), px(14))
-            set_margins(self.inside, 0, px(2), 0, px(6), mirrored)
-        else:
-            set_margins(self._content, px(INDENT), 0, 0, 0, mirrored)
-            set_margins(self.inside, 0, px(2), 0, px(6), mirrored)
-        if self.is_open:
-            self._fill()
+        set_margins(self.inside, 0, px(2), 0, px(6), self.isRightToLeft())
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         if self.room.isHidden() or self.is_asking:
             return
-        place = self.card.geometry().translated(self.room.pos()).intersected(self.room.geometry())
+        place = self.details.geometry().translated(self.room.pos()).intersected(self.room.geometry())
         x = self.width() - theme.px(LINE) if self.isRightToLeft() else 0
         QPainter(self).fillRect(QRectF(x, place.y(), theme.px(LINE), place.height()), theme.colour("edge"))
 
@@ -286,10 +324,9 @@ class ToolCalls(QWidget):
         for place, call in enumerate(calls):
             view = known.pop(call.id, None)
             if view is None:
-                view = ToolCallView(call, self._words, self)
+                view = ToolCallView(call, self._words, self._width, self)
                 view.decided.connect(self.decided)
                 view.text_selected.connect(self.text_selected)
-                view.set_width(self._width)
                 self._column.insertWidget(place, view)
             else:
                 view.show_call(call)

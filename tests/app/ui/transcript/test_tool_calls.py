@@ -89,7 +89,7 @@ def test_a_title_that_comes_later_is_shown(transcript: Transcript) -> None:
     assert view.head.text() == "read_page"
     transcript.set_tool_titles({"read_page": "Web & page"})
     assert view.head.text() == "Web && page"
-    assert "Web & page" in view.question.words
+    assert "Web & page" in view.details.question.words
 
 
 def test_an_answer_without_text_is_its_calls_alone(transcript: Transcript) -> None:
@@ -106,11 +106,11 @@ def test_an_unfolded_call_shows_all_that_was_asked_for_and_a_bounded_result(tran
     view = views_of(transcript)[0]
     view.head.click()
     settle(transcript)
-    assert json.loads(view.arguments.text.text) == {"n": 5}
-    assert view.result.text.toPlainText() == RESULT
-    assert view.result.text.height() < 300
-    assert view.result.text.verticalScrollBar().maximum() > 0, "the rest scrolls"
-    assert view.result.text.focusPolicy() & Qt.FocusPolicy.TabFocus, "with the keyboard, too"
+    assert json.loads(view.details.arguments.text.text) == {"n": 5}
+    assert view.details.result.text.toPlainText() == RESULT
+    assert view.details.result.text.height() < 300
+    assert view.details.result.text.verticalScrollBar().maximum() > 0, "the rest scrolls"
+    assert view.details.result.text.focusPolicy() & Qt.FocusPolicy.TabFocus, "with the keyboard, too"
 
 
 # ------------------------------------------------------------------ consent
@@ -120,20 +120,20 @@ def test_a_call_that_asks_is_open_and_hides_no_argument(transcript: Transcript) 
     hidden = ARGUMENTS | {"last": "the \u202eend"}
     show(transcript, [question(), calling(call(arguments=hidden))])
     view = views_of(transcript)[0]
-    text = view.arguments.text
+    text = view.details.arguments.text
     assert view.is_open
     assert json.loads(text.text) == hidden
     assert "\u202e" not in text.toPlainText()
     assert text.height() > 600
     assert text.height() >= text.document().size().height(), "nothing scrolls away"
-    assert "docs.example.org" in view.receiver.words
-    assert view.refuse.y() >= view.once.y()
-    assert view.buttons.y() > view.arguments.y(), "the buttons come after the last argument"
+    assert "docs.example.org" in view.details.receiver.words
+    assert view.details.refuse.y() >= view.details.once.y()
+    assert view.details.buttons.y() > view.details.arguments.y(), "the buttons come after the last argument"
 
 
 def test_a_tool_of_a_server_says_to_which_server_it_sends(transcript: Transcript) -> None:
     show(transcript, [question(), calling(call(source="Files of the team", scope="write_file"))])
-    assert "Files of the team" in views_of(transcript)[0].receiver.words
+    assert "Files of the team" in views_of(transcript)[0].details.receiver.words
 
 
 @pytest.mark.parametrize("has_folder", [True, False])
@@ -143,9 +143,9 @@ def test_each_button_gives_its_answer_with_the_id_of_the_call(transcript: Transc
     show(transcript, [question(), message])
     out = acts(transcript)
     view = views_of(transcript)[1]
-    buttons = [view.once, view.in_chat, view.in_folder, view.refuse]
+    buttons = [view.details.once, view.details.in_chat, view.details.in_folder, view.details.refuse]
     assert [not button.isHidden() for button in buttons] == [True, True, has_folder, True]
-    assert all("docs.example.org" in button.text() for button in (view.in_chat, view.in_folder))
+    assert all("docs.example.org" in button.text() for button in (view.details.in_chat, view.details.in_folder))
     for button in buttons:
         button.click()
     assert out == [
@@ -157,28 +157,28 @@ def test_each_button_gives_its_answer_with_the_id_of_the_call(transcript: Transc
 def test_the_folder_is_offered_once_the_chat_is_in_one(transcript: Transcript) -> None:
     show(transcript, [question(), calling(call())])
     view = views_of(transcript)[0]
-    assert view.in_folder.isHidden()
+    assert view.details.in_folder.isHidden()
     transcript.set_has_folder(True)
-    assert not view.in_folder.isHidden()
+    assert not view.details.in_folder.isHidden()
 
 
 def test_only_the_first_question_has_a_primary_button(transcript: Transcript) -> None:
     message = calling(call(call_id="a"), call(call_id="b"))
     show(transcript, [question(), message])
-    assert [view.once.look for view in views_of(transcript)] == ["primary", "secondary"]
+    assert [view.details.once.look for view in views_of(transcript)] == ["primary", "secondary"]
     transcript.update_message(replace(message, calls=(call(CallState.RUNNING, "a"), call(call_id="b"))))
-    assert views_of(transcript)[1].once.look == "primary"
+    assert views_of(transcript)[1].details.once.look == "primary"
 
 
 def test_the_second_half_of_a_double_click_answers_no_other_question(transcript: Transcript, qtbot: QtBot) -> None:
     show(transcript, [question(), calling(call(call_id="a", arguments={}), call(call_id="b", arguments={}))])
     out = acts(transcript)
     first, second = views_of(transcript)
-    qtbot.mouseClick(first.once, Qt.MouseButton.LeftButton)
-    qtbot.mouseClick(second.once, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(first.details.once, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(second.details.once, Qt.MouseButton.LeftButton)
     assert [act.call_id for act in out] == ["a"]
     ConsentButton._answered_at = float("-inf")
-    qtbot.mouseClick(second.once, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(second.details.once, Qt.MouseButton.LeftButton)
     assert [act.call_id for act in out] == ["a", "b"]
 
 
@@ -199,10 +199,10 @@ def test_a_question_is_answered_with_the_keyboard_and_takes_no_focus(transcript:
     out = acts(transcript)
     view = views_of(transcript)[0]
     stops = [stop for stop in tab_order.stops(transcript) if view.isAncestorOf(stop)]
-    assert stops == [view.head, view.once, view.in_chat, view.refuse]
+    assert stops == [view.head, view.details.once, view.details.in_chat, view.details.refuse]
     assert all(stop.accessibleName() or stop.text() for stop in stops)  # type: ignore[attr-defined]
-    view.refuse.setFocus(Qt.FocusReason.TabFocusReason)
-    qtbot.keyClick(view.refuse, Qt.Key.Key_Return)
+    view.details.refuse.setFocus(Qt.FocusReason.TabFocusReason)
+    qtbot.keyClick(view.details.refuse, Qt.Key.Key_Return)
     assert [act.act for act in out] == ["refuse"]
     transcript.update_message(replace(message, calls=(call(CallState.REFUSED, arguments={"n": 1}),)))
     assert QApplication.focusWidget() is view.head, "not on a button that is gone"
@@ -223,7 +223,7 @@ def test_a_change_of_state_keeps_the_rows_the_folds_and_the_place(transcript: Tr
     settle(transcript)
     transcript.show_message(message.id)
     settle(transcript)
-    rows[0].result.text.verticalScrollBar().setValue(40)
+    rows[0].details.result.text.verticalScrollBar().setValue(40)
     top = view.mapTo(transcript, QPoint(0, 0)).y()
     transcript.update_message(replace(message, calls=(calls[0], call(CallState.DONE, "b", seconds=2.0, result="ok"))))
     settle(transcript)
@@ -231,7 +231,7 @@ def test_a_change_of_state_keeps_the_rows_the_folds_and_the_place(transcript: Tr
     assert view.parts() == parts
     assert views_of(transcript, 13) == rows
     assert [row.is_open for row in rows] == [True, False]
-    assert rows[0].result.text.verticalScrollBar().value() == 40
+    assert rows[0].details.result.text.verticalScrollBar().value() == 40
     assert rows[1].state.words == "2.0\u202fs"
     assert view.mapTo(transcript, QPoint(0, 0)).y() == top
     assert transcript.messages[13].calls[1].result == "ok"
@@ -246,11 +246,11 @@ def test_a_question_opens_and_closes_its_row_unless_the_user_opened_it(transcrip
     assert view.is_open
     transcript.update_message(replace(message, calls=(call(CallState.RUNNING),)))
     assert not view.is_open
-    assert view.buttons.isHidden()
+    assert view.details.buttons.isHidden()
     view.head.click()
     transcript.update_message(replace(message, calls=(call(CallState.DONE, result="ok", seconds=0.2),)))
     assert view.is_open
-    assert view.result.text.text == "ok"
+    assert view.details.result.text.text == "ok"
 
 
 def test_the_view_follows_a_question_at_the_end(transcript: Transcript) -> None:
@@ -260,7 +260,7 @@ def test_the_view_follows_a_question_at_the_end(transcript: Transcript) -> None:
     transcript.finish_message(done)
     settle(transcript)
     assert at_end(transcript)
-    assert not views_of(transcript)[0].refuse.visibleRegion().isEmpty()
+    assert not views_of(transcript)[0].details.refuse.visibleRegion().isEmpty()
 
 
 def test_a_change_in_another_branch_is_ignored(transcript: Transcript) -> None:
@@ -324,7 +324,7 @@ def test_a_result_is_selected_by_itself(transcript: Transcript, qtbot: QtBot) ->
     settle(transcript)
     transcript.selection.select_all()
     assert not transcript.selection.is_empty
-    text = view.result.text
+    text = view.details.result.text
     text.setFocus(Qt.FocusReason.MouseFocusReason)
     qtbot.mouseDClick(text.viewport(), Qt.MouseButton.LeftButton, pos=QPoint(8, 8))
     assert text.textCursor().selectedText() == "foreign"
@@ -340,8 +340,8 @@ def test_foreign_text_stays_text(transcript: Transcript) -> None:
     show(transcript, [question(), calling(call(CallState.DONE, result=page))])
     view = views_of(transcript)[0]
     view.head.click()
-    assert view.result.text.toPlainText() == page.replace("\x00", "\ufffd")
-    cursor = QTextCursor(view.result.text.document())
+    assert view.details.result.text.toPlainText() == page.replace("\x00", "\ufffd")
+    cursor = QTextCursor(view.details.result.text.document())
     cursor.select(QTextCursor.SelectionType.Document)
     assert not cursor.charFormat().isAnchor()
 
@@ -351,7 +351,7 @@ def test_the_wheel_scrolls_a_result_and_at_its_ends_the_page(transcript: Transcr
     view = views_of(transcript)[0]
     view.head.click()
     settle(transcript)
-    text = view.result.text
+    text = view.details.result.text
     assert not wheel(text.viewport(), 120)
     assert wheel(text.viewport(), -120)
     assert text.verticalScrollBar().value() > 0
@@ -372,8 +372,8 @@ def test_no_text_is_cut_at_a_side(transcript: Transcript, qapp: QApplication, zo
     asking, done = views_of(transcript)
     done.head.click()
     settle(transcript)
-    for text in (asking.arguments.text, done.arguments.text, done.result.text):
+    for text in (asking.details.arguments.text, done.details.arguments.text, done.details.result.text):
         assert text.horizontalScrollBar().maximum() == 0
-    for button in (asking.once, asking.in_chat, asking.in_folder, asking.refuse):
-        assert asking.buttons.rect().contains(button.geometry())
-    assert ".example" in asking.in_chat.text(), "the end of the name says whose it is"
+    for button in (asking.details.once, asking.details.in_chat, asking.details.in_folder, asking.details.refuse):
+        assert asking.details.buttons.rect().contains(button.geometry())
+    assert ".example" in asking.details.in_chat.text(), "the end of the name says whose it is"
