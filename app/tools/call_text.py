@@ -31,12 +31,17 @@ def visible(text: str) -> str:
     return "".join(_escape(char) if _is_invisible(char) else char for char in text)
 
 
+def one_line(name: str) -> str:
+    """Return a name on one line, with invisible characters written as escapes."""
+    return visible(" ".join(name.split()))
+
+
 def label(name: str) -> str:
-    """Return the name of a site, tool or server on one line; the middle of a long one is left out.
+    """Return the name of a site, tool or server as `one_line`; the middle of a long one is left out.
 
     The end of a site's name says whose it is, so it stays.
     """
-    line = visible(" ".join(name.split()))
+    line = one_line(name)
     if len(line) <= LONGEST_LABEL:
         return line
     start = LONGEST_LABEL // 3

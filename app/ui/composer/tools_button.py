@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QMouseEvent, QPainter, QPaintEvent
+from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.tools.call_text import label, visible
@@ -122,6 +122,13 @@ class ToolsMenu(PickMenu):
             return
         super().open_at(anchor)
         self.focus_first()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        focus = self.window().focusWidget()
+        if event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter} and isinstance(focus, Toggle):
+            focus.click()
+        else:
+            super().keyPressEvent(event)
 
     def _switch(self, name: str, is_on: bool) -> None:
         picked = self._offer.picked(name, is_on)

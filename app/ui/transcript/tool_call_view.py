@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QApplication, QFrame, QSizePolicy, QVBoxLayout, QW
 
 from app.chat.store.conversation import CallState, ToolCall
 from app.text.markdown_blocks import displayable
-from app.tools.call_text import arguments_text, label, visible
+from app.tools.call_text import arguments_text, label, one_line
 from app.translation import noted, tr
 from app.ui.look import icons, theme
 from app.ui.look.direction import set_margins
@@ -141,10 +141,10 @@ class CallDetails(QFrame):
     def show_call(self, call: ToolCall, words: ToolWords) -> None:
         """Show the state of a call."""
         self._asks = asks = call.state is CallState.ASKING
-        title, what = words.title(call), visible(call.scope) or words.title(call)
+        title, what = words.title(call), one_line(call.scope) or words.title(call)
         self.question.setText(tr("Allow {title}?", title=title))
         self.receiver.setText(
-            tr("The model wants to send this to the server {server}:", server=visible(call.source)) if call.source
+            tr("The model wants to send this to the server {server}:", server=one_line(call.source)) if call.source
             else tr("The model wants to send this to {receiver}:", receiver=what)
         )  # fmt: skip
         for button, sentence in (
@@ -292,6 +292,8 @@ class ToolCallView(FoldingRow):
         px = theme.px
         self.row.setSpacing(px(8))
         set_margins(self.inside, 0, px(2), 0, px(6), self.isRightToLeft())
+        if self.is_open:
+            self._fill()
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:

@@ -127,7 +127,8 @@ def test_the_menu_works_with_the_keyboard(composer: Composer, qtbot: QtBot) -> N
     assert QApplication.focusWidget() is first
     assert first.accessibleName() == "Web search"
     qtbot.keyClick(first, Qt.Key.Key_Space)
-    assert out == [["web_search", "clock"]]
+    qtbot.keyClick(first, Qt.Key.Key_Return)
+    assert out == [["web_search", "clock"], ["clock"]]
     wanted: list[bool] = []
     composer.tools_page_wanted.connect(lambda: wanted.append(True))
     for _ in range(3):

@@ -132,8 +132,8 @@ def test_a_call_that_asks_is_open_and_hides_no_argument(transcript: Transcript) 
 
 
 def test_a_tool_of_a_server_says_to_which_server_it_sends(transcript: Transcript) -> None:
-    show(transcript, [question(), calling(call(source="Files of the team", scope="write_file"))])
-    assert "Files of the team" in views_of(transcript)[0].details.receiver.words
+    show(transcript, [question(), calling(call(source="Files of the\n team\u202e", scope="write_file"))])
+    assert "Files of the team\\u202e" in views_of(transcript)[0].details.receiver.words
 
 
 @pytest.mark.parametrize("has_folder", [True, False])
