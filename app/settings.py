@@ -283,6 +283,11 @@ class AppSettings:
     serve_port: int = _setting(
         "whole", DEFAULT_PORT, "Port", "Change it if another program uses this port.", group=_SERVER,
         bounds=Bounds(1024, 65535, 1))  # fmt: skip
+    search_service: str = _setting(
+        "choice", "", "Web search",
+        choices=(("", "None"), ("searxng", "SearXNG"), ("brave", "Brave")))  # fmt: skip
+    search_address: str = _setting("text", "", "Address of SearXNG", bounds=Bounds(high=500))
+    # The dialog has a row of its own for both.
     engine_location: str = _setting(
         "choice", "process", "Engine runs in",
         "In its own process, a failure of the engine does not close the window.",

@@ -4485,6 +4485,42 @@
         <translation>{preset}, für diesen Chat</translation>
     </message>
     <message>
+        <location filename="../../app/ui/composer/tools_button.py"/>
+        <source>Built in</source>
+        <translation>Eingebaut</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/tools_button.py"/>
+        <source>Manage tools…</source>
+        <translation>Werkzeuge verwalten …</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/composer/tools_button.py"/>
+        <source>The tools that are on take about {n} tokens of the context.</source>
+        <translation>
+            <numerusform>Die eingeschalteten Werkzeuge belegen etwa {n} Token des Kontexts.</numerusform>
+            <numerusform>Die eingeschalteten Werkzeuge belegen etwa {n} Token des Kontexts.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/tools_button.py"/>
+        <source>Tools of this chat</source>
+        <translation>Werkzeuge dieses Chats</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/tools_button.py"/>
+        <source>Tools: none is on</source>
+        <translation>Werkzeuge: keines eingeschaltet</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/composer/tools_button.py"/>
+        <source>Tools: {n} are on</source>
+        <translation>
+            <numerusform>Werkzeuge: {n} eingeschaltet</numerusform>
+            <numerusform>Werkzeuge: {n} eingeschaltet</numerusform>
+        </translation>
+    </message>
+    <message>
         <location filename="../../app/ui/keyboard/command_palette.py"/>
         <source>Commands, chats, models, settings</source>
         <translation>Befehle, Chats, Modelle, Einstellungen</translation>
@@ -5828,6 +5864,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/settings/search_row.py"/>
         <source>Unchanged</source>
         <translation>Bleibt, wie er ist</translation>
     </message>
@@ -6197,7 +6234,54 @@ Andere Programme: {others}</translation>
         </translation>
     </message>
     <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>Address of SearXNG</source>
+        <translation>Adresse von SearXNG</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>Key for Brave Search</source>
+        <translation>Schlüssel für Brave Search</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>Paste the key here</source>
+        <translation>Schlüssel hier einfügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>Remove key</source>
+        <translation>Schlüssel entfernen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>Searches are sent to this address only. It must allow the format JSON.</source>
+        <translation>Suchen gehen nur an diese Adresse. Sie muss das Format JSON zulassen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>The key is kept in this system's keyring, and sent to Brave only.</source>
+        <translation>Der Schlüssel liegt im Schlüsselbund des Systems und wird nur an Brave gesendet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>The service that searches the web when a model asks for it.</source>
+        <translation>Der Dienst, der das Web durchsucht, wenn ein Modell danach fragt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <source>Tools</source>
+        <translation>Werkzeuge</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>Web search</source>
+        <translation>Websuche</translation>
+    </message>
+    <message>
         <location filename="../../app/ui/settings/setting_groups.py"/>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>Collapsed</source>
         <translation>Zugeklappt</translation>
     </message>
@@ -6216,6 +6300,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/setting_groups.py"/>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>Expanded</source>
         <translation>Aufgeklappt</translation>
     </message>
@@ -6775,6 +6860,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/context_mark.py"/>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>What the model reads</source>
         <translation>Was das Modell liest</translation>
     </message>
@@ -7017,6 +7103,86 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>{share}% of this thought is shown. Export includes all of it.</source>
         <translation>{share} % dieses Gedankens werden angezeigt. Der Export erfasst alles.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Allow once</source>
+        <translation>Einmal erlauben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Allow {title}?</source>
+        <translation>{title} erlauben?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Allow {what} in this chat</source>
+        <translation>{what} in diesem Chat erlauben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Allow {what} in this folder</source>
+        <translation>{what} in diesem Ordner erlauben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Done</source>
+        <translation>Fertig</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Failed</source>
+        <translation>Fehlgeschlagen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Hide the details</source>
+        <translation>Details ausblenden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Not run</source>
+        <translation>Nicht ausgeführt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Refuse</source>
+        <translation>Ablehnen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Refused</source>
+        <translation>Abgelehnt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Running</source>
+        <translation>Läuft</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Show the details</source>
+        <translation>Details anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>The model wants to send this to the server {server}:</source>
+        <translation>Das Modell möchte dies an den Server {server} senden:</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>The model wants to send this to {receiver}:</source>
+        <translation>Das Modell möchte dies an {receiver} senden:</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Waiting for you</source>
+        <translation>Wartet auf Sie</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>What the model asked for</source>
+        <translation>Was das Modell angefragt hat</translation>
     </message>
     <message>
         <location filename="../../app/ui/tray.py"/>

@@ -4461,6 +4461,40 @@
         <translation>{preset}，用于此聊天</translation>
     </message>
     <message>
+        <location filename="../../app/ui/composer/tools_button.py"/>
+        <source>Built in</source>
+        <translation>内置</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/tools_button.py"/>
+        <source>Manage tools…</source>
+        <translation>管理工具…</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/composer/tools_button.py"/>
+        <source>The tools that are on take about {n} tokens of the context.</source>
+        <translation>
+            <numerusform>已启用的工具约占用上下文的 {n} 个 token。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/tools_button.py"/>
+        <source>Tools of this chat</source>
+        <translation>此对话的工具</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/tools_button.py"/>
+        <source>Tools: none is on</source>
+        <translation>工具：均未启用</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/composer/tools_button.py"/>
+        <source>Tools: {n} are on</source>
+        <translation>
+            <numerusform>工具：已启用 {n} 个</numerusform>
+        </translation>
+    </message>
+    <message>
         <location filename="../../app/ui/keyboard/command_palette.py"/>
         <source>Commands, chats, models, settings</source>
         <translation>命令、聊天、模型、设置</translation>
@@ -5800,6 +5834,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/settings/search_row.py"/>
         <source>Unchanged</source>
         <translation>保持不变</translation>
     </message>
@@ -6165,7 +6200,54 @@ Other programs: {others}</source>
         </translation>
     </message>
     <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>Address of SearXNG</source>
+        <translation>SearXNG 的地址</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>Key for Brave Search</source>
+        <translation>Brave Search 的密钥</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>Paste the key here</source>
+        <translation>在此粘贴密钥</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>Remove key</source>
+        <translation>移除密钥</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>Searches are sent to this address only. It must allow the format JSON.</source>
+        <translation>搜索内容只发送到此地址。该地址须允许 JSON 格式。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>The key is kept in this system's keyring, and sent to Brave only.</source>
+        <translation>密钥保存在系统密钥环中，只发送给 Brave。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>The service that searches the web when a model asks for it.</source>
+        <translation>模型提出请求时，由此服务搜索网页。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <source>Tools</source>
+        <translation>工具</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>Web search</source>
+        <translation>网页搜索</translation>
+    </message>
+    <message>
         <location filename="../../app/ui/settings/setting_groups.py"/>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>Collapsed</source>
         <translation>已折叠</translation>
     </message>
@@ -6184,6 +6266,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/settings/setting_groups.py"/>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>Expanded</source>
         <translation>已展开</translation>
     </message>
@@ -6736,6 +6819,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/transcript/context_mark.py"/>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>What the model reads</source>
         <translation>模型读取的内容</translation>
     </message>
@@ -6970,6 +7054,86 @@ Other programs: {others}</source>
         <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>{share}% of this thought is shown. Export includes all of it.</source>
         <translation>已显示此思考的 {share}%。导出包含全部内容。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Allow once</source>
+        <translation>允许一次</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Allow {title}?</source>
+        <translation>允许“{title}”吗？</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Allow {what} in this chat</source>
+        <translation>在此对话中允许 {what}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Allow {what} in this folder</source>
+        <translation>在此文件夹中允许 {what}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Done</source>
+        <translation>完成</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Failed</source>
+        <translation>失败</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Hide the details</source>
+        <translation>隐藏详情</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Not run</source>
+        <translation>未运行</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Refuse</source>
+        <translation>拒绝</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Refused</source>
+        <translation>已拒绝</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Running</source>
+        <translation>正在运行</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Show the details</source>
+        <translation>显示详情</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>The model wants to send this to the server {server}:</source>
+        <translation>模型想将以下内容发送到服务器 {server}：</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>The model wants to send this to {receiver}:</source>
+        <translation>模型想将以下内容发送到 {receiver}：</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Waiting for you</source>
+        <translation>等待您的决定</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>What the model asked for</source>
+        <translation>模型的请求</translation>
     </message>
     <message>
         <location filename="../../app/ui/tray.py"/>

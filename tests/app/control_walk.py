@@ -59,6 +59,7 @@ _MOUSE = ("mousePressEvent", "mouseReleaseEvent", "mouseDoubleClickEvent")
 WITHOUT_A_MOUSE = {
     "_Overlay": "Esc closes what lies above it",
     "StatLine": "the figures of an answer are in its menu too",
+    "ToolRow": "a click beside a switch moves it, where Tab goes too",
     "Composer": "a click beside the text goes into the text, where Tab goes too",
 }
 

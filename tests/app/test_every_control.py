@@ -29,17 +29,30 @@ from pytestqt.qtbot import QtBot
 from support.repetitions import slow, some_daily
 
 import app.ui
-from app.chat.store.conversation import Attachment, BinnedChat, Conversation, Unsent
+from app.chat.store.conversation import (
+    Attachment,
+    BinnedChat,
+    CallState,
+    Conversation,
+    Message,
+    Role,
+    ToolCall,
+    Unsent,
+)
 from app.clients.servers import Place
 from app.settings import described
 from app.stored_data import Erased, Undeleted
+from app.tools.tool import Tool
+from app.tools.tool_offer import ToolOffer
 from app.ui.composer.persona_menu import PersonaMenu
 from app.ui.composer.preset_menu import PresetMenu
 from app.ui.composer.sampling_popup import SamplingPopup
+from app.ui.composer.tools_button import ToolsMenu
 from app.ui.keyboard.command_palette import CommandPalette
 from app.ui.look import theme
 from app.ui.settings.crash_dialog import CrashDialog
 from app.ui.settings.erase_dialogs import EraseDialog, ErasingDialog
+from app.ui.settings.search_row import SearchRow
 from app.ui.settings.settings_dialog import SettingsDialog
 from app.ui.sidebar.bin_dialog import BinDialog
 from app.ui.sidebar.chat_model import ChatRow, FolderRow
@@ -289,6 +302,46 @@ def _server_dialog(room: Room) -> QWidget:
     return room.opened(lambda: acts.edit(acts.servers.book.servers[0].id))
 
 
+def _tools(room: Room) -> QWidget:
+    """The menu of tools: some built in, one of a server."""
+    tools = [Tool(name, title, "What it does", {}) for name, title in (("web_search", "Web search"), ("clock", "Time"))]
+    tools.append(Tool("create", "create_an_issue_in_the_tracker_of_the_team", "", {}, source="Das Ticketsystem"))
+    composer = room.page.composer
+    composer.set_tools(ToolOffer(tuple(tools), frozenset({"clock", "create"}), 1_420, True))
+    walk.settle()
+    return _popover(room, ToolsMenu, composer.tools_button.open_menu)
+
+
+def _calls(room: Room) -> QWidget:
+    """Calls in every state, two of which ask."""
+    room.new_chat()
+    states = [*CallState, CallState.ASKING]
+    calls = tuple(
+        ToolCall(str(n), "read_page", {"url": "https://docs.example.org", "depth": n}, state, source="Files" * (n % 2),
+                 scope="accounts.docs.example.org", result="A page", seconds=1.2)
+        for n, state in enumerate(states)
+    )  # fmt: skip
+    messages = [Message(Role.USER, "Read it"), Message(Role.ASSISTANT, "I will.", calls=calls)]
+    room.page.show_conversation(Conversation(title="Calls", folder="Work"), messages)
+    view = room.page.transcript.views[-1]
+    assert isinstance(view, AnswerView)
+    assert view.calls is not None
+    view.calls.views[2].head.click()
+    walk.come_to_rest(room.window)
+    return room.window
+
+
+def _tool_settings(room: Room) -> QWidget:
+    dialog = room.opened(room.window.open_settings, SettingsDialog)
+    dialog.add_tools(has_search_key=True)
+    row = dialog.rows["search_service"]
+    assert isinstance(row, SearchRow)
+    row.segments.buttons["brave"].click()
+    dialog.reveal("search_service")
+    walk.settle()
+    return dialog
+
+
 PLACES: dict[str, Open] = {
     "a message with attachments": _attached,
     "an attachment's text": _attachment,
@@ -353,6 +406,9 @@ PLACES: dict[str, Open] = {
     "menu: models, some elsewhere": _elsewhere_menu,
     "models: servers elsewhere": _servers,
     "a server elsewhere": _server_dialog,
+    "tools of a chat": _tools,
+    "calls of tools": _calls,
+    "settings of tools": _tool_settings,
 }
 
 

@@ -201,14 +201,14 @@ def test_a_thought_is_open_while_it_is_written_and_folds_away(transcript: Transc
     assert isinstance(view, AnswerView)
     assert view.thought is not None
     assert view.thought.is_open
-    assert view.thought._head.text() == "Thinking"
+    assert view.thought.head.text() == "Thinking"
     transcript.append_text(message.id, "see.\n</think>\n\nHello")
     transcript.flush()
     assert not view.thought.is_open
     text = "<think>\nLet me see.\n</think>\n\nHello"
     stats = {**STATS, "thought_s": 6.2, "thought_tokens": 184}
     transcript.finish_message(Message(Role.ASSISTANT, text, id=message.id, stats=stats))
-    assert view.thought._head.text() == "Thought for 6.2\u202fs"
+    assert view.thought.head.text() == "Thought for 6.2\u202fs"
     assert view.thought.words.toPlainText().strip() == "Let me see."
     assert view.stats.copy.text_to_copy == "Hello"
 
@@ -221,23 +221,23 @@ def test_a_thought_slides_open_and_shut_unless_nothing_may_move(transcript: Tran
     assert thought is not None
     qtbot.waitUntil(thought.isVisible)
     closed = view.sizeHint().height()
-    thought._head.click()
+    thought.head.click()
     slide = thought._slide
     assert slide is not None
     slide.pause()  # so that it is where it is, however slow the machine
     slide.setCurrentTime(80)
-    whole = thought._inside.sizeHint().height()
-    assert 0 < thought._room.maximumHeight() < whole
+    whole = thought.inside.sizeHint().height()
+    assert 0 < thought.room.maximumHeight() < whole
     qtbot.waitUntil(lambda: closed < view.sizeHint().height() < closed + whole, timeout=30_000)
     slide.setCurrentTime(slide.duration())
     slide.resume()
     qtbot.waitUntil(lambda: view.sizeHint().height() == closed + whole, timeout=30_000)
-    thought._head.click()
-    qtbot.waitUntil(lambda: thought._room.isHidden() and view.sizeHint().height() == closed, timeout=30_000)
+    thought.head.click()
+    qtbot.waitUntil(lambda: thought.room.isHidden() and view.sizeHint().height() == closed, timeout=30_000)
     theme.set_still(True)
     try:
-        thought._head.click()
-        assert not thought._room.isHidden()
+        thought.head.click()
+        assert not thought.room.isHidden()
         assert slide.state() == slide.State.Stopped, "it is there at once"
     finally:
         theme.set_still(False)

@@ -14,6 +14,8 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 from support.repetitions import slow
 
+from app.tools.tool import Tool
+from app.tools.tool_offer import ToolOffer
 from app.ui.look import language, theme
 from app.ui.widgets.controls import Button, Label
 
@@ -48,6 +50,8 @@ def go(room: Room, page: str) -> None:
         room.hearth.controller.open(room.talk.id)
         room.wait(lambda: room.hearth.controller.open_conversation == room.talk.id)
         room.window.show_chat()
+        tools = tuple(Tool(f"tool_{n}", "Web search", "", {}) for n in range(12))
+        room.page.composer.set_tools(ToolOffer(tools, frozenset(tool.name for tool in tools), 1_420, True))
     elif page == "models":
         room.window.show_models()
     else:

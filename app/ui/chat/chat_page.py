@@ -168,6 +168,7 @@ class ChatPage(QFrame):
             self.composer.draft.switch(wanted)
             self.composer.set_text(conversation.draft if conversation is not None else self._new_draft)
         self.set_title(conversation.title if conversation is not None else "")
+        self.transcript.set_has_folder(conversation is not None and bool(conversation.folder))
         self.transcript.show_messages(messages)
         self.transcript.set_status(self._status)
         self._show_empty(not messages)
@@ -184,6 +185,10 @@ class ChatPage(QFrame):
     def finish_message(self, message: Message) -> None:
         """Show the final state of an answer."""
         self.transcript.finish_message(message)
+
+    def update_message(self, message: Message) -> None:
+        """Show newer states of an answer's calls of tools."""
+        self.transcript.update_message(message)
 
     def show_branch(self, messages: list[Message], keep: str = "") -> None:
         """Show another branch of this chat, keeping message `keep` in place, or else showing the end."""

@@ -24,12 +24,14 @@ from app.chat.attachments.draft_attachments import DraftAttachments
 from app.chat.store.conversation import Unsent
 from app.clients.engine_status import EngineStatus, Phase
 from app.shortcuts import keys, tooltip
+from app.tools.tool_offer import ToolOffer
 from app.translation import tr
 from app.ui.composer.attachment_chip import AttachmentRow
 from app.ui.composer.context_meter import ContextMeter
 from app.ui.composer.destination_line import DestinationLine
 from app.ui.composer.message_field import MessageField, files_in
 from app.ui.composer.next_message_row import NextMessageRow
+from app.ui.composer.tools_button import ToolsButton
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
 from app.ui.widgets.controls import Button, IconButton
@@ -96,6 +98,7 @@ class Composer(QFrame):
     stop_requested: stop the answer. model_menu_asked: open the model menu. load_stop_asked: cancel the load.
     load_asked: load the last model again. changed: the text or the attachments changed. context_asked: open the context
     popup. preset_menu_asked: open the preset menu. thinking_menu_asked: open the menu of how much to think.
+    tools_picked: the names of the tools that are on for the open chat. tools_page_wanted: open the settings of tools.
     """
 
     submitted = Signal(str, object)
@@ -108,6 +111,8 @@ class Composer(QFrame):
     context_asked = Signal()
     preset_menu_asked = Signal()
     thinking_menu_asked = Signal()
+    tools_picked = Signal(list)
+    tools_page_wanted = Signal()
     stay_asked = Signal()  # have this PC answer the chat again
 
     def __init__(
@@ -142,6 +147,7 @@ class Composer(QFrame):
         self.preset_button.glyph_px = 16
         self.preset_button.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
         self.thinking_button = IconButton("thinking", tr("Thinking"))
+        self.tools_button = ToolsButton()
         self.meter = ContextMeter()
         self.send = Button("", "primary", "send")
         self.send.height_px, self.send.radius_px, self.send.glyph_px = 34, 10, 18
@@ -153,6 +159,7 @@ class Composer(QFrame):
         self._bar.addWidget(self._load)
         self._bar.addWidget(self.preset_button)
         self._bar.addWidget(self.thinking_button)
+        self._bar.addWidget(self.tools_button)
         self._bar.addStretch(1)
         self._bar.addWidget(self.meter)
         self._bar.addWidget(self.send)
@@ -187,12 +194,15 @@ class Composer(QFrame):
         self._load.clicked.connect(self.load_asked)
         self.preset_button.clicked.connect(self.preset_menu_asked)
         self.thinking_button.clicked.connect(self.thinking_menu_asked)
+        self.tools_button.tools_picked.connect(self.tools_picked)
+        self.tools_button.tools_page_wanted.connect(self.tools_page_wanted)
         self.destination.back_asked.connect(self.stay_asked)
         theme.current().changed.connect(self._restyle)
         self._restyle()
         self.set_status(self._status)
         self.set_preset("", "")
         self.set_thinking("")
+        self.set_tools(ToolOffer())
 
     def text(self) -> str:
         """Return the draft."""
@@ -316,6 +326,11 @@ class Composer(QFrame):
         self.thinking_button.set_name(tr("Thinking: {words}", words=words) if words else tr("Thinking"))
         self.thinking_button.glyph = "thinking" if is_on else "no_thinking"
         self.thinking_button.update()
+
+    def set_tools(self, offer: ToolOffer) -> None:
+        """Show the tools of the open chat; the button is hidden if there are none, or the model cannot call them."""
+        self._show_part(self.tools_button, offer.is_shown)
+        self.tools_button.set_tools(offer)
 
     @property
     def status(self) -> EngineStatus:

@@ -16,6 +16,7 @@ from app.translation import tr
 from app.ui.look import theme
 from app.ui.settings.about_dialog import AboutDialog
 from app.ui.settings.local_server_rows import LocalServerRows
+from app.ui.settings.search_row import SearchRow
 from app.ui.settings.setting_groups import FindField, FolderRow, Group, LinkRow
 from app.ui.settings.setting_rows import SettingRow, SliderRow, TextRow, row_for
 from app.ui.widgets import focus_ring, tab_order
@@ -38,6 +39,7 @@ class SettingsDialog(QDialog):
     act_wanted = Signal(str)  # a command of app/shortcuts.py, to run after the dialog has closed
     report_wanted = Signal()  # save a report on this PC
     log_wanted = Signal()  # open the log folder
+    search_changed = Signal(str, str, object)  # as SearchRow emits it; `changed` follows
 
     def __init__(
         self,
@@ -165,6 +167,22 @@ class SettingsDialog(QDialog):
         self._local_server = LocalServerRows(server)
         for row in self._local_server.rows:
             self.add_row(worded(description_of("serve")).group, row, row.is_found_by)
+
+    def add_tools(self, has_search_key: bool) -> None:
+        """Add the group of tools. has_search_key: whether a key for the web search is stored."""
+        row = SearchRow(has_search_key)
+        row.show_search(self.settings.search_service, self.settings.search_address)
+        row.search_changed.connect(self._edit_search)
+        self.rows["search_service"] = row
+        self.add_row(tr("Tools"), row, row.is_found_by)
+        self._column.removeWidget(tools := self._groups[tr("Tools")])
+        answers = self._groups[worded(description_of("system_prompt")).group]
+        self._column.insertWidget(self._column.indexOf(answers) + 1, tools)
+
+    def _edit_search(self, kind: str, address: str, key: str | None) -> None:
+        self.search_changed.emit(kind, address, key)
+        self.settings = replace(self.settings, search_service=kind, search_address=address)
+        self.changed.emit(self.settings)
 
     def _find(self) -> None:
         words = self.search.words()

@@ -1,4 +1,4 @@
-"""The widget of an answer: thought, parts, and statistics line."""
+"""The widget of an answer: thought, parts, calls of tools, and statistics line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QWidget
 
 from app.chat.answers.answer_labels import figures_of
+from app.chat.message_action import ActionName, MessageAction
 from app.chat.store.conversation import Message, MessageState
 from app.clients.engine_status import EngineStatus, Phase
 from app.text.block_parser import BlockParser
@@ -23,6 +24,7 @@ from app.ui.transcript.selection.selectable import SelectableText
 from app.ui.transcript.stat_line import StatLine
 from app.ui.transcript.text.more_row import MoreRow
 from app.ui.transcript.thought_view import ThoughtView
+from app.ui.transcript.tool_call_view import ToolCalls, ToolWords
 from app.ui.widgets.floating import Menu
 from app.ui.widgets.slices import SLICE_S, later
 from engine.text.thoughts import ReplySplitter, split
@@ -56,6 +58,9 @@ class AnswerView(MessageView):
         self._parts.grown.connect(self.grown)
         self._status = EngineStatus(Phase.THINKING)
         self._model = ""  # the model, if it differs from the previous answer's
+        self._calls: ToolCalls | None = None
+        self._tool_words = ToolWords()
+        self._goes_on = False  # in the next message
         self.column.addLayout(self._parts.column)
         self.stats = StatLine(self)
         self.column.addWidget(self.stats)
@@ -255,6 +260,51 @@ class AnswerView(MessageView):
         self._limit = self._parser.weight + PAGE
         later(self, lambda: self._work(1, 1))
 
+    # ------------------------------------------------------------------ calls of tools
+
+    @property
+    def calls(self) -> ToolCalls | None:
+        """The widget of the calls, if there are any."""
+        return self._calls
+
+    def update_calls(self, message: Message) -> None:
+        """Show newer states of the calls; everything else stays."""
+        self.message = message
+        if message.calls and self._calls is None:
+            self._calls = ToolCalls(self)
+            self._calls.decided.connect(self._decide)
+            self._calls.text_selected.connect(self.text_selected)
+            self._calls.set_words(self._tool_words)
+            self._calls.set_width(self._width)
+            self.column.insertWidget(self.column.indexOf(self.stats), self._calls)
+        if self._calls is not None:
+            self._calls.show_calls(message.calls)
+            self._calls.setVisible(bool(message.calls))
+        self._show_stats()
+
+    def set_tool_words(self, words: ToolWords) -> None:
+        """Set the titles of tools, and whether the chat is in a folder."""
+        self._tool_words = words
+        if self._calls is not None:
+            self._calls.set_words(words)
+
+    def set_goes_on(self, goes_on: bool) -> None:
+        """Set whether the next message continues this answer with the results of its calls."""
+        if goes_on != self._goes_on:
+            self._goes_on = goes_on
+            self._show_stats()
+
+    def _show_stats(self) -> None:
+        """Hide the statistics line of an answer that is not at its end, unless it leads to other versions."""
+        calls = self.message.calls
+        unfinished = bool(calls) and (self._goes_on or not all(call.has_ended for call in calls))
+        self.stats.setVisible(self._writing or not unfinished or (self._goes_on and self.stats.has_versions))
+
+    def _decide(self, act: ActionName, call_id: str) -> None:
+        self.acted.emit(MessageAction(act, self.message.id, call_id=call_id))
+
+    # ------------------------------------------------------------------ thought, status, width
+
     def _show_thought(self) -> None:
         thought = split(self.message.text).thought
         if thought:
@@ -276,6 +326,8 @@ class AnswerView(MessageView):
         self._width = width
         if self._thought is not None:
             self._thought.set_width(width)
+        if self._calls is not None:
+            self._calls.set_width(width)
         if self._parts.set_width(width, PARTS_AT_ONCE):
             later(self, lambda: self._work(1, 1))
 
@@ -285,6 +337,7 @@ class AnswerView(MessageView):
 
     def set_versions(self, which: int, count: int) -> None:
         self.stats.set_versions(which, count)
+        self._show_stats()
 
     def set_last(self, last: bool) -> None:
         """Set whether it is the last message, which alone can be continued."""
@@ -322,6 +375,7 @@ class AnswerView(MessageView):
     def _show_result(self) -> None:
         self.stats.copy.text_to_copy = self.source
         self.stats.show_result(self.message, self._model)
+        self.update_calls(self.message)
 
     def _place_caret(self) -> None:
         shown = (

@@ -81,11 +81,11 @@ class MessageBuilder(QObject):
             self.want(max(self._above, 0) + above, max(self._below, 0) + below)
 
     def mark_last(self) -> None:
-        """Tell the answers at the end which one is the last message, which alone can be continued."""
+        """Tell the answers at the end what follows them."""
         column = self._column
         for index, view in enumerate(column.views[-3:], start=column.first + max(len(column.views) - 3, 0)):
             if isinstance(view, AnswerView):
-                view.set_last(index == len(column.messages) - 1)
+                column.mark_place(view, index)
 
     def _build_slice(self) -> None:
         """Build for a moment."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import QApplication, QSizePolicy, QSpacerItem, QVBoxLayout, QWidget
@@ -17,6 +18,7 @@ from app.ui.look import theme
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.message_view import MessageView
 from app.ui.transcript.own_message import OwnMessage
+from app.ui.transcript.tool_call_view import ToolWords
 
 TEXT_WIDTH = 720
 SIDE_MARGIN = 40
@@ -61,6 +63,7 @@ class MessageColumn(QWidget):
         self.views: list[MessageView] = []  # of messages[first : last], oldest first
         self.first = 0
         self.versions: dict[str, tuple[int, int]] = {}  # number and count of versions, for messages with several
+        self._tool_words = ToolWords()
         self.text_width = theme.px(720)
         policy = QSizePolicy.Policy
         self._above = QSpacerItem(0, 0, policy.Minimum, policy.Fixed)
@@ -155,6 +158,20 @@ class MessageColumn(QWidget):
             ):
                 view.set_model(self.new_model(index))
 
+    def set_tool_words(self, **words: Any) -> None:
+        """Change some of the fields of ToolWords."""
+        self._tool_words = replace(self._tool_words, **words)
+        for view in self.views:
+            if isinstance(view, AnswerView):
+                view.set_tool_words(self._tool_words)
+
+    def mark_place(self, view: AnswerView, index: int) -> None:
+        """Tell an answer whether it is the last message, which alone can be continued, and whether the next message
+        goes on after its calls."""
+        following = self.messages[index + 1] if index + 1 < len(self.messages) else None
+        view.set_last(following is None)
+        view.set_goes_on(following is not None and following.role is Role.ASSISTANT)
+
     # ------------------------------------------------------------------ building
 
     def start_at(self, index: int) -> None:
@@ -186,8 +203,9 @@ class MessageColumn(QWidget):
         if message.id in self.versions:
             view.set_versions(*self.versions[message.id])
         if isinstance(view, AnswerView):
+            view.set_tool_words(self._tool_words)
             view.set_model(self.new_model(index))
-            view.set_last(index == len(self.messages) - 1)
+            self.mark_place(view, index)
         return view
 
     def drop_above(self, count: int, at_once: bool = False) -> None:

@@ -33,6 +33,7 @@ class MessageView(QWidget):
     acted = Signal(object)
     grown = Signal()
     edit_opened = Signal(QWidget)  # the editor
+    text_selected = Signal()  # in a text with a selection of its own
 
     def __init__(self, message: Message, parent: QWidget | None = None) -> None:
         super().__init__(parent)

@@ -115,6 +115,11 @@ class StatLine(QWidget):
             self._versions.show_place(which, count)
         self._show_buttons()
 
+    @property
+    def has_versions(self) -> bool:
+        """Whether it leads to other versions."""
+        return self._place[1] > 1
+
     def set_last(self, last: bool) -> None:
         """Set whether this is the last message."""
         if last != self._is_last:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from PySide6.QtCore import QEasingCurve, QRectF, QVariantAnimation, Signal
+from PySide6.QtCore import QRectF, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QTextCursor
-from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from app.chat.answers.answer_labels import count, thought_text
 from app.text.markdown_blocks import displayable
@@ -15,14 +15,13 @@ from app.text.text_pages import LONGEST_LINE, broken, page_end
 from app.translation import figure, tr
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
+from app.ui.transcript.folding_row import FoldingRow
 from app.ui.transcript.text.more_row import MoreRow
 from app.ui.transcript.text.text_view import TextView, set_line_height
-from app.ui.widgets.controls import Button, Dot, Label
+from app.ui.widgets.controls import Dot, Label
 
 INDENT, LINE = 14, 2
-SLIDE_MS = 160
 PAGE, PAGE_LINES = 20_000, 400  # characters and lines shown before the user asks for more
-ANY_HEIGHT = 16_777_215  # QWIDGETSIZE_MAX: no bound
 
 
 class _ThoughtText(TextView):
@@ -97,16 +96,11 @@ class _ThoughtText(TextView):
         self._insert("".join(self._pieces))
 
 
-class ThoughtView(QWidget):
+class ThoughtView(FoldingRow):
     """Open while the model thinks, closed when its answer begins, unless the user has toggled it."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._head = Button("", "quiet", "right")
-        self._head.glyph_px = 15
-        self._head.padding_px = 4
-        self._head.align_left = True
-        self._head.clicked.connect(self._toggle)
         self._dot = Dot("hot_fill", working=True)
         self._tokens = Label("", "meta")
         self.words = _ThoughtText()
@@ -114,31 +108,13 @@ class ThoughtView(QWidget):
         self._left.hide()
         self._left.clicked.connect(self.words.show_more)
         self.words.grown.connect(self._show_left)
-        self._room = QWidget()  # shows a part of the text while it slides open or shut
-        self._inside = QVBoxLayout(self._room)
-        self._inside.setSpacing(0)
-        self._inside.addWidget(self.words)
-        self._inside.addWidget(self._left)
-        self._slide: QVariantAnimation | None = None
-        self._row = QHBoxLayout()
-        self._row.addWidget(self._head)
-        self._row.addWidget(self._dot)
-        self._row.addWidget(self._tokens, 1)
-        self._column = QVBoxLayout(self)
-        self._column.setContentsMargins(0, 0, 0, 0)
-        self._column.setSpacing(0)
-        self._column.addLayout(self._row)
-        self._column.addWidget(self._room)
-        self._open = False
-        self._chosen = False  # the user toggled it
+        self.inside.addWidget(self.words)
+        self.inside.addWidget(self._left)
+        self.row.addWidget(self._dot)
+        self.row.addWidget(self._tokens, 1)
         theme.current().changed.connect(self._restyle)
         self._restyle()
-        self._set_open(False)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the text is shown."""
-        return self._open
+        self.set_open(False)
 
     def set_width(self, width: int) -> None:
         """Lay the text out for a column of that width."""
@@ -155,10 +131,10 @@ class ThoughtView(QWidget):
 
         has_place: whether the shown text has the match. Return whether there is nothing more to show.
         """
-        self._chosen = True
-        if not self._open:
-            self._set_open(True)
-            self._move(0)
+        self.chosen = True
+        if not self.is_open:
+            self.set_open(True)
+            self.move_room(0)
         shown = has_place or self.words.share_shown == 1
         if not shown:
             self.words.show_more()
@@ -167,8 +143,8 @@ class ThoughtView(QWidget):
     def begin(self) -> None:
         """Show that the model is thinking."""
         self._show(tr("Thinking"), "", working=True)
-        if not self._chosen:
-            self._set_open(True)
+        if not self.chosen:
+            self.set_open(True)
 
     def add(self, text: str) -> None:
         """Append to the thought."""
@@ -183,65 +159,34 @@ class ThoughtView(QWidget):
         """End the thought. stats: thought_s and thought_tokens, if known."""
         tokens = stats.get("thought_tokens")
         self._show(thought_text(stats), count(int(tokens)) if tokens else "", working=False)
-        if not self._chosen:
-            self._set_open(False)
+        if not self.chosen:
+            self.set_open(False)
 
     def _show(self, words: str, tokens: str, working: bool) -> None:
-        self._head.setText(words)
+        self.head.setText(words)
         self._dot.setVisible(working)
         self._tokens.setText(tokens)
         self._name()
 
     def _name(self) -> None:
-        self._head.setAccessibleName(f"{self._head.text()}, {'shown' if self._open else 'hidden'}")
-        self._head.setToolTip(tr("Hide the thought") if self._open else tr("Show the thought"))
+        self.head.setAccessibleName(f"{self.head.text()}, {'shown' if self.is_open else 'hidden'}")
+        self.head.setToolTip(tr("Hide the thought") if self.is_open else tr("Show the thought"))
 
-    def _toggle(self) -> None:
-        self._chosen = True
-        self._set_open(not self._open)
-
-    def _set_open(self, shown: bool) -> None:
-        self._open = shown
-        self._move(theme.duration(SLIDE_MS) if self.isVisible() else 0)
-        self._head.set_glyph("down" if shown else "right" if not self.isRightToLeft() else "left")
+    def set_open(self, shown: bool) -> None:
+        super().set_open(shown)
         self._restyle()
         self._name()
 
-    def _move(self, took_ms: int) -> None:
-        """Animate opening or closing, or skip the animation if `took_ms` is 0."""
-        if self._slide is not None:
-            self._slide.stop()
-        if not took_ms:
-            self._arrive()
-            return
-        if self._slide is None:
-            self._slide = QVariantAnimation(self)
-            self._slide.setEasingCurve(QEasingCurve.Type.OutCubic)
-            self._slide.valueChanged.connect(self._show_part)
-            self._slide.finished.connect(self._arrive)
-        self._slide.setDuration(took_ms)
-        self._slide.setStartValue(0 if self._room.isHidden() else self._room.height())
-        self._slide.setEndValue(self._inside.sizeHint().height() if self._open else 0)
-        self._slide.start()
-        self._room.show()
-
-    def _show_part(self, height: int) -> None:
-        self._room.setMaximumHeight(height)
-
-    def _arrive(self) -> None:
-        self._room.setMaximumHeight(ANY_HEIGHT)
-        self._room.setVisible(self._open)
-
     def _restyle(self) -> None:
         px = theme.px
-        self._row.setSpacing(px(8))
-        set_margins(self._inside, px(INDENT), px(2), 0, px(6), self.isRightToLeft())
+        self.row.setSpacing(px(8))
+        set_margins(self.inside, px(INDENT), px(2), 0, px(6), self.isRightToLeft())
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        if self._room.isHidden():
+        if self.room.isHidden():
             return
-        place = self.words.geometry().translated(self._room.pos()).intersected(self._room.geometry())
+        place = self.words.geometry().translated(self.room.pos()).intersected(self.room.geometry())
         x = self.width() - theme.px(LINE) if self.isRightToLeft() else 0
         QPainter(self).fillRect(
             QRectF(x, place.y(), theme.px(LINE), place.height()), theme.colour("edge")

@@ -6,6 +6,8 @@ far from the view are not built (message_column.py), so that a chat of 10,000 me
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from PySide6.QtCore import QPoint, QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QScrollArea, QWidget
@@ -208,6 +210,23 @@ class Transcript(QScrollArea):
         self._reach.hear(message)
         self.text_find.sync()
 
+    def update_message(self, message: Message) -> None:
+        """Show newer states of an answer's calls in place; ignored if it is in another branch."""
+        if self._column.index(message.id) < 0:
+            return
+        self._column.put(message)
+        view = self._column.view(message.id)
+        if isinstance(view, AnswerView):
+            view.update_calls(message)
+
+    def set_tool_titles(self, titles: Mapping[str, str]) -> None:
+        """Set the titles of the known tools, by name."""
+        self._column.set_tool_words(titles=dict(titles))
+
+    def set_has_folder(self, has_folder: bool) -> None:
+        """Set whether the chat is in a folder, so that consent to calls can cover the folder."""
+        self._column.set_tool_words(has_folder=has_folder)
+
     def set_dropped(self, message_id: str, count: int, at: int = 0) -> None:
         """Mark where the context of that answer begins: `count` messages after the first `at` were dropped."""
         self._reach.set_dropped(message_id, count, at)
@@ -240,6 +259,7 @@ class Transcript(QScrollArea):
         view.looked_for.connect(self._look_for)
         view.edit_opened.connect(self._hold_editor)
         view.acted.connect(self.acted)
+        view.text_selected.connect(self.selection.give_way)
         view.grown.connect(lambda: self._show_marks(view))
         self._show_marks(view)
         if isinstance(view, AnswerView):

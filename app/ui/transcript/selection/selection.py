@@ -72,6 +72,11 @@ class TextSelection(QObject):
         self._origin = None
         self._set(None)
 
+    def give_way(self) -> None:
+        """Clear the selection, and the others, because a text with its own selection has begun one."""
+        self.clear()
+        self.began.emit()
+
     def select(self, selection: Selection) -> None:
         """Select everything between two places."""
         self._set(selection)

@@ -1,0 +1,194 @@
+"""The composer's Tools button and its menu: which tools the open chat can use."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+
+from app.tools.call_text import label, visible
+from app.tools.tool import Tool
+from app.tools.tool_offer import ToolOffer
+from app.translation import figure, tr, tr_n
+from app.ui.look import theme
+from app.ui.widgets.controls import Button, Label, Toggle
+from app.ui.widgets.pick_menu import PickMenu, clear
+from app.ui.widgets.pick_row import INSET, ROW, PickRow
+
+WIDTH = 340
+LONGEST_TOOLTIP = 400  # characters; the description is written for the model, by whoever made the tool
+
+
+class ToolRow(QWidget):
+    """A tool's title, and a switch. switched: the tool's name, and whether it is on now."""
+
+    switched = Signal(str, bool)
+
+    def __init__(self, tool: Tool, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.tool = tool
+        title = label(tool.title)
+        self.setToolTip(visible(tool.description)[:LONGEST_TOOLTIP])
+        self.title = Label(title, "row", "ink", elide=True)
+        self.toggle = Toggle(title)
+        self.toggle.setToolTip(self.toolTip())
+        self.toggle.toggled.connect(lambda _: self.update())
+        self.toggle.clicked.connect(lambda on: self.switched.emit(tool.name, on))
+        self._row = QHBoxLayout(self)
+        self._row.addWidget(self.title, 1)
+        self._row.addWidget(self.toggle)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        event.accept()  # otherwise the release goes to the widget below
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        if event.button() == Qt.MouseButton.LeftButton and self.rect().contains(event.position().toPoint()):
+            self.toggle.click()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self.underMouse():
+            painter = QPainter(self)
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(theme.wash("hover"))
+            painter.drawRoundedRect(self.rect(), theme.px(8), theme.px(8))
+
+    def _restyle(self) -> None:
+        self._row.setContentsMargins(theme.px(INSET), 0, theme.px(INSET), 0)
+        self._row.setSpacing(theme.px(12))
+        self.setFixedHeight(theme.px(ROW))
+
+
+class ToolsMenu(PickMenu):
+    """The tools in groups by their source, with a switch each. It stays open while tools are switched.
+
+    picked: the names of the tools that are on. manage_asked: open the settings of tools.
+    """
+
+    picked = Signal(list)
+    manage_asked = Signal()
+
+    def __init__(self, window: QWidget) -> None:
+        super().__init__(tr("Tools of this chat"), window, WIDTH)
+        self._offer = ToolOffer()
+        self._groups = QVBoxLayout()
+        self._groups.setSpacing(0)
+        self.body.addLayout(self._groups)
+        self.cost = Label("", "meta", wrap=True)
+        self.body.addWidget(self.cost)
+        self.add_rule()
+        self.manage = PickRow(tr("Manage tools…"), "settings")
+        self.manage.clicked.connect(self._manage)
+        self.body.addWidget(self.manage)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def rows(self) -> list[ToolRow]:
+        """Return the rows of the tools."""
+        found = (self._groups.itemAt(i) for i in range(self._groups.count()))
+        return [row for item in found if item is not None and isinstance(row := item.widget(), ToolRow)]
+
+    def show_offer(self, offer: ToolOffer) -> None:
+        """Show the tools, and which are on. Rows stay while the tools are the same."""
+        before, self._offer = self._offer, offer
+        if before.tools != offer.tools or not self._groups.count():
+            clear(self._groups)
+            for source, tools in offer.groups:
+                head = self.add_head(label(source) if source else tr("Built in"), self._groups)
+                head.show()  # at once, like the rows, so that the card's height is right
+                for tool in tools:
+                    row = ToolRow(tool)
+                    row.switched.connect(self._switch)
+                    self._groups.addWidget(row)
+                    row.show()
+        for row in self.rows():
+            row.toggle.setChecked(row.tool.name in offer.on)
+        known = offer.tokens is not None and offer.n_on > 0
+        if offer.tokens is not None and known:
+            self.cost.setText(
+                tr_n("The tools that are on take about {n} token of the context.",
+                     "The tools that are on take about {n} tokens of the context.", offer.tokens,
+                     n=figure(offer.tokens))
+            )  # fmt: skip
+        self.cost.setVisible(known)
+        self.place()
+
+    def open_at(self, anchor: QWidget) -> None:
+        if self.is_open:
+            return
+        super().open_at(anchor)
+        self.focus_first()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        focus = self.window().focusWidget()
+        if event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter} and isinstance(focus, Toggle):
+            focus.click()
+        else:
+            super().keyPressEvent(event)
+
+    def _switch(self, name: str, is_on: bool) -> None:
+        picked = self._offer.picked(name, is_on)
+        # switched again before the answer comes, this choice counts too
+        self._offer = ToolOffer(self._offer.tools, frozenset(picked), None, self._offer.can_call)
+        self.picked.emit(picked)
+
+    def _manage(self) -> None:
+        self.dismiss()
+        self.manage_asked.emit()
+
+    def _restyle(self) -> None:
+        self.cost.setContentsMargins(theme.px(INSET), theme.px(6), theme.px(INSET), theme.px(2))
+
+
+class ToolsButton(Button):
+    """Opens the menu of tools, and shows how many are on.
+
+    tools_picked: the names of the tools that are on. tools_page_wanted: open the settings of tools.
+    """
+
+    tools_picked = Signal(list)
+    tools_page_wanted = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__("", "quiet", "tool", parent=parent)
+        self._offer = ToolOffer()
+        self._menu: ToolsMenu | None = None  # built on first use
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self.clicked.connect(self.open_menu)
+        self.set_tools(self._offer)
+
+    @property
+    def menu_of_tools(self) -> ToolsMenu:
+        """The menu."""
+        if self._menu is None:
+            self._menu = ToolsMenu(self.window())
+            self._menu.picked.connect(self.tools_picked)
+            self._menu.manage_asked.connect(self.tools_page_wanted)
+        return self._menu
+
+    def set_tools(self, offer: ToolOffer) -> None:
+        """Show the tools of the open chat."""
+        self._offer = offer
+        n = offer.n_on
+        self.setText(figure(n) if n else "")
+        words = tr_n("Tools: {n} is on", "Tools: {n} are on", n, n=figure(n)) if n else tr("Tools: none is on")
+        self.setAccessibleName(words)
+        self.setToolTip(words)
+        self.updateGeometry()
+        if self._menu is not None and self._menu.is_open:
+            if offer.is_shown:
+                self._menu.show_offer(offer)
+            else:
+                self._menu.dismiss()
+
+    def open_menu(self) -> None:
+        """Open or close the menu."""
+        if self.menu_of_tools.is_open:
+            self.menu_of_tools.dismiss()
+        elif self._offer.is_shown:
+            self.menu_of_tools.show_offer(self._offer)
+            self.menu_of_tools.open_at(self)
