@@ -134,7 +134,7 @@ def web_address(text: str) -> WebAddress:
 
 
 def _ascii_host(host: str) -> str:
-    if ":" in host:
+    if ":" in host and "%" not in host:  # no address of a single network interface
         with suppress(ValueError):
             return str(ipaddress.IPv6Address(host))
     elif len(host) <= 253:

@@ -29,12 +29,14 @@ _META = re.compile(_XML.pattern + rb"|<meta[^>]{1,300}?charset\s*=\s*[\"']?\s*([
 _DECLARED_WITHIN = 4096  # bytes
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 # By Python's names. Older names mean the larger set that browsers take them for.
-_LARGER = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874", "gb2312": "gb18030",
-           "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs", "tis-620": "cp874"}  # fmt: skip
+_LARGER = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874",
+           "tis-620": "cp874", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949",
+           "big5": "big5hkscs"}  # fmt: skip
 _ALIASES = {"windows-31j": "cp932", "x-sjis": "cp932", "windows-874": "cp874"}  # which Python does not know
 _CHARSETS = {
-    "utf-8", "utf-16", "utf-16-le", "utf-16-be", "gb18030", "big5hkscs", "euc_jp", "iso2022_jp", "cp932", "cp949", "koi8-r",
-    "koi8-u", "cp866", "cp874", "mac-roman", "mac-cyrillic", *(f"cp{number}" for number in range(1250, 1259)),
+    "utf-8", "utf-16", "utf-16-le", "utf-16-be", "gb18030", "big5hkscs", "euc_jp", "iso2022_jp", "cp932", "cp949",
+    "koi8-r", "koi8-u", "cp866", "cp874", "mac-roman", "mac-cyrillic",
+    *(f"cp{number}" for number in range(1250, 1259)),
     *(f"iso8859-{number}" for number in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)),
 }  # fmt: skip
 _DESCRIPTION = (
