@@ -11,7 +11,8 @@ import html
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import urljoin
 
 from engine.errors import Cancelled
@@ -75,14 +76,16 @@ def page_text(source: str, address: str, is_xhtml: bool, is_cancelled: Callable[
 # ------------------------------------------------------------------ tags
 
 
-@dataclass(frozen=True)
-class _Tag:
+_NO_ATTRIBUTES: Mapping[str, str] = {}
+
+
+class _Tag(NamedTuple):
     """A tag and the text before it. name: "" at the end of the page. raw: the text of an element without tags."""
 
     before: str
     name: str = ""
     is_end: bool = False
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = _NO_ATTRIBUTES
     is_empty: bool = False  # it ends itself
     raw: str | None = None
 
@@ -106,7 +109,10 @@ def _tags(source: str, is_xhtml: bool) -> Iterator[_Tag]:
             at += 1
             continue
         before, name = source[text_from:at], match[0].lower()
-        attributes, after, is_empty = _attributes(source, match.end())
+        if source.startswith(">", match.end()):
+            attributes, after, is_empty = _NO_ATTRIBUTES, match.end() + 1, False
+        else:
+            attributes, after, is_empty = _attributes(source, match.end())
         if after < 0:  # the page ends inside the tag
             yield _Tag(before, "!")
             return
@@ -126,7 +132,7 @@ def _tags(source: str, is_xhtml: bool) -> Iterator[_Tag]:
     yield _Tag(source[text_from:])
 
 
-def _attributes(source: str, at: int) -> tuple[dict[str, str], int, bool]:
+def _attributes(source: str, at: int) -> tuple[Mapping[str, str], int, bool]:
     """Return the wanted attributes of a tag, where it ends (-1: it does not), and whether it ends with "/>"."""
     found: dict[str, str] = {}
     while True:

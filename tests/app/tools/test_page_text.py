@@ -112,8 +112,9 @@ def test_it_stops_when_it_is_cancelled() -> None:
 
 @given(st.lists(st.sampled_from([
     "<p>", "</p>", "<ul>", "</ul>", "<li>", "<table>", "</table>", "<tr>", "<td>", "</td>", "<pre>", "</pre>", "<nav>",
-    "</nav>", "<a href=x>", "</a>", "<h1>", "</h1>", "<b hidden>", "</b>", "<main>", "</main>", "<br>", "</br>", "x", " ",
-    "\n", "<svg/>", "<blockquote>", "</blockquote>", "&amp;", "<", "<!--", "-->", "<code>", "</code>", "</li>", "</tr>",
+    "</nav>", "<a href=x>", "</a>", "<h1>", "</h1>", "<b hidden>", "</b>", "<main>", "</main>", "<br>", "</br>", "x",
+    " ", "\n", "<svg/>", "<blockquote>", "</blockquote>", "&amp;", "<", "<!--", "-->", "<code>", "</code>", "</li>",
+    "</tr>",
 ]), max_size=40).map("".join))  # fmt: skip
 def test_no_page_breaks_it(html: str) -> None:
     text = text_of(html)
