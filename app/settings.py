@@ -283,6 +283,10 @@ class AppSettings:
         "choice", "process", "Engine runs in",
         "In its own process, a failure of the engine does not close the window.",
         group=_ADVANCED, choices=(("process", "Its own process"), ("in-thread", "The window's process")))  # fmt: skip
+    search_service: str = _setting(
+        "choice", "none", "Search service", choices=(("none", "None"), ("searxng", "SearXNG"),
+                                                     ("brave", "Brave Search")))  # fmt: skip
+    search_address: str = _setting("text", "", "Address of SearXNG", bounds=Bounds(high=500))
     model: str = _setting("text", "", "Model", bounds=Bounds(high=4096))  # id, to load at start; empty: the shipped one
     offer_dismissed: bool = _setting("switch", False, "Bigger model not wanted")  # offered at the first launch
     sidebar_open: bool = _setting("switch", True, "Sidebar open")

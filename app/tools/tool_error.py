@@ -20,10 +20,11 @@ class ToolError(Exception):
         self.message = message
 
 
-def result_of(name: str, run: Callable[[], str]) -> ToolResult:
+def result_of(name: str, run: Callable[[], str | ToolResult]) -> ToolResult:
     """Return the result of a call; whatever `run` raises becomes an error. The log never holds arguments or texts."""
     try:
-        return ToolResult(run())
+        result = run()
+        return ToolResult(result) if isinstance(result, str) else result
     except ToolError as error:
         log.info("%s failed, and the model was told why", name)
         return ToolResult(error.message, is_error=True)
