@@ -287,7 +287,8 @@ class AppSettings:
         "choice", "", "Web search",
         choices=(("", "None"), ("searxng", "SearXNG"), ("brave", "Brave")))  # fmt: skip
     search_address: str = _setting("text", "", "Address of SearXNG", bounds=Bounds(high=500))
-    # The dialog has a row of its own for both.
+    # The dialog has a row of its own for these three.
+    search_has_key: bool = _setting("switch", False, "Key for Brave Search is kept")
     engine_location: str = _setting(
         "choice", "process", "Engine runs in",
         "In its own process, a failure of the engine does not close the window.",

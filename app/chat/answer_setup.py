@@ -21,6 +21,8 @@ from app.chat.store.preset_store import PresetStore, PresetStoreError, new_id
 from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_client import EngineClient
 from app.settings import AppSettings
+from app.tools.tool_box import ToolBox
+from app.tools.tool_offer import ToolOffer
 from app.translation import tr
 from engine.service import protocol
 from engine.thinking_level import LEVELS, Level, nearest_level
@@ -62,13 +64,15 @@ class AnswerSetup(QObject):
         memory: ChatMemory,
         policy: AnswerPolicy,
         rates: ModeRates,
+        box: ToolBox,
         save: Save,
     ) -> None:
-        """Read nothing. save: writes a small file in the background."""
+        """Read nothing. box: the tools that can be called. save: writes a small file in the background."""
         super().__init__()
         self._chat, self._engine, self._memory = chat, engine, memory
         self._policy, self.choices, self.rates = policy, policy.choices, rates
-        self._save = save
+        self._save, self._box = save, box
+        box.changed.connect(self.changed)
         self._info: protocol.LoadedModelInfo | None = None
         chat.choices.changed.connect(self.changed)
         engine.loaded.connect(self._model_is_there)
@@ -131,6 +135,12 @@ class AnswerSetup(QObject):
             has_default=bool(default),
             settings_decide=bool(self.settings.sampling().keys() - {"max_tokens", "thought_tokens"}),
         )
+
+    @property
+    def tool_offer(self) -> ToolOffer:
+        """The tools that can be chosen for the open chat, and those that are on. Servers get none."""
+        can_call = self._chat.place is None and self._info is not None
+        return ToolOffer(self._box.tools(), frozenset(self.chosen.tools), can_call=can_call)
 
     @property
     def cost_note(self) -> str:

@@ -66,7 +66,7 @@ class Chats:
         )
         self.controller = ChatController(engine, self.memory, policy, switch, rounds, clients.remote)
         rates = ModeRates(places.rates_file)
-        self.setup = AnswerSetup(self.controller, engine, self.memory, policy, rates, files.save_small)
+        self.setup = AnswerSetup(self.controller, engine, self.memory, policy, rates, box, files.save_small)
         self.folders = ChatFolders(self.memory)
         self.titles = ChatTitles(engine, self.memory, self.controller)
         self.kept_chats = KeptChats(engine, self.memory, places.prompts_folder, settings.kept_chats_gb)

@@ -29,6 +29,7 @@ from app.desktop import crash_notes
 from app.servers.servers_controller import ServersController
 from app.settings import AppPaths
 from app.stored_data import GROUPS, MODELS, SERVERS, Erased, StoredData, Undeleted
+from app.tools.web_search import BRAVE_ADDRESS, BRAVE_NAME
 from app.translation import tr
 from app.ui.main_window import MainWindow
 from app.ui.settings.erase_dialogs import EraseDialog, ErasingDialog
@@ -85,7 +86,8 @@ class Erasing(QObject):
         if SERVERS not in names:
             self._close()
             return
-        self._awaited = 2 + self._servers.delete_keys(self._server_key_deleted)
+        brave = Server("search", BRAVE_NAME, BRAVE_ADDRESS, has_key=self._window.settings.search_has_key)
+        self._awaited = 2 + self._servers.delete_keys(self._server_key_deleted, [brave])
         self._key_timer.start()
         token, own = tr("Access token"), tr("Local server")
         self._library.ask("token", {"set": ""}, self._token_deleted, lambda failed: self._key(token, failed.message))

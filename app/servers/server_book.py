@@ -67,7 +67,11 @@ class ServerBook:
 
     def key_for(self, place: Place) -> str:
         """Return a server's key if no keyring has it; else ""."""
-        return self.keys.get(origin_of(place.server.address), "")
+        return self.key_of(place.server.address)
+
+    def key_of(self, address: str) -> str:
+        """Return the key for an address if no keyring has it; else ""."""
+        return self.keys.get(origin_of(address), "")
 
     # -------------------------------------------------------------- the file
 

@@ -6,7 +6,7 @@ library's process, which has the keyring. Without a keyring a key is kept here u
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -88,7 +88,7 @@ class ServersController(QObject):
         """Add a server. Raises InvalidRequestError for an invalid address."""
         server = self.book.put(Server(new_id(), name, checked_address(address), tuple(models), bool(key.strip())))
         if key.strip():
-            self._keep_key(server, key.strip())
+            self.keep_key(server.address, key.strip())
         self._emit_changed()
         return server
 
@@ -101,7 +101,7 @@ class ServersController(QObject):
         has_key = server.has_key if key is None else bool(key.strip())
         server = self.book.put(replace(server, name=name, models=tuple(models), has_key=has_key))
         if key is not None:
-            self._keep_key(server, key.strip())
+            self.keep_key(server.address, key.strip())
         self._emit_changed()
 
     def remove(self, server_id: str) -> None:
@@ -111,19 +111,20 @@ class ServersController(QObject):
             return
         self.book.remove(server_id)
         if not any(origin_of(other.address) == origin_of(server.address) for other in self.book.servers):
-            self._keep_key(server, "")
+            self.keep_key(server.address, "")
         self._emit_changed()
         self.toast.emit(tr("{name} removed", name=server.name), None)
 
     # -------------------------------------------------------------- keys
 
-    def _keep_key(self, server: Server, key: str) -> None:
-        origin = origin_of(server.address)
+    def keep_key(self, address: str, key: str) -> None:
+        """Keep the key of a server or service in the keyring, else until Hearth ends; "" deletes it."""
+        origin = origin_of(address)
         self.book.keys.pop(origin, None)
         if key:
             self.book.keys[origin] = key
         self._library.ask(
-            "server_key", {"address": server.address, "set": key}, partial(self._kept, origin, key),
+            "server_key", {"address": address, "set": key}, partial(self._kept, origin, key),
             lambda failed: self.toast.emit(tr("The key is kept until Hearth is closed"), None),
         )  # fmt: skip
 
@@ -135,11 +136,11 @@ class ServersController(QObject):
         else:
             self.toast.emit(tr("No keyring is available: the key is kept until Hearth is closed"), None)
 
-    def delete_keys(self, told: Callable[[Server, str], None]) -> int:
-        """Delete the keys of all servers. Returns their number. told: called for each with the server and why its key
-        was not deleted, or ""."""
+    def delete_keys(self, told: Callable[[Server, str], None], others: Sequence[Server] = ()) -> int:
+        """Delete the keys of all servers and of others. Returns their number. told: called for each with the server and
+        why its key was not deleted, or ""."""
         self.book.keys.clear()
-        by_origin = {origin_of(server.address): server for server in self.book.servers if server.has_key}
+        by_origin = {origin_of(server.address): server for server in (*self.book.servers, *others) if server.has_key}
         for server in by_origin.values():
             self._library.ask(
                 "server_key", {"address": server.address, "set": ""}, partial(self._deleted, server, told),

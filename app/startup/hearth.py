@@ -25,7 +25,8 @@ from app.servers.local_server import LocalServer
 from app.servers.server_book import ServerBook
 from app.servers.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, save_settings
-from app.tools.tool_box import ToolBox
+from app.tools.all_tools import all_tools
+from app.ui.chat.chat_tools import ChatTools
 from app.ui.first_paint import FirstPaint
 from app.ui.main_window import MainWindow
 from app.user_messages import UserMessage, describe
@@ -73,7 +74,7 @@ class Hearth(QObject):
         self.remote, self.monitor = clients.remote, clients.monitor
         self.choices = ModelChoices(places.choices_file)
         files = ChatFileAccess(self.saves, self.reads, self._save_small)
-        self.tools = ToolBox()
+        self.tools = all_tools(lambda: self.window.settings, book.key_of)
         options_for = self.choices.engine_options
         chats = Chats(places, settings, clients, files, book.place, options_for, self.tools, model or "")
         self.memory, self.controller, self.setup = chats.memory, chats.controller, chats.setup
@@ -92,6 +93,7 @@ class Hearth(QObject):
         self.window.connect_context(self.controller, self.engine, self.memory)
         self.window.connect_models(self.models)
         self.window.connect_servers(self.servers)
+        self._chat_tools = ChatTools(self.window, self.controller, self.setup, self.tools, self.servers)
         self.window.connect_local_server(self.local_server)
         self._faulted.connect(self._show_fault)
         self.controller.window_action.connect(self.models.remedy)

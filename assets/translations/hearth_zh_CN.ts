@@ -3437,6 +3437,27 @@
         <translation>为此电脑准备的数据和测得的速度</translation>
     </message>
     <message>
+        <location filename="../../app/tools/calculate.py"/>
+        <source>Calculator</source>
+        <translation>计算器</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/web_page.py"/>
+        <source>Read web pages</source>
+        <translation>阅读网页</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/web_page.py"/>
+        <source>this address</source>
+        <translation>此地址</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/web_search.py"/>
+        <location filename="../../app/ui/settings/search_row.py"/>
+        <source>Web search</source>
+        <translation>网页搜索</translation>
+    </message>
+    <message>
         <location filename="../../app/ui/chat/answer_menus.py"/>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <location filename="../../app/ui/composer/persona_menu.py"/>
@@ -6239,11 +6260,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Tools</source>
         <translation>工具</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/settings/search_row.py"/>
-        <source>Web search</source>
-        <translation>网页搜索</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/setting_groups.py"/>

@@ -51,7 +51,7 @@ def test_every_field_comes_back_as_it_was(file: Path) -> None:
         system_prompt="Sei kurz: \ud83d 火",
         sidebar_open=False, window_geometry="QUJD", last_conversation="abc", closed_folders="Work\nHome", model="a/b",
         offer_dismissed=True, kept_chats_gb=0.0, serve=True, serve_port=9000,
-        search_service="searxng", search_address="https://searx.example.org",
+        search_service="searxng", search_address="https://searx.example.org", search_has_key=True,
     )  # fmt: skip
     assert all(getattr(changed, f.name) != f.default for f in dataclasses.fields(AppSettings))
     assert save_settings(file, changed)

@@ -168,9 +168,9 @@ class SettingsDialog(QDialog):
         for row in self._local_server.rows:
             self.add_row(worded(description_of("serve")).group, row, row.is_found_by)
 
-    def add_tools(self, has_search_key: bool) -> None:
-        """Add the group of tools. has_search_key: whether a key for the web search is stored."""
-        row = SearchRow(has_search_key)
+    def add_tools(self) -> None:
+        """Add the group of tools."""
+        row = SearchRow(self.settings.search_has_key)
         row.show_search(self.settings.search_service, self.settings.search_address)
         row.search_changed.connect(self._edit_search)
         self.rows["search_service"] = row
@@ -181,7 +181,8 @@ class SettingsDialog(QDialog):
 
     def _edit_search(self, kind: str, address: str, key: str | None) -> None:
         self.search_changed.emit(kind, address, key)
-        self.settings = replace(self.settings, search_service=kind, search_address=address)
+        has_key = self.settings.search_has_key if key is None else bool(key)
+        self.settings = replace(self.settings, search_service=kind, search_address=address, search_has_key=has_key)
         self.changed.emit(self.settings)
 
     def _find(self) -> None:

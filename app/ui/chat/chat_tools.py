@@ -1,0 +1,67 @@
+"""Connects the tools of the open chat with the composer, the transcript and the settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Slot
+
+from app.tools.web_search import BRAVE_ADDRESS
+
+if TYPE_CHECKING:
+    from app.chat.answer_setup import AnswerSetup
+    from app.chat.chat_controller import ChatController
+    from app.servers.servers_controller import ServersController
+    from app.tools.tool_box import ToolBox
+    from app.ui.main_window import MainWindow
+    from app.ui.settings.settings_dialog import SettingsDialog
+    from engine.service.protocol import CountResult
+
+
+class ChatTools(QObject):
+    """The connections of a window, after those of its context; create one per window."""
+
+    def __init__(
+        self,
+        window: MainWindow,
+        chat: ChatController,
+        setup: AnswerSetup,
+        box: ToolBox,
+        servers: ServersController,
+    ) -> None:
+        """servers: keeps the key of the search service."""
+        super().__init__(window)
+        self._page, self._setup, self._box, self._servers = window.page, setup, box, servers
+        self._tokens: int | None = None  # of the definitions of the tools that are on
+        composer = self._page.composer
+        chat.message_updated.connect(self._page.update_message)
+        setup.changed.connect(self.show)
+        window.chat_context.counter.counted.connect(self._counted)
+        window.settings_changed.connect(box.changed)
+        window.preferences.opening.connect(self._add_to_settings)
+        composer.tools_picked.connect(setup.pick_tools)
+        composer.tools_page_wanted.connect(lambda: window.open_settings("search_service"))
+        self.show()
+
+    @Slot()
+    def show(self) -> None:
+        """Show what can be chosen, and what is on."""
+        offer = self._setup.tool_offer
+        self._page.composer.set_tools(replace(offer, tokens=self._tokens if offer.n_on else None))
+        self._page.transcript.set_tool_titles({tool.name: tool.title for tool in offer.tools})
+
+    @Slot(object)
+    def _counted(self, count: CountResult | None) -> None:
+        tokens = count.tool_tokens if count is not None else None
+        if tokens != self._tokens:
+            self._tokens = tokens
+            self.show()
+
+    def _add_to_settings(self, dialog: SettingsDialog) -> None:
+        dialog.add_tools()
+        dialog.search_changed.connect(self._keep_search)
+
+    def _keep_search(self, kind: str, address: str, key: str | None) -> None:
+        if key is not None:
+            self._servers.keep_key(BRAVE_ADDRESS, key)
