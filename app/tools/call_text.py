@@ -16,6 +16,8 @@ _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 # Letters and marks without a shape: fillers, a blank Braille cell, and variation selectors.
 _SHAPELESS = re.compile("[\u034f\u115f\u1160\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 LONGEST_LABEL = 40  # characters of a name on a button
+LONGEST_WORD = 24  # a wrapped label is as wide as its longest word
+_LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD}}}(?=\S)")
 
 
 def arguments_text(arguments: Mapping[str, Any]) -> str:
@@ -34,6 +36,11 @@ def visible(text: str) -> str:
 def one_line(name: str) -> str:
     """Return a name on one line, with invisible characters written as escapes."""
     return visible(" ".join(name.split()))
+
+
+def breakable(text: str) -> str:
+    """Return the text with a place to wrap after every LONGEST_WORD characters of a word."""
+    return _LONG_WORD.sub("\\g<0>\u200b", text)
 
 
 def label(name: str) -> str:

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QApplication, QFrame, QSizePolicy, QVBoxLayout, QW
 
 from app.chat.store.conversation import CallState, ToolCall
 from app.text.markdown_blocks import displayable
-from app.tools.call_text import arguments_text, label, one_line
+from app.tools.call_text import arguments_text, breakable, label, one_line
 from app.translation import noted, tr
 from app.ui.look import icons, theme
 from app.ui.look.direction import set_margins
@@ -142,11 +142,12 @@ class CallDetails(QFrame):
         """Show the state of a call."""
         self._asks = asks = call.state is CallState.ASKING
         title, what = words.title(call), one_line(call.scope) or words.title(call)
-        self.question.setText(tr("Allow {title}?", title=title))
-        self.receiver.setText(
-            tr("The model wants to send this to the server {server}:", server=one_line(call.source)) if call.source
-            else tr("The model wants to send this to {receiver}:", receiver=what)
-        )  # fmt: skip
+        self.question.setText(tr("Allow {title}?", title=breakable(title)))
+        if call.source:
+            server = breakable(one_line(call.source))
+            self.receiver.setText(tr("The model wants to send this to the server {server}:", server=server))
+        else:
+            self.receiver.setText(tr("The model wants to send this to {receiver}:", receiver=breakable(what)))
         for button, sentence in (
             (self.in_chat, noted("Allow {what} in this chat")),
             (self.in_folder, noted("Allow {what} in this folder")),

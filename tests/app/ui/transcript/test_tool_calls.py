@@ -18,6 +18,7 @@ from app.chat.message_action import MessageAction
 from app.chat.store.conversation import CallState, Message, ToolCall
 from app.ui.look import theme
 from app.ui.transcript.answer_view import AnswerView
+from app.ui.transcript.message_column import text_column
 from app.ui.transcript.tool_call_view import ConsentButton, ToolCallView
 from app.ui.transcript.transcript import Transcript
 from app.ui.widgets import tab_order
@@ -251,6 +252,12 @@ def test_a_question_opens_and_closes_its_row_unless_the_user_opened_it(transcrip
     transcript.update_message(replace(message, calls=(call(CallState.DONE, result="ok", seconds=0.2),)))
     assert view.is_open
     assert view.details.result.text.text == "ok"
+    transcript.update_message(message)
+    transcript.update_message(replace(message, calls=(call(),)))
+    for _ in range(2):
+        view.head.click()
+    transcript.update_message(replace(message, calls=(call(CallState.REFUSED),)))
+    assert view.is_open, "the user opened it while it asked"
 
 
 def test_the_view_follows_a_question_at_the_end(transcript: Transcript) -> None:
@@ -368,10 +375,13 @@ def test_no_text_is_cut_at_a_side(transcript: Transcript, qapp: QApplication, zo
     )  # fmt: skip
     transcript.set_has_folder(True)
     long = "accounts.example.com." + "a" * 80 + ".example"
-    show(transcript, [question(), calling(call(scope=long), call(CallState.DONE, "b", result=RESULT))])
+    show(transcript, [question(), calling(call(scope=long, tool="t" * 200), call(CallState.DONE, "b", result=RESULT))])
     asking, done = views_of(transcript)
     done.head.click()
     settle(transcript)
+    transcript.set_tool_titles({"read_page": "Web page"})  # lays the open rows out again
+    settle(transcript)
+    assert asking.width() <= text_column(transcript.width())[1]
     for text in (asking.details.arguments.text, done.details.arguments.text, done.details.result.text):
         assert text.horizontalScrollBar().maximum() == 0
     for button in (asking.details.once, asking.details.in_chat, asking.details.in_folder, asking.details.refuse):
