@@ -3417,6 +3417,26 @@
         <translation>Was das Vorbereiten für diesen PC erzeugt hat, und gemessene Raten</translation>
     </message>
     <message>
+        <location filename="../../app/tools/calculate.py"/>
+        <source>Calculator</source>
+        <translation>Rechner</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/web_page.py"/>
+        <source>Read web pages</source>
+        <translation>Webseiten lesen</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/web_page.py"/>
+        <source>this address</source>
+        <translation>diese Adresse</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/web_search.py"/>
+        <source>Web search</source>
+        <translation>Websuche</translation>
+    </message>
+    <message>
         <location filename="../../app/ui/chat/answer_menus.py"/>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <location filename="../../app/ui/composer/persona_menu.py"/>

@@ -3402,6 +3402,26 @@
         <translation>为此电脑准备的数据和测得的速度</translation>
     </message>
     <message>
+        <location filename="../../app/tools/calculate.py"/>
+        <source>Calculator</source>
+        <translation>计算器</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/web_page.py"/>
+        <source>Read web pages</source>
+        <translation>阅读网页</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/web_page.py"/>
+        <source>this address</source>
+        <translation>此地址</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/web_search.py"/>
+        <source>Web search</source>
+        <translation>网络搜索</translation>
+    </message>
+    <message>
         <location filename="../../app/ui/chat/answer_menus.py"/>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <location filename="../../app/ui/composer/persona_menu.py"/>
