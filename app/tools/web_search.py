@@ -142,12 +142,12 @@ def _answer(service: SearchService, url: str, headers: dict[str, str], is_cancel
     """Return what the service answers. Raises ToolError, Cancelled."""
     until = time.monotonic() + WITHIN_S
     connection = Connection(service.host, lambda: is_cancelled() or time.monotonic() > until)
-    blocks: list[bytes] = []
+    body = bytearray()
     try:
         response = connection.open("GET", url, headers)
         for block in connection.blocks():
-            blocks.append(block or b"")
-            if sum(map(len, blocks)) > MAX_BYTES:
+            body += block or b""
+            if len(body) > MAX_BYTES:
                 raise ToolError(f"{service.host} sends more than a search can find.")
     except RemoteServerError as error:
         raise ToolError(
@@ -160,13 +160,12 @@ def _answer(service: SearchService, url: str, headers: dict[str, str], is_cancel
         raise ToolError(f"{service.host} did not answer within {WITHIN_S:.0f} s. Try again later.") from None
     finally:
         connection.close()
-    body = b"".join(blocks)
     if response.status_code != 200:
         raise ToolError(_refusal(service, response.status_code, body))
-    return body
+    return bytes(body)
 
 
-def _refusal(service: SearchService, status: int, body: bytes) -> str:
+def _refusal(service: SearchService, status: int, body: bytes | bytearray) -> str:
     if service.kind == "brave" and (status in (401, 403) or (status == 422 and b"SUBSCRIPTION_TOKEN" in body)):
         return "Brave Search refused the key. Tell the user to check it in Hearth's settings."
     if status == 403:
@@ -185,10 +184,11 @@ def _results(service: SearchService, body: bytes) -> list[tuple[str, str, str]]:
     """Return title, address and excerpt of each result. Raises ToolError."""
     try:
         values = json.loads(body)
-        listed = values.get("web", {}).get("results", []) if service.kind == "brave" else values["results"]
+        is_brave = service.kind == "brave"
+        listed = values.get("web", {}).get("results", []) if is_brave else values["results"]
+        text = "description" if is_brave else "content"
         found = [
-            (_plain(one.get("title"), "title"), _plain(one["url"], "address"), _plain(one.get(text), "text"))
-            for text in ("description" if service.kind == "brave" else "content",)
+            (_plain(one.get("title"), "title"), _plain(one.get("url"), "address"), _plain(one.get(text), "text"))
             for one in listed
         ]
     except (ValueError, RecursionError, LookupError, AttributeError, TypeError):

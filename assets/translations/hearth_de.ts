@@ -3650,6 +3650,11 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>Nothing leaves this computer unless you allow a tool to send it.</source>
+        <translation>Nichts verlässt diesen Computer, außer Sie erlauben einem Werkzeug, es zu senden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/empty_page.py"/>
         <source>Nothing you type leaves this computer.</source>
         <translation>Nichts, was Sie schreiben, verlässt diesen PC.</translation>
     </message>

@@ -3635,6 +3635,11 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>Nothing leaves this computer unless you allow a tool to send it.</source>
+        <translation>除非你允许工具发送，否则任何内容都不会离开这台电脑。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/empty_page.py"/>
         <source>Nothing you type leaves this computer.</source>
         <translation>您输入的内容不会离开此电脑。</translation>
     </message>

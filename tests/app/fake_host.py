@@ -124,9 +124,10 @@ class FakeEngine:
         tokens = [len(text.split()) for text in request.texts]
         kept = [min(n, 100 // len(tokens)) for n in tokens]
         result = protocol.CountResult(
-            tokens=words, context_total=512, most_tokens=384, fits=words < 496,
+            tokens=words + 50 * len(request.tools), context_total=512, most_tokens=384, fits=words < 496,
             dropped_messages=2 if words > 384 and request.overflow != "stop" else 0,
             dropped_at=2 if request.overflow == "middle" else 0, text_tokens=tokens, text_kept_tokens=kept,
+            tool_tokens=50 * len(request.tools),
             text_kept_chars=[len(" ".join(t.split()[:n])) for t, n in zip(request.texts, kept, strict=True)],
         )  # fmt: skip
         self.emit(protocol.Finished(request.id, asdict(result)))

@@ -22,8 +22,8 @@ SILENT = {
     "store.py", "store_file.py", "store_rescue.py", "store_search.py",  # SQL, and details of failures
     "math_rules.py", "math_symbols.py", "math_text.py", "math_typeset.py", "markdown_blocks.py",  # marks of texts
     "icons.py", "theme.py", "prose.py", "compositor.py",  # shapes, style sheets
-    "chat_titles.py", "personas.py", "model_texts.py",  # what a model is told
-    "calculate.py", "expression.py", "page_fetch.py", "page_text.py", "tool_error.py", "web_page.py", "web_search.py",
+    "chat_titles.py", "personas.py", "model_texts.py", "tool_error.py", "expression.py", "calculate.py",
+    "page_fetch.py", "page_text.py", "web_page.py", "web_search.py", "built_in.py",  # what a model is told
     "third_party.py",  # names of licences and of parts
 }  # fmt: skip
 # What goes to a model with an attachment, and what a damaged file of settings is said to hold, in the details.

@@ -49,6 +49,7 @@ class ChatTools(QObject):
         """Show what can be chosen, and what is on."""
         offer = self._setup.tool_offer
         self._page.composer.set_tools(replace(offer, tokens=self._tokens if offer.n_on else None))
+        self._page.empty.set_tools_send(any(tool.name in offer.on and not tool.is_local for tool in offer.tools))
         self._page.transcript.set_tool_titles({tool.name: tool.title for tool in offer.tools})
 
     @Slot(object)

@@ -39,6 +39,7 @@ _TITLES = {
     Phase.OFF: noted("No model is loaded"),
 }
 STAYS_HERE = noted("Nothing you type leaves this computer.")
+STAYS_HERE_BUT = noted("Nothing leaves this computer unless you allow a tool to send it.")
 CARD, CARD_GAP, INSET, GLYPH = 118, 12, 16, 18
 MARK, MARK_GAP = 56, 16
 
@@ -122,6 +123,7 @@ class EmptyPage(QScrollArea):
         self._about = Label("", "small", "ink3", wrap=True, align=centre)
         self._gaps: list[tuple[QSpacerItem, int]] = []
         self._privacy = Label(tr(STAYS_HERE), "meta")
+        self._tools_send, self._status = False, EngineStatus()
         self.cards = [PromptCard(glyph, tr(title), tr(prompt)) for glyph, title, prompt in PROMPTS]
         self.offer = OfferCard()
         self.offer.dismissed.connect(self._lay_out)
@@ -185,6 +187,7 @@ class EmptyPage(QScrollArea):
         line = tr("{model} is {what} It works offline.", model=status.model, what=what) if status.description else " "
         if status.is_base:
             line = tr("This is a base model: it continues text rather than answering.")
+        self._status = status
         self._show_where(status)
         if status.server:
             where = {"model": status.model, "server": status.server}
@@ -198,6 +201,11 @@ class EmptyPage(QScrollArea):
             self._about.setText(line)
             self._lay_out()
 
+    def set_tools_send(self, tools_send: bool) -> None:
+        """Set whether a tool is on that may send something, with the user's consent."""
+        self._tools_send = tools_send
+        self._show_where(self._status)
+
     def _show_where(self, status: EngineStatus) -> None:
         """Say whether typed text stays on this PC."""
         if status.leaves:
@@ -205,7 +213,7 @@ class EmptyPage(QScrollArea):
         elif status.server:
             words = tr("What you write in this chat is sent to {server} on this PC.", server=status.server)
         else:
-            words = tr(STAYS_HERE)
+            words = tr(STAYS_HERE_BUT if self._tools_send else STAYS_HERE)
         self._privacy.setText(words)
         glyph = "away" if status.leaves else "chip" if status.server else "lock"
         self._lock.set_look(glyph, "away" if status.leaves else "ink3")
