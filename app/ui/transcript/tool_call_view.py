@@ -20,7 +20,7 @@ from app.translation import noted, tr
 from app.ui.look import icons, theme
 from app.ui.look.direction import set_margins
 from app.ui.transcript.folding_row import FoldingRow
-from app.ui.transcript.text.call_text import HIGHEST_PX, FramedText
+from app.ui.transcript.text.framed_text import HIGHEST_PX, FramedText
 from app.ui.widgets.controls import Button, Dot, Label
 from app.ui.widgets.floating import announce
 from app.ui.widgets.flow import Flow
