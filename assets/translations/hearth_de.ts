@@ -7132,11 +7132,6 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>
-        <source>Allow {title}?</source>
-        <translation>{title} erlauben?</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>Allow {what} in this chat</source>
         <translation>{what} in diesem Chat erlauben</translation>
     </message>
@@ -7144,6 +7139,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>Allow {what} in this folder</source>
         <translation>{what} in diesem Ordner erlauben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Allow “{title}”?</source>
+        <translation>„{title}“ erlauben?</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>

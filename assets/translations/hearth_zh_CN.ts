@@ -7083,11 +7083,6 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>
-        <source>Allow {title}?</source>
-        <translation>允许“{title}”吗？</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>Allow {what} in this chat</source>
         <translation>在此对话中允许 {what}</translation>
     </message>
@@ -7095,6 +7090,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>Allow {what} in this folder</source>
         <translation>在此文件夹中允许 {what}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Allow “{title}”?</source>
+        <translation>允许“{title}”吗？</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -333,7 +334,8 @@ def _calls(room: Room) -> QWidget:
 
 def _tool_settings(room: Room) -> QWidget:
     dialog = room.opened(room.window.open_settings, SettingsDialog)
-    dialog.add_tools(has_search_key=True)
+    dialog.settings = replace(dialog.settings, search_has_key=True)
+    dialog.add_tools()
     row = dialog.rows["search_service"]
     assert isinstance(row, SearchRow)
     row.segments.buttons["brave"].click()
@@ -616,7 +618,7 @@ AT_ITS_PLACE = {
     "Remove folder, keep chats", "Details", "Load", "Open its folder", "Open its page", "Copy the repository id",
     "Prepare for this PC", "Figures of this answer", "Why?", "Renew", "Advanced", "Add", "Recommended", "Name", "Size",
     "Speed here", "All", "Chat", "Download", "Family: any", "Fits the GPU", "Fits this PC", "On this PC", "Research",
-    "Size: any", "Sort: recommended", "What would fit?",
+    "Size: any", "Sort: recommended", "What would fit?", "Remove key",
 }  # fmt: skip
 # Places whose rows are the things themselves (folders, personas), and values of settings, which the palette lists.
 THINGS = {"Notizen und Zusammenfassungen", "Work", "Balanced", "Creative", "Precise", "Concise", "Copy editor",

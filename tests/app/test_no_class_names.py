@@ -33,6 +33,7 @@ FOR_MACHINES_AND_LOGS = {
     "engine/formats/pickle_machine.py": "the kind of a value in a file",
     "engine/text/pattern_cost.py": "compared",
     "engine/text/template_sandbox.py": "the kind of a template's value",
+    "app/tools/tool_error.py": "the log",
     "engine/machine/hardware.py": "the kind of a JSON value",
 }
 SHOWN = re.compile(r"type\((?:error|why|exc|failure|value|obj|exception|self|key|template)\)\.__name__")

@@ -12,6 +12,7 @@ from app.tools.web_search import BRAVE_ADDRESS
 if TYPE_CHECKING:
     from app.chat.answer_setup import AnswerSetup
     from app.chat.chat_controller import ChatController
+    from app.chat.store.conversation import Conversation
     from app.servers.servers_controller import ServersController
     from app.tools.tool_box import ToolBox
     from app.ui.main_window import MainWindow
@@ -32,10 +33,12 @@ class ChatTools(QObject):
     ) -> None:
         """servers: keeps the key of the search service."""
         super().__init__(window)
+        self._chat = chat
         self._page, self._setup, self._box, self._servers = window.page, setup, box, servers
         self._tokens: int | None = None  # of the definitions of the tools that are on
         composer = self._page.composer
         chat.message_updated.connect(self._page.update_message)
+        chat.conversations_changed.connect(self._show_folder)
         setup.changed.connect(self.show)
         window.chat_context.counter.counted.connect(self._counted)
         window.settings_changed.connect(box.changed)
@@ -51,6 +54,12 @@ class ChatTools(QObject):
         self._page.composer.set_tools(replace(offer, tokens=self._tokens if offer.n_on else None))
         self._page.empty.set_tools_send(any(tool.name in offer.on and not tool.is_local for tool in offer.tools))
         self._page.transcript.set_tool_titles({tool.name: tool.title for tool in offer.tools})
+
+    @Slot(list)
+    def _show_folder(self, conversations: list[Conversation]) -> None:
+        """A consent can be for the folder that the open chat is in now."""
+        folder = next((one.folder for one in conversations if one.id == self._chat.open_conversation), "")
+        self._page.transcript.set_has_folder(bool(folder))
 
     @Slot(object)
     def _counted(self, count: CountResult | None) -> None:

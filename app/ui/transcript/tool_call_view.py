@@ -142,7 +142,7 @@ class CallDetails(QFrame):
         """Show the state of a call."""
         self._asks = asks = call.state is CallState.ASKING
         title, what = words.title(call), one_line(call.scope) or words.title(call)
-        self.question.setText(tr("Allow {title}?", title=breakable(title)))
+        self.question.setText(tr("Allow “{title}”?", title=breakable(title)))
         if call.source:
             server = breakable(one_line(call.source))
             self.receiver.setText(tr("The model wants to send this to the server {server}:", server=server))
