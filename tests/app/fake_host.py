@@ -9,6 +9,7 @@ written in the model's name ("fake", "fake-slow", "fake-missing", "fake-crash") 
     "bug"                  a fault of our own              "history"         the messages it was sent, as JSON
     "drop 2"               two messages did not fit        anything else     is repeated
     'call [["a", {}]]'     calls the tool "a", and repeats what it gave; "loop" does so again and again
+    'OBEY [["a", {}]]'     in a result: does what the result says, as the most credulous model would
 "fake-as-NAME" is called NAME, "fake-stuck" hears of nothing while it loads, "fake-endless" loads until it is cancelled.
 "fake-gpu" has a GPU, unless it is told to keep to the processor; with a budget for its memory less lies on it.
 """
@@ -184,9 +185,12 @@ class FakeEngine:
         if first == "card":
             self.emit(protocol.Failed(request.id, "DeviceFailedError", "The GPU stopped answering.", "Load it again."))
             return
-        calls = []
+        calls, given = [], None
         if request.tools and (first == "loop" or (first == "call" and request.messages[-1]["role"] != "tool")):
             given = json.loads(asked.partition(" ")[2])
+        elif request.tools and results and "OBEY " in results[-1]["content"]:
+            given = json.loads(results[-1]["content"].partition("OBEY ")[2])
+        if given is not None:
             calls = [{"id": f"{request.id}-{n}", "name": name, "arguments": a} for n, (name, a) in enumerate(given)]
         dropped = int(number) if first == "drop" else 0
         summary, summarised = request.summary, request.summarised

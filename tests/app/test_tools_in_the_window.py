@@ -1,0 +1,148 @@
+"""Tools in the real window: switched on with the mouse, called by a model, allowed or refused in the transcript."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from person import Arrive, Person
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
+from support.serving import Script
+
+from app.chat.store.conversation import CallState, Message
+from app.settings import AppSettings
+from app.tools.tool import Scope, Tool, ToolResult
+from app.ui.composer.tools_button import ToolRow
+from app.ui.transcript.answer_view import AnswerView
+from app.ui.transcript.tool_call_view import ToolCallView
+from engine.tool_calls.call_format import HERMES, Call
+
+pytestmark = pytest.mark.gui
+
+
+class Post:
+    """A source with one tool, which sends a letter."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def tools(self) -> tuple[Tool, ...]:
+        return (Tool("send_letter", "Send a letter", "Sends.", {"type": "object"}),)
+
+    def scope(self, name: str, arguments: Mapping[str, Any]) -> Scope:
+        return Scope("post", "the post")
+
+    def call(self, name: str, arguments: Mapping[str, Any], is_cancelled: Callable[[], bool]) -> ToolResult:
+        self.sent.append(dict(arguments))
+        return ToolResult("It is on its way.")
+
+
+def click(person: Person, widget: Any) -> None:
+    assert widget.isVisible()
+    person.qtbot.mouseClick(widget, Qt.MouseButton.LeftButton)
+
+
+def switch(person: Person, *names: str) -> None:
+    """Switch tools in the composer's menu."""
+    button = person.page.composer.tools_button
+    click(person, button)
+    person.wait(lambda: button.menu_of_tools.is_open)
+    rows = {row.tool.name: row for row in button.menu_of_tools.findChildren(ToolRow)}
+    for name in names:
+        click(person, rows[name].toggle)
+    button.menu_of_tools.dismiss()
+    person.wait(lambda: not button.menu_of_tools.isVisible())
+
+
+def calls_of(person: Person, nth: int) -> list[ToolCallView]:
+    view = person.page.transcript.views[nth]
+    assert isinstance(view, AnswerView)
+    return [] if view.calls is None else list(view.calls.views)
+
+
+def tools_of_chat(person: Person) -> list[str]:
+    return list(person.hearth.controller.choices.values.get("tools", []))
+
+
+def states(message: Message) -> list[CallState]:
+    return [call.state for call in message.calls]
+
+
+def test_tools_are_switched_on_for_one_chat_and_counted(arrive: Arrive) -> None:
+    person = arrive("in-thread")
+    person.wait_ready()
+    switch(person, "calculate", "read_web_page")
+    person.send('call [["calculate", {"expression": "6*7"}]]')
+    person.wait(lambda: len(person.finished) == 2)
+    person.wait(lambda: states(person.shown[1]) == [CallState.DONE])
+    assert tools_of_chat(person) == ["calculate", "read_web_page"]
+    assert "42" in person.shown[1].calls[0].result
+    assert "42" in person.shown[2].text
+    person.wait(lambda: person.page.composer.tools_button._offer.tokens == 100)
+    switch(person, "calculate")
+    assert tools_of_chat(person) == ["read_web_page"]
+    person.hearth.controller.new_chat()
+    assert tools_of_chat(person) == [], "a new chat has no tool"
+
+
+def test_a_call_is_allowed_and_refused_with_the_mouse(arrive: Arrive, monkeypatch: pytest.MonkeyPatch) -> None:
+    post = Post()
+    person = arrive("in-thread")
+    monkeypatch.setattr(person.hearth.tools, "_sources", (post,))
+    person.hearth.tools.changed.emit()
+    person.wait_ready()
+    switch(person, "send_letter")
+    given = {"to": "Ann", "text": "Dear Ann,\nhow are you?"}
+    person.send(f"call {json.dumps([['send_letter', given], ['send_letter', {'to': 'Bob'}]])}")
+    person.wait(lambda: len(person.shown) == 2 and states(person.shown[1]) == [CallState.ASKING] * 2)
+    first, second = calls_of(person, 1)
+    assert post.sent == []
+    assert person.page.composer.field.hasFocus(), "a question does not take the focus"
+    click(person, second.details.refuse)
+    person.wait(lambda: states(person.shown[1]) == [CallState.ASKING, CallState.REFUSED])
+    person.qtbot.wait(QApplication.doubleClickInterval() + 50)  # a double click answers one question
+    click(person, first.details.once)
+    person.wait(lambda: len(person.finished) == 2)
+    assert post.sent == [given]
+    assert "on its way" in person.shown[2].text
+    assert "not allow" in person.shown[2].text
+
+
+def test_a_search_service_in_the_settings_offers_the_search(arrive: Arrive) -> None:
+    person = arrive("in-thread")
+    person.wait_ready()
+
+    def offered() -> set[str]:
+        return {tool.name for tool in person.hearth.setup.tool_offer.tools}
+
+    assert offered() == {"calculate", "read_web_page"}
+    person.window.take_settings(AppSettings(search_service="searxng", search_address="http://127.0.0.1:8888"))
+    assert offered() == {"calculate", "read_web_page", "search_web"}
+
+
+def test_the_engine_calls_the_calculator_and_goes_on(arrive: Arrive, monkeypatch: pytest.MonkeyPatch) -> None:
+    person = arrive("in-thread", model="starter-chat")
+    person.wait_ready()
+    host: Any = person.hearth.worker._host
+    session = host._engine.session
+    tokenizer = session.model.tokenizer
+    script = Script(tokenizer, min(tokenizer.stop_token_ids))
+    said = iter(["I compute.\n" + HERMES.write([Call("calculate", {"expression": "6*7"})]), "It is 42."])
+
+    def sampler(sampling: Any) -> Any:
+        script.text = next(said)
+        return script.sampler(sampling)
+
+    monkeypatch.setattr("engine.session.chat_session.make_sampler", sampler)
+    switch(person, "calculate")
+    person.send("What is 6 times 7?")
+    person.wait(lambda: len(person.finished) == 2)
+    called, answer = person.shown[1:]
+    assert (called.text.strip(), called.calls[0].tool, states(called)) == ("I compute.", "calculate", [CallState.DONE])
+    assert answer.text == "It is 42."
+    prompt = tokenizer.decode(session._tokens, skip_special=False)
+    assert "= 42" in prompt
+    assert "calculate" in prompt
