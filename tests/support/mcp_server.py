@@ -14,8 +14,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Annotated
 
+from mcp.server.elicitation import ElicitationResult
 from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver.resolve import Elicit, Resolve
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel
 
@@ -134,10 +137,13 @@ class City(BaseModel):
     city: str
 
 
+def which_city() -> Elicit[City]:
+    return Elicit("Which city?", City)
+
+
 @server.tool()
-async def ask(ctx: Context) -> str:
+def ask(answer: Annotated[ElicitationResult[City], Resolve(which_city)]) -> str:
     """Ask the user."""
-    answer = await ctx.elicit("Which city?", City)
     return answer.data.city if answer.action == "accept" else answer.action
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mcp import Client
 
     from app.tools.mcp.connection import Ask, Connection, Limits
+    from app.tools.mcp.results import Prompt, Resource
 
 LONGEST_NAME = 64  # of a tool, for the model
 LOOK_EVERY_S = 0.05  # whether a call is cancelled
@@ -137,6 +138,39 @@ class McpTools:
         """Start a server, even one that is off, and return its tools. Blocks. Raises ToolServerError."""
         self._result(self._started(server_id), is_cancelled)
         return self.listed(server_id)
+
+    def resources(self, server_id: str, is_cancelled: Callable[[], bool] = lambda: False) -> tuple[Resource, ...]:
+        """Return what a server that is on offers to read. Blocks. Raises ToolServerError, as the next three do."""
+        from app.tools.mcp.results import resources_of
+
+        return self._result(self._asked(server_id, resources_of), is_cancelled)
+
+    def read_resource(self, server_id: str, address: str, is_cancelled: Callable[[], bool] = lambda: False) -> str:
+        """Return a resource as text, which is foreign. Blocks."""
+        from app.tools.mcp.results import cut, text_of
+
+        answer = self._result(self._asked(server_id, lambda client: client.read_resource(address)), is_cancelled)
+        return cut(text_of(answer.contents))
+
+    def prompts(self, server_id: str, is_cancelled: Callable[[], bool] = lambda: False) -> tuple[Prompt, ...]:
+        """Return the prompts of a server that is on. Blocks."""
+        from app.tools.mcp.results import prompts_of
+
+        return self._result(self._asked(server_id, prompts_of), is_cancelled)
+
+    def prompt(
+        self,
+        server_id: str,
+        name: str,
+        arguments: Mapping[str, str],
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> tuple[tuple[str, str], ...]:
+        """Return a filled-in prompt as messages: "user" or "assistant", and a foreign text. Blocks."""
+        from app.tools.mcp.results import cut, text_of
+
+        work = self._asked(server_id, lambda client: client.get_prompt(name, dict(arguments)))
+        answer = self._result(work, is_cancelled)
+        return tuple((message.role, cut(text_of([message.content]))) for message in answer.messages)
 
     def listed(self, server_id: str) -> tuple[ListedTool, ...]:
         """Return the tools that a server listed last, and those of it that are approved. Returns at once."""
@@ -261,6 +295,12 @@ class McpTools:
                 )
             )
         return result_of(await connection.request(lambda client: client.call_tool(definition.name, arguments)))
+
+    async def _asked(self, server_id: str, work: _Work[_Answer]) -> _Answer:
+        server = self._servers.get(server_id)
+        if server is None or not server.is_on:
+            raise ToolServerError(tr("The server is not on the list any more, or off."))
+        return await (await self._started(server_id)).request(work)
 
     async def _started(self, server_id: str) -> Connection:
         from app.tools.mcp.connection import Connection, Limits

@@ -88,7 +88,7 @@ def main() -> int:
     try:
         values = json.loads(_first_line(0))
         plan = Plan(**{**values, **{name: tuple(values[name]) for name in ("command", "reads", "writes")}})
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return COULD_NOT_START  # Hearth ended before it sent a plan
     if sys.platform == "win32":
         return _run_on_windows(plan)

@@ -18,8 +18,11 @@ from app.tools.mcp.server_list import ToolServer, ToolServerError
 from app.translation import tr
 
 SYSTEM = (
-    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix", "/gnu", "/snap", "/proc", "/sys",
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix", "/gnu", "/snap", "/sys",
     "/run/current-system", "/run/opengl-driver",
+    # Not all of /proc: it holds the environments of the user's other programs. "self" is the server, not its children.
+    "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/uptime", "/proc/loadavg", "/proc/version",
+    "/proc/filesystems", "/proc/sys",
     # where /etc/resolv.conf may lead
     "/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/mnt/wsl/resolv.conf",
 )  # fmt: skip
@@ -128,11 +131,10 @@ def _interpreter(script: Path, path: str) -> Path | None:
 def _installation(file: Path) -> Iterator[Path]:
     """Yield the folder that a program's file belongs to; only the file if its folder holds other things too."""
     yield file
-    folder = next((one for one in file.parents if any((one / mark).exists() for mark in _MARKS)), file.parent)
-    if folder == file.parent and folder.name in ("bin", "Scripts"):
+    own = [one for one in file.parents if not _is_shared(one)]
+    folder = next((one for one in own if any((one / mark).exists() for mark in _MARKS)), file.parent)
+    if folder == file.parent and folder.name in ("bin", "Scripts", "shims") and folder.parent in own:
         folder = folder.parent
-    if _is_shared(folder):
-        folder = file.parent
     if not _is_shared(folder):
         yield folder
     settings = folder / "pyvenv.cfg"

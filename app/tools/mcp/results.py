@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from mcp_types import (
     AudioContent,
@@ -19,7 +20,63 @@ from mcp_types import (
 
 from app.tools.tool import LONGEST_RESULT, ToolResult
 
+if TYPE_CHECKING:
+    from mcp import Client
+
+MAX_LISTED = 500  # resources or prompts of one server
 _BASE64 = 4 / 3  # characters for each byte
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A text or file that a server offers. address: its URI at the server."""
+
+    address: str
+    name: str
+    description: str = ""
+    media_type: str = ""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prepared message that a server offers. arguments: names of what it is filled in with. required: those of them
+    that it cannot do without.
+    """
+
+    name: str
+    title: str = ""
+    description: str = ""
+    arguments: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+
+
+async def resources_of(client: Client) -> tuple[Resource, ...]:
+    """Return what a server offers to read, at most MAX_LISTED."""
+    found: list[Resource] = []
+    cursor = None
+    while client.server_capabilities.resources is not None and len(found) < MAX_LISTED:
+        page = await client.list_resources(cursor=cursor)
+        found += [Resource(one.uri, one.name, one.description or "", one.mime_type or "") for one in page.resources]
+        cursor = page.next_cursor
+        if cursor is None or not page.resources:
+            break
+    return tuple(found[:MAX_LISTED])
+
+
+async def prompts_of(client: Client) -> tuple[Prompt, ...]:
+    """Return a server's prompts, at most MAX_LISTED."""
+    found: list[Prompt] = []
+    cursor = None
+    while client.server_capabilities.prompts is not None and len(found) < MAX_LISTED:
+        page = await client.list_prompts(cursor=cursor)
+        for one in page.prompts:
+            names = tuple(argument.name for argument in one.arguments or ())
+            required = tuple(argument.name for argument in one.arguments or () if argument.required)
+            found.append(Prompt(one.name, one.title or "", one.description or "", names, required))
+        cursor = page.next_cursor
+        if cursor is None or not page.prompts:
+            break
+    return tuple(found[:MAX_LISTED])
 
 
 def result_of(answer: CallToolResult) -> ToolResult:

@@ -329,9 +329,10 @@ def _parsed(values: Any) -> ToolServer:
     return ToolServer(
         id=_text(values.get("id")), name=_text(values.get("name")), kind="stdio" if kind == "stdio" else "http",
         command=_text(values.get("command", "")), args=_texts(values.get("args")),
-        folders=_texts(values.get("folders")), variables=_pairs(values.get("variables")), address=_text(values.get("address", "")),
-        headers=_pairs(values.get("headers")), is_on=values.get("is_on") is True,
-        is_confined=values.get("is_confined") is not False, approved=tuple(_definitions(listed)),
+        folders=_texts(values.get("folders")), variables=_pairs(values.get("variables")),
+        address=_text(values.get("address", "")), headers=_pairs(values.get("headers")),
+        is_on=values.get("is_on") is True, is_confined=values.get("is_confined") is not False,
+        approved=tuple(_definitions(listed)),
     )  # fmt: skip
 
 
