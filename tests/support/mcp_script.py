@@ -2,7 +2,8 @@
 
     python mcp_script.py SCRIPT
 
-SCRIPT is a JSON object: "tools" (a list of pages of tools), "changed" (the pages after a call of "change"), "starts"
+SCRIPT is a JSON object: "tools" (a list of pages of tools), or "made" (how many, with descriptions of which length),
+"changed" (the pages after a call of "change"), "starts"
 ("dies", "silent", "floods"), and "listed" ("endless" pages). A call of the tool ask puts a question to the user.
 """
 
@@ -14,6 +15,8 @@ from typing import Any
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 script = json.loads(sys.argv[1])
+if made := script.get("made"):
+    script["tools"] = [[{"name": str(n), "description": "x" * made[1], "inputSchema": {}} for n in range(made[0])]]
 
 
 def send(**message: Any) -> None:

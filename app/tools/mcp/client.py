@@ -84,7 +84,7 @@ class McpTools:
         ask: Ask | None = None,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._servers = servers
+        self.servers = servers
         self._folder = folder
         self._limits = limits
         self._ask = ask
@@ -174,7 +174,7 @@ class McpTools:
 
     def listed(self, server_id: str) -> tuple[ListedTool, ...]:
         """Return the tools that a server listed last, and those of it that are approved. Returns at once."""
-        server = self._servers.get(server_id)
+        server = self.servers.get(server_id)
         if server is None:
             return ()
         approved = {one.name: one for one in server.approved}
@@ -187,19 +187,19 @@ class McpTools:
 
     def approve(self, server_id: str, definitions: tuple[Definition, ...]) -> ToolServer:
         """Make these the approved definitions of a server, as the user saw them. Raises ToolServerError."""
-        server = self._servers.get(server_id)
+        server = self.servers.get(server_id)
         if server is None:
             raise ToolServerError(tr("The server is not on the list any more."))
-        return self._servers.put(replace(server, approved=definitions))
+        return self.servers.put(replace(server, approved=definitions))
 
     def state(self, server_id: str) -> ServerState:
         return self._states.get(server_id, ServerState())
 
     def stop(self, server_id: str) -> None:
         """End a server. Returns at once; `changed` follows."""
-        loop = self._loop
-        if loop is not None:
-            loop.call_soon_threadsafe(lambda: self._stop(server_id))
+        with self._lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(lambda: self._stop(server_id))
 
     def forget(self, server_id: str) -> None:
         """End a server that was removed from the list, and delete its private folder. Blocks for a second or two."""
@@ -213,7 +213,7 @@ class McpTools:
         """End all servers at once, for good. Blocks for at most CLOSE_S."""
         with self._lock:
             self._is_closed = True
-            loop, thread = self._loop, self._thread
+            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
         if loop is None or thread is None:
             return
         closing = asyncio.run_coroutine_threadsafe(self._close(), loop)
@@ -229,7 +229,7 @@ class McpTools:
     def _offered(self) -> dict[str, tuple[ToolServer, Definition]]:
         """Return the tools that can be called, by their names for the model."""
         pairs = []
-        for server in self._servers.servers:
+        for server in self.servers.servers:
             listed = self._listed.get(server.id)
             now = None if listed is None else {one.name: one.digest for one in listed}
             for definition in server.approved if server.is_on else ():
@@ -271,6 +271,10 @@ class McpTools:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
@@ -294,10 +298,13 @@ class McpTools:
                     tool=definition.name,
                 )
             )
-        return result_of(await connection.request(lambda client: client.call_tool(definition.name, arguments)))
+        try:
+            return result_of(await connection.request(lambda client: client.call_tool(definition.name, arguments)))
+        finally:
+            self._note(server.id)
 
     async def _asked(self, server_id: str, work: _Work[_Answer]) -> _Answer:
-        server = self._servers.get(server_id)
+        server = self.servers.get(server_id)
         if server is None or not server.is_on:
             raise ToolServerError(tr("The server is not on the list any more, or off."))
         return await (await self._started(server_id)).request(work)
@@ -305,7 +312,7 @@ class McpTools:
     async def _started(self, server_id: str) -> Connection:
         from app.tools.mcp.connection import Connection, Limits
 
-        server = self._servers.get(server_id)
+        server = self.servers.get(server_id)
         if server is None:
             raise ToolServerError(tr("The server is not on the list any more."))
         connection = self._connections.get(server_id)

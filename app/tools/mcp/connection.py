@@ -110,14 +110,14 @@ class Connection:
         self._wake.set()
         if at_once and isinstance(self._transport, Program):
             self._transport.kill()
-        if at_once and not self._ready.done():
+        if at_once and not (self._ready.done() and isinstance(self._transport, Program)):
             self.task.cancel()
 
     async def ready(self) -> None:
         """Wait until the server has listed its tools. Raises ToolServerError."""
         waiting: list[asyncio.Future[Any]] = [self.task, self._ready]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        if self.task.done():
+        if self.has_ended:
             raise ToolServerError(self.fault or tr("{name} was stopped.", name=self.server.name))
 
     async def request(self, work: Callable[[Client], Awaitable[_Answer]]) -> _Answer:
@@ -139,7 +139,10 @@ class Connection:
         except ToolServerError:
             raise
         except Exception as error:
-            raise ToolServerError(await self._reason(_first(error))) from error
+            sentence = await self._reason(_first(error))
+            if isinstance(self._transport, Program) and self._transport.ended.is_set():
+                await asyncio.wait({self.task}, timeout=EXIT_CODE_S)  # its state is known when the call has ended
+            raise ToolServerError(sentence) from error
         finally:
             self._deadlines.discard(deadline)
             self._n_busy -= 1
@@ -165,6 +168,7 @@ class Connection:
                 ) as client:
                     await self._list(client)
                     starting.deadline = math.inf
+                    self._used = self._now()
                     self._ready.set_result(client)
                     await self._serve(client)
             if starting.cancelled_caught:
@@ -192,19 +196,22 @@ class Connection:
         if isinstance(self._transport, Program):
             others.append(asyncio.create_task(self._watch(self._transport)))
         try:
+            may_list = 0.0
             while not self._stopping:
-                idle_s = self._limits.idle_s - (self._now() - self._used)
-                if idle_s <= 0 and not self._n_busy:
+                now = self._now()
+                ends = (now if self._n_busy else self._used) + self._limits.idle_s
+                if ends <= now:
                     return
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(max(0.05, idle_s)):
-                        await self._wake.wait()
-                self._wake.clear()
-                if self._list_changed and not self._stopping:
+                if self._list_changed and may_list <= now:
                     self._list_changed = False
                     with anyio.fail_after(self._limits.start_s):
                         await self._list(client)
-                    await asyncio.sleep(RELIST_S)
+                    may_list = self._now() + RELIST_S
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(min(ends, may_list) if self._list_changed else ends):
+                        await self._wake.wait()
+                self._wake.clear()
         finally:
             self._stopping = True
             for other in others:

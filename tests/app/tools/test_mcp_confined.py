@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from mcp_cases import left_of
 
 from app.tools.mcp import confined
 from app.tools.mcp.confined import COULD_NOT_START, Plan, can_confine, launch_command
@@ -320,16 +320,6 @@ def numbers(lines: Iterator[bytes]) -> set[int]:
         given = json.loads(next(lines))
         found |= set(given) if isinstance(given, list) else {given}
     return found
-
-
-def left_of(processes: set[int]) -> set[int]:
-    """Wait until the processes have ended. Returns those that do not end."""
-    until = time.monotonic() + 30
-    left = processes
-    while left and time.monotonic() < until:
-        left = {one for one in left if psutil.pid_exists(one) and psutil.Process(one).status() != "zombie"}
-        time.sleep(0.01)
-    return left
 
 
 def family_after_a_kill(folder: Path) -> set[int]:
