@@ -22,7 +22,8 @@ SILENT = {
     "store.py", "store_file.py", "store_rescue.py", "store_search.py",  # SQL, and details of failures
     "math_rules.py", "math_symbols.py", "math_text.py", "math_typeset.py", "markdown_blocks.py",  # marks of texts
     "icons.py", "theme.py", "prose.py", "compositor.py",  # shapes, style sheets
-    "chat_titles.py", "personas.py",  # what a model is told
+    "chat_titles.py", "personas.py", "results.py",  # what a model is told
+    "plans.py",  # names of files and folders
     "third_party.py",  # names of licences and of parts
 }  # fmt: skip
 # What goes to a model with an attachment, and what a damaged file of settings is said to hold, in the details.
@@ -175,7 +176,7 @@ class AtImport(ast.NodeVisitor):
         self.calls: list[tuple[ast.Call, bool]] = []
         self._within = 0
 
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.Lambda) -> None:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
         for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
             self.visit(default)
         self._within += 1
@@ -184,6 +185,9 @@ class AtImport(ast.NodeVisitor):
         self._within -= 1
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
+        self.visit_FunctionDef(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
         self.visit_FunctionDef(node)
 
     def visit_Call(self, node: ast.Call) -> None:

@@ -189,7 +189,7 @@ class McpTools:
         """Make these the approved definitions of a server, as the user saw them. Raises ToolServerError."""
         server = self.servers.get(server_id)
         if server is None:
-            raise ToolServerError(tr("The server is not on the list any more."))
+            raise ToolServerError(tr("That MCP server was removed or switched off."))
         return self.servers.put(replace(server, approved=definitions))
 
     def state(self, server_id: str) -> ServerState:
@@ -306,7 +306,7 @@ class McpTools:
     async def _asked(self, server_id: str, work: _Work[_Answer]) -> _Answer:
         server = self.servers.get(server_id)
         if server is None or not server.is_on:
-            raise ToolServerError(tr("The server is not on the list any more, or off."))
+            raise ToolServerError(tr("That MCP server was removed or switched off."))
         return await (await self._started(server_id)).request(work)
 
     async def _started(self, server_id: str) -> Connection:
@@ -314,7 +314,7 @@ class McpTools:
 
         server = self.servers.get(server_id)
         if server is None:
-            raise ToolServerError(tr("The server is not on the list any more."))
+            raise ToolServerError(tr("That MCP server was removed or switched off."))
         connection = self._connections.get(server_id)
         if connection is not None and not _runs_as(connection.server, server):
             await self._stopped(server_id)

@@ -322,7 +322,7 @@ class Connection:
 
     async def _end_of(self, program: Program) -> str:
         code = await program.exit_code_within(EXIT_CODE_S)
-        if program.fault:
+        if program.is_endless:
             sentence = tr("{name} sent a message without end and was stopped.", name=self.server.name)
         elif code is None:
             sentence = tr("{name} closed its output and was stopped.", name=self.server.name)

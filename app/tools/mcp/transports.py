@@ -41,7 +41,7 @@ class Program:
         self._process: asyncio.subprocess.Process | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.ended = asyncio.Event()
-        self.fault = ""  # "too long": the program sent a message without end
+        self.is_endless = False  # it sent a message without end
 
     @property
     def exit_code(self) -> int | None:
@@ -118,7 +118,7 @@ class Program:
                     continue
                 await self._received.send(SessionMessage(without_output_schemas(message)))
         except ValueError:  # of readline
-            self.fault = "too long"
+            self.is_endless = True
             self.kill()
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError):
             pass  # the session has ended
