@@ -13,6 +13,7 @@ import logging
 import re
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -284,7 +285,15 @@ class McpTools:
     async def _called(self, server: ToolServer, definition: Definition, arguments: dict[str, Any]) -> ToolResult:
         from app.tools.mcp.results import result_of
 
-        connection = await self._started(server.id)
+        def checked(connection: Connection) -> None:
+            self._check(connection, server, definition)
+
+        answer = await self._asked(server.id, lambda client: client.call_tool(definition.name, arguments), checked)
+        return result_of(answer)
+
+    @staticmethod
+    def _check(connection: Connection, server: ToolServer, definition: Definition) -> None:
+        """Raise ToolServerError unless the running server defines the tool as the user approved it."""
         now = connection.definitions.get(definition.name)
         if now is None:
             raise ToolServerError(
@@ -298,16 +307,27 @@ class McpTools:
                     tool=definition.name,
                 )
             )
-        try:
-            return result_of(await connection.request(lambda client: client.call_tool(definition.name, arguments)))
-        finally:
-            self._note(server.id)
 
-    async def _asked(self, server_id: str, work: _Work[_Answer]) -> _Answer:
-        server = self.servers.get(server_id)
-        if server is None or not server.is_on:
-            raise ToolServerError(tr("That MCP server was removed or switched off."))
-        return await (await self._started(server_id)).request(work)
+    async def _asked(
+        self, server_id: str, work: _Work[_Answer], check: Callable[[Connection], None] = lambda _: None
+    ) -> _Answer:
+        """Let a server do some work, and once more if it has forgotten the session, as it does when it restarts."""
+        from app.tools.mcp.connection import SessionLostError
+
+        for is_last in (False, True):
+            server = self.servers.get(server_id)
+            if server is None or not server.is_on:
+                break
+            connection = await self._started(server_id)
+            check(connection)
+            try:
+                return await connection.request(work)
+            except SessionLostError:
+                if is_last:
+                    raise
+            finally:
+                self._note(server_id)
+        raise ToolServerError(tr("That MCP server was removed or switched off."))
 
     async def _started(self, server_id: str) -> Connection:
         from app.tools.mcp.connection import Connection, Limits
@@ -366,9 +386,10 @@ class McpTools:
 def named(tools: list[tuple[ToolServer, Definition]]) -> dict[str, tuple[ToolServer, Definition]]:
     """Give tools unique names that models accept. Names that would be equal or too long get a part of a digest."""
     plain = [re.sub(r"[^A-Za-z0-9_-]+", "_", f"{server.name}_{definition.name}") for server, definition in tools]
+    counts = Counter(plain)
     found = {}
     for name, (server, definition) in zip(plain, tools, strict=True):
-        if len(name) > LONGEST_NAME or plain.count(name) > 1:
+        if len(name) > LONGEST_NAME or counts[name] > 1:
             digest = hashlib.sha256(f"{server.id}:{definition.name}".encode()).hexdigest()[:8]
             name = f"{name[: LONGEST_NAME - 9]}_{digest}"
         found[name] = (server, definition)

@@ -56,6 +56,10 @@ class Question:
     schema: Mapping[str, Any]
 
 
+class SessionLostError(ToolServerError):
+    """An HTTP server does not know the session, and did nothing. The connection ends."""
+
+
 Ask = Callable[[Question], Mapping[str, Any] | None]
 
 
@@ -140,6 +144,9 @@ class Connection:
             raise
         except Exception as error:
             sentence = await self._reason(_first(error))
+            if isinstance(self._transport, WebAddress) and self._transport.status == 404:
+                self.stop()
+                raise SessionLostError(sentence) from error
             if isinstance(self._transport, Program) and self._transport.ended.is_set():
                 await asyncio.wait({self.task}, timeout=EXIT_CODE_S)  # its state is known when the call has ended
             raise ToolServerError(sentence) from error
@@ -309,6 +316,10 @@ class Connection:
         name, transport = self.server.name, self._transport
         if isinstance(transport, Program) and (transport.ended.is_set() or error.code == types.CONNECTION_CLOSED):
             return await self._end_of(transport)
+        if error.code == types.CONNECTION_CLOSED and asyncio.current_task() is not self.task:
+            await asyncio.wait({self.task}, timeout=EXIT_CODE_S)  # it knows why
+            if self.fault:
+                return self.fault
         if isinstance(transport, WebAddress) and transport.status in (401, 403):
             return tr(
                 "{name} answered with HTTP status {status}: it wants a key. Enter it as a header of the server.",

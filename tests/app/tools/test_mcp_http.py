@@ -56,21 +56,28 @@ def port() -> Iterator[int]:
             process.kill()
 
 
+def served(answer: Answer, port: int = 0) -> ThreadingHTTPServer:
+    """Start an HTTP server that answers each message in one way."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            answer(self, json.loads(self.rfile.read(int(self.headers["content-length"]))))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+    return server
+
+
 @pytest.fixture
 def answering() -> Iterator[Callable[[Answer], int]]:
     """Start an HTTP server that answers each message in one way. Returns its port."""
     started: list[ThreadingHTTPServer] = []
 
     def start(answer: Answer) -> int:
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                answer(self, json.loads(self.rfile.read(int(self.headers["content-length"]))))
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        started.append(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
-        threading.Thread(target=started[-1].serve_forever, kwargs={"poll_interval": 0.01}).start()
+        started.append(served(answer))
         return started[-1].server_port
 
     yield start
@@ -201,10 +208,16 @@ def void(_: object) -> None:
     pass
 
 
-def test_a_server_that_goes_away_is_connected_again(make: Make, answering: Callable[[Answer], int]) -> None:
-    calls: list[int] = []
+class Canned:
+    """An HTTP server with one tool, and with sessions that can be forgotten."""
 
-    def answer(handler: BaseHTTPRequestHandler, message: dict[str, Any]) -> None:
+    def __init__(self) -> None:
+        self.n_sessions = 0
+        self.n_calls = 0
+        self.forgets = False  # the session, at the next call
+        self.status = 200  # of calls
+
+    def __call__(self, handler: BaseHTTPRequestHandler, message: dict[str, Any]) -> None:
         number, method = message.get("id"), message["method"]
         results = {
             "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
@@ -212,17 +225,67 @@ def test_a_server_that_goes_away_is_connected_again(make: Make, answering: Calla
             "tools/list": {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]},
             "tools/call": {"content": [{"type": "text", "text": "3"}]},
         }  # fmt: skip
-        if method == "tools/call":
-            calls.append(1)
-        if method not in results or (method == "tools/call" and len(calls) == 1):
-            send(handler, 202 if number is None else 502)
-            return
-        body = json.dumps({"jsonrpc": "2.0", "id": number, "result": results[method]}).encode()
-        send(handler, 200, body, content_type="application/json")
+        if method == "initialize":
+            self.n_sessions += 1
+            self.forgets = False
+        if number is None or method not in results:
+            send(handler, 202 if number is None else 400)
+        elif method == "tools/call" and (self.forgets or self.status != 200):
+            send(handler, 404 if self.forgets else self.status)
+        else:
+            self.n_calls += method == "tools/call"
+            body = json.dumps({"jsonrpc": "2.0", "id": number, "result": results[method]}).encode()
+            send(handler, 200, body, content_type="application/json", mcp_session_id=str(self.n_sessions))
 
-    tools = make(web(answering(answer)))
+
+def test_a_server_that_fails_once_can_be_called_again(make: Make, answering: Callable[[Answer], int]) -> None:
+    server = Canned()
+    tools = make(web(answering(server)))
     approve_all(tools)
+    server.status = 502
     failed = tools.call("Web_add", {}, never)
     assert failed.is_error
     assert "502" in failed.text
+    server.status = 200
     assert tools.call("Web_add", {}, never) == ToolResult("3")
+    assert (server.n_sessions, server.n_calls) == (1, 1)
+
+
+def test_a_server_that_forgot_the_session_is_called_in_a_new_one(
+    make: Make, answering: Callable[[Answer], int]
+) -> None:
+    server = Canned()
+    tools = make(web(answering(server)))
+    approve_all(tools)
+    server.forgets = True
+    assert tools.call("Web_add", {}, never) == ToolResult("3")
+    assert (server.n_sessions, server.n_calls) == (2, 1)
+
+
+def test_a_tool_that_is_never_found_is_tried_twice_at_most(make: Make, answering: Callable[[Answer], int]) -> None:
+    server = Canned()
+    tools = make(web(answering(server)))
+    approve_all(tools)
+    server.status = 404
+    assert tools.call("Web_add", {}, never).is_error
+    assert (server.n_sessions, server.n_calls) == (2, 0)
+
+
+def test_a_server_that_goes_away_and_comes_back(make: Make) -> None:
+    number = free_port()
+    tools = make(web(number))
+    server = served(Canned(), number)
+    try:
+        approve_all(tools)
+    finally:
+        server.shutdown()
+        server.server_close()
+    failed = tools.call("Web_add", {}, never)
+    assert failed.is_error
+    assert str(number) in failed.text
+    server = served(Canned(), number)
+    try:
+        assert tools.call("Web_add", {}, never) == ToolResult("3")
+    finally:
+        server.shutdown()
+        server.server_close()
