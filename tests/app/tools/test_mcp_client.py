@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -366,6 +367,67 @@ def test_closing_ends_running_calls_and_nothing_starts_afterwards(make: Make) ->
     assert results[0].is_error
     assert tools.call("Script_never", {}, never).is_error
     assert psutil.Process().children() == []
+
+
+HEARTH = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from app.tools.mcp.client import McpTools
+from app.tools.mcp.server_list import ToolServer, ToolServerList
+servers = ToolServerList()
+server = servers.put(ToolServer("SDK", "stdio", command=sys.executable, args=(sys.argv[2],), is_on=True,
+                                variables={"MARK": sys.argv[4]}))
+tools = McpTools(servers, Path(sys.argv[3]))
+print("ready", flush=True)
+tools.approve(server.id, tuple(one.definition for one in tools.look(server.id)))
+print(tools.call("SDK_start_child", {}, lambda: False).text, flush=True)
+tools.call("SDK_sleep", {"seconds": 600}, lambda: False)
+"""
+
+
+def hearth(folder: Path, mark: str) -> subprocess.Popen[bytes]:
+    """Start a process that uses a server as Hearth does. mark: in the environment of all its processes."""
+    command = [sys.executable, "-c", HEARTH, str(SUPPORT.parents[1]), str(SUPPORT / "mcp_server.py"), str(folder), mark]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "MARK": mark}, start_new_session=True)
+
+
+def marked(mark: str) -> set[int]:
+    found = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("MARK") == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.add(process.pid)
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="uses Linux's ways to end processes")
+@pytest.mark.parametrize("n_kills", [1, pytest.param(30, marks=pytest.mark.slow)])
+def test_nothing_is_left_when_hearth_is_killed_in_a_call(tmp_path: Path, n_kills: int) -> None:
+    for n in range(n_kills):
+        with hearth(tmp_path / "private", f"{tmp_path}-{n}") as process:
+            assert process.stdout is not None
+            try:
+                process.stdout.readline()
+                pids = set(json.loads(process.stdout.readline()))
+            finally:
+                process.kill()
+        assert len(pids) == 2
+        assert left_of(pids) == set()
+        assert waited_for(lambda mark=f"{tmp_path}-{n}": marked(mark) == set())  # type: ignore[misc]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="uses Linux's ways to end processes")
+def test_nothing_is_left_when_hearth_is_killed_at_any_moment_of_a_start(tmp_path: Path) -> None:
+    for n in range(50):
+        with hearth(tmp_path / "private", f"{tmp_path}-{n}") as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            assert marked(f"{tmp_path}-{n}")
+            time.sleep(n * 0.04)  # the SDK is loaded, the supervisor starts, the server starts, a child starts
+            process.kill()
+        assert waited_for(lambda mark=f"{tmp_path}-{n}": marked(mark) == set())  # type: ignore[misc]
 
 
 # ------------------------------------------------------------------ questions to the user
