@@ -104,7 +104,7 @@ class McpTools:
         return tuple(
             Tool(
                 name=name,
-                title=definition.title or definition.name,
+                title=definition.label,
                 description=definition.description,
                 parameters=definition.parameters,
                 source=server.name,
@@ -119,9 +119,8 @@ class McpTools:
         if found is None:
             return Scope(f"mcp:{name}:gone", name)
         server, definition = found
-        title = definition.title or definition.name
         key = f"mcp:{server.id}:{server.target}:{definition.name}:{definition.digest}"
-        return Scope(key, tr("{tool} of {server}", tool=title, server=server.name))
+        return Scope(key, tr("{tool} of {server}", tool=definition.label, server=server.name))
 
     def call(self, name: str, arguments: Mapping[str, Any], is_cancelled: Callable[[], bool]) -> ToolResult:
         found = self._offered().get(name)

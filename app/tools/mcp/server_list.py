@@ -13,6 +13,7 @@ import re
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -58,6 +59,12 @@ class Definition:
     annotations: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def label(self) -> str:
+        """What the server calls it for users."""
+        hint = self.annotations.get("title")
+        return self.title or (hint if isinstance(hint, str) else "") or self.name
+
+    @cached_property
     def digest(self) -> str:
         """SHA-256 over everything that the user saw when they approved it."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()

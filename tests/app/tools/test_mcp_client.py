@@ -52,6 +52,7 @@ def test_nothing_is_started_before_a_tool_is_needed(make: Make) -> None:
     add = Definition("add", "", "Add.", {"type": "object"})
     tools = make(replace(scripted([tool("add", "Add.")]), approved=(add,)))
     (offered,) = tools.tools()
+    assert offered.title == "add"
     assert (offered.name, offered.source, offered.digest, offered.is_local) == (
         "Script_add",
         "Script",
@@ -200,6 +201,7 @@ def test_a_server_of_the_sdk(make: Make, tmp_path: Path, monkeypatch: pytest.Mon
     def called(name: str, **arguments: Any) -> ToolResult:
         return tools.call(f"SDK_{name}", arguments, never)
 
+    assert [one.title for one in tools.tools() if one.name == "SDK_add"] == ["Sum"]
     assert called("add", a=1, b=2) == ToolResult("3")
     assert called("picture") == ToolResult("a dot\n\n[image, image/png, 3 KB]")
     assert called("fail").is_error
