@@ -3483,6 +3483,11 @@
     </message>
     <message>
         <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} could not be started: {why}.</source>
+        <translation>{name} konnte nicht gestartet werden: {why}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
         <source>{name} defines too many tools, or too long ones: more than {n} or {chars} characters.</source>
         <translation>{name} definiert zu viele oder zu lange Werkzeuge: mehr als {n} oder {chars} Zeichen.</translation>
     </message>

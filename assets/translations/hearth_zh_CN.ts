@@ -3468,6 +3468,11 @@
     </message>
     <message>
         <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} could not be started: {why}.</source>
+        <translation>无法启动 {name}：{why}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
         <source>{name} defines too many tools, or too long ones: more than {n} or {chars} characters.</source>
         <translation>{name} 定义的工具过多或过长：超过 {n} 个或 {chars} 个字符。</translation>
     </message>

@@ -266,7 +266,7 @@ class McpTools:
 
     @staticmethod
     def _serve(loop: asyncio.AbstractEventLoop) -> None:
-        for name in ("mcp", "client"):  # the SDK's own, which quote what servers send
+        for name in ("mcp", "client", "httpx2"):  # they quote what servers send, and addresses, which may hold keys
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         asyncio.set_event_loop(loop)
         try:

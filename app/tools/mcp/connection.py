@@ -309,6 +309,9 @@ class Connection:
             return tr("{name} could not be reached at {host}: {why}.", name=self.server.name, host=host, why=why)
         if isinstance(self._transport, Program) and self._transport.ended.is_set():
             return await self._end_of(self._transport)
+        if isinstance(error, OSError) and self.server.kind == "stdio":
+            why = error.strerror or str(error)
+            return tr("{name} could not be started: {why}.", name=self.server.name, why=why)
         return self._broken(error)
 
     async def _refusal(self, error: MCPError) -> str:

@@ -20,6 +20,7 @@ from app.translation import tr
 SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix", "/gnu", "/snap", "/sys",
     "/run/current-system", "/run/opengl-driver",
+    "/home/linuxbrew/.linuxbrew", "/var/lib/ca-certificates",
     # Not all of /proc: it holds the environments of the user's other programs. "self" is the server, not its children.
     "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/uptime", "/proc/loadavg", "/proc/version",
     "/proc/filesystems", "/proc/sys",
@@ -30,21 +31,9 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _PASSED_ON = ("PATH", "LANG", "SYSTEMROOT", "PATHEXT", "COMSPEC")  # the last three exist on Windows only
 # In a folder with one of these, everything belongs to one program.
 _MARKS = ("package.json", "node_modules", "pyproject.toml", "pyvenv.cfg", "Cargo.toml", "go.mod", "deno.json")
-_SHARED = (
-    ".local",
-    ".local/bin",
-    ".local/lib",
-    ".local/share",
-    ".local/state",
-    ".config",
-    ".cache",
-    "bin",
-    "Desktop",
-    "Documents",
-    "Downloads",
-    "AppData",
-    "Library",
-)  # folders of the home folder that hold many programs' files
+# In the home folder: settings and data of all programs, and places for files of any kind.
+_SETTINGS = (".local", ".local/share", ".local/state", ".config", ".cache", "AppData", "Library")
+_MIXED = (".local/bin", ".local/lib", "bin", "Desktop", "Documents", "Downloads")
 _MAX_LINKS = 20
 _SCRIPT_BYTES = 256
 
@@ -93,7 +82,7 @@ def own_files(command: tuple[str, ...], path: str) -> Iterator[Path]:
         named = Path(argument)
         if named.is_absolute() and named.exists():
             if named.is_dir():
-                if not _is_shared(named):
+                if not _is_wide(named):
                     yield named
             else:
                 yield from _installation(named)
@@ -149,9 +138,17 @@ def _installation(file: Path) -> Iterator[Path]:
                 yield linked.resolve().parents[1]
 
 
-def _is_shared(folder: Path) -> bool:
-    """Return whether a folder holds the files of many programs, or the user's own."""
+def _is_wide(folder: Path) -> bool:
+    """Return whether a folder holds all of the user's files, or the settings of other programs."""
     home = Path.home()
-    shared = {home, *home.parents, *(home / name for name in _SHARED), *map(Path, ("/tmp", "/var/tmp", "/dev/shm"))}
-    shared |= {one.resolve() for one in shared}
-    return folder in shared or folder.resolve() in shared or len(folder.resolve().parts) < 3
+    return _is_among(folder, {home, *home.parents, *(home / name for name in _SETTINGS)})
+
+
+def _is_shared(folder: Path) -> bool:
+    """Return whether a folder of a program's file holds other things than the program."""
+    mixed = {Path.home() / name for name in _MIXED} | set(map(Path, ("/tmp", "/var/tmp", "/dev/shm")))
+    return _is_wide(folder) or _is_among(folder, mixed) or len(folder.resolve().parts) < 3
+
+
+def _is_among(folder: Path, others: set[Path]) -> bool:
+    return bool({folder, folder.resolve()} & (others | {one.resolve() for one in others}))

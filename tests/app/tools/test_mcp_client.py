@@ -69,8 +69,9 @@ def test_nothing_is_started_before_a_tool_is_needed(make: Make) -> None:
 
 
 def test_the_window_loads_the_sdk_with_the_first_server_only() -> None:
-    code = "import app.tools.mcp.client, sys; sys.exit('mcp' in sys.modules or 'pydantic' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=SUPPORT.parents[1], check=False).returncode == 0
+    code = "import app.tools.mcp.client, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=SUPPORT.parents[1], capture_output=True, check=True)
+    assert not {"mcp", "pydantic", "httpx2", "PySide6"} & set(done.stdout.decode().split())
 
 
 def test_all_pages_are_listed_and_nothing_is_offered_before_it_is_approved(make: Make) -> None:
@@ -292,6 +293,13 @@ def test_a_command_that_is_not_there_is_named(make: Make) -> None:
     with pytest.raises(ToolServerError, match="no-such-command"):
         tools.look(only(tools).id)
     assert "no-such-command" in tools.state(only(tools).id).sentence
+
+
+def test_a_private_folder_that_cannot_be_made(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "private").write_text("a file")
+    tools = make(scripted([]))
+    with pytest.raises(ToolServerError, match="started"):
+        tools.look(only(tools).id)
 
 
 def test_a_server_that_ends_at_once_is_quoted(make: Make) -> None:

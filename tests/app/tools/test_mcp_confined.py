@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -277,8 +278,12 @@ def test_paths_in_the_arguments(home: Path) -> None:
     made(home / "data" / "file")
     node = made(home / "node22" / "bin" / "node")
     script = made(home / "mcp" / "dist" / "index.js")
-    found = folders(node, script, home / "data", home, home.parent, "/", "--flag", "relative")
-    assert found == {home / "node22", home / "mcp", home / "data"}
+    for name in ("Documents", ".config"):
+        (home / name).mkdir()
+    named = (home / "data", home / "Documents", home / ".config", home, home.parent, "/")
+    assert folders(node, script, *named, "--flag", "relative") == {
+        home / "node22", home / "mcp", home / "data", home / "Documents",
+    }  # fmt: skip
 
 
 # ------------------------------------------------------------------ its end
@@ -368,6 +373,19 @@ def test_nothing_is_left_when_a_server_is_stopped(private: Path, end: str) -> No
             (server,) = (one for one in psutil.Process(process.pid).children() if one.children())
             server.kill()
         assert left_of(processes) == set()
+
+
+@linux_only
+def test_the_server_ends_when_the_process_between_is_killed(private: Path) -> None:
+    process, lines = started(private, FAMILY)
+    with process:
+        processes = numbers(lines)
+        (server,) = (one for one in psutil.Process(process.pid).children() if one.children())
+        process.kill()
+        assert left_of({process.pid, server.pid}) == set()
+        for one in processes:  # what the server started goes on, as the page says
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
 
 
 @linux_only

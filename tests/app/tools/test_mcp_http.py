@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import socket
 import subprocess
 import sys
@@ -289,3 +290,14 @@ def test_a_server_that_goes_away_and_comes_back(make: Make) -> None:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_addresses_and_messages_are_not_logged(
+    make: Make, answering: Callable[[Answer], int], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    port = answering(Canned())
+    tools = make(ToolServer("Web", "http", address=f"http://127.0.0.1:{port}/mcp?key=hush", is_on=True))
+    approve_all(tools)
+    assert tools.call("Web_add", {"text": "secret"}, never) == ToolResult("3")
+    assert not [one for one in caplog.messages if "hush" in one or "secret" in one]
