@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from app.settings import paths
 from app.tools.mcp.confined import Plan, can_confine
 from app.tools.mcp.server_list import ToolServer, ToolServerError
 from app.translation import tr
@@ -21,9 +22,7 @@ SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix", "/gnu", "/snap", "/sys",
     "/run/current-system", "/run/opengl-driver",
     "/home/linuxbrew/.linuxbrew", "/var/lib/ca-certificates",
-    # Not all of /proc: it holds the environments of the user's other programs. "self" is the server, not its children.
-    "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/uptime", "/proc/loadavg", "/proc/version",
-    "/proc/filesystems", "/proc/sys",
+    "/proc",  # without the environment, memory and files of other programs: Landlock forbids to trace them
     # where /etc/resolv.conf may lead
     "/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/mnt/wsl/resolv.conf",
 )  # fmt: skip
@@ -80,7 +79,7 @@ def own_files(command: tuple[str, ...], path: str) -> Iterator[Path]:
         yield from _installation(program)
     for argument in command[1:]:
         named = Path(argument)
-        if named.is_absolute() and named.exists():
+        if named.is_absolute() and named.exists() and not _is_of_hearth(named):
             if named.is_dir():
                 if not _is_wide(named):
                     yield named
@@ -136,6 +135,12 @@ def _installation(file: Path) -> Iterator[Path]:
         for name in ("python3", "python"):
             if (linked := Path(home, name)).is_symlink() and not _is_shared(linked.resolve().parents[1]):
                 yield linked.resolve().parents[1]
+
+
+def _is_of_hearth(path: Path) -> bool:
+    own = paths()
+    folders = (own.data, own.config, own.cache, own.log)
+    return any(path.resolve().is_relative_to(one.resolve()) for one in folders)
 
 
 def _is_wide(folder: Path) -> bool:

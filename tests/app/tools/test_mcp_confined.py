@@ -16,6 +16,7 @@ import psutil
 import pytest
 from mcp_cases import left_of
 
+from app.settings import paths
 from app.tools.mcp import confined
 from app.tools.mcp.confined import COULD_NOT_START, Plan, can_confine, launch_command
 from app.tools.mcp.plans import own_files, plan_of
@@ -148,6 +149,8 @@ acts = {
     "unix socket": lambda: socket.socket(socket.AF_UNIX).close(),
     "datagram socket": lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).close(),
     "environment of others": lambda: Path(f"/proc/{parent}/environ").read_bytes(),
+    "memory of others": lambda: Path(f"/proc/{parent}/mem").open("rb").close(),
+    "files of others": lambda: Path(f"/proc/{parent}/root/etc/passwd").read_text(),
     "signal": lambda: os.kill(parent, 0),
     "signal supervisor": lambda: os.kill(os.getppid(), 0),
 }
@@ -178,6 +181,8 @@ def test_what_a_server_can_reach(private: Path, tmp_path: Path) -> None:
         "write private", "write temporary", "write named", "make folder in named", "rename within named", "read named",
         "write null", "read system", "read itself", "pair", "internet socket", "run",
     }  # fmt: skip
+    if os.geteuid() == 0:  # with CAP_PERFMON the kernel asks nobody
+        allowed |= {"environment of others"}
     if confined._landlock_version() < 6:
         allowed |= {"signal", "signal supervisor"}
     assert {name for name, was_done in done.items() if was_done} == allowed
@@ -271,6 +276,13 @@ def test_a_virtual_environment_brings_its_python(home: Path) -> None:
     made(home / "project" / ".venv" / "pyvenv.cfg", f"home = {base.parent}\nversion = 3.11\n")
     program = made(home / "project" / ".venv" / "bin" / "server", "x")
     assert folders(program) == {home / "project" / ".venv", home / "py311"}
+
+
+def test_files_of_hearth_are_not_read_even_if_an_argument_names_them() -> None:
+    chats = made(paths().chats_file)
+    assert list(own_files(("/bin/sh", str(chats), str(chats.parent), str(paths().config)), "")) == [
+        *own_files(("/bin/sh",), "")
+    ]
 
 
 def test_paths_in_the_arguments(home: Path) -> None:
