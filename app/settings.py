@@ -72,6 +72,14 @@ class AppPaths:
         return self.config / "servers.json"
 
     @property
+    def tool_servers_file(self) -> Path:
+        return self.config / "tool-servers.json"
+
+    @property
+    def tool_servers_folder(self) -> Path:
+        return self.cache / "tool-servers"
+
+    @property
     def rates_file(self) -> Path:
         return self.data / "rates.json"
 

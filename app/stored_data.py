@@ -58,7 +58,7 @@ GROUPS = (
           _kept("settings", "models", "personas", "presets", "answers", "consents")),
     Group(SERVERS, noted("Servers and keys"), noted("The servers that you added; keys and the access token, also in "
           "this system's keyring"),
-          (*_kept("servers"), "config/hub-token")),
+          (*_kept("servers", "tool-servers"), "cache/tool-servers", "config/hub-token")),
     Group(MODELS, noted("Models"), noted("Downloaded and copied models. Models used in place, such as those of "
           "LM Studio or Ollama, stay"),
           ()),

@@ -30,7 +30,10 @@ UNUSED_MODULES = (
 )  # fmt: skip
 
 # Imported from C or by name alone, so that no import of them is seen.
-UNSEEN_MODULES = ("numba._devicearray", "uvicorn.lifespan.off", "uvicorn.protocols.http.h11_impl")
+UNSEEN_MODULES = (
+    "numba._devicearray", "uvicorn.lifespan.off", "uvicorn.protocols.http.h11_impl",
+    "opentelemetry.context.contextvars_context",  # of the MCP SDK
+)  # fmt: skip
 
 # Files, by where they would lie in the program; those of the system are any desktop's own.
 UNUSED_FILES = (

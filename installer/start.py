@@ -9,12 +9,16 @@ import os
 import sys
 from pathlib import Path
 
-_OWN_PROCESSES = ("--engine-host", "--pdf-text")
+_OWN_PROCESSES = ("--engine-host", "--pdf-text", "--mcp-server")
 
 
 def main() -> int:
     """Returns the exit code."""
     restore_library_path()
+    if sys.argv[1:] == ["--mcp-server"]:
+        from app.tools.mcp.confined import main as confined
+
+        return confined()
     if Path(sys.argv[0]).stem == "hearth-engine" and sys.argv[1:2] not in ([flag] for flag in _OWN_PROCESSES):
         from engine.commands.cli import main as command_line
 

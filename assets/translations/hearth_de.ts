@@ -3457,6 +3457,191 @@
         <translation>Rechner</translation>
     </message>
     <message>
+        <location filename="../../app/tools/mcp/client.py"/>
+        <source>That MCP server was removed or switched off.</source>
+        <translation>Dieser MCP-Server wurde entfernt oder ausgeschaltet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/client.py"/>
+        <source>The call was cancelled.</source>
+        <translation>Der Aufruf wurde abgebrochen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/client.py"/>
+        <source>The tool {name} is not available.</source>
+        <translation>Das Werkzeug {name} ist nicht verfügbar.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/client.py"/>
+        <source>{server} changed the tool {tool} since you approved it. Look at its tools and approve it again.</source>
+        <translation>{server} hat das Werkzeug {tool} geändert, seit Sie es genehmigt haben. Sehen Sie sich die Werkzeuge an und genehmigen Sie es erneut.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/client.py"/>
+        <source>{server} no longer offers the tool {tool}.</source>
+        <translation>{server} bietet das Werkzeug {tool} nicht mehr an.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/client.py"/>
+        <source>{tool} of {server}</source>
+        <translation>{tool} von {server}</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>Its last lines:</source>
+        <translation>Seine letzten Zeilen:</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} answered against the protocol: {why}</source>
+        <translation>{name} hat nicht nach dem Protokoll geantwortet: {why}</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} answered with HTTP status {status}.</source>
+        <translation>{name} hat mit dem HTTP-Status {status} geantwortet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} answered with HTTP status {status}: it wants a key. Enter it as a header of the server.</source>
+        <translation>{name} hat mit dem HTTP-Status {status} geantwortet: Es verlangt einen Schlüssel. Tragen Sie ihn als Kopfzeile des Servers ein.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} answered with an error: {why}</source>
+        <translation>{name} hat mit einem Fehler geantwortet: {why}</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} closed its output and was stopped.</source>
+        <translation>{name} hat seine Ausgabe geschlossen und wurde beendet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} could not be reached at {host}: {why}.</source>
+        <translation>{name} ist unter {host} nicht erreichbar: {why}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} could not be started: {why}.</source>
+        <translation>{name} konnte nicht gestartet werden: {why}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} defines too many tools, or too long ones: more than {n} or {chars} characters.</source>
+        <translation>{name} definiert zu viele oder zu lange Werkzeuge: mehr als {n} oder {chars} Zeichen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} ended with code {code}.</source>
+        <translation>{name} hat sich mit dem Code {code} beendet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} gave no answer within {n} s.</source>
+        <translation>{name} hat innerhalb von {n} s nicht geantwortet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} sent a message without end and was stopped.</source>
+        <translation>{name} hat eine Nachricht ohne Ende gesendet und wurde beendet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} was stopped.</source>
+        <translation>{name} wurde beendet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/plans.py"/>
+        <source>The command {command} of {name} was not found. Install it, or enter its full path.</source>
+        <translation>Der Befehl {command} von {name} wurde nicht gefunden. Installieren Sie ihn, oder geben Sie seinen vollständigen Pfad an.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>An address holds no name and no password. Enter a header instead.</source>
+        <translation>Eine Adresse enthält keinen Namen und kein Passwort. Geben Sie stattdessen eine Kopfzeile an.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>Couldn't read {name}: {why}.</source>
+        <translation>{name} konnte nicht gelesen werden: {why}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>Hearth keeps at most {n} MCP servers. Remove one first.</source>
+        <translation>Hearth merkt sich höchstens {n} MCP-Server. Entfernen Sie zuerst einen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>MCP server</source>
+        <translation>MCP-Server</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>That is no address of an MCP server. Write it like https://example.org/mcp.</source>
+        <translation>Das ist keine Adresse eines MCP-Servers. Schreiben Sie sie wie https://example.org/mcp.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>The entry is damaged.</source>
+        <translation>Der Eintrag ist beschädigt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>The entry of {name} is too long or damaged.</source>
+        <translation>Der Eintrag von {name} ist zu lang oder beschädigt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{folder} holds Hearth's own files or all of yours. Choose a folder inside it.</source>
+        <translation>{folder} enthält Hearths eigene Dateien oder alle Ihre. Wählen Sie einen Ordner darin.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{folder} is no full path of a folder.</source>
+        <translation>{folder} ist kein vollständiger Pfad eines Ordners.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{host} is not in this PC's own network, and http is not encrypted. Use https.</source>
+        <translation>{host} ist nicht im eigenen Netz dieses PCs, und http ist nicht verschlüsselt. Verwenden Sie https.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{name} has a header that HTTP does not allow.</source>
+        <translation>{name} hat eine Kopfzeile, die HTTP nicht erlaubt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{name} has a variable whose name is not made of letters, digits and _.</source>
+        <translation>{name} hat eine Variable, deren Name nicht aus Buchstaben, Ziffern und _ besteht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{name} has neither a command nor an address.</source>
+        <translation>{name} hat weder einen Befehl noch eine Adresse.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{name} has no command.</source>
+        <translation>{name} hat keinen Befehl.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{name} is no MCP server that Hearth can use.</source>
+        <translation>{name} ist kein MCP-Server, den Hearth verwenden kann.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{name} lists no MCP servers.</source>
+        <translation>{name} führt keine MCP-Server auf.</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{name} uses the old SSE transport, which Hearth does not speak.</source>
+        <translation>{name} verwendet den alten SSE-Transport, den Hearth nicht spricht.</translation>
+    </message>
+    <message>
         <location filename="../../app/tools/web_page.py"/>
         <source>Read web pages</source>
         <translation>Webseiten lesen</translation>

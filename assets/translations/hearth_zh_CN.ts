@@ -3442,6 +3442,191 @@
         <translation>计算器</translation>
     </message>
     <message>
+        <location filename="../../app/tools/mcp/client.py"/>
+        <source>That MCP server was removed or switched off.</source>
+        <translation>该 MCP 服务器已被移除或关闭。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/client.py"/>
+        <source>The call was cancelled.</source>
+        <translation>调用已取消。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/client.py"/>
+        <source>The tool {name} is not available.</source>
+        <translation>工具 {name} 不可用。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/client.py"/>
+        <source>{server} changed the tool {tool} since you approved it. Look at its tools and approve it again.</source>
+        <translation>自您批准以来，{server} 更改了工具 {tool}。请查看其工具并重新批准。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/client.py"/>
+        <source>{server} no longer offers the tool {tool}.</source>
+        <translation>{server} 不再提供工具 {tool}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/client.py"/>
+        <source>{tool} of {server}</source>
+        <translation>{server} 的 {tool}</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>Its last lines:</source>
+        <translation>其最后几行输出：</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} answered against the protocol: {why}</source>
+        <translation>{name} 的回答不符合协议：{why}</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} answered with HTTP status {status}.</source>
+        <translation>{name} 返回了 HTTP 状态 {status}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} answered with HTTP status {status}: it wants a key. Enter it as a header of the server.</source>
+        <translation>{name} 返回了 HTTP 状态 {status}：它需要密钥。请将密钥填写为该服务器的请求头。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} answered with an error: {why}</source>
+        <translation>{name} 返回了错误：{why}</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} closed its output and was stopped.</source>
+        <translation>{name} 关闭了输出，已被停止。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} could not be reached at {host}: {why}.</source>
+        <translation>无法在 {host} 连接到 {name}：{why}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} could not be started: {why}.</source>
+        <translation>无法启动 {name}：{why}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} defines too many tools, or too long ones: more than {n} or {chars} characters.</source>
+        <translation>{name} 定义的工具过多或过长：超过 {n} 个或 {chars} 个字符。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} ended with code {code}.</source>
+        <translation>{name} 已结束，代码为 {code}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} gave no answer within {n} s.</source>
+        <translation>{name} 在 {n} 秒内没有回答。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} sent a message without end and was stopped.</source>
+        <translation>{name} 发送了没有结尾的消息，已被停止。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
+        <source>{name} was stopped.</source>
+        <translation>{name} 已停止。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/plans.py"/>
+        <source>The command {command} of {name} was not found. Install it, or enter its full path.</source>
+        <translation>未找到 {name} 的命令 {command}。请安装它，或输入其完整路径。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>An address holds no name and no password. Enter a header instead.</source>
+        <translation>地址不能包含用户名和密码。请改为填写请求头。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>Couldn't read {name}: {why}.</source>
+        <translation>无法读取 {name}：{why}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>Hearth keeps at most {n} MCP servers. Remove one first.</source>
+        <translation>Hearth 最多保存 {n} 个 MCP 服务器。请先移除一个。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>MCP server</source>
+        <translation>MCP 服务器</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>That is no address of an MCP server. Write it like https://example.org/mcp.</source>
+        <translation>这不是 MCP 服务器的地址。请按 https://example.org/mcp 的格式填写。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>The entry is damaged.</source>
+        <translation>该条目已损坏。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>The entry of {name} is too long or damaged.</source>
+        <translation>{name} 的条目过长或已损坏。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{folder} holds Hearth's own files or all of yours. Choose a folder inside it.</source>
+        <translation>{folder} 包含 Hearth 自己的文件或您的全部文件。请选择其中的一个文件夹。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{folder} is no full path of a folder.</source>
+        <translation>{folder} 不是文件夹的完整路径。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{host} is not in this PC's own network, and http is not encrypted. Use https.</source>
+        <translation>{host} 不在此电脑自己的网络中，而 http 未加密。请使用 https。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{name} has a header that HTTP does not allow.</source>
+        <translation>{name} 含有 HTTP 不允许的请求头。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{name} has a variable whose name is not made of letters, digits and _.</source>
+        <translation>{name} 含有一个变量，其名称不是由字母、数字和 _ 组成。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{name} has neither a command nor an address.</source>
+        <translation>{name} 既没有命令也没有地址。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{name} has no command.</source>
+        <translation>{name} 没有命令。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{name} is no MCP server that Hearth can use.</source>
+        <translation>{name} 不是 Hearth 可以使用的 MCP 服务器。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{name} lists no MCP servers.</source>
+        <translation>{name} 中没有列出 MCP 服务器。</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/server_list.py"/>
+        <source>{name} uses the old SSE transport, which Hearth does not speak.</source>
+        <translation>{name} 使用旧的 SSE 传输方式，Hearth 不支持。</translation>
+    </message>
+    <message>
         <location filename="../../app/tools/web_page.py"/>
         <source>Read web pages</source>
         <translation>阅读网页</translation>

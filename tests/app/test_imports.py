@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("torch", "numpy", "numba", "scipy", "huggingface_hub", "tokenizers", "gguf", "jinja2", "safetensors", "pynvml",
-         "ziamath", "latex2mathml")  # fmt: skip
+         "ziamath", "latex2mathml", "mcp")  # fmt: skip
 
 
 def loaded_by(code: str) -> set[str]:

@@ -23,7 +23,9 @@ SILENT = {
     "math_rules.py", "math_symbols.py", "math_text.py", "math_typeset.py", "markdown_blocks.py",  # marks of texts
     "icons.py", "theme.py", "prose.py", "compositor.py",  # shapes, style sheets
     "chat_titles.py", "personas.py", "model_texts.py", "tool_error.py", "expression.py", "calculate.py",
-    "page_fetch.py", "page_text.py", "web_page.py", "web_search.py", "built_in.py",  # what a model is told
+    "page_fetch.py", "page_text.py", "web_page.py", "web_search.py",
+    "built_in.py", "results.py",  # what a model is told
+    "plans.py",  # names of files and folders
     "third_party.py",  # names of licences and of parts
 }  # fmt: skip
 # What goes to a model with an attachment, and what a damaged file of settings is said to hold, in the details.
@@ -176,7 +178,7 @@ class AtImport(ast.NodeVisitor):
         self.calls: list[tuple[ast.Call, bool]] = []
         self._within = 0
 
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.Lambda) -> None:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
         for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
             self.visit(default)
         self._within += 1
@@ -185,6 +187,9 @@ class AtImport(ast.NodeVisitor):
         self._within -= 1
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
+        self.visit_FunctionDef(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
         self.visit_FunctionDef(node)
 
     def visit_Call(self, node: ast.Call) -> None:
