@@ -25,7 +25,7 @@ from app.servers.local_server import LocalServer
 from app.servers.server_book import ServerBook
 from app.servers.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, save_settings
-from app.tools.all_tools import all_tools
+from app.tools.all_tools import AllTools
 from app.ui.chat.chat_tools import ChatTools
 from app.ui.first_paint import FirstPaint
 from app.ui.main_window import MainWindow
@@ -74,9 +74,9 @@ class Hearth(QObject):
         self.remote, self.monitor = clients.remote, clients.monitor
         self.choices = ModelChoices(places.choices_file)
         files = ChatFileAccess(self.saves, self.reads, self._save_small)
-        self.tools = all_tools(lambda: self.window.settings, book.key_of)
+        self.tools = AllTools(places, lambda: self.window.settings, book.key_of)
         options_for = self.choices.engine_options
-        chats = Chats(places, settings, clients, files, book.place, options_for, self.tools, model or "")
+        chats = Chats(places, settings, clients, files, book.place, options_for, self.tools.box, model or "")
         self.memory, self.controller, self.setup = chats.memory, chats.controller, chats.setup
         self.folders, self.titles, self.consents = chats.folders, chats.titles, chats.consents
         self.servers = ServersController(self.library, self.controller, book, self._save_small)
@@ -93,7 +93,7 @@ class Hearth(QObject):
         self.window.connect_context(self.controller, self.engine, self.memory)
         self.window.connect_models(self.models)
         self.window.connect_servers(self.servers)
-        self._chat_tools = ChatTools(self.window, self.controller, self.setup, self.tools, self.servers)
+        self._chat_tools = ChatTools(self.window, self.controller, self.setup, self.tools.box, self.servers)
         self.window.connect_local_server(self.local_server)
         self._faulted.connect(self._show_fault)
         self.controller.window_action.connect(self.models.remedy)
@@ -125,6 +125,7 @@ class Hearth(QObject):
         self.servers.read()  # before any chat is opened
         self.setup.read()  # small files; the first answer needs them
         self.consents.read()  # the same
+        self.tools.read()  # the same
         self.controller.start()
         self.models.start()
         self.monitor.start()
@@ -185,6 +186,7 @@ class Hearth(QObject):
         if self.desktop is not None:
             self.desktop.close()
         self.models.close()
+        self.tools.close()
         self._ended = self._clients.close(THREADS_END_WITHIN_S)
         for operations in (self.saves, self.reads):
             if left := operations.close():

@@ -1,15 +1,32 @@
-"""All tools of the window in one box."""
+"""All tools of the window: the built-in ones, and those of the servers that the user added."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.settings import AppSettings
+from app.settings import AppPaths, AppSettings
 from app.tools.built_in import BuiltInTools
+from app.tools.mcp.client import McpTools
+from app.tools.mcp.server_list import ToolServerList
 from app.tools.tool_box import ToolBox
 from app.tools.web_search import BRAVE_ADDRESS, chosen_service
 
 
-def all_tools(settings: Callable[[], AppSettings], key_of: Callable[[str], str]) -> ToolBox:
-    """Return the box. settings: the current ones. key_of: the key for an address if no keyring has it; else ""."""
-    return ToolBox((BuiltInTools.of(lambda: chosen_service(settings(), key_of(BRAVE_ADDRESS))),))
+class AllTools:
+    """One for the window. box: all tools. servers: those that the user added. mcp: the source of their tools."""
+
+    def __init__(self, places: AppPaths, settings: Callable[[], AppSettings], key_of: Callable[[str], str]) -> None:
+        """Read nothing. settings: the current ones. key_of: the key for an address if no keyring has it; else ""."""
+        self.servers = ToolServerList(places.tool_servers_file, places)
+        self.mcp = McpTools(self.servers, places.tool_servers_folder, changed=lambda: self.box.tell_changed())
+        built_in = BuiltInTools.of(lambda: chosen_service(settings(), key_of(BRAVE_ADDRESS)))
+        self.box = ToolBox((built_in, self.mcp))
+
+    def read(self) -> None:
+        """Read the small file of servers. Starts none."""
+        self.servers.read()
+        self.box.tell_changed()
+
+    def close(self) -> None:
+        """End all servers; blocks for a few seconds at most."""
+        self.mcp.close()

@@ -66,6 +66,10 @@ class ToolBox(QObject):
 
         threading.Thread(target=work, name=f"tool {name}", daemon=True).start()
 
+    def tell_changed(self) -> None:
+        """Emit `changed` on the main thread. Thread-safe."""
+        self._finished.emit(self.changed.emit)
+
     @Slot(object)
     def _call(self, ending: Callable[[], None]) -> None:
         ending()

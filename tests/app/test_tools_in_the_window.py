@@ -91,8 +91,8 @@ def test_tools_are_switched_on_for_one_chat_and_counted(arrive: Arrive) -> None:
 def test_a_call_is_allowed_and_refused_with_the_mouse(arrive: Arrive, monkeypatch: pytest.MonkeyPatch) -> None:
     post = Post()
     person = arrive("in-thread")
-    monkeypatch.setattr(person.hearth.tools, "_sources", (post,))
-    person.hearth.tools.changed.emit()
+    monkeypatch.setattr(person.hearth.tools.box, "_sources", (post,))
+    person.hearth.tools.box.changed.emit()
     person.wait_ready()
     switch(person, "send_letter")
     given = {"to": "Ann", "text": "Dear Ann,\nhow are you?"}
