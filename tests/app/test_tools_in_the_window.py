@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from person import Arrive, Person
 from PySide6.QtCore import Qt
@@ -14,6 +17,7 @@ from support.serving import Script
 
 from app.chat.store.conversation import CallState, Message
 from app.settings import AppSettings
+from app.tools.mcp.server_list import ToolServer
 from app.tools.tool import Scope, Tool, ToolResult
 from app.ui.composer.tools_button import ToolRow
 from app.ui.transcript.answer_view import AnswerView
@@ -121,6 +125,33 @@ def test_a_search_service_in_the_settings_offers_the_search(arrive: Arrive) -> N
     assert offered() == {"calculate", "read_web_page"}
     person.window.take_settings(AppSettings(search_service="searxng", search_address="http://127.0.0.1:8888"))
     assert offered() == {"calculate", "read_web_page", "search_web"}
+
+
+def test_a_tool_of_an_mcp_server_is_approved_asked_for_and_run(arrive: Arrive) -> None:
+    program = str(Path(__file__).parents[1] / "support" / "mcp_server.py")
+    person = arrive("in-thread")
+    person.wait_ready()
+    tools = person.hearth.tools
+    server = tools.servers.put(ToolServer("Sums", "stdio", command=sys.executable, args=(program,), is_on=True))
+    (add,) = [one.definition for one in tools.mcp.look(server.id) if one.definition.name == "add"]
+    assert person.hearth.setup.tool_offer.groups[1:] == [], "nothing is offered before it is approved"
+    tools.mcp.approve(server.id, (add,))
+    tools.box.changed.emit()
+    switch(person, "Sums_add")
+    person.send('call [["Sums_add", {"a": 40, "b": 2}]]')
+    person.wait(lambda: len(person.shown) == 2 and states(person.shown[1]) == [CallState.ASKING])
+    (call,) = calls_of(person, 1)
+    assert "Sums" in call.details.receiver.text()
+    click(person, call.details.in_chat)
+    person.wait(lambda: len(person.finished) == 2)
+    assert person.shown[1].calls[0].result == "42"
+    person.send('call [["Sums_add", {"a": 1, "b": 2}]]')
+    person.wait(lambda: len(person.finished) == 4)
+    assert person.shown[-2].calls[0].result == "3", "allowed in this chat"
+    child = psutil.Process().children(recursive=True)
+    person.leave()
+    psutil.wait_procs(child, timeout=20)
+    assert not [one for one in child if one.is_running()]
 
 
 def test_the_engine_calls_the_calculator_and_goes_on(arrive: Arrive, monkeypatch: pytest.MonkeyPatch) -> None:
