@@ -45,6 +45,13 @@ def left_of(processes: set[int]) -> set[int]:
     until = time.monotonic() + 30
     left = processes
     while left and time.monotonic() < until:
-        left = {one for one in left if psutil.pid_exists(one) and psutil.Process(one).status() != "zombie"}
+        left = set(filter(runs, left))
         time.sleep(0.01)
     return left
+
+
+def runs(process: int) -> bool:
+    try:
+        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
