@@ -274,6 +274,17 @@ class ChatController(QObject):
         messages = (self._memory.messages(self.opened.id) if self.opened.id else None) or []
         self.versions_changed.emit(versions_of(messages, shown))
 
+    @property
+    def has_tool_consents(self) -> bool:
+        """Whether some calls of tools in the open chat run without a question."""
+        return self.rounds.has_consents(self._memory.conversation(self.opened.id))
+
+    def drop_tool_consents(self) -> None:
+        """Ask again before every call in the open chat and in the chats of its folder."""
+        if self.opened.id is not None:
+            self.rounds.drop_consents(self.opened.id)
+            self.toast.emit(tr("Hearth asks again before every call"), None)
+
     def _message_updated(self, chat: str, message: Message) -> None:
         if chat == self.opened.id:
             self.message_updated.emit(message)

@@ -13,12 +13,14 @@ class ToolOffer:
 
     on: their names; may hold tools of a server that is not connected now. tokens: what the definitions of the tools
     that are on take of the context; None: unknown. can_call: whether the chat's model can call tools.
+    has_consents: whether some calls of the chat run without a question.
     """
 
     tools: tuple[Tool, ...] = ()
     on: frozenset[str] = frozenset()
     tokens: int | None = None
     can_call: bool = False
+    has_consents: bool = False
 
     @property
     def is_shown(self) -> bool:

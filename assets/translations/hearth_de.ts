@@ -526,6 +526,11 @@
     </message>
     <message>
         <location filename="../../app/chat/chat_controller.py"/>
+        <source>Hearth asks again before every call</source>
+        <translation>Hearth fragt vor jedem Aufruf wieder</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/chat_controller.py"/>
         <source>The model repeated its calls of tools, so they were not run again</source>
         <translation>Das Modell wiederholte seine Werkzeugaufrufe, daher wurden sie nicht noch einmal ausgeführt</translation>
     </message>
@@ -4694,6 +4699,11 @@
         <location filename="../../app/ui/composer/sampling_popup.py"/>
         <source>{preset}, for this chat</source>
         <translation>{preset}, für diesen Chat</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/tools_button.py"/>
+        <source>Ask again before every call</source>
+        <translation>Vor jedem Aufruf wieder fragen</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/tools_button.py"/>

@@ -522,6 +522,11 @@
     </message>
     <message>
         <location filename="../../app/chat/chat_controller.py"/>
+        <source>Hearth asks again before every call</source>
+        <translation>Hearth 会在每次调用前重新询问</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/chat_controller.py"/>
         <source>The model repeated its calls of tools, so they were not run again</source>
         <translation>模型重复了相同的工具调用，因此未再次运行</translation>
     </message>
@@ -4670,6 +4675,11 @@
         <location filename="../../app/ui/composer/sampling_popup.py"/>
         <source>{preset}, for this chat</source>
         <translation>{preset}，用于此聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/tools_button.py"/>
+        <source>Ask again before every call</source>
+        <translation>每次调用前重新询问</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/tools_button.py"/>

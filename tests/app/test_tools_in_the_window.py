@@ -148,6 +148,13 @@ def test_a_tool_of_an_mcp_server_is_approved_asked_for_and_run(arrive: Arrive) -
     person.send('call [["Sums_add", {"a": 1, "b": 2}]]')
     person.wait(lambda: len(person.finished) == 4)
     assert person.shown[-2].calls[0].result == "3", "allowed in this chat"
+    menu = person.page.composer.tools_button.menu_of_tools
+    click(person, person.page.composer.tools_button)
+    person.wait(lambda: menu.is_open)
+    click(person, menu.ask)
+    person.send('call [["Sums_add", {"a": 1, "b": 2}]]')
+    person.wait(lambda: len(person.finished) == 5)
+    assert states(person.shown[-1]) == [CallState.ASKING], "asked again"
     child = psutil.Process().children(recursive=True)
     person.leave()
     psutil.wait_procs(child, timeout=20)

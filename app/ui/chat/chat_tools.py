@@ -12,7 +12,7 @@ from app.tools.web_search import BRAVE_ADDRESS
 if TYPE_CHECKING:
     from app.chat.answer_setup import AnswerSetup
     from app.chat.chat_controller import ChatController
-    from app.chat.store.conversation import Conversation
+    from app.chat.store.conversation import Conversation, Message
     from app.servers.servers_controller import ServersController
     from app.tools.tool_box import ToolBox
     from app.ui.main_window import MainWindow
@@ -37,20 +37,21 @@ class ChatTools(QObject):
         self._page, self._setup, self._box, self._servers = window.page, setup, box, servers
         self._tokens: int | None = None  # of the definitions of the tools that are on
         composer = self._page.composer
-        chat.message_updated.connect(self._page.update_message)
+        chat.message_updated.connect(self._updated)
         chat.conversations_changed.connect(self._show_folder)
         setup.changed.connect(self.show)
         window.chat_context.counter.counted.connect(self._counted)
         window.settings_changed.connect(box.changed)
         window.preferences.opening.connect(self._add_to_settings)
         composer.tools_picked.connect(setup.pick_tools)
+        composer.tools_button.consents_dropped.connect(self._ask_again)
         composer.tools_page_wanted.connect(lambda: window.open_settings("search_service"))
         self.show()
 
     @Slot()
     def show(self) -> None:
         """Show what can be chosen, and what is on."""
-        offer = self._setup.tool_offer
+        offer = replace(self._setup.tool_offer, has_consents=self._chat.has_tool_consents)
         self._page.composer.set_tools(replace(offer, tokens=self._tokens if offer.n_on else None))
         self._page.empty.set_tools_send(any(tool.name in offer.on and not tool.is_local for tool in offer.tools))
         self._page.transcript.set_tool_titles({tool.name: tool.title for tool in offer.tools})
@@ -67,6 +68,15 @@ class ChatTools(QObject):
         if tokens != self._tokens:
             self._tokens = tokens
             self.show()
+
+    @Slot(object)
+    def _updated(self, message: Message) -> None:
+        self._page.update_message(message)
+        self.show()  # a consent may have been given
+
+    def _ask_again(self) -> None:
+        self._chat.drop_tool_consents()
+        self.show()
 
     def _add_to_settings(self, dialog: SettingsDialog) -> None:
         dialog.add_tools()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
@@ -66,11 +68,13 @@ class ToolRow(QWidget):
 class ToolsMenu(PickMenu):
     """The tools in groups by their source, with a switch each. It stays open while tools are switched.
 
-    picked: the names of the tools that are on. manage_asked: open the settings of tools.
+    picked: the names of the tools that are on. manage_asked: open the settings of tools. ask_again: forget what calls
+    are allowed in the chat and its folder.
     """
 
     picked = Signal(list)
     manage_asked = Signal()
+    ask_again = Signal()
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(tr("Tools of this chat"), window, WIDTH)
@@ -81,6 +85,9 @@ class ToolsMenu(PickMenu):
         self.cost = Label("", "meta", wrap=True)
         self.body.addWidget(self.cost)
         self.add_rule()
+        self.ask = PickRow(tr("Ask again before every call"), "lock")
+        self.ask.clicked.connect(self._ask_again)
+        self.body.addWidget(self.ask)
         self.manage = PickRow(tr("Manage tools…"), "settings")
         self.manage.clicked.connect(self._manage)
         self.body.addWidget(self.manage)
@@ -115,6 +122,7 @@ class ToolsMenu(PickMenu):
                      n=figure(offer.tokens))
             )  # fmt: skip
         self.cost.setVisible(known)
+        self.ask.setVisible(offer.has_consents)
         self.place()
 
     def open_at(self, anchor: QWidget) -> None:
@@ -133,8 +141,12 @@ class ToolsMenu(PickMenu):
     def _switch(self, name: str, is_on: bool) -> None:
         picked = self._offer.picked(name, is_on)
         # switched again before the answer comes, this choice counts too
-        self._offer = ToolOffer(self._offer.tools, frozenset(picked), None, self._offer.can_call)
+        self._offer = replace(self._offer, on=frozenset(picked), tokens=None)
         self.picked.emit(picked)
+
+    def _ask_again(self) -> None:
+        self.dismiss()
+        self.ask_again.emit()
 
     def _manage(self) -> None:
         self.dismiss()
@@ -148,10 +160,12 @@ class ToolsButton(Button):
     """Opens the menu of tools, and shows how many are on.
 
     tools_picked: the names of the tools that are on. tools_page_wanted: open the settings of tools.
+    consents_dropped: as ToolsMenu.ask_again.
     """
 
     tools_picked = Signal(list)
     tools_page_wanted = Signal()
+    consents_dropped = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__("", "quiet", "tool", parent=parent)
@@ -168,6 +182,7 @@ class ToolsButton(Button):
             self._menu = ToolsMenu(self.window())
             self._menu.picked.connect(self.tools_picked)
             self._menu.manage_asked.connect(self.tools_page_wanted)
+            self._menu.ask_again.connect(self.consents_dropped)
         return self._menu
 
     def set_tools(self, offer: ToolOffer) -> None:
