@@ -99,6 +99,16 @@ def of_real_models() -> list[str]:
     return [row.replace("%", " %") for row in rows]
 
 
+def of_cards() -> list[str]:
+    """The table of predicted rates on four PCs, row by row."""
+    rows = []
+    for name, one in newest("gains-by-card")["models"].items():
+        codec = one.pop("codec").upper()
+        cells = (f"{card['hearth']:.1f} ({card['hearth'] / card['layers']:.1f})" for card in one.values())
+        rows.append(f"| {name}, {codec} | {' | '.join(cells)} |")
+    return rows
+
+
 def said() -> list[tuple[str, str]]:
     """(page, words with figures as they must stand in it)."""
     big, batch = anchor("70b", "24"), record("batch-scaling-2026-11-22")
@@ -179,7 +189,14 @@ def said() -> list[tuple[str, str]]:
         rates = " | ".join(f"{statistics.median(loads[load]['tok_s']):.1f}" for load in loads)
         rows.append((page, f"| {words} | {rates} |"))
     rows += [
-        (page, row) for row in (*of_guesses("1b", "cpu"), *of_guesses("8b", "gpu"), *of_warm_chats(), *of_real_models())
+        (page, row)
+        for row in (
+            *of_guesses("1b", "cpu"),
+            *of_guesses("8b", "gpu"),
+            *of_warm_chats(),
+            *of_real_models(),
+            *of_cards(),
+        )
     ]
     for model, name, budget in (("70B, Q4_0", "70b", "24"), ("70B, Q4_0", "70b", "11"), ("32B, F16", "32b", "24"),
                                 ("13B, F16", "13b", "11")):  # fmt: skip
