@@ -32,7 +32,9 @@ def _read_message(message: Any) -> ChatMessage:
             read |= {"id": message["id"], "name": message["name"]}
         if calls := message.get("calls") or ():
             read["calls"] = [Call(one["name"], dict(one["arguments"]), one["id"]) for one in calls]
-        texts = [read["content"], *(read.get(name, "") for name in ("id", "name"))]
+        if reasoning := message.get("reasoning"):
+            read["reasoning"] = reasoning
+        texts = [read["content"], *(read.get(name, "") for name in ("id", "name", "reasoning"))]
         texts += [text for call in read.get("calls", ()) for text in (call.name, call.id)]
         is_good = read["role"] in ("system", "user", "assistant", "tool") and all(isinstance(t, str) for t in texts)
     except (AttributeError, KeyError, TypeError, ValueError):

@@ -61,7 +61,7 @@ class Generate:
 
     messages: [{"role": "system" | "user" | "assistant" | "tool", "content": text}]; the last one is the user's or a
     tool's, or with `continues` the assistant's. One of the assistant's may have "calls", [{"id", "name", "arguments":
-    object}]; a tool's has the "id" and "name" of its call.
+    object}], and with them "reasoning", the thought before; a tool's has the "id" and "name" of its call.
     tools: that the answer may call, [{"name", "description", "parameters": JSON schema}].
     """
 

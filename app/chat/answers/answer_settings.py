@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.chat.store.conversation import CallState, Message, Role, ToolCall, content_of
 from app.clients.answer_request import AnswerRequest
 from app.clients.servers import Place
 from app.tools import model_texts
-from engine.text.thoughts import spoken
+from engine.text.thoughts import split, spoken
 
 OVERFLOWS = ("roll", "middle", "stop", "summarise")
 
@@ -39,8 +39,8 @@ def history(messages: Sequence[Message], answered_id: str, system_prompt: str) -
     """Return what the model sees before it answers a message: instructions, the complete turns before it, and that one.
 
     answered_id: of a question, or of an answer whose calls have ended. A turn without text in its last answer is left
-    out; of several answers to a question the last one counts. Thoughts are not sent back; attached texts are, and so
-    are calls of tools and their results.
+    out; of several answers to a question the last one counts. Attached texts are sent back, and so are calls of tools
+    and their results; thoughts only those before the calls of the turn that is being answered.
     """
     return [*_instructions(system_prompt), *(one.sent for one in _said(messages, answered_id))]
 
@@ -77,15 +77,22 @@ def _said(messages: Sequence[Message], answered_id: str) -> list[_Said]:
                 turns[-1].last = _Said(message.id, {"role": "assistant", "content": words})
         if message.id == answered_id:
             break
-    said = [one for turn in turns[:-1] if turn.last is not None for one in (turn.question, *turn.rounds, turn.last)]
+    ended = [turn for turn in turns[:-1] if turn.last is not None]
+    said = [_unthinking(one) for turn in ended for one in (turn.question, *turn.rounds, turn.last) if one is not None]
     return said + [one for turn in turns[-1:] for one in (turn.question, *turn.rounds)]
 
 
 def _round(message: Message, words: str) -> list[_Said]:
     calls = [{"id": call.id, "name": call.tool, "arguments": call.arguments} for call in message.calls]
     sent = [{"role": "assistant", "content": words, "calls": calls}]
+    if thought := split(message.text).thought:
+        sent[0]["reasoning"] = thought
     sent += [{"role": "tool", "content": _result_of(call), "id": call.id, "name": call.tool} for call in message.calls]
     return [_Said(message.id, one) for one in sent]
+
+
+def _unthinking(said: _Said) -> _Said:
+    return replace(said, sent={name: value for name, value in said.sent.items() if name != "reasoning"})
 
 
 def _result_of(call: ToolCall) -> str:

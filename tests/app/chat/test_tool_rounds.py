@@ -245,7 +245,9 @@ def test_a_later_question_sends_calls_and_results_of_earlier_ones_and_a_server_g
     assert [one["role"] for one in sent] == ["user", "assistant", "tool", "assistant", "user"]
     assert (sent[1]["content"], sent[1]["calls"]) == ("I add.", [{"id": "c1", "name": "add", "arguments": {"a": 1}}])
     assert (sent[2]["id"], sent[2]["name"], sent[2]["content"]) == ("c1", "add", "2")
-    assert request_for(way, called.id, AnswerSettings()).messages == sent[:3]
+    assert "reasoning" not in sent[1]
+    going_on = request_for(way, called.id, AnswerSettings()).messages
+    assert going_on == [sent[0], {**sent[1], "reasoning": "Hm."}, sent[2]], "the thought belongs to the turn"
     place = Place(Server("s", "Box", "http://127.0.0.1:1/v1"), "m")
     there = request_for(way, second.id, AnswerSettings(place=place)).messages
     assert [one["role"] for one in there] == ["user", "assistant", "user"]
