@@ -47,6 +47,7 @@ class ContextCount(QObject):
         self._measuring: list[str] | None = None  # the texts that are being measured
         self._measured: list[str] = []
         self._before: AnswerRequest | None = None  # a prompt with the same messages before the draft
+        self._counting: AnswerRequest | None = None  # the prompt that was counted last, with another draft
         self._timer = QTimer(self, singleShot=True, interval=AFTER_MS)
         self._timer.timeout.connect(self._ask)
         draft.changed.connect(self._texts_changed)
@@ -96,10 +97,14 @@ class ContextCount(QObject):
             self._before = self._prompt("")
         before, words = self._before, content_of(self._words(), attached)
         messages = [*before.messages[:-1], {"role": "user", "content": words}]
+        self._counting = before
         self._engine.count(replace(before, messages=messages), list(texts))
 
     @Slot(object)
     def _on_counted(self, result: CountResult | None) -> None:
+        if result is not None and result.dropped_messages and self._counting is not None:
+            dropped = self._counting.n_of_chat(result.dropped_at, result.dropped_messages)
+            result = replace(result, dropped_messages=dropped)
         texts, self._measuring = self._measuring, None
         if self._is_elsewhere():  # requested before the server was chosen
             return

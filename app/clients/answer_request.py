@@ -31,6 +31,11 @@ class AnswerRequest:
     said: tuple[str, ...] = ()
     tools: tuple[dict[str, Any], ...] = ()
 
+    def n_of_chat(self, at: int, count: int) -> int:
+        """Return how many messages of the chat `count` sent ones are, of which `at` come before them."""
+        begin = self.summarised + at
+        return len(set(self.said[begin : begin + count]))
+
     @property
     def told(self) -> list[dict[str, Any]]:
         """The messages as the model reads them: with the summary."""

@@ -3498,6 +3498,11 @@
     </message>
     <message>
         <location filename="../../app/tools/mcp/connection.py"/>
+        <source>no reason was given</source>
+        <translation>es wurde kein Grund genannt</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
         <source>{name} answered against the protocol: {why}</source>
         <translation>{name} hat nicht nach dem Protokoll geantwortet: {why}</translation>
     </message>

@@ -3483,6 +3483,11 @@
     </message>
     <message>
         <location filename="../../app/tools/mcp/connection.py"/>
+        <source>no reason was given</source>
+        <translation>没有给出原因</translation>
+    </message>
+    <message>
+        <location filename="../../app/tools/mcp/connection.py"/>
         <source>{name} answered against the protocol: {why}</source>
         <translation>{name} 的回答不符合协议：{why}</translation>
     </message>

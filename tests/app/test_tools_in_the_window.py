@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import psutil
 import pytest
 from person import Arrive, Person
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from support.serving import Script
 
@@ -20,11 +22,14 @@ from app.settings import AppSettings
 from app.tools.mcp.server_list import ToolServer
 from app.tools.tool import Scope, Tool, ToolResult
 from app.ui.composer.tools_button import ToolRow
+from app.ui.look import theme
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.tool_call_view import ToolCallView
 from engine.tool_calls.call_format import HERMES, Call
 
 pytestmark = pytest.mark.gui
+
+ROOT = Path(__file__).parents[2]
 
 
 class Post:
@@ -69,6 +74,24 @@ def calls_of(person: Person, nth: int) -> list[ToolCallView]:
 
 def tools_of_chat(person: Person) -> list[str]:
     return list(person.hearth.controller.choices.values.get("tools", []))
+
+
+def take_pictures(person: Person) -> None:
+    """Pictures of the window in light and dark, to tests/output, and to docs if HEARTH_UPDATE_SCREENSHOTS=1 is set."""
+    app = QApplication.instance()
+    assert isinstance(app, QApplication)
+    choices: tuple[theme.Choice, ...] = ("light", "dark")
+    for choice in choices:
+        theme.apply(app, choice, 1.0)
+        person.page.transcript.flush()
+        person.qtbot.wait(50)
+        image = person.window.grab().toImage()
+        assert image.pixelColor(4, 500) == QColor(theme.current().tokens.side)
+        folders = [ROOT / "tests" / "output"]
+        folders += [ROOT / "docs" / "screenshots"] if os.environ.get("HEARTH_UPDATE_SCREENSHOTS") == "1" else []
+        for folder in folders:
+            folder.mkdir(exist_ok=True)
+            assert image.save(str(folder / f"tools-{choice}.png"))
 
 
 def states(message: Message) -> list[CallState]:
@@ -161,21 +184,25 @@ def test_a_tool_of_an_mcp_server_is_approved_asked_for_and_run(arrive: Arrive) -
     assert not [one for one in child if one.is_running()]
 
 
-def test_the_engine_calls_the_calculator_and_goes_on(arrive: Arrive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_calls_a_tool_goes_on_and_asks(arrive: Arrive, monkeypatch: pytest.MonkeyPatch) -> None:
     person = arrive("in-thread", model="starter-chat")
     person.wait_ready()
     host: Any = person.hearth.worker._host
     session = host._engine.session
     tokenizer = session.model.tokenizer
     script = Script(tokenizer, min(tokenizer.stop_token_ids))
-    said = iter(["I compute.\n" + HERMES.write([Call("calculate", {"expression": "6*7"})]), "It is 42."])
+    page = "https://en.wikipedia.org/wiki/Lima"
+    said = iter([
+        "I compute.\n" + HERMES.write([Call("calculate", {"expression": "6*7"})]), "It is 42.",
+        "I look it up.\n" + HERMES.write([Call("read_web_page", {"url": page})]),
+    ])  # fmt: skip
 
     def sampler(sampling: Any) -> Any:
         script.text = next(said)
         return script.sampler(sampling)
 
     monkeypatch.setattr("engine.session.chat_session.make_sampler", sampler)
-    switch(person, "calculate")
+    switch(person, "calculate", "read_web_page")
     person.send("What is 6 times 7?")
     person.wait(lambda: len(person.finished) == 2)
     called, answer = person.shown[1:]
@@ -184,3 +211,7 @@ def test_the_engine_calls_the_calculator_and_goes_on(arrive: Arrive, monkeypatch
     prompt = tokenizer.decode(session._tokens, skip_special=False)
     assert "= 42" in prompt
     assert "calculate" in prompt
+    person.send("How many people live in Lima?")
+    person.wait(lambda: len(person.finished) == 3 and states(person.shown[-1]) == [CallState.ASKING])
+    assert (person.shown[-1].calls[0].arguments, person.shown[-1].calls[0].scope) == ({"url": page}, "en.wikipedia.org")
+    take_pictures(person)

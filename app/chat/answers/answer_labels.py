@@ -107,7 +107,7 @@ def figures_of(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
     if stats.get("dropped_messages"):
         add(
             tr("Left out of the context"),
-            "dropped_messages",
+            "left_out" if "left_out" in stats else "dropped_messages",
             lambda n: tr_n("{n} message", "{n} messages", n, n=figure(n)),
         )
     return rows

@@ -201,6 +201,10 @@ class AnswerQueue(QObject):
             figures |= answer.place.figures  # however the answer ended
         if answer.sent is not None and figures.get("summary"):  # the last message that it stands for
             figures["summary_to"] = answer.sent.said[figures["summarised"] - 1]
+        if answer.sent is not None and figures.get("dropped_messages"):
+            replaced = (figures.get("summarised") or answer.sent.summarised) - answer.sent.summarised
+            at = replaced + (figures.get("dropped_at") or 0)
+            figures["left_out"] = answer.sent.n_of_chat(at, figures["dropped_messages"])
         answer.message = replace(answer.message, state=state, stats=figures or None)
         self.ended.emit(answer, result)
 

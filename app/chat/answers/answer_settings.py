@@ -119,6 +119,13 @@ def _without_calls(said: Sequence[_Said]) -> list[_Said]:
     return told
 
 
+def ids_sent(messages: Sequence[Message], answered_id: str) -> list[str]:
+    """Return the id of the chat's message behind each message that `history` sends, without instructions: one with
+    calls stands behind several.
+    """
+    return [one.id for one in _said(messages, answered_id)]
+
+
 def _instructions(system_prompt: str) -> list[dict[str, Any]]:
     return [{"role": "system", "content": system_prompt.strip()}] if system_prompt.strip() else []
 

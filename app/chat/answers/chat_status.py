@@ -33,7 +33,7 @@ def status_here(
         tok_s=stats.get("decode_tok_s"),
         tokens=stats.get("tokens", 0),
         context_used=stats.get("context_used"),
-        left_out=stats.get("dropped_messages") or 0,
+        left_out=stats.get("left_out", stats.get("dropped_messages")) or 0,
         gpu_share=stats.get("gpu_neuron_load") if status.gpu else None,
     )
 

@@ -305,7 +305,7 @@ class Connection:
             return await self._refusal(error)
         if isinstance(error, httpx2.TransportError) and self.server.kind == "http":
             host = urlsplit(self.server.address).netloc
-            why = str(error)[:MAX_SHOWN_CHARS] or type(error).__name__
+            why = str(error)[:MAX_SHOWN_CHARS] or tr("no reason was given")
             return tr("{name} could not be reached at {host}: {why}.", name=self.server.name, host=host, why=why)
         if isinstance(self._transport, Program) and self._transport.ended.is_set():
             return await self._end_of(self._transport)
@@ -349,7 +349,7 @@ class Connection:
         return tr("{name} gave no answer within {n}\u202fs.", name=self.server.name, n=seconds) + self._quoted()
 
     def _broken(self, error: BaseException) -> str:
-        why = f"{type(error).__name__}: {error}"[:MAX_SHOWN_CHARS]
+        why = str(error)[:MAX_SHOWN_CHARS] or tr("no reason was given")
         return tr("{name} answered against the protocol: {why}", name=self.server.name, why=why)
 
     def _quoted(self) -> str:

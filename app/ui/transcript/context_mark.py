@@ -8,23 +8,13 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
-from app.chat.store.conversation import Message, Role
+from app.chat.store.conversation import Message
 from app.translation import figure, tr, tr_n
 from app.ui.look import theme
 from app.ui.widgets.controls import Button, Label, Rule
 from app.ui.widgets.popover import Popover
 
 NAMED_CHARS = 60  # shown of the first and last dropped message
-
-
-def sent(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages that are sent with the chat's next question: answered questions and their answers."""
-    said: list[Message] = []
-    for message, after in zip(messages, [*messages[1:], None], strict=True):
-        answered = after is not None and after.role is Role.ASSISTANT and after.text.strip()
-        if message.role is Role.USER and after is not None and answered:
-            said += [message, after]
-    return said
 
 
 class _MarkButton(Button):

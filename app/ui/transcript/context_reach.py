@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from app.chat.answers.answer_settings import ids_sent
 from app.chat.store.conversation import Message, Role
-from app.ui.transcript.context_mark import sent
 from app.ui.transcript.message_column import MessageColumn
 
 
@@ -34,16 +34,19 @@ class ContextReach:
         return True
 
     def set_dropped(self, message_id: str, count: int, at: int = 0, summary: str = "") -> None:
-        """Mark where the context of that answer begins: `count` messages after the first `at` were dropped.
+        """Mark where the context of that answer begins: `count` sent messages after the first `at` were dropped.
 
         summary: what the model reads instead of them.
         """
         self._unmark()
         question = self._question_of(message_id)
         if question and count:
-            said = sent(self._column.messages[: self._column.index(question)])
-            kept = said[at + count].id if len(said) > at + count else question
-            self._marked = (kept, count, at, said[at : at + count], summary)
+            before = self._column.messages[: self._column.index(question) + 1]
+            said = ids_sent(before, question)  # a message with calls is sent as several
+            kept = said[at + count] if len(said) > at + count else question
+            gone = set(said[at : at + count]) - {kept}
+            dropped = [message for message in before if message.id in gone]
+            self._marked = (kept, len(dropped), len(set(said[:at])), dropped, summary)
         self.show()
 
     def _unmark(self) -> None:

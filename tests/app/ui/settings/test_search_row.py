@@ -19,9 +19,9 @@ ADDRESS = "https://searx.example.org"
 
 
 def opened(qtbot: QtBot, has_key: bool = False, **values: Any) -> tuple[SettingsDialog, SearchRow]:
-    dialog = SettingsDialog(AppSettings(**values))
+    dialog = SettingsDialog(AppSettings(search_has_key=has_key, **values))
     qtbot.addWidget(dialog)
-    dialog.add_tools(has_key)
+    dialog.add_tools()
     dialog.show()
     row = dialog.rows["search_service"]
     assert isinstance(row, SearchRow)

@@ -25,7 +25,7 @@ from shown_messages import (
 )
 from support.shown_text import numbers_in
 
-from app.chat.store.conversation import Message, MessageState, Role
+from app.chat.store.conversation import CallState, Message, MessageState, Role, ToolCall
 from app.text.markdown_blocks import FORMULA, STRUT, CodeBlock
 from app.ui.look import theme
 from app.ui.transcript.answer_view import AnswerView
@@ -124,8 +124,14 @@ def test_the_context_mark_stands_where_the_context_begins(transcript: Transcript
     transcript.set_dropped(messages[5].id, 2, at=2)
     assert told() == {messages[4].id: ["2"]}
     transcript.set_dropped(messages[5].id, 12)
-    assert told() == {messages[4].id: ["12"]}
-    transcript.set_dropped(messages[5].id, 0)
+    assert told() == {messages[4].id: ["4"]}, "those of the chat"
+    done = ToolCall("c", "calculate", {}, CallState.DONE)
+    called = replace(messages[1], id="called", calls=(done, done))
+    messages = [messages[0], called, *messages[1:]]
+    show(transcript, messages)
+    transcript.set_dropped(messages[6].id, 5)  # sent as a question, a call, two results and an answer
+    assert told() == {messages[3].id: ["3"]}
+    transcript.set_dropped(messages[6].id, 0)
     assert marks(transcript) == {}
 
 
