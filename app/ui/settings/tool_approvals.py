@@ -20,15 +20,19 @@ from app.tools.mcp.confined import can_confine
 from app.tools.mcp.server_list import Definition, ToolServer
 from app.translation import noted, tr
 from app.ui.look import theme
-from app.ui.widgets.controls import Button, Chip, Label, Toggle
+from app.ui.widgets.controls import Chip, IconButton, Label, Toggle
 
 LONGEST_DESCRIPTION = 300  # characters in the list; the definition has all of it
 MOST_LINES = 14  # of a definition, before it scrolls
 STATES = {
     ToolState.APPROVED: (noted("Approved"), "ok"),
-    ToolState.NEW: (noted("Not approved"), ""),
-    ToolState.CHANGED: (noted("Changed since you approved it"), "warn"),
-    ToolState.GONE: (noted("No longer offered"), "warn"),
+    ToolState.NEW: (noted("New"), ""),
+    ToolState.CHANGED: (noted("Changed"), "warn"),
+    ToolState.GONE: (noted("Gone"), "warn"),
+}
+NOTES = {
+    ToolState.CHANGED: noted("The server changed it since you approved it. It is off until you approve it again."),
+    ToolState.GONE: noted("You approved it, but the server does not offer it any longer."),
 }
 
 
@@ -81,8 +85,8 @@ class ApprovalRow(QFrame):
         self.listed, self._approve, self._fit = listed, approve, fit
         definition = listed.definition
         title = label(definition.label)
-        self.fold = Button(title.replace("&", "&&"), "quiet", "right")
-        self.fold.padding_px, self.fold.align_left, self.fold.glyph_px = 4, True, 15
+        self.title = Label(breakable(title), "label", wrap=True)
+        self.fold = IconButton("right", tr("Show the definition of {tool}", tool=title))
         self.fold.setAccessibleDescription(tr("Collapsed"))
         self.fold.clicked.connect(self._toggle_text)
         self.chip = Chip("")
@@ -90,22 +94,21 @@ class ApprovalRow(QFrame):
         self.toggle.clicked.connect(self._switch)
         head = QHBoxLayout()
         head.addWidget(self.fold)
-        head.addStretch(1)
-        head.addWidget(self.toggle, 0, Qt.AlignmentFlag.AlignVCenter)
+        head.addWidget(self.title, 1)
+        for part in (self.chip, self.toggle):
+            head.addWidget(part, 0, Qt.AlignmentFlag.AlignVCenter)
         self._head = head
         said = one_line(definition.description)
         if len(said) > LONGEST_DESCRIPTION:
             said = said[:LONGEST_DESCRIPTION] + "…"
         self.description = Label(breakable(said), "small", wrap=True)
         self.description.setVisible(bool(said))
-        self.fault = Label("", "small", "bad", wrap=True)
-        self.fault.hide()
+        self.note = Label("", "small", wrap=True)
         self.text: QPlainTextEdit | None = None  # built when it is first opened
         self._column = QVBoxLayout(self)
         self._column.addLayout(head)
         self._column.addWidget(self.description)
-        self._column.addWidget(self.chip, 0, Qt.AlignmentFlag.AlignLeading)
-        self._column.addWidget(self.fault)
+        self._column.addWidget(self.note)
         self._show_state(listed.state)
         theme.current().changed.connect(self._restyle)
         self._restyle()
@@ -115,17 +118,22 @@ class ApprovalRow(QFrame):
         self.chip.setText(tr(words))
         self.chip.updateGeometry()
         self.chip.update()
+        self._say(tr(NOTES[state]) if state in NOTES else "", "warn")
+
+    def _say(self, words: str, token: str) -> None:
+        self.note.setText(words)
+        self.note.set_look("small", token)
+        self.note.setVisible(bool(words))
 
     def _switch(self) -> None:
         on, state = self.toggle.isChecked(), self.listed.state
         if fault := self._approve(self.listed.definition, on):
             self.toggle.setChecked(not on)
+            self._say(fault, "bad")
         elif on:
             self._show_state(ToolState.GONE if state is ToolState.GONE else ToolState.APPROVED)
         else:
             self._show_state(ToolState.NEW)
-        self.fault.setText(fault)
-        self.fault.setVisible(bool(fault))
         self._fit()
 
     def _toggle_text(self) -> None:
@@ -135,6 +143,10 @@ class ApprovalRow(QFrame):
         shown = self.text.isHidden()
         self.text.setVisible(shown)
         self.fold.set_glyph("down" if shown else "right")
+        tool = label(self.listed.definition.label)
+        self.fold.set_name(
+            tr("Hide the definition of {tool}", tool=tool) if shown else tr("Show the definition of {tool}", tool=tool)
+        )
         self.fold.setAccessibleDescription(tr("Expanded") if shown else tr("Collapsed"))
         self._restyle()
         self._fit()
@@ -151,11 +163,11 @@ class ApprovalRow(QFrame):
 
     def _restyle(self) -> None:
         px = theme.px
-        self._column.setContentsMargins(px(8), px(8), px(12), px(10))
-        self._column.setSpacing(px(5))
-        self._head.setSpacing(px(8))
-        inset = px(4 + 15 + 8)  # below the title
-        for part in (self.description, self.fault):
+        self._column.setContentsMargins(px(6), px(6), px(12), px(10))
+        self._column.setSpacing(px(2))
+        self._head.setSpacing(px(4))
+        inset = self.fold.sizeHint().width() + px(4)  # below the title
+        for part in (self.description, self.note):
             part.setContentsMargins(inset, 0, 0, 0)
         if self.text is not None:
             fit_lines(self.text, MOST_LINES)

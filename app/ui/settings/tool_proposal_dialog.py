@@ -33,7 +33,8 @@ class ToolProposalDialog(Dialog):
         if proposal.refused:
             self.body.addWidget(Label(tr("These cannot be added:"), "small", "ink2"))
             for name, why in proposal.refused:
-                self.body.addWidget(Label(breakable(visible(f"{name}: {why}")), "small", "ink3", wrap=True))
+                sentence = why if name in why else f"{name}: {why}"
+                self.body.addWidget(Label(breakable(visible(sentence)), "small", "ink3", wrap=True))
         self.fault = Label("", "small", "bad", wrap=True)
         self.fault.hide()
         self.body.addWidget(self.fault)

@@ -120,7 +120,14 @@ class ToolServerDialog(Dialog):
         self.kind = Segments(
             [("stdio", tr("Program on this PC")), ("http", tr("Address"))], "stdio", tr("Kind of server")
         )
-        self.body.addWidget(self.kind, 0, Qt.AlignmentFlag.AlignLeading)
+        self._entry = QFrame()  # folded for a server that is known
+        self.fold = Button(tr("Settings of this server"), "quiet", "right")
+        self.fold.clicked.connect(lambda: self._set_open(self._entry.isHidden()))
+        self.body.addWidget(self.fold, 0, Qt.AlignmentFlag.AlignLeading)
+        self._column = QVBoxLayout(self._entry)
+        self._column.setContentsMargins(0, 0, 0, 0)
+        self._column.addWidget(self.kind, 0, Qt.AlignmentFlag.AlignLeading)
+        self.body.addWidget(self._entry)
         self.fields: dict[str, Field] = {}
         self._add_fields()
         self._add_confined()
@@ -161,7 +168,7 @@ class ToolServerDialog(Dialog):
         self.choose.clicked.connect(self._choose_folder)
         self.fields["folders"].head.addWidget(self.choose)
         for field in self.fields.values():
-            self.body.addWidget(field)
+            self._column.addWidget(field)
             field.edit.textChanged.connect(lambda *_: self.fit())
 
     def _add_confined(self) -> None:
@@ -175,8 +182,8 @@ class ToolServerDialog(Dialog):
         self.unconfined = Label(
             tr("This system cannot confine programs: it can do whatever you can do."), "small", "warn", wrap=True
         )
-        self.body.addWidget(self.confined_row)
-        self.body.addWidget(self.unconfined)
+        self._column.addWidget(self.confined_row)
+        self._column.addWidget(self.unconfined)
 
     def _show_server(self) -> None:
         server = self.server
@@ -196,9 +203,16 @@ class ToolServerDialog(Dialog):
                 self.fields[name].show_lines(lines)
             self.confined.setChecked(server.is_confined)
             self.keep.setText(tr("Keep"))
-        self.remove.setVisible(server is not None)
-        self.tools.setVisible(server is not None)
+        for part in (self.remove, self.tools, self.fold):
+            part.setVisible(server is not None)
+        self._set_open(server is None)
         self._show_kind()
+
+    def _set_open(self, is_open: bool) -> None:
+        self._entry.setVisible(is_open)
+        self.fold.set_glyph("down" if is_open else "right")
+        self.fold.setAccessibleDescription(tr("Expanded") if is_open else tr("Collapsed"))
+        self.fit()
 
     def _show_kind(self) -> None:
         is_program = self.kind.value() == "stdio"
@@ -238,6 +252,7 @@ class ToolServerDialog(Dialog):
         for name in shown:
             self.fields[name].set_fault(faults[name])
         if shown:
+            self._set_open(True)
             self.fields[shown[0]].edit.setFocus()
         self.fit()
         return None if shown else server
@@ -282,6 +297,13 @@ class ToolServerDialog(Dialog):
                      name=self.server.name), "ink2")  # fmt: skip
         self.close_button.setText(tr("Close"))
         self.look.setFocus()
+
+    def fit(self) -> None:
+        # a height that changed deep within reaches the layouts around it one event later
+        for part in reversed(self._inner.findChildren(QFrame)):
+            if (layout := part.layout()) is not None:
+                layout.activate()
+        super().fit()
 
     def return_pressed(self) -> None:
         self.keep.click()
@@ -416,4 +438,5 @@ class ToolServerDialog(Dialog):
 
     def _restyle(self) -> None:
         self._tools_column.setSpacing(theme.px(8))
+        self._column.setSpacing(theme.px(10))
         fit_lines(self.output, MOST_OUTPUT)
