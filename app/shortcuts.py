@@ -74,6 +74,9 @@ COMMANDS: tuple[Command, ...] = (
     Command("compare", "Compare with dense", _ANSWER, ("Ctrl+Shift+D",), "table", also="speed neurons sparse exact"),
     Command("edit_personas", "Edit personas", _ANSWER, (), "pen", also="add new instructions import export"),
     Command("edit_presets", "Edit presets", _ANSWER, (), "pen", also="add new sampling temperature import export"),
+    Command(
+        "add_tool_server", "Add an MCP server", _ANSWER, (), "tool", also="tools program call model context protocol"
+    ),
     Command("answer_again", "Answer again", _ANSWER, (), "redo", also="regenerate retry last"),
     Command(
         "answer_other_model", "Answer again with another model", _ANSWER, (), "chip", also="regenerate switch compare"

@@ -8,17 +8,22 @@ from app.settings import AppPaths, AppSettings
 from app.tools.built_in import BuiltInTools
 from app.tools.mcp.client import McpTools
 from app.tools.mcp.server_list import ToolServerList
+from app.tools.mcp.servers_controller import Save, ToolServersController
 from app.tools.tool_box import ToolBox
 from app.tools.web_search import BRAVE_ADDRESS, chosen_service
 
 
 class AllTools:
-    """One for the window. box: all tools. servers: those that the user added. mcp: the source of their tools."""
+    """One for the window. box: all tools. mcp: the source of the tools of servers. controller: changes the servers."""
 
-    def __init__(self, places: AppPaths, settings: Callable[[], AppSettings], key_of: Callable[[str], str]) -> None:
-        """Read nothing. settings: the current ones. key_of: the key for an address if no keyring has it; else ""."""
+    def __init__(
+        self, places: AppPaths, settings: Callable[[], AppSettings], key_of: Callable[[str], str], save: Save
+    ) -> None:
+        """Read nothing. settings: the current ones. key_of: the key for an address if no keyring has it; else "". save:
+        writes a small file in the background."""
         self.servers = ToolServerList(places.tool_servers_file, places)
         self.mcp = McpTools(self.servers, places.tool_servers_folder, changed=lambda: self.box.tell_changed())
+        self.controller = ToolServersController(self.servers, self.mcp, save)
         built_in = BuiltInTools.of(lambda: chosen_service(settings(), key_of(BRAVE_ADDRESS)))
         self.box = ToolBox((built_in, self.mcp))
 

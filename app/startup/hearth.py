@@ -74,7 +74,7 @@ class Hearth(QObject):
         self.remote, self.monitor = clients.remote, clients.monitor
         self.choices = ModelChoices(places.choices_file)
         files = ChatFileAccess(self.saves, self.reads, self._save_small)
-        self.tools = AllTools(places, lambda: self.window.settings, book.key_of)
+        self.tools = AllTools(places, lambda: self.window.settings, book.key_of, self._save_small)
         options_for = self.choices.engine_options
         chats = Chats(places, settings, clients, files, book.place, options_for, self.tools.box, model or "")
         self.memory, self.controller, self.setup = chats.memory, chats.controller, chats.setup
@@ -94,6 +94,7 @@ class Hearth(QObject):
         self.window.connect_models(self.models)
         self.window.connect_servers(self.servers)
         self._chat_tools = ChatTools(self.window, self.controller, self.setup, self.tools.box, self.servers)
+        self._chat_tools.connect_tool_servers(self.tools.controller)
         self.window.connect_local_server(self.local_server)
         self._faulted.connect(self._show_fault)
         self.controller.window_action.connect(self.models.remedy)

@@ -2634,6 +2634,13 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Add an MCP server</source>
+        <translation>MCP-Server hinzufügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/composer/preset_menu.py"/>
         <source>Adjust sampling</source>
         <translation>Sampling anpassen</translation>
@@ -3348,6 +3355,11 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>tools program call model context protocol</source>
+        <translation>Werkzeuge Programm Aufruf model context protocol</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>version licence</source>
         <translation>version lizenz</translation>
     </message>
@@ -3463,6 +3475,7 @@
     </message>
     <message>
         <location filename="../../app/tools/mcp/client.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <source>That MCP server was removed or switched off.</source>
         <translation>Dieser MCP-Server wurde entfernt oder ausgeschaltet.</translation>
     </message>
@@ -3652,6 +3665,11 @@
         <translation>{name} verwendet den alten SSE-Transport, den Hearth nicht spricht.</translation>
     </message>
     <message>
+        <location filename="../../app/tools/mcp/servers_controller.py"/>
+        <source>This server</source>
+        <translation>Dieser Server</translation>
+    </message>
+    <message>
         <location filename="../../app/tools/web_page.py"/>
         <source>Read web pages</source>
         <translation>Webseiten lesen</translation>
@@ -3777,6 +3795,8 @@
         <location filename="../../app/ui/chat/compare_dialog.py"/>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/settings/about_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <location filename="../../app/ui/widgets/banner.py"/>
         <location filename="../../app/ui/widgets/dialog.py"/>
         <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
@@ -5401,11 +5421,14 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/models/models_header.py"/>
         <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <source>Add</source>
         <translation>Hinzufügen</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
         <source>Add {name}</source>
         <translation>{name} hinzufügen</translation>
     </message>
@@ -5418,6 +5441,8 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/models/server_dialog.py"/>
         <location filename="../../app/ui/settings/erase_dialogs.py"/>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <location filename="../../app/ui/transcript/own_message.py"/>
         <source>Cancel</source>
@@ -5522,6 +5547,7 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models/server_dialog.py"/>
         <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <location filename="../../app/ui/settings/local_server_rows.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Keep</source>
         <translation>Behalten</translation>
@@ -5964,11 +5990,13 @@ Andere Programme: {others}</translation>
     <message>
         <location filename="../../app/ui/models/server_actions.py"/>
         <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <source>Remove</source>
         <translation>Entfernen</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/server_actions.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <source>Remove {server}?</source>
         <translation>{server} entfernen?</translation>
     </message>
@@ -6000,11 +6028,13 @@ Andere Programme: {others}</translation>
     <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
         <location filename="../../app/ui/settings/local_server_rows.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <source>Address</source>
         <translation>Adresse</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <source>Any name</source>
         <translation>Wie Sie ihn nennen</translation>
     </message>
@@ -6069,6 +6099,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <source>Name</source>
         <translation>Name</translation>
@@ -6096,6 +6127,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/server_section.py"/>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
         <source>Change {server}</source>
         <translation>{server} ändern</translation>
     </message>
@@ -6497,11 +6529,15 @@ Andere Programme: {others}</translation>
     <message>
         <location filename="../../app/ui/settings/search_row.py"/>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
         <source>Tools</source>
         <translation>Werkzeuge</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/setting_groups.py"/>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>Collapsed</source>
         <translation>Zugeklappt</translation>
@@ -6521,6 +6557,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/setting_groups.py"/>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>Expanded</source>
         <translation>Aufgeklappt</translation>
@@ -6634,6 +6672,345 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>What leaves this PC, and what does not</source>
         <translation>Was diesen PC verlässt und was nicht</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>AS YOU APPROVED IT</source>
+        <translation>WIE SIE ES ZUGELASSEN HABEN</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>Approve {tool}</source>
+        <translation>{tool} zulassen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>Approved</source>
+        <translation>Zugelassen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>Changed</source>
+        <translation>Geändert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>Definition of {tool}</source>
+        <translation>Definition von {tool}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>Gone</source>
+        <translation>Nicht mehr da</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>Hide the definition of {tool}</source>
+        <translation>Definition von {tool} ausblenden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>Hints of the server:</source>
+        <translation>Hinweise des Servers:</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>It runs with your rights and is not confined: it can do whatever you can do on this PC.</source>
+        <translation>Es läuft mit Ihren Rechten und ist nicht eingeschränkt: Es kann alles, was Sie auf diesem PC können.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>It runs with your rights, confined by Landlock: it can change only its own folder and the folders that you name. It can use the network.</source>
+        <translation>Es läuft mit Ihren Rechten, eingeschränkt durch Landlock: Es kann nur seinen eigenen Ordner und die Ordner ändern, die Sie nennen. Es kann das Netz benutzen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>NOW</source>
+        <translation>JETZT</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>New</source>
+        <translation>Neu</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>Show the definition of {tool}</source>
+        <translation>Definition von {tool} anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>The server changed it since you approved it. It is off until you approve it again.</source>
+        <translation>Der Server hat es geändert, seit Sie es zugelassen haben. Es bleibt aus, bis Sie es wieder zulassen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>You approved it, but the server does not offer it any longer.</source>
+        <translation>Sie haben es zugelassen, aber der Server bietet es nicht mehr an.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <source>Choose those to add. They stay off until you switch them on. A program runs with your rights; where it is not confined, it can do whatever you can do.</source>
+        <translation>Wählen Sie, welche hinzukommen. Sie bleiben aus, bis Sie sie einschalten. Ein Programm läuft mit Ihren Rechten; wo es nicht eingeschränkt ist, kann es alles, was Sie können.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <source>It holds no server that Hearth can use.</source>
+        <translation>Sie enthält keinen Server, den Hearth benutzen kann.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <source>MCP servers in {file}</source>
+        <translation>MCP-Server in {file}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Not confined</source>
+        <translation>Nicht eingeschränkt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <source>Sends: {names}</source>
+        <translation>Sendet: {names}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <source>Sets: {names}</source>
+        <translation>Setzt: {names}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <source>These cannot be added:</source>
+        <translation>Diese können nicht hinzugefügt werden:</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>A chat can call the tools that you approve, once you switch the server on in the settings.</source>
+        <translation>Ein Chat kann die Werkzeuge aufrufen, die Sie zulassen, sobald Sie den Server in den Einstellungen einschalten.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>A chat can call the tools that you approve.</source>
+        <translation>Ein Chat kann die Werkzeuge aufrufen, die Sie zulassen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>A program that offers tools. Hearth starts it when one of them is called.</source>
+        <translation>Ein Programm, das Werkzeuge anbietet. Hearth startet es, wenn eines davon aufgerufen wird.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>A server that offers tools. What a chat sends to a tool goes to this address.</source>
+        <translation>Ein Server, der Werkzeuge anbietet. Was ein Chat an ein Werkzeug sendet, geht an diese Adresse.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Add a folder…</source>
+        <translation>Ordner hinzufügen…</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Allow</source>
+        <translation>Erlauben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Arguments, one per line</source>
+        <translation>Argumente, eines je Zeile</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Asking for its tools</source>
+        <translation>Werkzeuge werden abgefragt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Authorization: Bearer …</source>
+        <translation>Authorization: Bearer …</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Cancelled.</source>
+        <translation>Abgebrochen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Command</source>
+        <translation>Befehl</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Command line</source>
+        <translation>Befehlszeile</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Confine it</source>
+        <translation>Einschränken</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Folder that it may read and change</source>
+        <translation>Ordner, den es lesen und ändern darf</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Folders that it may read and change, one per line</source>
+        <translation>Ordner, die es lesen und ändern darf, einer je Zeile</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Headers, one per line</source>
+        <translation>Header, einer je Zeile</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Hearth starts it when you look at its tools, or when a chat calls one of them.</source>
+        <translation>Hearth startet es, wenn Sie seine Werkzeuge ansehen oder ein Chat eines davon aufruft.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>It is ended, and its approvals and its private folder are deleted. The program itself stays.</source>
+        <translation>Er wird beendet, und seine Zulassungen und sein privater Ordner werden gelöscht. Das Programm selbst bleibt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>It offers no tools.</source>
+        <translation>Er bietet keine Werkzeuge an.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Kind of server</source>
+        <translation>Art des Servers</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Landlock keeps it out of your other files. A server that needs Docker or a desktop cannot work this way.</source>
+        <translation>Landlock hält es von Ihren anderen Dateien fern. Ein Server, der Docker oder einen Desktop braucht, kann so nicht arbeiten.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Last lines of its output</source>
+        <translation>Letzte Zeilen seiner Ausgabe</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Let Hearth start this program?</source>
+        <translation>Darf Hearth dieses Programm starten?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Look at its tools</source>
+        <translation>Werkzeuge ansehen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Program on this PC</source>
+        <translation>Programm auf diesem PC</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Settings of this server</source>
+        <translation>Einstellungen dieses Servers</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Starting it, and asking for its tools</source>
+        <translation>Er wird gestartet und nach seinen Werkzeugen gefragt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>This system cannot confine programs: it can do whatever you can do.</source>
+        <translation>Dieses System kann Programme nicht einschränken: Es kann alles, was Sie können.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Values are kept in a file that only you can read.</source>
+        <translation>Die Werte werden in einer Datei aufbewahrt, die nur Sie lesen können.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Variables, one NAME=value per line</source>
+        <translation>Variablen, je Zeile NAME=Wert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Without one, it can change nothing but a folder of its own.</source>
+        <translation>Ohne einen kann es nur einen eigenen Ordner ändern.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>{name} is added, and off. Look at its tools, and approve those that chats may call.</source>
+        <translation>{name} ist hinzugefügt und ausgeschaltet. Sehen Sie sich die Werkzeuge an und lassen Sie die zu, die Chats aufrufen dürfen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>{name} is there twice.</source>
+        <translation>{name} kommt zweimal vor.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>“{line}” has no {sign}.</source>
+        <translation>„{line}“ hat kein {sign}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Add…</source>
+        <translation>Hinzufügen…</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>MCP servers</source>
+        <translation>MCP-Server</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>No tool approved</source>
+        <translation>Kein Werkzeug zugelassen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Programs and addresses that offer tools. A chat can call a tool after you approved it here and switched it on in the chat.</source>
+        <translation>Programme und Adressen, die Werkzeuge anbieten. Ein Chat kann ein Werkzeug aufrufen, nachdem Sie es hier zugelassen und im Chat eingeschaltet haben.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Reads the servers of another program, such as mcp.json</source>
+        <translation>Liest die Server eines anderen Programms, etwa mcp.json</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Remove a server first</source>
+        <translation>Entfernen Sie zuerst einen Server</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Settings of other programs (*.json)</source>
+        <translation>Einstellungen anderer Programme (*.json)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Take over MCP servers</source>
+        <translation>MCP-Server übernehmen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Take over from a file…</source>
+        <translation>Aus einer Datei übernehmen…</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Tools changed since you approved them</source>
+        <translation>Werkzeuge haben sich seit Ihrer Zulassung geändert</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>{n} tools approved</source>
+        <translation>
+            <numerusform>{n} Werkzeug zugelassen</numerusform>
+            <numerusform>{n} Werkzeuge zugelassen</numerusform>
+        </translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/window_settings.py"/>

@@ -2619,6 +2619,13 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Add an MCP server</source>
+        <translation>添加 MCP 服务器</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/composer/preset_menu.py"/>
         <source>Adjust sampling</source>
         <translation>调整采样</translation>
@@ -3333,6 +3340,11 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>tools program call model context protocol</source>
+        <translation>工具 程序 调用 model context protocol</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>version licence</source>
         <translation>版本 许可</translation>
     </message>
@@ -3448,6 +3460,7 @@
     </message>
     <message>
         <location filename="../../app/tools/mcp/client.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <source>That MCP server was removed or switched off.</source>
         <translation>该 MCP 服务器已被移除或关闭。</translation>
     </message>
@@ -3637,6 +3650,11 @@
         <translation>{name} 使用旧的 SSE 传输方式，Hearth 不支持。</translation>
     </message>
     <message>
+        <location filename="../../app/tools/mcp/servers_controller.py"/>
+        <source>This server</source>
+        <translation>此服务器</translation>
+    </message>
+    <message>
         <location filename="../../app/tools/web_page.py"/>
         <source>Read web pages</source>
         <translation>阅读网页</translation>
@@ -3762,6 +3780,8 @@
         <location filename="../../app/ui/chat/compare_dialog.py"/>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/settings/about_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <location filename="../../app/ui/widgets/banner.py"/>
         <location filename="../../app/ui/widgets/dialog.py"/>
         <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
@@ -5374,11 +5394,14 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/models/models_header.py"/>
         <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <source>Add</source>
         <translation>添加</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
         <source>Add {name}</source>
         <translation>添加 {name}</translation>
     </message>
@@ -5391,6 +5414,8 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/models/server_dialog.py"/>
         <location filename="../../app/ui/settings/erase_dialogs.py"/>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <location filename="../../app/ui/transcript/own_message.py"/>
         <source>Cancel</source>
@@ -5495,6 +5520,7 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models/server_dialog.py"/>
         <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <location filename="../../app/ui/settings/local_server_rows.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Keep</source>
         <translation>保留</translation>
@@ -5935,11 +5961,13 @@ Other programs: {others}</source>
     <message>
         <location filename="../../app/ui/models/server_actions.py"/>
         <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <source>Remove</source>
         <translation>移除</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/server_actions.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <source>Remove {server}?</source>
         <translation>移除 {server}？</translation>
     </message>
@@ -5971,11 +5999,13 @@ Other programs: {others}</source>
     <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
         <location filename="../../app/ui/settings/local_server_rows.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <source>Address</source>
         <translation>地址</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <source>Any name</source>
         <translation>您对它的称呼</translation>
     </message>
@@ -6039,6 +6069,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <source>Name</source>
         <translation>名称</translation>
@@ -6066,6 +6097,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/server_section.py"/>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
         <source>Change {server}</source>
         <translation>更改 {server}</translation>
     </message>
@@ -6463,11 +6495,15 @@ Other programs: {others}</source>
     <message>
         <location filename="../../app/ui/settings/search_row.py"/>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
         <source>Tools</source>
         <translation>工具</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/setting_groups.py"/>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>Collapsed</source>
         <translation>已折叠</translation>
@@ -6487,6 +6523,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/settings/setting_groups.py"/>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>Expanded</source>
         <translation>已展开</translation>
@@ -6600,6 +6638,344 @@ Other programs: {others}</source>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>What leaves this PC, and what does not</source>
         <translation>哪些内容会离开这台电脑，哪些不会</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>AS YOU APPROVED IT</source>
+        <translation>你批准时的内容</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>Approve {tool}</source>
+        <translation>批准 {tool}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>Approved</source>
+        <translation>已批准</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>Changed</source>
+        <translation>已更改</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>Definition of {tool}</source>
+        <translation>{tool} 的定义</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>Gone</source>
+        <translation>已不存在</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>Hide the definition of {tool}</source>
+        <translation>隐藏 {tool} 的定义</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>Hints of the server:</source>
+        <translation>服务器的提示：</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>It runs with your rights and is not confined: it can do whatever you can do on this PC.</source>
+        <translation>它以你的权限运行且不受限制：你在这台电脑上能做的事它都能做。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>It runs with your rights, confined by Landlock: it can change only its own folder and the folders that you name. It can use the network.</source>
+        <translation>它以你的权限运行，并受 Landlock 限制：只能更改它自己的文件夹和你指定的文件夹。它可以使用网络。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>NOW</source>
+        <translation>现在</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>New</source>
+        <translation>新</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>Show the definition of {tool}</source>
+        <translation>显示 {tool} 的定义</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>The server changed it since you approved it. It is off until you approve it again.</source>
+        <translation>在你批准之后服务器更改了它。在你再次批准之前它保持关闭。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_approvals.py"/>
+        <source>You approved it, but the server does not offer it any longer.</source>
+        <translation>你已批准它，但服务器不再提供。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <source>Choose those to add. They stay off until you switch them on. A program runs with your rights; where it is not confined, it can do whatever you can do.</source>
+        <translation>选择要添加的项。在你打开之前它们保持关闭。程序以你的权限运行；在不受限制的地方，你能做的事它都能做。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <source>It holds no server that Hearth can use.</source>
+        <translation>其中没有 Hearth 可以使用的服务器。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <source>MCP servers in {file}</source>
+        <translation>{file} 中的 MCP 服务器</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Not confined</source>
+        <translation>不受限制</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <source>Sends: {names}</source>
+        <translation>发送：{names}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <source>Sets: {names}</source>
+        <translation>设置：{names}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
+        <source>These cannot be added:</source>
+        <translation>这些无法添加：</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>A chat can call the tools that you approve, once you switch the server on in the settings.</source>
+        <translation>在设置中打开服务器后，对话可以调用你批准的工具。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>A chat can call the tools that you approve.</source>
+        <translation>对话可以调用你批准的工具。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>A program that offers tools. Hearth starts it when one of them is called.</source>
+        <translation>提供工具的程序。其中一个工具被调用时，Hearth 会启动它。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>A server that offers tools. What a chat sends to a tool goes to this address.</source>
+        <translation>提供工具的服务器。对话发送给工具的内容会发往此地址。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Add a folder…</source>
+        <translation>添加文件夹…</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Allow</source>
+        <translation>允许</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Arguments, one per line</source>
+        <translation>参数，每行一个</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Asking for its tools</source>
+        <translation>正在查询它的工具</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Authorization: Bearer …</source>
+        <translation>Authorization: Bearer …</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Cancelled.</source>
+        <translation>已取消。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Command</source>
+        <translation>命令</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Command line</source>
+        <translation>命令行</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Confine it</source>
+        <translation>限制它</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Folder that it may read and change</source>
+        <translation>它可以读取和更改的文件夹</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Folders that it may read and change, one per line</source>
+        <translation>它可以读取和更改的文件夹，每行一个</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Headers, one per line</source>
+        <translation>标头，每行一个</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Hearth starts it when you look at its tools, or when a chat calls one of them.</source>
+        <translation>当你查看它的工具或对话调用其中一个时，Hearth 会启动它。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>It is ended, and its approvals and its private folder are deleted. The program itself stays.</source>
+        <translation>它将被结束，其批准记录和私有文件夹会被删除。程序本身保留。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>It offers no tools.</source>
+        <translation>它不提供工具。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Kind of server</source>
+        <translation>服务器类型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Landlock keeps it out of your other files. A server that needs Docker or a desktop cannot work this way.</source>
+        <translation>Landlock 使它无法接触你的其他文件。需要 Docker 或桌面的服务器无法以此方式工作。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Last lines of its output</source>
+        <translation>其输出的最后几行</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Let Hearth start this program?</source>
+        <translation>允许 Hearth 启动此程序吗？</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Look at its tools</source>
+        <translation>查看它的工具</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Program on this PC</source>
+        <translation>这台电脑上的程序</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Settings of this server</source>
+        <translation>此服务器的设置</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Starting it, and asking for its tools</source>
+        <translation>正在启动它并查询它的工具</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>This system cannot confine programs: it can do whatever you can do.</source>
+        <translation>此系统无法限制程序：你能做的事它都能做。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Values are kept in a file that only you can read.</source>
+        <translation>这些值保存在只有你能读取的文件中。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Variables, one NAME=value per line</source>
+        <translation>变量，每行一个 名称=值</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>Without one, it can change nothing but a folder of its own.</source>
+        <translation>没有指定时，它只能更改自己的文件夹。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>{name} is added, and off. Look at its tools, and approve those that chats may call.</source>
+        <translation>{name} 已添加，当前关闭。请查看它的工具，并批准对话可以调用的工具。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>{name} is there twice.</source>
+        <translation>{name} 出现了两次。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_dialog.py"/>
+        <source>“{line}” has no {sign}.</source>
+        <translation>“{line}”中没有 {sign}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Add…</source>
+        <translation>添加…</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>MCP servers</source>
+        <translation>MCP 服务器</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>No tool approved</source>
+        <translation>未批准任何工具</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Programs and addresses that offer tools. A chat can call a tool after you approved it here and switched it on in the chat.</source>
+        <translation>提供工具的程序和地址。你在此处批准工具并在对话中打开后，对话才能调用它。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Reads the servers of another program, such as mcp.json</source>
+        <translation>读取其他程序的服务器，例如 mcp.json</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Remove a server first</source>
+        <translation>请先移除一个服务器</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Settings of other programs (*.json)</source>
+        <translation>其他程序的设置 (*.json)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Take over MCP servers</source>
+        <translation>导入 MCP 服务器</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Take over from a file…</source>
+        <translation>从文件导入…</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>Tools changed since you approved them</source>
+        <translation>工具在你批准后已更改</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/settings/tool_server_rows.py"/>
+        <source>{n} tools approved</source>
+        <translation>
+            <numerusform>已批准 {n} 个工具</numerusform>
+        </translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/window_settings.py"/>

@@ -43,6 +43,7 @@ from app.chat.store.conversation import (
 from app.clients.servers import Place
 from app.settings import described
 from app.stored_data import Erased, Undeleted
+from app.tools.mcp.server_list import Definition, Proposal, ToolServer
 from app.tools.tool import Tool
 from app.tools.tool_offer import ToolOffer
 from app.ui.composer.persona_menu import PersonaMenu
@@ -55,6 +56,8 @@ from app.ui.settings.crash_dialog import CrashDialog
 from app.ui.settings.erase_dialogs import EraseDialog, ErasingDialog
 from app.ui.settings.search_row import SearchRow
 from app.ui.settings.settings_dialog import SettingsDialog
+from app.ui.settings.tool_proposal_dialog import ToolProposalDialog
+from app.ui.settings.tool_server_dialog import StartsProgramDialog, ToolServerDialog
 from app.ui.sidebar.bin_dialog import BinDialog
 from app.ui.sidebar.chat_model import ChatRow, FolderRow
 from app.ui.transcript.answer_figures import AnswerFigures
@@ -332,6 +335,22 @@ def _calls(room: Room) -> QWidget:
     return room.window
 
 
+MCP_SERVER = ToolServer(
+    "Files", "stdio", command="/usr/bin/npx", args=("-y", "files"), variables={"KEY": "1"},
+    approved=(Definition("read", "Read", "Reads a file.", {"type": "object"}),),
+)  # fmt: skip
+
+
+def _known_tool_server(room: Room) -> QWidget:
+    controller = room.hearth.tools.controller
+    known = next(iter(controller.servers.servers), None) or controller.put(MCP_SERVER)
+    assert isinstance(known, ToolServer)
+    dialog = room.opened(lambda: ToolServerDialog(room.window, controller, known).open(), ToolServerDialog)
+    dialog.rows[0].fold.click()
+    walk.settle()
+    return dialog
+
+
 def _tool_settings(room: Room) -> QWidget:
     dialog = room.opened(room.window.open_settings, SettingsDialog)
     dialog.settings = replace(dialog.settings, search_has_key=True)
@@ -411,6 +430,19 @@ PLACES: dict[str, Open] = {
     "tools of a chat": _tools,
     "calls of tools": _calls,
     "settings of tools": _tool_settings,
+    "an MCP server": lambda room: room.opened(
+        lambda: ToolServerDialog(room.window, room.hearth.tools.controller).open(), ToolServerDialog
+    ),
+    "an MCP server that is known": _known_tool_server,
+    "a program is to be started": lambda room: room.opened(
+        lambda: StartsProgramDialog(room.window, MCP_SERVER, lambda: None).open(), StartsProgramDialog
+    ),
+    "MCP servers of a file": lambda room: room.opened(
+        lambda: ToolProposalDialog(
+            room.window, room.hearth.tools.controller, Proposal((MCP_SERVER,), (("Old", "It is old."),)), "mcp.json"
+        ).open(),
+        ToolProposalDialog,
+    ),
 }
 
 
@@ -604,7 +636,7 @@ IN_THE_PALETTE = {
     "Copy": "copy_answer", "Adjust sampling": "sampling",
     "Compare with dense": "compare", "Compare": "compare", "Edit presets": "edit_presets", "Presets": "edit_presets",
     "Edit personas": "edit_personas", "Personas": "edit_personas", "System prompt and persona": "personas",
-    "About Hearth": "about",
+    "About Hearth": "about", "Add…": "add_tool_server",
     "Privacy": "privacy", "Open": "data_folder", "Move…": "move_models",
     "Delete everything…": "delete_everything", "Save a report": "report",
     "Show the log": "log", "New chat": "new_chat", "Models": "models", "Live": "live", "Settings": "settings",
@@ -618,7 +650,7 @@ AT_ITS_PLACE = {
     "Remove folder, keep chats", "Details", "Load", "Open its folder", "Open its page", "Copy the repository id",
     "Prepare for this PC", "Figures of this answer", "Why?", "Renew", "Advanced", "Add", "Recommended", "Name", "Size",
     "Speed here", "All", "Chat", "Download", "Family: any", "Fits the GPU", "Fits this PC", "On this PC", "Research",
-    "Size: any", "Sort: recommended", "What would fit?", "Remove key",
+    "Size: any", "Sort: recommended", "What would fit?", "Remove key", "Take over from a file…",
 }  # fmt: skip
 # Places whose rows are the things themselves (folders, personas), and values of settings, which the palette lists.
 THINGS = {"Notizen und Zusammenfassungen", "Work", "Balanced", "Creative", "Precise", "Concise", "Copy editor",

@@ -19,10 +19,13 @@ from support.serving import Script
 
 from app.chat.store.conversation import CallState, Message
 from app.settings import AppSettings
-from app.tools.mcp.server_list import ToolServer
+from app.tools.mcp.server_list import ToolServer, ToolServerList
 from app.tools.tool import Scope, Tool, ToolResult
 from app.ui.composer.tools_button import ToolRow
 from app.ui.look import theme
+from app.ui.settings.settings_dialog import SettingsDialog
+from app.ui.settings.tool_proposal_dialog import ToolProposalDialog
+from app.ui.settings.tool_server_dialog import StartsProgramDialog, ToolServerDialog
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.tool_call_view import ToolCallView
 from engine.tool_calls.call_format import HERMES, Call
@@ -182,6 +185,68 @@ def test_a_tool_of_an_mcp_server_is_approved_asked_for_and_run(arrive: Arrive) -
     person.leave()
     psutil.wait_procs(child, timeout=20)
     assert not [one for one in child if one.is_running()]
+
+
+def modal(person: Person, kind: type[Any]) -> Any:
+    person.wait(lambda: isinstance(QApplication.activeModalWidget(), kind))
+    return QApplication.activeModalWidget()
+
+
+def test_an_mcp_server_is_added_looked_at_and_one_of_its_tools_approved(arrive: Arrive) -> None:
+    program = str(ROOT / "tests" / "support" / "mcp_server.py")
+    person = arrive("in-thread")
+    person.wait_ready()
+    controller = person.hearth.tools.controller
+    person.window.commands.run("add_tool_server")
+    dialog = modal(person, ToolServerDialog)
+    dialog.fields["name"].edit.setText("Sums")
+    click(person, dialog.keep)
+    assert controller.servers.servers == [], "a command is needed"
+    assert dialog.fields["command"].edit.property("state") == "bad"
+    dialog.fields["command"].edit.setText(sys.executable)
+    dialog.fields["args"].edit.setPlainText(program)
+    click(person, dialog.keep)
+    question = modal(person, StartsProgramDialog)
+    assert program in question.command.toPlainText(), "the whole command line"
+    assert controller.servers.servers == []
+    click(person, question.yes)
+    (server,) = controller.servers.servers
+    assert (server.command, server.args, server.is_on, server.approved) == (sys.executable, (program,), False, ())
+    click(person, dialog.look)
+    person.wait(lambda: len(dialog.rows) > 2)
+    assert not any(row.toggle.isChecked() for row in dialog.rows)
+    row = next(row for row in dialog.rows if row.listed.definition.name == "add")
+    click(person, row.toggle)
+    dialog.reject()
+    assert [one.name for one in controller.servers.servers[0].approved] == ["add"]
+    assert "Sums_add" not in {tool.name for tool in person.hearth.tools.box.tools()}, "the server is off"
+    assert controller.set_on(server.id, True) == ""
+    person.wait(lambda: "Sums_add" in {tool.name for tool in person.hearth.setup.tool_offer.tools})
+    person.wait(lambda: not person.hearth.reads.waiting())
+    kept = ToolServerList(person.places.tool_servers_file)
+    kept.read()
+    assert [(one.name, one.is_on, len(one.approved)) for one in kept.servers] == [("Sums", True, 1)]
+    controller.remove(server.id)
+    person.wait(lambda: "Sums_add" not in {tool.name for tool in person.hearth.setup.tool_offer.tools})
+
+
+def test_servers_of_another_program_are_added_one_by_one_and_stay_off(arrive: Arrive, tmp_path: Path) -> None:
+    person = arrive("in-thread")
+    person.wait_ready()
+    file = tmp_path / "mcp.json"
+    servers = {"one": {"command": "npx", "args": ["-y", "one"]}, "two": {"url": "https://example.org/mcp"}, "bad": {}}
+    file.write_text(json.dumps({"mcpServers": servers}))
+    person.window.open_settings("search_service")
+    settings = modal(person, SettingsDialog)
+    settings.tool_servers.take_over(file)
+    dialog = modal(person, ToolProposalDialog)
+    assert [toggle.isChecked() for toggle, _ in dialog.toggles] == [False, False]
+    assert not dialog.add.isEnabled()
+    dialog.toggles[0][0].click()
+    click(person, dialog.add)
+    added = person.hearth.tools.controller.servers.servers
+    assert [(one.command, one.args, one.is_on) for one in added] == [("npx", ("-y", "one"), False)]
+    settings.reject()
 
 
 def test_the_engine_calls_a_tool_goes_on_and_asks(arrive: Arrive, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,6 +154,10 @@ class ToolServerList:
         self._servers[server.id] = kept
         return kept
 
+    def check(self, server: ToolServer) -> None:
+        """Raise ToolServerError if the server cannot be used. Changes nothing."""
+        checked(server, self._places)
+
     def remove(self, server_id: str) -> None:
         self._servers.pop(server_id, None)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from app.chat.chat_controller import ChatController
     from app.chat.store.conversation import Conversation, Message
     from app.servers.servers_controller import ServersController
+    from app.tools.mcp.servers_controller import ToolServersController
     from app.tools.tool_box import ToolBox
     from app.ui.main_window import MainWindow
     from app.ui.settings.settings_dialog import SettingsDialog
@@ -35,6 +36,8 @@ class ChatTools(QObject):
         super().__init__(window)
         self._chat = chat
         self._page, self._setup, self._box, self._servers = window.page, setup, box, servers
+        self._window = window
+        self._tool_servers: ToolServersController | None = None
         self._tokens: int | None = None  # of the definitions of the tools that are on
         composer = self._page.composer
         chat.message_updated.connect(self._updated)
@@ -47,6 +50,19 @@ class ChatTools(QObject):
         composer.tools_button.consents_dropped.connect(self._ask_again)
         composer.tools_page_wanted.connect(lambda: window.open_settings("search_service"))
         self.show()
+
+    def connect_tool_servers(self, tool_servers: ToolServersController) -> None:
+        """Offer the MCP servers in the settings, and a command that adds one. Call once."""
+        self._tool_servers = tool_servers
+        tool_servers.changed.connect(self._box.changed)
+        self._box.changed.connect(tool_servers.refresh)
+        self._window.commands.bind("add_tool_server", self._add_tool_server, lambda: not tool_servers.is_full)
+
+    def _add_tool_server(self) -> None:
+        from app.ui.settings.tool_server_dialog import ToolServerDialog
+
+        if self._tool_servers is not None:
+            ToolServerDialog(self._window, self._tool_servers).open()
 
     @Slot()
     def show(self) -> None:
@@ -79,7 +95,7 @@ class ChatTools(QObject):
         self.show()
 
     def _add_to_settings(self, dialog: SettingsDialog) -> None:
-        dialog.add_tools()
+        dialog.add_tools(self._tool_servers)
         dialog.search_changed.connect(self._keep_search)
 
     def _keep_search(self, kind: str, address: str, key: str | None) -> None:

@@ -408,6 +408,7 @@ def qss() -> str:
         background: {t.card}; border: 1px solid {t.edge};
         border-radius: {px(8)}px; padding: {px(4)}px {px(5)}px; }}
     QPlainTextEdit[kind="field"]:hover, QPlainTextEdit[kind="field"]:focus {{ border-color: {t.control}; }}
+    QPlainTextEdit[kind="field"][state="bad"] {{ border-color: {t.bad}; }}
     QListView[kind="chats"] {{ background: transparent; border: 0; }}
     QListView[kind="chats"] QScrollBar:vertical {{ width: {px(10)}px; }}
     QListView[kind="chats"] QScrollBar::handle:vertical {{ border-radius: {px(3)}px; }}

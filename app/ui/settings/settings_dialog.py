@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLa
 
 from app.servers.local_server import LocalServer
 from app.settings import AppSettings, described, description_of, worded
+from app.tools.mcp.servers_controller import ToolServersController
 from app.translation import tr
 from app.ui.look import theme
 from app.ui.settings.about_dialog import AboutDialog
@@ -19,6 +20,7 @@ from app.ui.settings.local_server_rows import LocalServerRows
 from app.ui.settings.search_row import SearchRow
 from app.ui.settings.setting_groups import FindField, FolderRow, Group, LinkRow
 from app.ui.settings.setting_rows import SettingRow, SliderRow, TextRow, row_for
+from app.ui.settings.tool_server_rows import ToolServerRows
 from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.floating import resize_within_screen
@@ -168,13 +170,16 @@ class SettingsDialog(QDialog):
         for row in self._local_server.rows:
             self.add_row(worded(description_of("serve")).group, row, row.is_found_by)
 
-    def add_tools(self) -> None:
-        """Add the group of tools."""
+    def add_tools(self, tool_servers: ToolServersController | None = None) -> None:
+        """Add the group of tools. tool_servers: None adds no row for MCP servers."""
         row = SearchRow(self.settings.search_has_key)
         row.show_search(self.settings.search_service, self.settings.search_address)
         row.search_changed.connect(self._edit_search)
         self.rows["search_service"] = row
         self.add_row(tr("Tools"), row, row.is_found_by)
+        if tool_servers is not None:
+            self.tool_servers = ToolServerRows(tool_servers)
+            self.add_row(tr("Tools"), self.tool_servers, self.tool_servers.is_found_by)
         self._column.removeWidget(tools := self._groups[tr("Tools")])
         answers = self._groups[worded(description_of("system_prompt")).group]
         self._column.insertWidget(self._column.indexOf(answers) + 1, tools)

@@ -1,0 +1,171 @@
+"""Turns the user's actions on MCP servers into changes of the list, and into work in the background."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Qt, Signal, Slot
+
+from app.tools.mcp.client import ListedTool, McpTools, ServerState, ToolState
+from app.tools.mcp.server_list import MAX_SERVERS, Definition, Proposal, ToolServer, ToolServerError, ToolServerList
+from app.translation import tr
+
+Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what writes it in the background
+_Looked = tuple[str, threading.Event, tuple[ListedTool, ...] | str]
+
+
+class ToolServersController(QObject):
+    """One for the window; all methods return at once. Methods that can fail return a sentence for the user.
+
+    changed: the list of servers, or what is known of one. looked: a server's id, and its tools or why they are unknown.
+    """
+
+    changed = Signal()
+    looked = Signal(str, object)  # tuple[ListedTool, ...] | str
+    _found = Signal(object)  # _Looked, from a background thread
+
+    def __init__(self, servers: ToolServerList, tools: McpTools, save: Save) -> None:
+        """Read nothing. tools: of the same list. save: writes a small file in the background."""
+        super().__init__()
+        self.servers, self._tools, self._save = servers, tools, save
+        self._looking: dict[str, threading.Event] = {}  # by server; set: cancelled
+        self._shown: object = None  # what `changed` was emitted for last
+        self._found.connect(self._take, Qt.ConnectionType.QueuedConnection)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.servers.servers) >= MAX_SERVERS
+
+    def state(self, server_id: str) -> ServerState:
+        """Return how a server is doing."""
+        return self._tools.state(server_id)
+
+    def listed(self, server_id: str) -> tuple[ListedTool, ...]:
+        """Return the tools that a server listed last, and those of it that are approved."""
+        return self._tools.listed(server_id)
+
+    def has_changed_tools(self, server_id: str) -> bool:
+        """Return whether an approved tool is off because its server changed or dropped it."""
+        return any(one.state in (ToolState.CHANGED, ToolState.GONE) for one in self.listed(server_id))
+
+    @Slot()
+    def refresh(self) -> None:
+        """Emit `changed` if a list or a state has changed since."""
+        now = [(one, self.listed(one.id), self.state(one.id)) for one in self.servers.servers]
+        if now != self._shown:
+            self._shown = now
+            self.changed.emit()
+
+    # -------------------------------------------------------------- changing
+
+    def faults(self, server: ToolServer) -> dict[str, str]:
+        """Return what is wrong with a server's fields: a sentence by the name of each wrong one."""
+        is_program = server.kind == "stdio"
+        name = server.name.strip() or tr("This server")
+        plain = replace(server, name=name, args=(), folders=(), variables={}, headers={}, approved=())
+        found = {}
+        for field in ("command", "args", "folders", "variables") if is_program else ("address", "headers"):
+            # the other fields are right, so that the sentence is about this one
+            rest = replace(plain, command="a", address="https://example.org")
+            try:
+                self.servers.check(replace(rest, **{field: getattr(server, field)}))
+            except ToolServerError as error:
+                found[field] = error.message
+        return found
+
+    def put(self, server: ToolServer) -> ToolServer | str:
+        """Add or change a server. A running one that was changed ends. Returns it as it is kept, or why it is not."""
+        before = self.servers.get(server.id)
+        try:
+            kept = self.servers.put(server)
+        except ToolServerError as error:
+            return error.message
+        if before is not None and kept != replace(before, name=kept.name, is_on=kept.is_on, approved=kept.approved):
+            self.stop_looking(server.id)
+            self._tools.stop(server.id)
+        self._keep()
+        return kept
+
+    def set_on(self, server_id: str, is_on: bool) -> str:
+        """Switch a server on or off. It starts when one of its tools is called. Returns "" or why it is as before."""
+        server = self.servers.get(server_id)
+        if server is None:
+            return ""
+        kept = self.put(replace(server, is_on=is_on))
+        if isinstance(kept, str):
+            return kept
+        if not is_on:
+            self._tools.stop(server_id)
+        return ""
+
+    def approve(self, server_id: str, definitions: tuple[Definition, ...]) -> str:
+        """Make these the approved definitions of a server, as the user saw them. Returns "" or why they are not."""
+        try:
+            self._tools.approve(server_id, definitions)
+        except ToolServerError as error:
+            return error.message
+        self._keep()
+        return ""
+
+    def remove(self, server_id: str) -> None:
+        """Remove a server, end it, and delete its private folder in the background."""
+        self.stop_looking(server_id)
+        self.servers.remove(server_id)
+        self._keep()
+
+        def forget() -> None:
+            with suppress(ToolServerError):  # the window is closing, which ends it
+                self._tools.forget(server_id)
+
+        threading.Thread(target=forget, name="mcp-remove", daemon=True).start()
+
+    def propose(self, file: Path) -> Proposal | str:
+        """Read a file of another program. Adds nothing. Returns why it cannot be used, if so."""
+        try:
+            return self.servers.proposal(file)
+        except ToolServerError as error:
+            return error.message
+
+    def _keep(self) -> None:
+        values = self.servers.to_json()
+        self._save("save the MCP servers", lambda: self.servers.save(values))
+        self.refresh()
+
+    # -------------------------------------------------------------- looking
+
+    def look(self, server_id: str) -> None:
+        """Start a server and ask for its tools. `looked` follows, unless it is stopped."""
+        self.stop_looking(server_id)
+        stopped = self._looking[server_id] = threading.Event()
+        threading.Thread(target=partial(self._look, server_id, stopped), name="mcp-look", daemon=True).start()
+
+    def stop_looking(self, server_id: str) -> None:
+        """Cancel `look`, and end the server if it has not started yet."""
+        stopped = self._looking.pop(server_id, None)
+        if stopped is not None:
+            stopped.set()
+            if not self.state(server_id).is_running:
+                self._tools.stop(server_id)
+
+    def _look(self, server_id: str, stopped: threading.Event) -> None:
+        """Runs in a background thread."""
+        found: tuple[ListedTool, ...] | str
+        try:
+            found = self._tools.look(server_id, stopped.is_set)
+        except ToolServerError as error:
+            found = error.message
+        with suppress(RuntimeError):  # the window has closed
+            self._found.emit((server_id, stopped, found))
+
+    @Slot(object)
+    def _take(self, looked: _Looked) -> None:
+        server_id, stopped, found = looked
+        if self._looking.get(server_id) is stopped:
+            del self._looking[server_id]
+            self.refresh()
+            self.looked.emit(server_id, found)
