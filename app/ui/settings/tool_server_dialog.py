@@ -427,6 +427,7 @@ class ToolServerDialog(Dialog):
         self.output.setPlainText(lines)
         self.output.setVisible(bool(lines.strip()))
         fit_lines(self.output, MOST_OUTPUT)
+        self.fit()
 
     def _say(self, words: str, token: str) -> None:
         if self.tools.isHidden():  # it could not be added
