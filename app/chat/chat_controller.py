@@ -249,8 +249,9 @@ class ChatController(QObject):
             return
         if act.act in ("edit", "regenerate", "continue"):
             self._answer_goes_on()
-        if act.act != "switch":
+        if self.rounds.pending(self.opened.id) is not None:
             self.rounds.stop(self.opened.id)
+            self.next.take_back()
         self._turns.act(self.opened.id, act)
         self._wake()
         self._emit_status()
@@ -375,6 +376,7 @@ class ChatController(QObject):
             return
         if (answer := self._answers.of(conversation_id)) is not None:
             self._answers.stop(answer)
+        self.rounds.stop(conversation_id)
         was_open = self.opened.is_or_will_be(conversation_id)
         self._memory.delete(conversation_id)
         self.problems.forget_chat(conversation_id)
@@ -473,6 +475,7 @@ class ChatController(QObject):
         """Save everything that is not saved yet. The owner closes the queues."""
         self.switch.stop()
         self.next.end()
+        self.rounds.close()
         self._answers.abandon(MessageState.INTERRUPTED, waiting_too=True)
         self._memory.end()
 
@@ -482,6 +485,7 @@ class ChatController(QObject):
         if self.opened.id is not None and self._memory.conversation(self.opened.id) is None:  # an import was undone
             if (answer := self._answers.of(self.opened.id)) is not None:
                 self._answers.stop(answer)
+            self.rounds.stop(self.opened.id)
             self.new_chat()
         self.conversations_changed.emit(self._memory.conversations())
 

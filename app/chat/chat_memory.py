@@ -53,6 +53,7 @@ class ChatMemory(QObject):
 
     opened = Signal()  # the store's chats are loaded
     changed = Signal()  # the list of conversations
+    imported = Signal(object)  # the names of folders that got chats from a file
     trouble = Signal(object)  # StoreError or RescueReport, for a banner
     solved = Signal()  # saving works again
 
@@ -279,6 +280,7 @@ class ChatMemory(QObject):
                 self._conversations |= {c.id: c for c in added}
                 self._erased.difference_update(c.id for c in added)
                 if added:
+                    self.imported.emit({c.folder for c in added})
                     self.changed.emit()
                     self._search.grow_soon()
                 then(added, len(chats) - len(added))

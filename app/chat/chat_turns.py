@@ -99,7 +99,7 @@ class ChatTurns(QObject):
 
     def go_on(self, chat: str, message: Message) -> None:
         """Answer again after the calls of an answer have ended, if that is the last one on the branch."""
-        shown = self._memory.branch_of(chat)
+        shown = self._memory.branch_of(chat) if self._memory.conversation(chat) is not None else None
         if not shown or shown[-1].id != message.id or self._answers.of(chat) is not None:
             return
         answer = self._new_answer(chat, message)
@@ -123,7 +123,7 @@ class ChatTurns(QObject):
         return parent if parent is not None and (parent.role is Role.USER or parent.calls) else None
 
     def _answer_anew(self, chat: str, question: Message, attempt: Message) -> None:
-        if attempt.role is Role.ASSISTANT and not attempt.text.strip():
+        if attempt.role is Role.ASSISTANT and not attempt.text.strip() and not attempt.calls:
             self._memory.remove(chat, attempt.id)
         answer = self._new_answer(chat, question)
         answer.may_start = True

@@ -62,7 +62,12 @@ class Chats:
         switch = ModelSwitch(engine, settings, model or settings.model or STARTER, engine_options_for)
         self.consents = FolderConsents(places.consents_file)
         rounds = ToolRounds(
-            self.memory, box, self.consents, files.save_small, lambda: engine.status.context_total or None
+            self.memory,
+            box,
+            self.consents,
+            files.save_small,
+            lambda: engine.status.context_total or None,
+            lambda conversation: policy.chosen(conversation.choices, self.controller.model).tools,
         )
         self.controller = ChatController(engine, self.memory, policy, switch, rounds, clients.remote)
         rates = ModeRates(places.rates_file)

@@ -46,7 +46,7 @@ class NextMessage(QObject):
     def show(self, chat: str) -> None:
         """Switch to another chat. A message left by an answer that failed meanwhile returns to its composer."""
         self._open = chat
-        if self._answers.of(chat) is None:
+        if self._answers.of(chat) is None and not self._goes_on(chat):
             self.take_back()
         self.shown.emit(self.of(chat))
 

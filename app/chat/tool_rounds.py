@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal
@@ -17,13 +17,14 @@ from app.chat.message_action import MessageAction
 from app.chat.store.conversation import CallState, Conversation, Message, Role, ToolCall, branch
 from app.tools import model_texts
 from app.tools.consents import FolderConsents
-from app.tools.tool import ToolResult
+from app.tools.tool import Tool, ToolResult
 from app.tools.tool_box import ToolBox
 
 MOST_ROUNDS = 25  # answers with calls to one question
 MOST_EQUAL = 3  # equal calls to one question that are run; a further one ends the turn
-SHARE_OF_CONTEXT = 0.25  # that one result may take
-_CHARS_PER_TOKEN = 3  # fewer than in most texts
+SHARE_OF_CONTEXT, SHARE_OF_TURN = 0.25, 0.5  # that one result, and all results of a turn, may take
+FEWEST_CHARS = 200  # of a result, even if the turn has no room left
+_CHARS_PER_TOKEN = 3  # fewer than in most texts of Latin letters; in others a character may be a token
 
 Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what writes it in the background
 
@@ -43,12 +44,17 @@ class ToolRounds(QObject):
         consents: FolderConsents,
         save: Save,
         context_tokens: Callable[[], int | None] = lambda: None,
+        tools_on: Callable[[Conversation], Collection[str]] | None = None,
     ) -> None:
-        """save: writes the consents. context_tokens: of the loaded model; None: not known."""
+        """save: writes the consents. context_tokens: of the loaded model; None: not known. tools_on: names of the tools
+        that are on in a chat; None: all are."""
         super().__init__()
         self._memory, self._box, self._consents, self._save = memory, box, consents, save
-        self._context_tokens = context_tokens
+        self._context_tokens, self._tools_on = context_tokens, tools_on
+        self._is_closed = False
         self._running: dict[tuple[str, str], threading.Event] = {}  # (message, call) -> whether it is to be cancelled
+        memory.changed.connect(self._forget_folders)
+        memory.imported.connect(self._ask_in)
 
     # -------------------------------------------------------------- states
 
@@ -95,7 +101,7 @@ class ToolRounds(QObject):
 
     def _judged(self, call: ToolCall, conversation: Conversation) -> ToolCall:
         """Return the call as it is now: it runs, it waits for the user, or it has failed."""
-        tool = self._box.find(call.tool)
+        tool = self._offered(call.tool, conversation)
         if tool is None:
             return replace(call, state=CallState.FAILED, result=model_texts.gone(call.tool))
         call = replace(call, source=tool.source)
@@ -104,6 +110,11 @@ class ToolRounds(QObject):
         scope = self._box.scope(call.tool, call.arguments)
         allowed = scope.key in (*_allowed_in(conversation), *self._consents.of(conversation.folder))
         return replace(call, state=CallState.RUNNING if allowed else CallState.ASKING, scope=scope.label)
+
+    def _offered(self, name: str, conversation: Conversation) -> Tool | None:
+        """Return the tool if it can be called now and is on in the chat."""
+        is_on = self._tools_on is None or name in self._tools_on(conversation)
+        return self._box.find(name) if is_on else None
 
     def _run(self, chat: str, message_id: str, call: ToolCall) -> None:
         cancelled = self._running[message_id, call.id] = threading.Event()
@@ -122,10 +133,15 @@ class ToolRounds(QObject):
         if act.act == "refuse":
             self._set(chat, act.message_id, replace(call, state=CallState.REFUSED))
             return
-        if self._box.find(call.tool) is None:
+        tool = self._offered(call.tool, conversation)
+        if tool is None:
             self._set(chat, act.message_id, replace(call, state=CallState.FAILED, result=model_texts.gone(call.tool)))
             return
-        key = self._box.scope(call.tool, call.arguments).key
+        scope = self._box.scope(call.tool, call.arguments)
+        if (scope.label, tool.source) != (call.scope, call.source):  # not what the user was asked about
+            self._set(chat, act.message_id, replace(call, scope=scope.label, source=tool.source))
+            return
+        key = scope.key
         if act.act == "allow_in_chat":
             allowed = list(dict.fromkeys((*_allowed_in(conversation), key)))
             self._memory.set_choices(chat, {**conversation.choices, "allowed": allowed})
@@ -161,35 +177,60 @@ class ToolRounds(QObject):
             self._consents.drop(conversation.folder)
             self._save_consents()
 
+    def _forget_folders(self) -> None:
+        """Forget the consents of folders that have no chat any more: another folder may get the name."""
+        if self._memory.is_sound is not None:
+            self._ask_in(self._consents.folders - {one.folder for one in self._memory.conversations()})
+
+    def _ask_in(self, folders: Iterable[str]) -> None:
+        """Ask again in these folders."""
+        known = self._consents.folders & set(folders)
+        for folder in known:
+            self._consents.drop(folder)
+        if known:
+            self._save_consents()
+
     def _save_consents(self) -> None:
         written = self._consents.to_json()
         self._save("save what tools may do", lambda: self._consents.save(written))
 
     def stop(self, chat: str) -> None:
         """End the calls of a chat that have not ended. The model does not go on."""
-        message = self.pending(chat)
-        if message is None:
-            return
-        for call in message.calls:
-            if (cancelled := self._running.pop((message.id, call.id), None)) is not None:
-                cancelled.set()
-        calls = tuple(one if one.has_ended else replace(one, state=CallState.NOT_RUN) for one in message.calls)
-        self._update(chat, replace(message, calls=calls))
+        for message in list(self._memory.messages(chat) or ()):
+            if all(call.has_ended for call in message.calls):
+                continue
+            for call in message.calls:
+                if (cancelled := self._running.pop((message.id, call.id), None)) is not None:
+                    cancelled.set()
+            calls = tuple(one if one.has_ended else replace(one, state=CallState.NOT_RUN) for one in message.calls)
+            self._update(chat, replace(message, calls=calls))
+
+    def close(self) -> None:
+        """End all calls: the window closes. The next start reads them as not run."""
+        self._is_closed = True
+        for cancelled in self._running.values():
+            cancelled.set()
 
     # -------------------------------------------------------------- ending
 
     def _ended(self, chat: str, message_id: str, call_id: str, result: ToolResult, seconds: float) -> None:
         call = self._call(chat, message_id, call_id)
-        if self._running.pop((message_id, call_id), None) is None or call is None:
+        if self._running.pop((message_id, call_id), None) is None or call is None or self._is_closed:
             return  # it was stopped, or the chat is gone
         state = CallState.FAILED if result.is_error else CallState.DONE
-        text = self._cut(result.text)
+        text = self._cut(chat, message_id, result.text)
         self._set(chat, message_id, replace(call, state=state, result=text, seconds=round(seconds, 3)))
 
-    def _cut(self, text: str) -> str:
+    def _cut(self, chat: str, message_id: str, text: str) -> str:
+        """Return what of a result leaves room for the others of the turn, and for the answer."""
         tokens = self._context_tokens()
-        most = len(text) if tokens is None else int(tokens * SHARE_OF_CONTEXT) * _CHARS_PER_TOKEN
-        return model_texts.cut(text, most)
+        if tokens is None:
+            return text
+        way = branch(self._memory.messages(chat) or [], message_id)
+        used = sum(_size(call.result) for calls in _calls_before(way) for call in calls)
+        room = min(tokens * SHARE_OF_CONTEXT, tokens * SHARE_OF_TURN - used)
+        per_char = _size(text) / max(1, len(text))
+        return model_texts.cut(text, max(FEWEST_CHARS, int(room / per_char)) if per_char else len(text))
 
     def _set(self, chat: str, message_id: str, call: ToolCall) -> None:
         message = self._message(chat, message_id)
@@ -229,6 +270,12 @@ def _calls_before(way: list[Message]) -> list[list[ToolCall]]:
         elif message.calls:
             rounds.append(list(message.calls))
     return rounds
+
+
+def _size(text: str) -> float:
+    """Return about how many tokens a text has, rather too many."""
+    other = sum(not char.isascii() for char in text)
+    return other + (len(text) - other) / _CHARS_PER_TOKEN
 
 
 def _signature(call: ToolCall) -> str:

@@ -41,6 +41,11 @@ class FolderConsents:
                 if good and len(name) <= LONGEST:
                     self._folders[name] = good
 
+    @property
+    def folders(self) -> frozenset[str]:
+        """The folders that have consents."""
+        return frozenset(self._folders)
+
     def of(self, folder: str) -> tuple[str, ...]:
         """Return the scopes of a folder; "" is none."""
         return tuple(self._folders.get(folder, ())) if folder else ()

@@ -67,9 +67,14 @@ class AnswerText:
         self._reader: PartsReader | None = None
         self._is_thinking = False
         self._calls: list[tuple[CallPart, list[str]]] = []
+        self._told = ""  # text of the beginning that the reader still holds back: it is shown already
         if use.tools and tokenizer.template is not None:
             self._reader = PartsReader(CallReader(call_style(tokenizer.template).format, use.tools), stops)
-            self._text(self._reader.append(begun))
+            shown = self._text(self._reader.append(begun))
+            if begun.startswith(shown):
+                self._told = begun[len(shown) :]
+            elif not self._reader.is_thinking:  # its thought has other marks
+                self._is_thinking = False
 
     @property
     def has_stopped(self) -> bool:
@@ -85,17 +90,25 @@ class AnswerText:
     def calls(self) -> list[dict[str, Any]]:
         if not self.has_called:
             return []
-        return [
-            {"id": call.id, "name": call.name, "arguments": json.loads("".join(texts) or "{}")}
-            for call, texts in self._calls
-        ]
+        try:
+            return [
+                {"id": call.id, "name": call.name, "arguments": json.loads("".join(texts) or "{}")}
+                for call, texts in self._calls
+            ]
+        except (ValueError, RecursionError):  # a number with thousands of digits, or lists nested as deeply
+            return []
 
     def append(self, text: str, is_last: bool = False) -> str:
         """Add text to the answer. Return what the window shows of it."""
         if self._reader is None:
             return text
         shown = self._text(self._reader.append(text))
-        return shown + self._text(self._reader.finish()) if is_last else shown
+        shown += self._text(self._reader.finish()) if is_last else ""
+        if self._told and shown:
+            pairs = enumerate(zip(self._told, shown, strict=False))
+            n_same = next((i for i, (a, b) in pairs if a != b), min(len(self._told), len(shown)))
+            shown, self._told = shown[n_same:], self._told[n_same:] if n_same == len(shown) else ""
+        return shown
 
     def _text(self, parts: Sequence[Part]) -> str:
         shown: list[str] = []

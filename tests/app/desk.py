@@ -67,7 +67,10 @@ class Desk:
         self.engine_options: dict[str, Any] = {}  # that are kept for the model
         switch = ModelSwitch(self.engine, settings, model, lambda model: self.engine_options)
         self.consents = FolderConsents()
-        rounds = ToolRounds(self.memory, self.box, self.consents, lambda name, write: write())
+        rounds = ToolRounds(
+            self.memory, self.box, self.consents, lambda name, write: write(),
+            tools_on=lambda conversation: self.policy.chosen(conversation.choices, "").tools,
+        )  # fmt: skip
         self.controller = ChatController(self.engine, self.memory, self.policy, switch, rounds, remote)
         self.messages: dict[str, Message] = {}  # as the page would show them
         self.order: list[str] = []

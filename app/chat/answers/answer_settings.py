@@ -77,8 +77,12 @@ def _said(messages: Sequence[Message], answered_id: str) -> list[_Said]:
                 turns[-1].last = _Said(message.id, {"role": "assistant", "content": words})
         if message.id == answered_id:
             break
-    ended = [turn for turn in turns[:-1] if turn.last is not None]
-    said = [_unthinking(one) for turn in ended for one in (turn.question, *turn.rounds, turn.last) if one is not None]
+    said: list[_Said] = []
+    for turn in turns[:-1]:
+        if turn.last is not None:
+            said += [_unthinking(one) for one in (turn.question, *turn.rounds, turn.last)]
+        elif turn.rounds:  # it was stopped: as text, so that the turns still alternate
+            said += _without_calls([turn.question, *turn.rounds])
     return said + [one for turn in turns[-1:] for one in (turn.question, *turn.rounds)]
 
 
@@ -153,7 +157,12 @@ def request_for(
     """
     said = _said(messages, answered_id)
     if settings.place is not None:
-        said = _without_calls(said)
+        n_results = next((n for n, one in enumerate(reversed(said)) if one.sent["role"] != "tool"), 0)
+        results = said[len(said) - n_results :]
+        said = _without_calls(said[: len(said) - n_results])
+        if results:  # a server may refuse a request that ends with the assistant
+            told = "\n".join(model_texts.result_of(one.sent["name"], one.sent["content"]) for one in results)
+            said.append(_Said(results[-1].id, {"role": "user", "content": told}))
     summarises = settings.overflow == "summarise" and settings.place is None  # a server is sent the whole chat
     summary, count = _summary(messages, said) if summarises else ("", 0)
     sent = [*_instructions(settings.system_prompt), *(one.sent for one in said[count:])]

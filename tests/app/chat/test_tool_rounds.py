@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -317,3 +318,94 @@ def test_the_answer_after_a_call_is_given_again_from_the_same_results(desk: Desk
     desk.wait(lambda: desk.last.id != last.id and desk.last.state is MessageState.COMPLETE)
     assert (desk.last.text, desk.last.parent, len(shed.called)) == (last.text, last.parent, 1)
     assert desk.versions[desk.last.id] == (2, 2)
+
+
+def test_a_question_is_asked_again_if_what_it_covers_has_changed(
+    desk: Desk, shed: Shed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = asks(desk, ("fetch", {"site": "a.org"}))
+    monkeypatch.setattr(shed, "scope", lambda name, arguments: Scope("fetch:evil.org", "evil.org"))
+    act(desk, message, "allow_in_chat")
+    assert (states(desk.last), desk.last.calls[0].scope) == ([CallState.ASKING], "evil.org")
+    assert "allowed" not in desk.controller.choices.values
+    assert shed.called == []
+
+
+def test_a_chat_that_is_deleted_ends_its_calls_and_comes_back_without(desk: Desk, shed: Shed) -> None:
+    shed.gate.clear()
+    desk.controller.send(call(("add", {"a": 1})))
+    desk.wait(lambda: len(desk.shown) == 2 and states(desk.last) == [CallState.RUNNING])
+    desk.controller.delete(desk.controller.open_conversation or "")
+    desk.wait(shed.cancelled.is_set)
+    desk.toasts[-1][1]()
+    desk.wait(lambda: len(desk.shown) == 2)
+    assert states(desk.last) == [CallState.NOT_RUN]
+
+
+def test_a_stopped_turn_stays_in_what_the_model_reads() -> None:
+    first = Message(Role.USER, "Who lives there?")
+    done = ToolCall("c1", "add", {"a": 1}, CallState.DONE, result="2")
+    called = Message(Role.ASSISTANT, "", parent=first.id, calls=(done,))
+    second = Message(Role.USER, "Use your own knowledge.", parent=called.id)
+    sent = request_for([first, called, second], second.id, AnswerSettings()).messages
+    assert [one["role"] for one in sent] == ["user", "assistant", "user"]
+    assert all(part in sent[1]["content"] for part in ("add", "2"))
+    place = Place(Server("s", "Box", "http://127.0.0.1:1/v1"), "m")
+    there = request_for([first, called], called.id, AnswerSettings(place=place)).messages
+    assert [one["role"] for one in there] == ["user", "assistant", "user"], "it does not end with the assistant"
+
+
+@pytest.mark.parametrize("name", ["delete", "switch", "unsummarise"])
+def test_a_message_that_waits_comes_back_when_an_action_ends_the_calls(desk: Desk, shed: Shed, name: Any) -> None:
+    desk.say("hello")
+    shed.gate.clear()
+    desk.controller.send(call(("add", {"a": 1})))
+    desk.wait(lambda: len(desk.shown) == 4 and states(desk.last) == [CallState.RUNNING])
+    desk.controller.send("and now")
+    desk.controller.act(MessageAction(name, desk.shown[0].id))
+    assert desk.drafts == ["and now"]
+
+
+def test_another_answer_keeps_one_with_calls_and_without_text(
+    desk: Desk, shed: Shed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.controller.send(call(("add", {"a": 1})))
+    goes_on(desk, 3)
+    chat, called = desk.controller.open_conversation or "", desk.shown[1]
+    desk.memory.update(chat, replace(called, text=""))
+    desk.controller.act(MessageAction("regenerate", called.id))
+    desk.wait(lambda: len(desk.shown) == 3 and desk.shown[1].id != called.id)
+    assert called.id in {one.id for one in desk.memory.messages(chat) or []}
+
+
+def test_a_tool_that_was_switched_off_does_not_run(desk: Desk, shed: Shed) -> None:
+    message = asks(desk, ("fetch", {"site": "a.org"}))
+    desk.controller.choices.set(tools=["add"])
+    act(desk, message, "allow_once")
+    goes_on(desk, 3)
+    assert (states(desk.shown[1]), shed.called) == ([CallState.FAILED], [])
+
+
+def test_another_folder_of_the_same_name_has_no_consents(desk: Desk) -> None:
+    message = asks(desk, ("fetch", {"site": "a.org"}))
+    chat = desk.controller.open_conversation or ""
+    desk.memory.set_folders({chat: "Trips"})
+    act(desk, message, "allow_in_folder")
+    desk.memory.set_folders({chat: "Journeys"})
+    assert desk.consents.of("Trips") == ()
+
+
+def test_nothing_begins_after_a_chat_is_deleted_or_the_window_is_closed(desk: Desk, shed: Shed) -> None:
+    message = asks(desk, ("fetch", {"site": "a.org"}))
+    act(desk, message, "refuse")
+    desk.controller.delete(desk.controller.open_conversation or "")
+    desk.qtbot.wait(30)
+    desk.controller.new_chat()
+    desk.controller.choices.set(tools=["add"])
+    shed.gate.clear()
+    desk.controller.send(call(("add", {"a": 1})))
+    desk.wait(lambda: desk.shown and states(desk.last) == [CallState.RUNNING])
+    desk.controller.close()
+    desk.wait(shed.cancelled.is_set)
+    desk.qtbot.wait(30)
+    assert len(desk.shown) == 2

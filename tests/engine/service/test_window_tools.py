@@ -89,6 +89,13 @@ def test_a_continued_answer_goes_on_within_its_thought(serving: Serving, script:
     assert len(result.calls) == 2
 
 
+@pytest.mark.parametrize("begun", ["<think>done</think>\n\n", "It is 2 <", "a <tool"])
+def test_what_was_shown_before_is_not_shown_again(serving: Serving, script: Script, begun: str) -> None:
+    script.text = "bcd"
+    result, text = answered(serving, [*QUESTION, {"role": "assistant", "content": begun}], continues=True)
+    assert (result.text, text) == ("bcd", "bcd")
+
+
 def test_tools_are_counted(serving: Serving) -> None:
     def count(tools: list[Any]) -> CountResult:
         end = serving.end_of(protocol.Count(f"count {next(_ids)}", QUESTION, tools=tools))
