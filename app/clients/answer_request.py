@@ -33,8 +33,8 @@ class AnswerRequest:
 
     def n_of_chat(self, at: int, count: int) -> int:
         """Return how many messages of the chat `count` sent ones are, of which `at` come before them."""
-        begin = self.summarised + at
-        return len(set(self.said[begin : begin + count]))
+        ids = self.said[self.summarised + at :][:count]
+        return count - (len(ids) - len(set(ids)))
 
     @property
     def told(self) -> list[dict[str, Any]]:
