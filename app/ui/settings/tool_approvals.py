@@ -20,6 +20,7 @@ from app.tools.mcp.confined import can_confine
 from app.tools.mcp.server_list import Definition, ToolServer
 from app.translation import noted, tr
 from app.ui.look import theme
+from app.ui.look.direction import set_margins
 from app.ui.widgets.controls import Chip, IconButton, Label, Toggle
 
 LONGEST_DESCRIPTION = 300  # characters in the list; the definition has all of it
@@ -107,8 +108,10 @@ class ApprovalRow(QFrame):
         self.text: QPlainTextEdit | None = None  # built when it is first opened
         self._column = QVBoxLayout(self)
         self._column.addLayout(head)
-        self._column.addWidget(self.description)
-        self._column.addWidget(self.note)
+        self._below = QVBoxLayout()
+        self._below.addWidget(self.description)
+        self._below.addWidget(self.note)
+        self._column.addLayout(self._below)
         self._show_state(listed.state)
         theme.current().changed.connect(self._restyle)
         self._restyle()
@@ -165,10 +168,10 @@ class ApprovalRow(QFrame):
         px = theme.px
         self._column.setContentsMargins(px(6), px(6), px(12), px(10))
         self._column.setSpacing(px(2))
-        self._head.setSpacing(px(4))
-        inset = self.fold.sizeHint().width() + px(4)  # below the title
-        for part in (self.description, self.note):
-            part.setContentsMargins(inset, 0, 0, 0)
+        self._head.setSpacing(px(6))
+        inset = self.fold.sizeHint().width() + px(6)  # below the title
+        set_margins(self._below, inset, 0, 0, 0, self.isRightToLeft())
+        self._below.setSpacing(px(2))
         if self.text is not None:
             fit_lines(self.text, MOST_LINES)
 

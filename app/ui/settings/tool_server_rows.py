@@ -141,7 +141,7 @@ class ToolServerRows(QFrame):
         for server in self._controller.servers.servers:
             line = self.lines[server.id] = ToolServerLine(server, self._controller)
             line.edit.clicked.connect(partial(self._open, server.id))
-            line.toggle.clicked.connect(partial(self._switch, server.id))
+            line.toggle.clicked.connect(lambda on, server_id=server.id: self._switch(server_id, on))
             rule = Rule()
             for part in (rule, line):
                 self._list.addWidget(part)
