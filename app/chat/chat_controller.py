@@ -501,7 +501,8 @@ class ChatController(QObject):
         if place is None:
             can_load = self.switch.name_to_bring_back
             status = status_here(self._engine.status, can_load, answer is not None, is_running, shown)
-            return replace(status, phase=Phase.THINKING) if self.rounds.is_running(self.opened.id) else status
+            calls_run = answer is None and self.rounds.is_running(self.opened.id)
+            return replace(status, phase=Phase.THINKING) if calls_run else status
         if is_running and self._remote is not None:
             return self._remote.status
         return status_at(place, answer is not None, shown)

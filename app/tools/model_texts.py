@@ -1,4 +1,4 @@
-"""What a model is told about its calls, in English for every model."""
+"""Messages to a model about its calls, in English for every model."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ NOT_RUN = "This call was not run."
 
 
 def gone(name: str) -> str:
-    """Return what a model is told if it calls a tool that does not exist now."""
+    """Return the result of a call of a tool that is not available."""
     return f"The tool {name} is not available now."
 
 
 def failed(name: str) -> str:
-    """Return what a model is told if a tool failed for a reason of Hearth's own."""
+    """Return the result of a call during which Hearth itself failed."""
     return f"The tool {name} failed. Its error is in Hearth's log."
 
 

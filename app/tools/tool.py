@@ -29,7 +29,7 @@ class Tool:
 
     @property
     def definition(self) -> dict[str, Any]:
-        """What the engine is told of it."""
+        """The definition for the engine: name, description and parameters."""
         return {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
 
 

@@ -96,18 +96,3 @@ def checked_schema(schema: dict[str, Any], param: str) -> dict[str, Any]:
     except InvalidRequestError as error:
         raise wrong(f"{error.message} {error.hint}", param) from None
     return schema
-
-
-def is_deep(value: Any, most: int) -> bool:
-    """Return whether JSON is nested more than so many levels deep."""
-    level = [value]
-    for _ in range(most):
-        level = [
-            inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
-        ]
-        if not level:
-            return False
-    return True

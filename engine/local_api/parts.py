@@ -40,6 +40,11 @@ class PartsReader:
         return self._splitter.is_thinking
 
     @property
+    def thought_mark(self) -> str:
+        """The mark that began the last thought, as the model wrote it."""
+        return self._splitter.opening_mark
+
+    @property
     def has_called(self) -> bool:
         """Whether the answer has calls, all of which have ended."""
         return self._calls is not None and self._calls.n_calls > 0 and self._calls.is_complete

@@ -9,13 +9,12 @@ from typing import Any
 from engine.errors import InvalidRequestError
 from engine.local_api.parts import Part, PartsReader, ThoughtPart
 from engine.text.context_fit import ChatMessage
+from engine.text.thoughts import end_of
 from engine.text.tokenizer import Tokenizer
 from engine.tool_calls.call_format import Call
 from engine.tool_calls.call_reader import ArgumentsPart, CallPart, CallReader
 from engine.tool_calls.call_style import call_style
 from engine.tool_calls.tool import NO_TOOLS, Tool, ToolUse
-
-_THOUGHT_BEGINS, _THOUGHT_ENDS = "<think>", "</think>"
 
 
 def read_messages(messages: Sequence[Any]) -> list[ChatMessage]:
@@ -73,8 +72,6 @@ class AnswerText:
             shown = self._text(self._reader.append(begun))
             if begun.startswith(shown):
                 self._told = begun[len(shown) :]
-            elif not self._reader.is_thinking:  # its thought has other marks
-                self._is_thinking = False
 
     @property
     def has_stopped(self) -> bool:
@@ -115,7 +112,9 @@ class AnswerText:
         for part in parts:
             is_thought = isinstance(part, ThoughtPart)
             if is_thought != self._is_thinking:
-                shown.append(_THOUGHT_BEGINS if is_thought else f"{_THOUGHT_ENDS}\n\n")
+                assert self._reader is not None
+                mark = self._reader.thought_mark
+                shown.append(mark if is_thought else f"{end_of(mark)}\n\n")
                 self._is_thinking = is_thought
             if isinstance(part, CallPart):
                 self._calls.append((part, []))

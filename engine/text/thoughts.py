@@ -62,6 +62,7 @@ class ReplySplitter:
 
     def __init__(self) -> None:
         self.has_thought = False
+        self.opening_mark = ""  # of the last thought, as the model wrote it
         self._held = ""  # text that may be the beginning of a mark
         self._end = ""  # end mark of the open thought
         self._answering = False
@@ -124,7 +125,7 @@ class ReplySplitter:
         low = _lower(start[: _LONGEST + 1])
         for opening, end in MARKS:
             if low.startswith(opening):
-                self._end, self.has_thought = end, True
+                self._end, self.has_thought, self.opening_mark = end, True, start[: len(opening)]
                 self._held = start[len(opening) :]
                 return True
         for mark in _PASSED_OVER:

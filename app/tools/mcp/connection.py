@@ -21,9 +21,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 import engine
 from app.tools.mcp.plans import plan_of
-from app.tools.mcp.server_list import MAX_ENTRY_CHARS, MAX_TOOLS, Definition, ToolServer, ToolServerError, is_deep
+from app.tools.mcp.server_list import MAX_DEPTH, MAX_ENTRY_CHARS, MAX_TOOLS, Definition, ToolServer, ToolServerError
 from app.tools.mcp.transports import Program, WebAddress
 from app.translation import figure, tr
+from engine.formats.json_text import is_deep
 
 MAX_PAGES = 50
 MAX_SHOWN_CHARS = 600  # of what a server wrote, in a sentence
@@ -66,7 +67,7 @@ Ask = Callable[[Question], Mapping[str, Any] | None]
 class Connection:
     """A connection that has been started. listed: called with the server's tools, at first and whenever they change.
 
-    ask: called in a thread of its own; returns the user's answer, or None if they declined. None: the server is told
+    ask: called in a thread of its own; returns the user's answer, or None if they declined. None: the server learns
     that Hearth asks nothing.
     """
 
@@ -258,7 +259,11 @@ class Connection:
                 for tool in page.tools:
                     definition = _definition(tool)
                     n_chars += len(json.dumps(definition.to_json()))
-                    if len(found) >= MAX_TOOLS or n_chars > MAX_ENTRY_CHARS // 2 or is_deep(definition.parameters):
+                    if (
+                        len(found) >= MAX_TOOLS
+                        or n_chars > MAX_ENTRY_CHARS // 2
+                        or is_deep(definition.parameters, MAX_DEPTH)
+                    ):
                         raise ToolServerError(
                             tr(
                                 "{name} defines too many tools, or too long ones: more than {n} or {chars} characters.",

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from app.chat.store.preset_store import NAME_LENGTH, PresetStoreError, free_name, read_json, write_json
 from app.settings import AppPaths, paths
 from app.translation import tr
+from engine.formats.json_text import is_deep
 from engine.remote_servers.address import is_near
 
 SCHEMA_VERSION = 1
@@ -226,7 +227,7 @@ def checked(server: ToolServer, places: AppPaths) -> ToolServer:
         any(not isinstance(text, str) or len(text) > MAX_TEXT or "\0" in text or not _is_text(text) for text in texts)
         or any(len(group) > MAX_ITEMS for group in groups)
         or len(server.approved) > MAX_TOOLS
-        or any(is_deep(one.parameters) or is_deep(one.annotations) for one in server.approved)
+        or any(is_deep(one.parameters, MAX_DEPTH) or is_deep(one.annotations, MAX_DEPTH) for one in server.approved)
         or len(json.dumps(server.to_json())) > MAX_ENTRY_CHARS
     ):
         raise ToolServerError(tr("The entry of {name} is too long or damaged.", name=server.name))
@@ -263,21 +264,6 @@ def checked_endpoint(text: str) -> str:
             tr("{host} is not in this PC's own network, and http is not encrypted. Use https.", host=host)
         )
     return parts._replace(path=parts.path if parts.path.strip("/") else "/mcp").geturl()
-
-
-def is_deep(value: Any) -> bool:
-    """Return whether a JSON value is nested more than MAX_DEPTH levels."""
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def _checked_folder(text: str, places: AppPaths) -> str:

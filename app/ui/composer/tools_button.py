@@ -18,7 +18,7 @@ from app.ui.widgets.pick_menu import PickMenu, clear
 from app.ui.widgets.pick_row import INSET, ROW, PickRow
 
 WIDTH = 340
-LONGEST_TOOLTIP = 400  # characters; the description is written for the model, by whoever made the tool
+LONGEST_TOOLTIP = 400  # characters; the author of the tool wrote the description for models
 
 
 class ToolRow(QWidget):

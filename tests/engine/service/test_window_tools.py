@@ -35,7 +35,15 @@ def answered(serving: Serving, messages: list[Any] = QUESTION, **more: Any) -> t
     return GenerationResult.from_dict(end.result), "".join(told)
 
 
-@pytest.mark.parametrize("before", ["", "Let me look.\n", "<think>The weather? And the time.</think>\n\nI ask.\n"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "Let me look.\n",
+        "<think>The weather? And the time.</think>\n\nI ask.\n",
+        "[THINK]The weather?[/THINK]\n\nI ask.\n",
+    ],
+)
 def test_an_answer_ends_with_calls_which_are_no_text(serving: Serving, script: Script, before: str) -> None:
     script.text = before + HERMES.write(CALLS)
     result, text = answered(serving)
@@ -89,7 +97,7 @@ def test_a_continued_answer_goes_on_within_its_thought(serving: Serving, script:
     assert len(result.calls) == 2
 
 
-@pytest.mark.parametrize("begun", ["<think>done</think>\n\n", "It is 2 <", "a <tool"])
+@pytest.mark.parametrize("begun", ["<think>done</think>\n\n", "[THINK]done[/THINK]\n\n", "It is 2 <", "a <tool"])
 def test_what_was_shown_before_is_not_shown_again(serving: Serving, script: Script, begun: str) -> None:
     script.text = "bcd"
     result, text = answered(serving, [*QUESTION, {"role": "assistant", "content": begun}], continues=True)
