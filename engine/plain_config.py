@@ -98,3 +98,18 @@ _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 def _wrong(where: str, value: Any, expected: str) -> ModelFormatError:
     shown = repr(value)[:60]
     return ModelFormatError(f"{where} is {shown}; expected is {expected}.")
+
+
+def is_deep(value: Any, most: int) -> bool:
+    """Return whether JSON is nested more than so many levels deep."""
+    level = [value]
+    for _ in range(most):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return True

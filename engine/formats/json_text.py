@@ -63,18 +63,3 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(word: str) -> None:
     raise ValueError(f"{word} is no number")
-
-
-def is_deep(value: Any, most: int) -> bool:
-    """Return whether JSON is nested more than so many levels deep."""
-    level = [value]
-    for _ in range(most):
-        level = [
-            inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
-        ]
-        if not level:
-            return False
-    return True

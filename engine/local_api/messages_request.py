@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.formats.json_text import is_deep
 from engine.local_api.api_request import MOST_MESSAGES, ApiRequest, check_sampling, model_of
 from engine.local_api.failures import wrong
 from engine.local_api.fields import checked_schema, count, objects, read_object, required, shown, stops, take
 from engine.local_api.tool_fields import MOST_ARGUMENTS_DEPTH, answered_call, made_call, read_tool, text_of, tool_use
+from engine.plain_config import is_deep
 from engine.text.context_fit import ChatMessage
 from engine.tool_calls.tool import ToolUse
 

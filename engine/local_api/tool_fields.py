@@ -7,9 +7,9 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from engine.formats.json_text import is_deep
 from engine.local_api.failures import wrong
 from engine.local_api.fields import checked_schema, objects, required, shown, take
+from engine.plain_config import is_deep
 from engine.tool_calls.call_format import Call
 from engine.tool_calls.tool import Choice, Tool, ToolUse
 

@@ -24,7 +24,7 @@ from app.tools.mcp.plans import plan_of
 from app.tools.mcp.server_list import MAX_DEPTH, MAX_ENTRY_CHARS, MAX_TOOLS, Definition, ToolServer, ToolServerError
 from app.tools.mcp.transports import Program, WebAddress
 from app.translation import figure, tr
-from engine.formats.json_text import is_deep
+from engine.plain_config import is_deep
 
 MAX_PAGES = 50
 MAX_SHOWN_CHARS = 600  # of what a server wrote, in a sentence

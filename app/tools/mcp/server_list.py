@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from app.chat.store.preset_store import NAME_LENGTH, PresetStoreError, free_name, read_json, write_json
 from app.settings import AppPaths, paths
 from app.translation import tr
-from engine.formats.json_text import is_deep
+from engine.plain_config import is_deep
 from engine.remote_servers.address import is_near
 
 SCHEMA_VERSION = 1
