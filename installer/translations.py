@@ -129,11 +129,10 @@ def written(language: str, entries: dict[Words, Entry], places: dict[Words, list
         "<context>",
         f"    <name>{CONTEXT}</name>",
     ]
-    for words, modules in sorted(places.items(), key=lambda item: (item[1][0], item[0].text, item[0].about)):
+    for words, _ in sorted(places.items(), key=lambda item: (item[1][0], item[0].text, item[0].about)):
         entry = entries[words]
         unfinished = ' type="unfinished"' if entry.is_unfinished else ""
         lines.append('    <message numerus="yes">' if words.counted else "    <message>")
-        lines += [f'        <location filename="../../{module}"/>' for module in modules]
         lines.append(f"        <source>{escape(words.text)}</source>")
         if words.about:
             lines.append(f"        <comment>{escape(words.about)}</comment>")
