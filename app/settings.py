@@ -80,6 +80,14 @@ class AppPaths:
         return self.cache / "tool-servers"
 
     @property
+    def documents_file(self) -> Path:
+        return self.config / "documents.json"
+
+    @property
+    def document_index_file(self) -> Path:
+        return self.data / "documents.db"
+
+    @property
     def rates_file(self) -> Path:
         return self.data / "rates.json"
 

@@ -54,6 +54,10 @@ GROUPS = (
           ("cache/prompts",
            "data/chats.db", "data/chats.db-wal", "data/chats.db-shm", "data/chats.db-journal", "data/chats.db.new*",
            "data/chats.db.rescued*", "data/chats-damaged-*.db*")),
+    Group("documents", noted("Index of documents"), noted("The list of your folders of documents, and the text of "
+          "their files, to be searched. The documents themselves stay"),
+          (*_kept("documents"), "data/documents.db", "data/documents.db-wal", "data/documents.db-shm",
+           "data/documents.db-journal")),
     Group("settings", noted("Settings"), noted("Settings, personas, presets and choices for models"),
           _kept("settings", "models", "personas", "presets", "answers", "consents")),
     Group(SERVERS, noted("Servers and keys"), noted("The servers that you added; keys and the access token, also in "

@@ -176,6 +176,10 @@ class AnswerSetup(QObject):
         """Switch these tools on in the open chat, and all others off."""
         self._chat.choices.set(tools=list(names))
 
+    def pick_documents(self, folders: Sequence[str]) -> None:
+        """Search these folders of documents for each question of the open chat."""
+        self._chat.choices.set(documents=list(folders))
+
     def set_sampling(self, values: Mapping[str, Any]) -> None:
         """Set the changes by hand, on top of the preset."""
         preset = self.chosen.preset.id  # keeps a default's preset below the changes
@@ -189,7 +193,7 @@ class AnswerSetup(QObject):
         chosen = self.chosen
         wanted = {"persona": chosen.persona.id if chosen.persona else "", "preset": chosen.preset.id,
                   "sampling": dict(chosen.sampling), "mode": chosen.mode,
-                  "thinking": chosen.thinking, "tools": list(chosen.tools)}  # fmt: skip
+                  "thinking": chosen.thinking, "tools": list(chosen.tools), "documents": list(chosen.documents)}  # fmt: skip
         self._set_default(self._model, wanted if keep else None)
         # From now on the chat follows its model's default.
         own = self._own

@@ -15,7 +15,7 @@ from app.chat.answers.answer_queue import Answer, AnswerQueue
 from app.chat.answers.answer_settings import AnswerSettings
 from app.chat.answers.chat_status import status_at, status_here
 from app.chat.chat_choices import ChatChoices
-from app.chat.chat_turns import STILL_ANSWERING, ChatTurns, versions_of
+from app.chat.chat_turns import STILL_ANSWERING, ChatTurns, Gather, versions_of
 from app.chat.engine_failures import EngineFailures
 from app.chat.engine_settings import EngineSettings
 from app.chat.next_message import NextMessage
@@ -87,9 +87,10 @@ class ChatController(QObject):
         switch: ModelSwitch,
         rounds: ToolRounds,
         remote: RemoteClient | None = None,
+        gather: Gather = lambda *_: False,
     ) -> None:
         """policy: how chats are answered. rounds: runs calls of tools. remote: answers the chats that are sent to a
-        server."""
+        server. gather: as in ChatTurns."""
         super().__init__()
         self._engine, self._remote = engine, remote
         self._memory = memory
@@ -98,7 +99,8 @@ class ChatController(QObject):
         self.choices = ChatChoices(memory)
         self._place: Place | None = None  # of the open chat, as last emitted
         self._answers = AnswerQueue(engine, remote)
-        self._turns = ChatTurns(memory, self._answers, self.settings_for)
+        self._turns = ChatTurns(memory, self._answers, self.settings_for, gather)
+        self._turns.changed.connect(self._message_updated)
         self.rounds = rounds
         self._unsent = UnsentRequests(memory, engine, self.settings_for)
         self.next = NextMessage(memory, self._answers, self._unsent.cut)

@@ -23,6 +23,8 @@ from app.clients.servers import Place
 from app.text.thinking import ThoughtClock
 from app.translation import figure, noted, tr, tr_n
 
+# Calls back with texts for a question of a chat; returns False, and does nothing, if there are none.
+Gather = Callable[[str, Message, Callable[[tuple[Attachment, ...]], None]], bool]
 SettingsFor = Callable[[Conversation | None], AnswerSettings]
 
 STILL_ANSWERING = noted("Still answering: stop it first, or wait")
@@ -50,10 +52,16 @@ class ChatTurns(QObject):
     resumed = Signal(str, object)  # this answer is being continued
     branch_changed = Signal(str, str)  # another branch is shown; id of the message to keep in view, or "": the last
     said = Signal(str, object)  # text for a toast, and what undoes the action
+    changed = Signal(str, object)  # a question, to which texts were added
 
-    def __init__(self, memory: ChatMemory, answers: AnswerQueue, settings_for: SettingsFor) -> None:
-        """settings_for: a chat's answer settings; called for every answer."""
+    def __init__(
+        self, memory: ChatMemory, answers: AnswerQueue, settings_for: SettingsFor, gather: Gather = lambda *_: False
+    ) -> None:
+        """settings_for: a chat's answer settings; called for every answer. gather: finds texts for a question in the
+        user's documents.
+        """
         super().__init__()
+        self._gather = gather
         self._memory = memory
         self._answers = answers
         self._settings_for = settings_for
@@ -69,7 +77,24 @@ class ChatTurns(QObject):
         answer = self._new_answer(chat, question)
         self._memory.append(chat, question, partial(self._question_stored, answer))
         self.added.emit(chat, question)
+        self._search(answer, question)
         self._begin(answer)
+
+    def _search(self, answer: Answer, question: Message) -> None:
+        """Let an answer wait until texts for its question were looked for."""
+        answer.searching = True
+        if not self._gather(answer.conversation_id, question, partial(self._gathered, answer, question.id)):
+            answer.searching = False
+
+    def _gathered(self, answer: Answer, question_id: str, found: tuple[Attachment, ...]) -> None:
+        chat = answer.conversation_id
+        question = next((m for m in self._memory.messages(chat) or [] if m.id == question_id), None)
+        if question is not None and found:
+            question = replace(question, attachments=(*question.attachments, *found))
+            self._memory.update(chat, question)
+            self.changed.emit(chat, question)
+        answer.searching = False
+        self._answers.advance()
 
     def _new_answer(self, chat: str, answered: Message) -> Answer:
         place = self._place_of(chat)
@@ -157,9 +182,11 @@ class ChatTurns(QObject):
         """Add another version of a question and answer it; the old one stays beside it."""
         if not text or message.role is not Role.USER:
             return
-        version = Message(Role.USER, text, parent=message.parent, attachments=message.attachments)
+        own = tuple(one for one in message.attachments if one.source is None)
+        version = Message(Role.USER, text, parent=message.parent, attachments=own)
         answer = self._new_answer(chat, version)
         self._memory.append(chat, version, partial(self._question_stored, answer))
+        self._search(answer, version)
         self._memory.append(chat, answer.message)
         self.branch_changed.emit(chat, "")
         answer.may_start = answer.may_start or self._memory.is_stalled

@@ -12,6 +12,7 @@ from app.chat.answers.answer_policy import AnswerPolicy, PlaceFor
 from app.chat.answers.mode_rates import ModeRates
 from app.chat.answers.personas import Personas
 from app.chat.answers.presets import Presets
+from app.chat.answers.question_documents import Finder, QuestionDocuments, Then
 from app.chat.chat_controller import ChatController
 from app.chat.chat_folders import ChatFolders
 from app.chat.chat_memory import ChatMemory
@@ -23,6 +24,7 @@ from app.models.model_switch import STARTER, Choices, ModelSwitch
 from app.tools.consents import FolderConsents
 
 if TYPE_CHECKING:
+    from app.chat.store.conversation import Message
     from app.chat.store.operations import Operations
     from app.clients.clients import Clients
     from app.settings import AppPaths, AppSettings
@@ -69,9 +71,20 @@ class Chats:
             lambda: engine.status.context_total or None,
             lambda conversation: policy.chosen(conversation.choices, self.controller.model).tools,
         )
-        self.controller = ChatController(engine, self.memory, policy, switch, rounds, clients.remote)
+        self._documents: QuestionDocuments | None = None
+        self._policy, self._engine = policy, engine
+        self.controller = ChatController(engine, self.memory, policy, switch, rounds, clients.remote, self._gather)
         rates = ModeRates(places.rates_file)
         self.setup = AnswerSetup(self.controller, engine, self.memory, policy, rates, box, files.save_small)
         self.folders = ChatFolders(self.memory)
         self.titles = ChatTitles(engine, self.memory, self.controller)
         self.kept_chats = KeptChats(engine, self.memory, places.prompts_folder, settings.kept_chats_gb)
+
+    def use_documents(self, finder: Finder) -> None:
+        """Search these documents for the questions of chats that name folders of them. Call once."""
+        self._documents = QuestionDocuments(
+            self.memory, self._policy, finder, lambda: self.controller.model, lambda: self._engine.status.context_total
+        )
+
+    def _gather(self, chat: str, question: Message, then: Then) -> bool:
+        return self._documents is not None and self._documents.gather(chat, question, then)

@@ -1,9 +1,10 @@
-"""All tools of the window: the built-in ones, and those of the servers that the user added."""
+"""All tools of the window: the built-in ones, those of the servers that the user added, and the documents."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from app.documents.documents import Documents
 from app.settings import AppPaths, AppSettings
 from app.tools.built_in import BuiltInTools
 from app.tools.mcp.client import McpTools
@@ -14,7 +15,9 @@ from app.tools.web_search import BRAVE_ADDRESS, chosen_service
 
 
 class AllTools:
-    """One for the window. box: all tools. mcp: the source of the tools of servers. controller: changes the servers."""
+    """One for the window. box: all tools. mcp: the source of the tools of servers. controller: changes the servers.
+    documents: what is searched for questions.
+    """
 
     def __init__(
         self, places: AppPaths, settings: Callable[[], AppSettings], key_of: Callable[[str], str], save: Save
@@ -26,12 +29,15 @@ class AllTools:
         self.controller = ToolServersController(self.servers, self.mcp, save)
         built_in = BuiltInTools.of(lambda: chosen_service(settings(), key_of(BRAVE_ADDRESS)))
         self.box = ToolBox((built_in, self.mcp))
+        self.documents = Documents(places.documents_file, places.document_index_file, save)
 
     def read(self) -> None:
-        """Read the small file of servers. Starts none."""
+        """Read the small files of servers and of folders of documents. Starts no server, and begins to index."""
         self.servers.read()
+        self.documents.read()
         self.box.tell_changed()
 
     def close(self) -> None:
         """End all servers; blocks for a few seconds at most."""
         self.mcp.close()
+        self.documents.close()

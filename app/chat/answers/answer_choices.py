@@ -1,6 +1,5 @@
-"""Chooses how a chat is answered: persona, preset, sampling, mode, thinking,
-tools. The chat's own choice comes first, then
-the model's default, then the settings.
+"""Chooses how a chat is answered: persona, preset, sampling, mode, thinking, tools, documents. The chat's own choice
+comes first, then the model's default, then the settings.
 
 Keeps the defaults of models in a small JSON file in the config folder. No Qt.
 """
@@ -22,7 +21,8 @@ from engine.thinking_level import LEVELS, Level
 SCHEMA_VERSION = 1
 MAX_MODELS = 2_000
 MOST_TOOLS = 200  # that are on in a chat
-NAMES = ("persona", "preset", "sampling", "mode", "thinking", "tools")  # our keys of Conversation.choices
+MOST_FOLDERS, LONGEST_PATH = 100, 4_096  # of documents, of a chat
+NAMES = ("persona", "preset", "sampling", "mode", "thinking", "tools", "documents")  # our keys of Conversation.choices
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Chosen:
     instructions: str
     thinking: Level | None = None  # None: as the model's chat template does by itself
     tools: tuple[str, ...] = ()  # names of those that are on
+    documents: tuple[str, ...] = ()  # folders that are searched for each question
     in_force: Mapping[str, Any] = field(default_factory=dict)  # fields of SamplingConfig to override
 
     @property
@@ -95,7 +96,8 @@ class AnswerChoices:
         if thinking is not None:
             in_force["thinking"] = thinking
         tools = tuple(own.get("tools", default.get("tools", ())))
-        return Chosen(persona, preset, sampling, mode, instructions, thinking, tools, in_force)
+        documents = tuple(own.get("documents", default.get("documents", ())))
+        return Chosen(persona, preset, sampling, mode, instructions, thinking, tools, documents, in_force)
 
     def default_of(self, model: str) -> dict[str, Any]:
         """Return the user's default choices for new chats with a model."""
@@ -131,7 +133,8 @@ def checked_choices(values: Mapping[str, Any]) -> dict[str, Any]:
         good["mode"] = values["mode"]
     if values.get("thinking") in LEVELS:
         good["thinking"] = values["thinking"]
-    tools = values.get("tools")
-    if isinstance(tools, list) and all(isinstance(one, str) and len(one) <= 100 for one in tools[:MOST_TOOLS]):
-        good["tools"] = tools[:MOST_TOOLS]
+    for name, most, longest in (("tools", MOST_TOOLS, 100), ("documents", MOST_FOLDERS, LONGEST_PATH)):
+        listed = values.get(name)
+        if isinstance(listed, list) and all(isinstance(one, str) and len(one) <= longest for one in listed[:most]):
+            good[name] = listed[:most]
     return good

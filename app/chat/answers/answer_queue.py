@@ -35,6 +35,7 @@ class Answer:
     message: Message
     request: Callable[[], AnswerRequest]
     may_start: bool = False  # its question is stored
+    searching: bool = False  # what of the documents goes along with its question is not known yet
     thoughts: ThoughtClock = field(default_factory=ThoughtClock)
     before: dict[str, Any] | None = None  # figures of the answer that is continued, if any
     place: Place | None = None  # the server chosen with the question; None: this PC
@@ -108,7 +109,7 @@ class AnswerQueue(QObject):
         passed: set[bool] = set()
         for answer in self._waiting:
             elsewhere = answer.place is not None
-            if elsewhere not in passed and answer.may_start and self._who(answer).is_ready:
+            if elsewhere not in passed and answer.may_start and not answer.searching and self._who(answer).is_ready:
                 return answer
             passed.add(elsewhere)
         return None

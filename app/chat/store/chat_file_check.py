@@ -7,16 +7,18 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args
 
 from app.chat.store.conversation import (
-    TOOL_CHOICES,
+    LOCAL_CHOICES,
     Attachment,
+    AttachmentKind,
     CallState,
     Conversation,
     Message,
     MessageState,
     Role,
+    Source,
     ToolCall,
     WholeChat,
     interrupted,
@@ -34,6 +36,7 @@ VERSION = 1
 MOST_CHATS = 100_000
 MOST_MESSAGES = 200_000  # of one chat
 MOST_CONTAINERS = 1_000_000  # lists and objects in a file; each takes at least 64 bytes
+LONGEST_PATH = 4_096
 LONGEST_TEXT = 16 << 20  # characters of a message or an attachment
 LONGEST_TITLE = 40_000
 MOST_ATTACHMENTS = 200
@@ -46,7 +49,7 @@ LAST_TIME = 253_402_214_400.0  # the end of year 9999; later dates cannot be sho
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NUMBER = {"int", "float", "int | None", "float | None"}
 # Only the window may send a chat to a server, switch tools on and let them run, never a file.
-NOT_IN_FILES = (CHOICE, *TOOL_CHOICES)
+NOT_IN_FILES = (CHOICE, *LOCAL_CHOICES)
 _STATS: dict[str, str] = {field.name: str(field.type) for field in fields(GenerationResult)}
 
 
@@ -130,14 +133,23 @@ def _message(values: Any, where: str) -> Message:
 def _attachment(values: Any, where: str) -> Attachment:
     _check(isinstance(values, dict), where, tr("the attachment itself"))
     kind, n_pages = values.get("kind"), values.get("n_pages", 0)
-    _check(isinstance(kind, str) and kind in {"pasted", "text", "pdf"}, where, tr("the kind"))
+    _check(isinstance(kind, str) and kind in get_args(AttachmentKind), where, tr("the kind"))
     _check(
         isinstance(n_pages, int) and n_pages is not True and 0 <= n_pages <= MOST_PAGES,
         where,
         tr("the number of pages"),
     )
     name, text = _text(values, "name", LONGEST_TITLE, where), _text(values, "text", LONGEST_TEXT, where)
-    return Attachment(name, text, kind, n_pages)
+    source = values.get("source")
+    return Attachment(name, text, kind, n_pages, None if source is None else _source(source, where))
+
+
+def _source(values: Any, where: str) -> Source:
+    _check(isinstance(values, dict), where, tr("the source"))
+    numbers = [values.get(name, 0) for name in ("number", "part", "line")]
+    _check(all(type(one) is int and 0 <= one < 2**31 for one in numbers), where, tr("the place of the source"))
+    path, label = _text(values, "path", LONGEST_PATH, where), _text(values, "label", LONGEST_TITLE, where, "")
+    return Source(numbers[0], path, numbers[1], numbers[2], label)
 
 
 def _call(values: Any, where: str) -> ToolCall:

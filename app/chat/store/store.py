@@ -263,11 +263,12 @@ class Store:
             )
 
     def update_message(self, message: Message) -> bool:
-        """Update text, state, statistics and calls of a message. Returns False if it does not exist."""
+        """Update text, state, statistics, attachments and calls of a message. Returns False if it does not exist."""
         with self._transaction() as db:
             self._index.forget("message.id = ?", (message.id,))
             changed = db.execute(
-                "UPDATE message SET text = :text, state = :state, stats = :stats, calls = :calls WHERE id = :id",
+                "UPDATE message SET text = :text, state = :state, stats = :stats, attachments = :attachments, "
+                "calls = :calls WHERE id = :id",
                 _row(message),
             ).rowcount
         return changed > 0
@@ -351,7 +352,7 @@ class Store:
             return Message(
                 Role(role), text, message_id, created_at, MessageState(state),
                 None if stats is None else json.loads(stats), before if parent is None else parent,
-                tuple(Attachment(**one) for one in json.loads(attachments)) if attachments else (),
+                tuple(map(Attachment.from_dict, json.loads(attachments))) if attachments else (),
                 tuple(ToolCall.from_dict(one) for one in json.loads(calls)) if calls else (),
             )  # fmt: skip
         except (TypeError, ValueError, RecursionError) as error:
@@ -381,7 +382,7 @@ def _conversation(row: Sequence[Any]) -> Conversation:
 def _unsent(queued: str | None) -> Unsent | None:
     try:
         found = json.loads(queued) if queued else None
-        return Unsent(found["text"], tuple(Attachment(**one) for one in found["attachments"])) if found else None
+        return Unsent(found["text"], tuple(map(Attachment.from_dict, found["attachments"]))) if found else None
     except (
         ValueError,
         TypeError,

@@ -51,6 +51,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE conversation ADD COLUMN queued TEXT",
     ),
     ("ALTER TABLE message ADD COLUMN calls TEXT",),
+    (),  # attachments may name their source, which earlier versions take for damage
 )
 
 CONVERSATION_COLUMNS = "id, title, created_at, updated_at, deleted_at, pinned, folder, leaf, draft, choices, queued"

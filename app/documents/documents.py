@@ -1,0 +1,205 @@
+"""The folders of documents that the user named: their list, their index, and what is found in them for a question."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from app.chat.store.conversation import Attachment
+from app.chat.store.operations import Operations
+from app.chat.store.preset_store import PresetStoreError, read_json, write_json
+from app.documents.gathering import Given, gathered
+from app.documents.index_file import IndexedFile, IndexFile
+from app.documents.indexing import FolderState, Indexer, is_within
+from app.translation import tr
+
+log = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 1
+MOST_FOLDERS = 100
+TELL_EVERY_MS = 300
+
+Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what writes it in the background
+
+
+class Documents(QObject):
+    """One for the window. changed: the folders, or what is known of them, at most every TELL_EVERY_MS. All methods
+    return at once, unless they say otherwise.
+    """
+
+    changed = Signal()
+    said = Signal(str, object)  # text, and a callable that undoes the action, or None
+    _moved = Signal()  # from the indexer's thread
+
+    def __init__(self, list_file: Path | None, index_file: Path | None, save: Save) -> None:
+        """Read nothing. list_file, index_file: None keeps them in memory. save: writes a small file in the background."""
+        super().__init__()
+        self._list_file, self._save = list_file, save
+        self._folders: list[str] = []
+        self._paused = False
+        self._newer = False  # the list belongs to a newer version and is not written
+        self._index = IndexFile(index_file)
+        self._indexer = Indexer(self._index, self._moved.emit)
+        self._searches = Operations(self)
+        self._timer = QTimer(self, singleShot=True, interval=TELL_EVERY_MS)
+        self._timer.timeout.connect(self.changed)
+        self._moved.connect(lambda: self._timer.isActive() or self._timer.start())
+
+    # -------------------------------------------------------------- the folders
+
+    def read(self) -> None:
+        """Read the list of folders and begin to index them; what is invalid is skipped."""
+        try:
+            values = read_json(self._list_file) if self._list_file is not None else None
+        except (OSError, PresetStoreError):
+            values = None
+        if isinstance(values, dict):
+            version, folders = values.get("schema_version"), values.get("folders")
+            self._newer = type(version) is int and version > SCHEMA_VERSION
+            if not self._newer and isinstance(folders, list):
+                good = [one for one in folders if isinstance(one, str) and os.path.isabs(one)]
+                self._folders = list(dict.fromkeys(good))[:MOST_FOLDERS]
+                self._paused = values.get("paused") is True
+        self._indexer.pause(self._paused)
+        self._indexer.set_folders(self._folders)
+        self.changed.emit()
+
+    def close(self) -> None:
+        """End the indexing; blocks for a few seconds at most."""
+        self._searches.close()
+        self._indexer.close()
+        self._index.close()
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The named folders, in the order in which they were added."""
+        return tuple(self._folders)
+
+    @property
+    def states(self) -> list[FolderState]:
+        """What is known of each folder."""
+        return self._indexer.states()
+
+    @property
+    def is_paused(self) -> bool:
+        return self._paused
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all documents have been read."""
+        return self._indexer.is_idle
+
+    def add(self, folder: Path) -> bool:
+        """Name a folder, and index it. Return False if it cannot be named; `said` tells why."""
+        path = os.path.abspath(folder)
+        why = self._why_not(path)
+        if why:
+            self.said.emit(why, None)
+            return False
+        self._folders.append(path)
+        self._list_changed()
+        return True
+
+    def _why_not(self, path: str) -> str:
+        name = os.path.basename(path) or path
+        if not os.path.isdir(path):
+            return tr("{name} is not a folder", name=name)
+        if path in self._folders:
+            return tr("{name} is already there", name=name)
+        above = next((one for one in self._folders if is_within(path, one)), None)
+        if above is not None:
+            return tr("{name} is in {folder}, which is already there", name=name, folder=os.path.basename(above))
+        if len(self._folders) >= MOST_FOLDERS:
+            return tr("There are {n} folders already. Remove one first.", n=MOST_FOLDERS)
+        return ""
+
+    def remove(self, folder: str) -> None:
+        """Forget a folder and all that was kept of its documents. The documents stay where they are."""
+        if folder in self._folders:
+            at = self._folders.index(folder)
+            self._folders.remove(folder)
+            self._list_changed()
+            self.said.emit(
+                tr("{name} is no longer searched", name=os.path.basename(folder) or folder),
+                partial(self._put_back, at, folder),
+            )
+
+    def _put_back(self, at: int, folder: str) -> None:
+        if folder not in self._folders:
+            self._folders.insert(at, folder)
+            self._list_changed()
+
+    def pause(self, paused: bool) -> None:
+        """Read no more documents until this is called with False, also after a restart."""
+        self._paused = paused
+        self._indexer.pause(paused)
+        self._keep()
+        self.changed.emit()
+
+    def failures(self, folder: str) -> list[tuple[str, str]]:
+        """Return the documents of a folder that could not be read: path, and why."""
+        return sorted((one.path, one.why) for one in self._indexer.files([folder]) if one.why)
+
+    def _list_changed(self) -> None:
+        self._indexer.set_folders(self._folders)
+        self._keep()
+        self.changed.emit()
+
+    def _keep(self) -> None:
+        written = {"schema_version": SCHEMA_VERSION, "folders": list(self._folders), "paused": self._paused}
+        self._save("save the list of documents", lambda: self._write(written))
+
+    def _write(self, values: dict[str, Any]) -> None:
+        if self._list_file is not None and not self._newer:
+            write_json(self._list_file, values)
+
+    # -------------------------------------------------------------- what is found
+
+    def chosen(self, folders: Iterable[str]) -> list[str]:
+        """Return those of these folders that are named."""
+        return [one for one in folders if one in self._folders]
+
+    def knows(self, path: str) -> bool:
+        """Whether a file lies in a named folder, so that it may be shown as a source."""
+        return any(is_within(path, folder) for folder in self._folders)
+
+    def find(
+        self,
+        question: str,
+        folders: Collection[str],
+        space: int,
+        given: Given,
+        then: Callable[[tuple[Attachment, ...]], None],
+    ) -> None:
+        """Call back with what of these folders goes along with a question; nothing if the search fails.
+
+        space: free characters of the context. given: what earlier messages carry.
+        """
+        files = self._indexer.files(self.chosen(folders))
+        if not files or not question.strip():
+            then(())
+            return
+        self._searches.run(
+            "search the documents",
+            partial(self._gathered, question, files, space, given),
+            lambda found: then(tuple(found)),
+            lambda error: self._not_found(error, then),
+        )
+
+    def _gathered(self, question: str, files: Sequence[IndexedFile], space: int, given: Given) -> list[Attachment]:
+        self._index.open()
+        return gathered(self._index, question, files, space, given)
+
+    def _not_found(self, error: BaseException, then: Callable[[tuple[Attachment, ...]], None]) -> None:
+        if not isinstance(error, sqlite3.Error | OSError):
+            raise error
+        log.warning("The documents could not be searched: %s", error)
+        self.said.emit(tr("The documents could not be searched. The answer goes without them."), None)
+        then(())

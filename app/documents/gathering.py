@@ -1,0 +1,133 @@
+"""Choose what of the documents goes along with a question: whole texts where they fit, else passages. No Qt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.chat.store.conversation import Attachment, Source
+from app.documents.index_file import Found, IndexedFile, IndexFile
+from app.documents.search import Asked, search
+
+MOST_FILES = 5
+_MOST_PASSAGE_CHARS = 16_000  # of all passages with a question; more dilutes what is asked
+_WHOLE_SHARE = 0.7  # of the free context that whole documents may take
+_PARTS = {"pdf": "page", "pptx": "slide", "odp": "slide", "xlsx": "sheet", "ods": "sheet", "epub": "chapter"}
+_PASSAGE_SHARE = 0.5  # of it that passages may take
+
+
+@dataclass(frozen=True)
+class Given:
+    """What earlier messages of the branch carry already. whole: paths. passages: (path, part, line). n: how many."""
+
+    whole: frozenset[str] = frozenset()
+    passages: frozenset[tuple[str, int, int]] = frozenset()
+    n: int = 0
+
+    @classmethod
+    def by(cls, attachments: Sequence[Attachment]) -> Given:
+        """Return what these attachments of earlier messages give."""
+        sources = [one.source for one in attachments if one.source is not None]
+        return cls(
+            frozenset(one.path for one in sources if not one.part),
+            frozenset((one.path, one.part, one.line) for one in sources if one.part),
+            max((one.number for one in sources), default=0),
+        )
+
+
+def gathered(
+    index: IndexFile,
+    question: str,
+    files: Collection[IndexedFile],
+    space: int,
+    given: Given,
+    asked: Callable[[], Asked | None] = lambda: None,
+) -> list[Attachment]:
+    """Return attachments for a question, numbered on from those that were given. Raises: sqlite3.Error.
+
+    files: to choose from. space: free characters of the context.
+    """
+    new = [one for one in files if one.chars and one.path not in given.whole]
+    if not new:
+        return []
+    if sum(one.chars for one in new) <= space * _WHOLE_SHARE:
+        whole = sorted(new, key=lambda one: one.path)
+        return [_whole(index, one, number) for number, one in enumerate(whole, given.n + 1)]
+    found: list[Attachment] = []
+    left = space
+    for one in new:
+        if _is_named(one.path, question) and one.chars <= left * _WHOLE_SHARE:
+            found.append(_whole(index, one, given.n + len(found) + 1))
+            left -= one.chars
+    there = {one.path for one in found}
+    left = min(int(left * _PASSAGE_SHARE), _MOST_PASSAGE_CHARS)
+    within = {one.id for one in new if one.path not in there}
+    for hit in search(index, question, within, MOST_FILES, asked):
+        for pieces in _with_neighbours(index, hit.passages, left // 2):
+            first, text = pieces[0], "".join(one.passage.text for one in pieces).strip()
+            place = (hit.path, first.passage.part, first.passage.line)
+            if len(text) > left or place in given.passages:
+                continue
+            left -= len(text)
+            found.append(_passage(first, text, given.n + len(found) + 1))
+    return found
+
+
+def _is_named(path: str, question: str) -> bool:
+    """Whether a question names a file: by its whole name, or by its stem if that is no common word."""
+    name, stem = Path(path).name.casefold(), Path(path).stem.casefold()
+    asked = question.casefold()
+    distinct = len(stem) >= 5 and re.search(r"[\d_\-. ]", stem) is not None
+    return name in asked or (distinct and re.search(rf"(?<!\w){re.escape(stem)}(?!\w)", asked) is not None)
+
+
+def _whole(index: IndexFile, file: IndexedFile, number: int) -> Attachment:
+    text = "\n\n".join(_parts(index.passages(file.id)))
+    n_pages = file.n_parts if file.kind == "pdf" else 0
+    return Attachment(
+        Path(file.path).name, text, "document", n_pages, Source(number, file.path, label="the whole text")
+    )
+
+
+def _parts(passages: Sequence[Found]) -> list[str]:
+    """Return the texts of a document's parts."""
+    parts: dict[int, str] = {}
+    for one in passages:
+        parts[one.passage.part] = parts.get(one.passage.part, "") + one.passage.text
+    return [text.strip() for text in parts.values()]
+
+
+def _passage(first: Found, text: str, number: int) -> Attachment:
+    one, file = first.passage, first.file
+    word = _PARTS.get(file.kind)
+    label = f"{word} {one.part}" if word else f"line {one.line}"
+    source = Source(number, file.path, one.part, one.line, f"{label} ({one.name})" if one.name else label)
+    return Attachment(Path(file.path).name, text, "document", source=source)
+
+
+def _with_neighbours(index: IndexFile, passages: Sequence[Found], most: int) -> list[list[Found]]:
+    """Return runs of neighbouring passages of one file: each passage found, with the one before it and after it.
+
+    most: characters of all runs. The best passages come first; runs that touch are joined.
+    """
+    best, places, chars = passages[:3], set[int](), 0
+    for one in best:
+        around = index.passages(one.file.id, one.place - 1, one.place + 1)
+        around = [near for near in around if near.passage.part == one.passage.part and near.place not in places]
+        if chars + sum(len(near.passage.text) for near in around) > most:
+            around = [near for near in around if near.place == one.place]
+        if chars and chars + sum(len(near.passage.text) for near in around) > most:
+            break
+        places |= {near.place for near in around}
+        chars += sum(len(near.passage.text) for near in around)
+    runs: list[list[Found]] = []
+    for place in sorted(places):
+        for near in index.passages(best[0].file.id, place, place):
+            follows = bool(runs) and runs[-1][-1].place == place - 1
+            if follows and runs[-1][-1].passage.part == near.passage.part:
+                runs[-1].append(near)
+            else:
+                runs.append([near])
+    return runs

@@ -1,0 +1,317 @@
+"""The index of documents: an SQLite file with the passages of each file, their words, and their vectors. No Qt.
+
+It can be made again from the documents, so a damaged one, or one of another version, is deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.documents.index_words import query_of, words_of
+from app.documents.passages import Passage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    F32 = NDArray[np.float32]
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+_TABLES = """
+CREATE TABLE file (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, size INTEGER NOT NULL, modified INTEGER NOT NULL,
+    kind TEXT NOT NULL DEFAULT '', n_parts INTEGER NOT NULL DEFAULT 0, n_scanned INTEGER NOT NULL DEFAULT 0,
+    is_cut INTEGER NOT NULL DEFAULT 0, chars INTEGER NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '',
+    why TEXT NOT NULL DEFAULT '');
+CREATE TABLE passage (id INTEGER PRIMARY KEY, file INTEGER NOT NULL REFERENCES file (id) ON DELETE CASCADE,
+    place INTEGER NOT NULL, part INTEGER NOT NULL, name TEXT NOT NULL, heading TEXT NOT NULL, line INTEGER NOT NULL,
+    text TEXT NOT NULL);
+CREATE INDEX passage_of_file ON passage (file, place);
+CREATE TABLE vector (passage INTEGER PRIMARY KEY REFERENCES passage (id) ON DELETE CASCADE, model TEXT NOT NULL,
+    data BLOB NOT NULL);
+CREATE VIRTUAL TABLE words USING fts5 (text, title, content='', tokenize='porter unicode61 remove_diacritics 2');
+CREATE VIRTUAL TABLE vocabulary USING fts5vocab ('words', 'row');
+"""
+_TITLE_WEIGHT = 0.6  # of a hit in the file's name or the headings; 1: in the text
+
+
+@dataclass(frozen=True)
+class IndexedFile:
+    """A file as the index knows it. size, modified: bytes and ns, to notice changes. why: why it could not be read."""
+
+    id: int
+    path: str
+    size: int
+    modified: int
+    kind: str = ""
+    n_parts: int = 0
+    n_scanned: int = 0
+    is_cut: bool = False
+    chars: int = 0
+    reason: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A passage of a file. place: its number among the file's passages, from 0."""
+
+    id: int
+    file: IndexedFile
+    place: int
+    passage: Passage
+
+
+class IndexFile:
+    """Thread-safe: one connection behind a lock, each method one transaction. Raises: sqlite3.Error, OSError."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Open nothing. path: None keeps the index in memory."""
+        self._path = path
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._changes = 0
+        self._vectors: tuple[tuple[str, int], list[int], F32] | None = None
+
+    # -------------------------------------------------------------- the file
+
+    def open(self) -> None:
+        """Open the file, or make it. One that is damaged or of another version is replaced."""
+        with self._lock:
+            if self._connection is not None:
+                return
+            if self._path is not None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._connection = self._opened()
+            except sqlite3.DatabaseError as error:
+                log.warning("The index of documents is made again: %s", error)
+                self._delete()
+                self._connection = self._opened()
+
+    def _opened(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path or ":memory:", check_same_thread=False, isolation_level=None)
+        try:
+            connection.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON")
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version={VERSION}; COMMIT")
+                if self._path is not None and os.name != "nt":
+                    self._path.chmod(0o600)
+            elif version != VERSION:
+                raise sqlite3.DatabaseError(f"its version is {version}, not {VERSION}")
+            connection.execute("SELECT count(*) FROM file").fetchone()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _delete(self) -> None:
+        if self._path is not None:
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            assert self._connection is not None, "open() comes first"
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+            self._changes += 1
+
+    def _rows(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
+        with self._lock:
+            assert self._connection is not None, "open() comes first"
+            return self._connection.execute(statement, values).fetchall()
+
+    # -------------------------------------------------------------- files
+
+    def files(self) -> dict[str, IndexedFile]:
+        """Return all files by their paths."""
+        return {row[1]: _file(row) for row in self._rows(f"SELECT {_FILE} FROM file")}
+
+    def file(self, path: str) -> IndexedFile | None:
+        """Return a file by its path; None: it is not in the index."""
+        rows = self._rows(f"SELECT {_FILE} FROM file WHERE path = ?", (path,))
+        return _file(rows[0]) if rows else None
+
+    def put(self, file: IndexedFile, passages: Sequence[Passage]) -> None:
+        """Keep a file's passages, or why it could not be read. `id` is not used: the path says which file."""
+        title = _title(file.path)
+        with self._writing() as connection:
+            self._drop(connection, file.path)
+            at = connection.execute(
+                "INSERT INTO file (path, size, modified, kind, n_parts, n_scanned, is_cut, chars, reason, why) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (file.path, file.size, file.modified, file.kind, file.n_parts, file.n_scanned, file.is_cut,
+                 sum(len(one.text) for one in passages), file.reason, file.why),
+            ).lastrowid  # fmt: skip
+            for place, one in enumerate(passages):
+                key = connection.execute(
+                    "INSERT INTO passage (file, place, part, name, heading, line, text) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (at, place, one.part, one.name, one.heading, one.line, one.text),
+                ).lastrowid
+                connection.execute(
+                    "INSERT INTO words (rowid, text, title) VALUES (?, ?, ?)",
+                    (key, words_of(one.text), f"{title} {words_of(one.name)} {words_of(one.heading)}"),
+                )
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove files with all that was kept of them."""
+        with self._writing() as connection:
+            for path in paths:
+                self._drop(connection, path)
+
+    def _drop(self, connection: sqlite3.Connection, path: str) -> None:
+        title = _title(path)
+        rows = connection.execute(
+            "SELECT passage.id, text, name, heading FROM passage JOIN file ON file.id = passage.file WHERE path = ?",
+            (path,),
+        ).fetchall()
+        connection.executemany(
+            "INSERT INTO words (words, rowid, text, title) VALUES ('delete', ?, ?, ?)",
+            [(key, words_of(text), f"{title} {words_of(name)} {words_of(above)}") for key, text, name, above in rows],
+        )
+        connection.execute("DELETE FROM file WHERE path = ?", (path,))
+
+    def shrink(self) -> None:
+        """Give the space of removed files back to the disk."""
+        with self._lock:
+            assert self._connection is not None, "open() comes first"
+            self._connection.execute("VACUUM")
+
+    # -------------------------------------------------------------- passages
+
+    def passages(self, file: int, first: int = 0, last: int = 1 << 60) -> list[Found]:
+        """Return passages of a file by their places, in order."""
+        return [
+            _found(row)
+            for row in self._rows(
+                f"SELECT {_PASSAGE} FROM passage JOIN file ON file.id = passage.file "
+                "WHERE file.id = ? AND place BETWEEN ? AND ? ORDER BY place",
+                (file, first, last),
+            )
+        ]
+
+    def passage(self, key: int) -> Found | None:
+        """Return a passage by its id; None: it is no longer there."""
+        rows = self._rows(
+            f"SELECT {_PASSAGE} FROM passage JOIN file ON file.id = passage.file WHERE passage.id = ?", (key,)
+        )
+        return _found(rows[0]) if rows else None
+
+    def with_words(self, question: str, files: Iterable[int], most: int) -> list[tuple[int, int, float]]:
+        """Return the passages that fit a question's words best: (passage, file, score), best first."""
+        with self._lock:
+            query = query_of(question, self._is_known, self._beginning_with)
+            if not query:
+                return []
+            wanted = set(files)
+            rows = self._rows(
+                "SELECT words.rowid, passage.file, -bm25(words, 1.0, ?) AS score FROM words "
+                "JOIN passage ON passage.id = words.rowid WHERE words MATCH ? ORDER BY score DESC",
+                (_TITLE_WEIGHT, query),
+            )
+        return [row for row in rows if row[1] in wanted][:most]
+
+    def _is_known(self, word: str) -> bool:
+        return bool(self._rows("SELECT 1 FROM words WHERE words MATCH ? LIMIT 1", (f'"{word}"',)))
+
+    def _beginning_with(self, letter: str) -> list[str]:
+        return [
+            row[0]
+            for row in self._rows(
+                "SELECT term FROM vocabulary WHERE term >= ? AND term < ?", (letter, letter + "\U0010ffff")
+            )
+        ]
+
+    # -------------------------------------------------------------- vectors
+
+    def without_vector(self, model: str, most: int) -> list[tuple[int, str]]:
+        """Return passages that have no vector of a model: id, and the text with its headings."""
+        rows = self._rows(
+            "SELECT passage.id, passage.heading, passage.text FROM passage LEFT JOIN vector ON vector.passage = passage.id "
+            "AND vector.model = ? WHERE vector.passage IS NULL ORDER BY passage.id LIMIT ?",
+            (model, most),
+        )
+        return [(key, f"{heading}\n{text}" if heading else text) for key, heading, text in rows]
+
+    def put_vectors(self, model: str, vectors: Iterable[tuple[int, bytes]]) -> None:
+        """Keep vectors [d] as float16; those of passages that are gone by now are dropped."""
+        with self._writing() as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO vector (passage, model, data) SELECT id, ?, ? FROM passage WHERE id = ?",
+                [(model, data, key) for key, data in vectors],
+            )
+
+    def n_without_vector(self, model: str) -> int:
+        found = self._rows(
+            "SELECT count(*) FROM passage WHERE id NOT IN (SELECT passage FROM vector WHERE model = ?)", (model,)
+        )
+        return int(found[0][0])
+
+    def near(self, vector: F32, model: str, files: Iterable[int], most: int) -> list[tuple[int, int, float]]:
+        """Return the passages nearest to a vector [d] of length 1: (passage, file, cosine), best first.
+
+        Cost: 100,000 passages of 384 dimensions take 60 ms; the vectors stay in memory until the index changes.
+        """
+        import numpy as np
+
+        with self._lock:
+            if self._vectors is None or self._vectors[0] != (model, self._changes):
+                rows = self._rows("SELECT passage, data FROM vector WHERE model = ? ORDER BY passage", (model,))
+                fitting = [row for row in rows if len(row[1]) == 2 * vector.size]
+                data = np.frombuffer(b"".join(row[1] for row in fitting), np.float16)
+                matrix = data.reshape(len(fitting), vector.size).astype(np.float32)
+                self._vectors = (model, self._changes), [row[0] for row in fitting], matrix
+            _, keys, matrix = self._vectors
+            owner = dict(self._rows("SELECT id, file FROM passage"))
+        if not keys:
+            return []
+        cosines, wanted, found = matrix @ vector, set(files), []
+        for at in np.argsort(-cosines):
+            if owner.get(keys[at]) in wanted:
+                found.append((keys[at], owner[keys[at]], float(cosines[at])))
+                if len(found) == most:
+                    break
+        return found
+
+
+_FILE = "file.id, file.path, file.size, file.modified, file.kind, file.n_parts, file.n_scanned, file.is_cut, file.chars, file.reason, file.why"
+_PASSAGE = (
+    f"passage.id, passage.place, passage.part, passage.name, passage.heading, passage.line, passage.text, {_FILE}"
+)
+
+
+def _title(path: str) -> str:
+    """Return the words of a file's name and of its folder's."""
+    return words_of(" ".join(Path(path).with_suffix("").parts[-2:]).replace("_", " ").replace("-", " "))
+
+
+def _file(row: Sequence[Any]) -> IndexedFile:
+    return IndexedFile(*row[:7], bool(row[7]), *row[8:])
+
+
+def _found(row: Sequence[Any]) -> Found:
+    key, place, part, name, heading, line, text, *file = row
+    return Found(key, _file(file), place, Passage(part, name, heading, line, text))

@@ -1,0 +1,312 @@
+"""Keep the index like the documents: scan folders, watch them, read what changed. No Qt.
+
+One thread reads file after file; a file is one transaction, so that a kill loses at most the one being read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from app.documents.index_file import IndexedFile, IndexFile
+from app.documents.passages import divided
+from app.documents.reading.reader import SUFFIXES, DocumentReader, ReadError
+
+log = logging.getLogger(__name__)
+
+MOST_FILES = 50_000  # of a folder; more is said, and left out
+_SKIPPED_FOLDERS = frozenset(
+    {"node_modules", "__pycache__", "venv", "env", "target", "dist", "build", "site-packages", "$RECYCLE.BIN"}
+)
+_DEBOUNCE_MS, _STEP_MS = 600, 100  # of the watch: an editor's several writes are one change
+_SCAN_AGAIN_S = 600.0  # where a folder cannot be watched, such as on some network drives
+_STOPS_WITHIN_S = 5.0
+
+
+@dataclass(frozen=True)
+class FolderState:
+    """What is known of a folder. n_waiting: files that will be read. is_there: whether it was found at the last scan."""
+
+    path: str
+    n_files: int = 0
+    n_failed: int = 0
+    n_waiting: int = 0
+    chars: int = 0
+    is_there: bool = True
+    has_more: bool = False
+
+
+@dataclass
+class _Work:
+    """What the thread shares with others, behind the lock."""
+
+    folders: list[str] = field(default_factory=list)
+    waiting: dict[str, None] = field(default_factory=dict)  # paths to read, in order
+    seen: set[str] = field(default_factory=set)  # folders that were scanned
+    gone: set[str] = field(default_factory=set)  # folders that are not there
+    full: set[str] = field(default_factory=set)  # folders with more files than are read
+    scans: bool = True  # a scan is due
+    paused: bool = False
+    ends: bool = False
+
+
+class Indexer:
+    """Reads the documents of folders into an index, in a thread of its own."""
+
+    def __init__(self, index: IndexFile, changed: Callable[[], None], reader: DocumentReader | None = None) -> None:
+        """changed: called in the thread after each file and each scan; it must be quick."""
+        self._index, self._changed = index, changed
+        self._reader = reader or DocumentReader()
+        self._work = _Work()
+        self._files: dict[str, IndexedFile] = {}
+        self._there = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._watch: tuple[threading.Thread, threading.Event] | None = None
+
+    # -------------------------------------------------------------- from other threads
+
+    def set_folders(self, folders: Iterable[str]) -> None:
+        """Index these folders and no others. The first call with one starts the thread."""
+        with self._there:
+            self._work.folders = list(dict.fromkeys(folders))
+            self._work.scans = True
+            self._there.notify_all()
+            if self._thread is None and self._work.folders:
+                self._thread = threading.Thread(target=self._run, name="documents", daemon=True)
+                self._thread.start()
+
+    def pause(self, paused: bool) -> None:
+        """Read nothing while paused; the file that is being read is finished."""
+        with self._there:
+            self._work.paused = paused
+            self._there.notify_all()
+
+    def close(self) -> None:
+        """End the thread; blocks for a few seconds at most."""
+        with self._there:
+            self._work.ends = True
+            self._there.notify_all()
+        if self._thread is not None:
+            self._thread.join(_STOPS_WITHIN_S)
+        self._end_watch()
+        self._reader.close()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every file of every folder has been read."""
+        with self._there:
+            work = self._work
+            return not work.folders or (not work.scans and not work.waiting and work.seen >= set(work.folders))
+
+    def states(self) -> list[FolderState]:
+        """Return the state of each folder, in their order."""
+        with self._there:
+            work, files = self._work, list(self._files.values())
+            waiting, folders = list(work.waiting), list(work.folders)
+            gone, full = set(work.gone), set(work.full)
+        found = []
+        for folder in folders:
+            own = [one for one in files if is_within(one.path, folder)]
+            found.append(
+                FolderState(
+                    folder, sum(not one.why for one in own), sum(bool(one.why) for one in own),
+                    sum(is_within(path, folder) for path in waiting), sum(one.chars for one in own),
+                    folder not in gone, folder in full,
+                )
+            )  # fmt: skip
+        return found
+
+    def files(self, folders: Iterable[str]) -> list[IndexedFile]:
+        """Return the files of these folders that are in the index."""
+        wanted = list(folders)
+        with self._there:
+            files = list(self._files.values())
+        return [one for one in files if any(is_within(one.path, folder) for folder in wanted)]
+
+    # -------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        try:
+            self._index.open()
+            with self._there:
+                self._files = self._index.files()
+            self._changed()
+            while self._step():
+                pass
+        except (sqlite3.Error, OSError) as error:
+            log.warning("The documents are no longer indexed: %s", error)
+
+    def _step(self) -> bool:
+        """Do the next piece of work. Returns whether there will be another."""
+        with self._there:
+            work = self._work
+            if not work.ends and not work.scans and (work.paused or not work.waiting):
+                again = self._there.wait(_SCAN_AGAIN_S)
+                work.scans = work.scans or (not again and not work.paused)
+            if work.ends:
+                return False
+            scans, folders = work.scans, list(work.folders)
+            path = next(iter(work.waiting), None) if not work.paused and not scans else None
+        if scans:
+            self._scan(folders)
+        elif path is not None:
+            self._read(path)
+        return True
+
+    def _ended(self) -> bool:
+        return self._work.ends
+
+    def _scan(self, folders: list[str]) -> None:
+        """Find new, changed and missing files of all folders, and forget those of other folders."""
+        with self._there:
+            self._work.scans = False
+        self._begin_watch(folders)
+        there: dict[str, os.stat_result] = {}
+        gone, full = set(), set()
+        for folder in folders:
+            if not os.path.isdir(folder):
+                gone.add(folder)  # a drive that is not connected: what is known of it stays
+                continue
+            for n, (path, what) in enumerate(documents_in(folder)):
+                if n >= MOST_FILES:
+                    full.add(folder)
+                    break
+                there[path] = what
+                if self._ended():
+                    return
+        lost = [
+            path for path in self._files if path not in there and not any(is_within(path, folder) for folder in gone)
+        ]
+        had_some = bool(lost)
+        self._index.remove(lost)
+        with self._there:
+            for path in lost:
+                self._files.pop(path, None)
+            self._work.gone, self._work.full, self._work.seen = gone, full, set(folders)
+            known = self._files
+            changed = [path for path, what in there.items() if _differs(known.get(path), what)]
+            self._work.waiting = dict.fromkeys(sorted(changed, key=lambda path: -there[path].st_mtime_ns))
+        if had_some and not folders:
+            self._index.shrink()
+        self._changed()
+
+    def _read(self, path: str) -> None:
+        file, passages = None, []
+        try:
+            what = os.stat(path)
+            file = IndexedFile(0, path, what.st_size, what.st_mtime_ns)
+            document = self._reader.read(Path(path), self._ended)
+            passages = divided(document.parts)
+            file = replace(
+                file, kind=document.kind, n_parts=document.n_parts, n_scanned=document.n_scanned, is_cut=document.cut
+            )
+        except FileNotFoundError:
+            pass
+        except ReadError as error:
+            if self._ended():
+                return
+            if file is not None and error.reason != "gone":
+                file = replace(file, reason=error.reason, why=error.message)
+            else:
+                file = None
+        except OSError as error:
+            file = IndexedFile(0, path, 0, 0, reason="unreadable", why=error.strerror or str(error))
+        if file is None:
+            self._index.remove([path])
+        else:
+            self._index.put(file, passages)
+        known = self._index.file(path)
+        with self._there:
+            self._work.waiting.pop(path, None)
+            if known is None:
+                self._files.pop(path, None)
+            else:
+                self._files[path] = known
+        self._changed()
+
+    # -------------------------------------------------------------- watching
+
+    def _begin_watch(self, folders: list[str]) -> None:
+        self._end_watch()
+        watched = [folder for folder in folders if os.path.isdir(folder)]
+        if not watched:
+            return
+        stop = threading.Event()
+        thread = threading.Thread(target=self._watching, args=(watched, stop), name="documents-watch", daemon=True)
+        self._watch = thread, stop
+        thread.start()
+
+    def _end_watch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch[1].set()
+            watch[0].join(_STOPS_WITHIN_S)
+
+    def _watching(self, folders: list[str], stop: threading.Event) -> None:
+        from watchfiles import watch
+
+        try:
+            for changes in watch(
+                *folders, stop_event=stop, debounce=_DEBOUNCE_MS, step=_STEP_MS, rust_timeout=1_000,
+                raise_interrupt=False, ignore_permission_denied=True, watch_filter=None,
+            ):  # fmt: skip
+                self._have_changed({path for _, path in changes})
+        except (OSError, RuntimeError) as error:  # too many folders for the system's watches
+            log.info("A folder of documents cannot be watched: %s", error)
+
+    def _have_changed(self, paths: set[str]) -> None:
+        """Put files that changed first; a change of a folder leads to a scan."""
+        with self._there:
+            work = self._work
+            first = [path for path in paths if _is_document(path, work.folders) and os.path.isfile(path)]
+            others = [path for path in paths if path in self._files or os.path.isdir(path)]
+            work.scans = work.scans or any(path not in first for path in others)
+            work.waiting = dict.fromkeys([*first, *work.waiting])
+            self._there.notify_all()
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether a file lies in a folder, by their absolute names."""
+    return path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def documents_in(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the documents in a folder and the folders in it. Links and hidden ones are left out."""
+    left = [folder]
+    while left:
+        try:
+            entries = sorted(os.scandir(left.pop()), key=lambda one: one.name)
+        except OSError:
+            continue
+        for entry in entries:
+            try:
+                if entry.name.startswith((".", "~$")) or entry.is_symlink():
+                    continue
+                if entry.is_dir():
+                    if entry.name not in _SKIPPED_FOLDERS:
+                        left.append(entry.path)
+                elif _has_kind(entry.name) and entry.is_file():
+                    yield entry.path, entry.stat()
+            except OSError:
+                continue
+
+
+def _has_kind(name: str) -> bool:
+    return os.path.splitext(name)[1].casefold() in SUFFIXES
+
+
+def _is_document(path: str, folders: Iterable[str]) -> bool:
+    """Whether a scan of one of these folders would find a file."""
+    above = max((folder for folder in folders if is_within(path, folder)), key=len, default=None)
+    parts = Path(path).relative_to(above).parts if above is not None else (".",)
+    hidden = any(part.startswith((".", "~$")) or part in _SKIPPED_FOLDERS for part in parts)
+    return _has_kind(path) and not hidden and not os.path.islink(path)
+
+
+def _differs(known: IndexedFile | None, what: os.stat_result) -> bool:
+    return known is None or (known.size, known.modified) != (what.st_size, what.st_mtime_ns)
