@@ -17,6 +17,7 @@ from app.chat.attachments import texts
 from app.chat.attachments.texts import MOST_FILES, AttachmentError
 from app.chat.store.conversation import Attachment, new_id
 from app.translation import tr
+from engine.errors import Cancelled
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,8 @@ class DraftAttachments(QObject):
             result = texts.read(path, self._is_gone(item_id))
         except AttachmentError as error:
             result = error
+        except Cancelled:
+            return
         except Exception as error:  # noqa: BLE001 - a file that breaks its reader is refused like any other
             result = AttachmentError(tr("{name} could not be read: {why}.", name=texts.display_name(path), why=error))
         with contextlib.suppress(RuntimeError):  # the window is gone

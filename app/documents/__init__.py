@@ -1,0 +1,1 @@
+"""Documents of the user: reading files of many kinds."""
