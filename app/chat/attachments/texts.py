@@ -38,7 +38,7 @@ def pasted(text: str) -> Attachment:
 def read(path: Path, cancelled: Callable[[], bool] = lambda: False) -> Attachment:
     """Return a file's text. Each file has a process of its own, so that none waits for another one.
 
-    Cost: 0.2 s and the time to read it; a PDF takes a few ms per page. Raises AttachmentError with the reason, Cancelled.
+    Cost: 0.2 s and the time to read it; a PDF takes a few ms per page. Raises AttachmentError, Cancelled.
     """
     reader = DocumentReader(_LIMITS)
     try:
@@ -48,10 +48,10 @@ def read(path: Path, cancelled: Callable[[], bool] = lambda: False) -> Attachmen
     finally:
         reader.close()
     text = "\n\n".join(_with_name(part) for part in document.parts)
-    is_pdf = document.kind == "pdf"
-    return _bounded(
-        Attachment(display_name(path), text, "pdf" if is_pdf else "text", document.n_parts if is_pdf else 0)
-    )
+    name = display_name(path)
+    if document.kind == "pdf":
+        return _bounded(Attachment(name, text, "pdf", document.n_parts))
+    return _bounded(Attachment(name, text, "text"))
 
 
 def _with_name(part: Part) -> str:

@@ -278,12 +278,11 @@ def _boxes(page: PdfPage, text_page: PdfTextPage, first: int, n: int) -> Iterato
         x0, y0 = _share(page, left, top)
         x1, y1 = _share(page, right, bottom)
         box = (min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1))
-        if line is not None and min(line[3], box[3]) - max(line[1], box[1]) > 0.5 * min(
-            line[3] - line[1], box[3] - box[1]
-        ):
-            line = (min(line[0], box[0]), min(line[1], box[1]), max(line[2], box[2]), max(line[3], box[3]))
-            continue
         if line is not None:
+            common = min(line[3], box[3]) - max(line[1], box[1])
+            if common > 0.5 * min(line[3] - line[1], box[3] - box[1]):
+                line = (min(line[0], box[0]), min(line[1], box[1]), max(line[2], box[2]), max(line[3], box[3]))
+                continue
             yield _sized(line)
         line = box
     if line is not None:

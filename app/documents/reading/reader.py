@@ -93,7 +93,7 @@ class DocumentReader:
             file.close()
             raise ReadError(
                 tr(
-                    "Couldn't read {name}: it has {size}\u202fMB, and Hearth reads files up to {most}\u202fMB. Split it.",
+                    "Couldn't read {name}: it has {size}\u202fMB, and files up to {most}\u202fMB are read. Split it.",
                     name=name,
                     size=figure(size / 1e6, ",.0f"),
                     most=figure(self._limits.file_bytes / 1e6, ".0f"),

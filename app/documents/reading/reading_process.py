@@ -7,8 +7,8 @@ It gets the bytes of each file from stdin and opens none. Before the first one i
 
 On Windows, only the time limit of the parent bounds it. It ends when stdin ends, also while it reads a file. No Qt.
 
-A request is a line of JSON, then blocks of a file, each after its length in 4 bytes; the last one is empty. An answer is
-the length of its JSON in 4 bytes, the JSON, and then as many bytes as its "n_bytes" says: the texts or a PNG file.
+A request is a line of JSON, then blocks of a file, each after its length in 4 bytes; the last one is empty. An answer
+is the length of its JSON in 4 bytes, the JSON, and as many bytes as its "n_bytes" says: the texts or a PNG file.
 """
 
 from __future__ import annotations

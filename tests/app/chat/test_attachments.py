@@ -13,6 +13,7 @@ from support.shown_text import numbers_in
 from app.chat.attachments import texts
 from app.chat.attachments.texts import AttachmentError
 from app.chat.store.conversation import Attachment, content_of
+from app.documents.reading.reader import display_name
 
 GERMAN = "Die Wärmepumpe läuft für 5 €, sagte Jürgen. Größe und Übung genügen. " * 30
 RUSSIAN = "Тепловой насос работает зимой и летом, и он стоит недорого. " * 30
@@ -69,8 +70,8 @@ def test_a_huge_file_is_refused_and_a_long_text_is_bounded(tmp_path: Path) -> No
 
 
 def test_names_are_one_line_whatever_the_file_is_called() -> None:
-    assert texts.display_name(Path("/tmp/a\nb.txt")) == "a b.txt"
-    assert texts.display_name(Path(os.fsdecode(b"/tmp/caf\xff.txt"))) == "caf\ufffd.txt"
+    assert display_name(Path("/tmp/a\nb.txt")) == "a b.txt"
+    assert display_name(Path(os.fsdecode(b"/tmp/caf\xff.txt"))) == "caf\ufffd.txt"
 
 
 def test_the_text_of_a_pdf_is_read_in_another_process(tmp_path: Path) -> None:
