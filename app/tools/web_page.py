@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.chat.attachments import pdf_text
-from app.chat.attachments.texts import AttachmentError
+from app.documents.reading.document import Limits, ReadError
+from app.documents.reading.page_text import Page, page_text
+from app.documents.reading.reader import DocumentReader
 from app.text.markdown_blocks import displayable
 from app.tools.page_fetch import LONGEST_URL, MAX_BYTES, SYSTEM, Fetched, Network, WebAddress, fetch, web_address
-from app.tools.page_text import Page, page_text
 from app.tools.tool import LONGEST_RESULT, Scope, Tool, ToolResult
 from app.tools.tool_error import ToolError, result_of, text_argument, whole_argument
 from app.translation import noted, tr
@@ -23,6 +23,7 @@ TITLE = noted("Read web pages")
 LIMIT = 12_000  # characters of a result's text
 WITHIN_S = 20.0
 _LAST_START = 10_000_000
+_MOST_CHARACTERS = 1_000_000  # of a PDF
 # A character set that a page declares: XML in its first line, HTML in a tag too.
 _XML = re.compile(rb"\A\s*<\?xml[^>]{1,200}?encoding\s*=\s*[\"']([\w.:-]{1,40})", re.IGNORECASE)
 _META = re.compile(_XML.pattern + rb"|<meta[^>]{1,300}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
@@ -150,10 +151,12 @@ def _python_name(charset: str) -> str:
 def _pdf(found: Fetched, is_cancelled: Callable[[], bool]) -> Page:
     if not found.is_whole:
         raise ToolError(f"The PDF is larger than {MAX_BYTES >> 20} MB or was cut off, so it cannot be read.")
+    reader = DocumentReader(Limits(characters=_MOST_CHARACTERS))
     try:
-        text, n_pages = pdf_text.read(found.data, found.address.url, is_cancelled)
-    except AttachmentError as error:
-        if is_cancelled():
-            raise Cancelled from None
+        document = reader.read_data(found.data, found.address.url, is_cancelled)
+    except ReadError as error:
         raise ToolError(error.message) from None
-    return Page(f"PDF with {n_pages} page{'' if n_pages == 1 else 's'}", text)
+    finally:
+        reader.close()
+    n, text = document.n_parts, "\n\n".join(part.text for part in document.parts)
+    return Page(f"PDF with {n} page{'' if n == 1 else 's'}" if document.kind == "pdf" else "", text)
