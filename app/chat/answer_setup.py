@@ -91,7 +91,7 @@ class AnswerSetup(QObject):
     @property
     def _model(self) -> str:
         """The key of the model that answers."""
-        return self._policy.known_as(self._chat.choices.values, self._chat.model)
+        return self._policy.known_as(self._chat.choices.in_force, self._chat.model)
 
     @property
     def model_defaults(self) -> Mapping[str, Any]:
@@ -105,7 +105,7 @@ class AnswerSetup(QObject):
     @property
     def chosen(self) -> Chosen:
         """What applies to the open chat."""
-        return self._policy.chosen(self._chat.choices.values, self._chat.model)
+        return self._policy.chosen(self._chat.choices.in_force, self._chat.model)
 
     @property
     def inherited(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from app.chat.chat_folders import ChatFolders
 from app.chat.chat_memory import ChatMemory
 from app.chat.chat_titles import ChatTitles
 from app.chat.kept_chats import KeptChats
+from app.chat.projects.project import Projects
 from app.chat.store.store import Store
 from app.chat.tool_rounds import ToolRounds
 from app.models.model_switch import STARTER, Choices, ModelSwitch
@@ -58,7 +59,10 @@ class Chats:
         engine = clients.engine
         self.memory = ChatMemory(lambda: Store.rescue(places.chats_file), files.saves, files.reads)
         choices = AnswerChoices(Personas(places.personas_file), Presets(places.presets_file), places.answers_file)
-        policy = AnswerPolicy(settings, choices, place_for, box.definitions)
+        self.projects = Projects(places.projects_file)
+        policy = AnswerPolicy(
+            settings, choices, place_for, box.definitions, self.projects, lambda: engine.status.context_total or None
+        )
         switch = ModelSwitch(engine, settings, model or settings.model or STARTER, engine_options_for)
         self.consents = FolderConsents(places.consents_file)
         rounds = ToolRounds(
@@ -67,11 +71,13 @@ class Chats:
             self.consents,
             files.save_small,
             lambda: engine.status.context_total or None,
-            lambda conversation: policy.chosen(conversation.choices, self.controller.model).tools,
+            lambda conversation: policy.chosen(policy.in_force(conversation), self.controller.model).tools,
+            policy.notes_to_propose,
         )
         self.controller = ChatController(engine, self.memory, policy, switch, rounds, clients.remote)
         rates = ModeRates(places.rates_file)
         self.setup = AnswerSetup(self.controller, engine, self.memory, policy, rates, box, files.save_small)
-        self.folders = ChatFolders(self.memory)
+        self.folders = ChatFolders(self.memory, policy, files.save_small)
+        self.folders.projects_changed.connect(self.controller.choices.changed)
         self.titles = ChatTitles(engine, self.memory, self.controller)
         self.kept_chats = KeptChats(engine, self.memory, places.prompts_folder, settings.kept_chats_gb)

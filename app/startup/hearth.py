@@ -79,6 +79,7 @@ class Hearth(QObject):
         chats = Chats(places, settings, clients, files, book.place, options_for, self.tools.box, model or "")
         self.memory, self.controller, self.setup = chats.memory, chats.controller, chats.setup
         self.folders, self.titles, self.consents = chats.folders, chats.titles, chats.consents
+        self.projects = chats.projects
         self.servers = ServersController(self.library, self.controller, book, self._save_small)
         self.local_server = LocalServer(self.engine, self.library, settings)
         self.models = ModelsController(
@@ -126,6 +127,7 @@ class Hearth(QObject):
         self.servers.read()  # before any chat is opened
         self.setup.read()  # small files; the first answer needs them
         self.consents.read()  # the same
+        self.projects.read()  # the same
         self.tools.read()  # the same
         self.controller.start()
         self.models.start()
