@@ -93,6 +93,11 @@ class ChatFolders(QObject):
 
     # -------------------------------------------------------------- projects
 
+    def read_projects(self) -> None:
+        """Read the small file of projects."""
+        self.projects.read()
+        self.projects_changed.emit()
+
     def set_project(self, folder: str, project: Project | None) -> None:
         """Set the settings of a folder; None removes them."""
         if project != self.projects.of(folder):

@@ -26,6 +26,7 @@ from app.servers.server_book import ServerBook
 from app.servers.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, save_settings
 from app.startup.all_tools import AllTools
+from app.ui.chat.chat_projects import ChatProjects
 from app.ui.chat.chat_tools import ChatTools
 from app.ui.first_paint import FirstPaint
 from app.ui.main_window import MainWindow
@@ -79,7 +80,6 @@ class Hearth(QObject):
         chats = Chats(places, settings, clients, files, book.place, options_for, self.tools.box, model or "")
         self.memory, self.controller, self.setup = chats.memory, chats.controller, chats.setup
         self.folders, self.titles, self.consents = chats.folders, chats.titles, chats.consents
-        self.projects = chats.projects
         self.servers = ServersController(self.library, self.controller, book, self._save_small)
         self.local_server = LocalServer(self.engine, self.library, settings)
         self.models = ModelsController(
@@ -96,6 +96,9 @@ class Hearth(QObject):
         self.window.connect_servers(self.servers)
         self._chat_tools = ChatTools(self.window, self.controller, self.setup, self.tools.box, self.servers)
         self._chat_tools.connect_tool_servers(self.tools.controller)
+        self._chat_projects = ChatProjects(
+            self.window, self.controller, self.setup, self.folders, self.models, book, places.projects_folder
+        )
         self.window.connect_local_server(self.local_server)
         self._faulted.connect(self._show_fault)
         self.controller.window_action.connect(self.models.remedy)
@@ -127,7 +130,7 @@ class Hearth(QObject):
         self.servers.read()  # before any chat is opened
         self.setup.read()  # small files; the first answer needs them
         self.consents.read()  # the same
-        self.projects.read()  # the same
+        self.folders.read_projects()  # the same
         self.tools.read()  # the same
         self.controller.start()
         self.models.start()

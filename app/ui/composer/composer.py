@@ -29,6 +29,7 @@ from app.translation import tr
 from app.ui.composer.attachment_chip import AttachmentRow
 from app.ui.composer.context_meter import ContextMeter
 from app.ui.composer.destination_line import DestinationLine
+from app.ui.composer.inherited_line import InheritedLine
 from app.ui.composer.message_field import MessageField, files_in
 from app.ui.composer.next_message_row import NextMessageRow
 from app.ui.composer.tools_button import ToolsButton
@@ -164,11 +165,13 @@ class Composer(QFrame):
         self._bar.addWidget(self.meter)
         self._bar.addWidget(self.send)
         self.destination = DestinationLine()
+        self.inherited = InheritedLine()
         self.next = NextMessageRow()
         self._goes_once_counted = False
         self._column = QVBoxLayout(self)
         self._column.addWidget(self.next)
         self._column.addWidget(self.destination)
+        self._column.addWidget(self.inherited)
         self._tiles = QHBoxLayout()
         self._tiles.addWidget(self.attached)
         self._words = QHBoxLayout()

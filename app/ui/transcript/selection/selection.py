@@ -41,6 +41,8 @@ class TextSelection(QObject):
 
     began = Signal()
     link_activated = Signal(str)
+    note_asked = Signal(str)  # the selected text, for the notes of the project
+    has_notes = False  # whether the chat has notes of a project
 
     def __init__(self, area: QScrollArea, column: MessageColumn) -> None:
         super().__init__(area)
@@ -333,6 +335,8 @@ class TextSelection(QObject):
         if not self.is_empty:
             menu.add(tr("Copy"), "copy", self.copy, shown("Ctrl+C"))
             menu.add(tr("Copy as Markdown"), "code", lambda: self.copy(markdown=True))
+            if self.has_notes:
+                menu.add(tr("Add to notes…"), "file", lambda: self.note_asked.emit(self.plain_text()))
             menu.addSeparator()
         column = self._column
         which = min(column.first_visible(point.y()), len(column.views) - 1)
