@@ -79,6 +79,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("sampling", "Adjust sampling", _ANSWER, (), "settings", also="temperature top p seed stop"),
     Command("compare", "Compare with dense", _ANSWER, ("Ctrl+Shift+D",), "table", also="speed neurons sparse exact"),
     Command("edit_personas", "Edit personas", _ANSWER, (), "pen", also="add new instructions import export"),
+    Command("prompts", "Insert a saved prompt", _WRITING, (), "lines", also="slash template snippet library variables"),
+    Command("edit_prompts", "Edit prompts", _WRITING, (), "pen", also="slash add new template import export"),
     Command("edit_presets", "Edit presets", _ANSWER, (), "pen", also="add new sampling temperature import export"),
     Command(
         "add_tool_server", "Add an MCP server", _ANSWER, (), "tool", also="tools program call model context protocol"

@@ -12,6 +12,7 @@ from app.chat.answers.answer_policy import AnswerPolicy, PlaceFor
 from app.chat.answers.mode_rates import ModeRates
 from app.chat.answers.personas import Personas
 from app.chat.answers.presets import Presets
+from app.chat.answers.saved_prompts import SavedPrompts
 from app.chat.chat_controller import ChatController
 from app.chat.chat_folders import ChatFolders
 from app.chat.chat_memory import ChatMemory
@@ -58,7 +59,10 @@ class Chats:
         first; empty: the model in the settings."""
         engine = clients.engine
         self.memory = ChatMemory(lambda: Store.rescue(places.chats_file), files.saves, files.reads)
-        choices = AnswerChoices(Personas(places.personas_file), Presets(places.presets_file), places.answers_file)
+        choices = AnswerChoices(
+            Personas(places.personas_file), Presets(places.presets_file), places.answers_file,
+            SavedPrompts(places.prompts_file),
+        )  # fmt: skip
         self.projects = Projects(places.projects_file)
         policy = AnswerPolicy(
             settings, choices, place_for, box.definitions, self.projects, lambda: engine.status.context_total or None

@@ -264,7 +264,8 @@ def test_instructions_for_one_chat(arrive: Arrive) -> None:
     click(button)
     dialog = opened(person, InstructionsDialog)
     assert dialog.field.toPlainText() == "Rhyme."
-    QTest.keyClick(dialog.field, Qt.Key.Key_Delete)  # all is selected
+    QTest.keyClick(dialog.field, Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
+    QTest.keyClick(dialog.field, Qt.Key.Key_Delete)
     click(dialog.keep)
     assert system_of(person) == ""
     assert not button.isVisible()

@@ -100,7 +100,7 @@ class ProjectDialog(Dialog):
             tool_row.toggle.setChecked(tool_row.tool.name in on)
         self._tool_list = QFrame()
         inside = QVBoxLayout(self._tool_list)
-        inside.setContentsMargins(theme.px(6), theme.px(4), theme.px(6), theme.px(4))
+        inside.setContentsMargins(theme.px(4), theme.px(4), theme.px(2), theme.px(4))
         inside.setSpacing(0)
         for tool_row in self.tools:
             inside.addWidget(tool_row)
@@ -147,7 +147,8 @@ class ProjectDialog(Dialog):
         self._tool_list.setVisible(self.sets_tools.isChecked())
         for part in (self._place, self._proposes_row):
             part.setVisible(self.has_notes.isChecked())
-        self.path.setText(self._path)
+        path = Path(self._path)
+        self.path.setText(tr("{name}, in {folder}", name=path.name, folder=str(path.parent)))
         self.path.setToolTip(self._path)
         is_away = self.model.value in self._choices.away
         words = tr(

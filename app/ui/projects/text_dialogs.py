@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QKeyEvent
+from PySide6.QtGui import QKeyEvent, QTextCursor
 from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
 from app.chat.projects.notes import LONGEST_ADDED
@@ -48,7 +48,7 @@ class TextDialog(Dialog):
         self.field.textChanged.connect(self._typed)
         self._typed()
         self.field.setFocus(Qt.FocusReason.OtherFocusReason)
-        self.field.selectAll()
+        self.field.moveCursor(QTextCursor.MoveOperation.End)
 
     def fail(self, sentence: str) -> None:
         """Say why the text was not taken."""

@@ -148,7 +148,7 @@ class CallDetails(QFrame):
             tr("Add this to the notes?") if is_note else tr("Allow “{title}”?", title=breakable(title))
         )
         self.once.setText(tr("Accept") if is_note else tr("Allow once"))
-        self.refuse.setText(tr("Not") if is_note else tr("Refuse"))
+        self.refuse.setText(tr("Don't add") if is_note else tr("Refuse"))
         if is_note:
             self.receiver.setText(tr("The model proposes a line at the end of {path}:", path=breakable(what)))
         elif call.source:
