@@ -114,7 +114,7 @@ class Projects:
         if project is None:
             return choices
         inherited = project.choices
-        if SERVER in choices:
+        if choices.get(SERVER):
             inherited.pop(MODEL, None)
         return {**inherited, **choices}
 

@@ -66,6 +66,7 @@ class AnswerMenus(QObject):
         menu = PersonaMenu(self._window)
         menu.picked.connect(self.setup.pick_persona)
         menu.edit_asked.connect(self.edit_personas)
+        menu.instructions_asked.connect(self._page.composer.inherited.instructions_asked)
         return menu
 
     @cached_property
@@ -224,7 +225,8 @@ class AnswerMenus(QObject):
     # -------------------------------------------------------------- showing
 
     def _show(self) -> None:
-        self._page.composer.prompts.set_prompts(self.setup.choices.prompts.things)
+        prompts = self.setup.choices.prompts
+        self._page.composer.prompts.set_prompts([*prompts.own, *prompts.built_in])
         chosen = self.setup.chosen
         words = [tr("{name}, changed", name=chosen.preset.name) if chosen.is_changed else chosen.preset.name]
         if chosen.persona is not None:
