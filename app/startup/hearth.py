@@ -19,7 +19,6 @@ from app.clients.clients import Clients
 from app.desktop.crash_notes import LastRun
 from app.desktop.single_instance import LaunchRequest, SingleInstance
 from app.models.model_choices import ModelChoices
-from app.models.model_switch import STARTER
 from app.models.models_controller import ModelsController
 from app.servers.local_server import LocalServer
 from app.servers.server_book import ServerBook
@@ -205,7 +204,7 @@ class Hearth(QObject):
         """Keep the chosen model for the next start, unless it came from a flag."""
         if model == self._flagged_model:
             return
-        self._set_setting(model="" if model == STARTER else model)
+        self._set_setting(model=self.controller.switch.to_keep(model))
 
     def _set_setting(self, **values: Any) -> None:
         self.window.take_settings(replace(self.window.settings, **values))

@@ -166,7 +166,9 @@ def _add_note(room: Room) -> QWidget:
 
 
 def _slash(room: Room) -> QWidget:
+    room.window.activateWindow()
     room.page.focus_composer()
+    room.wait(room.page.composer.field.hasFocus)
     room.type("/")
     walk.settle()
     assert room.page.composer.prompts.is_open
@@ -690,7 +692,8 @@ IN_THE_PALETTE = {
     "Search": "search_chats", "Hearth": "about", "Light": "theme_light", "Dark": "theme_dark",
     "System": "theme_system", "Auto": "presets", "Sparse": "presets", "Exact": "presets", "Dense": "presets",
     "Drop oldest": "context", "Change its size": "context", "Keep the beginning": "context", "Stop": "context",
-    "Summarise": "context",
+    "Summarise": "context", "New project…": "new_project", "Project settings…": "project_settings",
+    "New chat here": "new_chat_here", "Instructions for this chat…": "chat_instructions", "Prompts": "edit_prompts",
 }  # fmt: skip
 # Acts on one of many things, asked at its row; and what only opens or narrows what is shown there.
 AT_ITS_PLACE = {

@@ -25,7 +25,7 @@ class _LineButton(Button):
 
     def set_words(self, words: str, about: str) -> None:
         self.setText(words.replace("&", "&&"))
-        self.setAccessibleName(words)
+        self.setAccessibleName(words or about)
         self.setToolTip(f"{words}\n{about}")
         self.setVisible(bool(words))
         self.updateGeometry()

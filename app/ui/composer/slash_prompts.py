@@ -23,7 +23,7 @@ from app.ui.widgets.pick_menu import clear
 from app.ui.widgets.pick_row import INSET, PickRow
 
 WIDTH, INSIDE, AWAY, MOST_ROWS = 420, 6, 6, 7  # px; rows that are shown at once
-MENU_KEYS = {Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Tab, Qt.Key.Key_Escape}
+MENU_KEYS = {Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Escape}
 
 
 class PromptCard(QFrame):

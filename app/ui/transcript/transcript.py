@@ -232,7 +232,7 @@ class Transcript(QScrollArea):
     def set_has_notes(self, has_notes: bool) -> None:
         """Set whether texts of the chat can be added to the notes of its project."""
         self.setProperty(HAS_NOTES, has_notes)
-        self.selection.has_notes = has_notes
+        self.selection.set_has_notes(has_notes)
 
     def set_dropped(self, message_id: str, count: int, at: int = 0) -> None:
         """Mark where the context of that answer begins: `count` messages after the first `at` were dropped."""

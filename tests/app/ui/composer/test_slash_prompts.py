@@ -74,7 +74,7 @@ def test_typing_filters_and_enter_inserts(arrive: Arrive) -> None:
 def test_tab_goes_through_the_variables_and_enter_sends_once_all_are_filled_in(arrive: Arrive) -> None:
     person = ready(arrive)
     person.type("/ema")
-    person.press(Qt.Key.Key_Tab)
+    person.press(Qt.Key.Key_Return)
     person.type("Ann")
     person.press(Qt.Key.Key_Tab)
     assert selected(person) == "{matter}"
