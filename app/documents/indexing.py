@@ -15,7 +15,8 @@ from pathlib import Path
 
 from app.documents.index_file import IndexedFile, IndexFile
 from app.documents.passages import divided
-from app.documents.reading.reader import SUFFIXES, DocumentReader, ReadError
+from app.documents.reading.document import SUFFIXES, ReadError
+from app.documents.reading.reader import DocumentReader
 
 log = logging.getLogger(__name__)
 

@@ -332,6 +332,54 @@
         <translation>{name} 不含预设。</translation>
     </message>
     <message>
+        <source>Explain</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Explain {topic} so that {reader} understands it.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Summarise</source>
+        <translation>总结</translation>
+    </message>
+    <message>
+        <source>Summarise this text in at most {number} sentences:</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Translate</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Translate this text into {language}:</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>language</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>number</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>reader</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>text</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>topic</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} contains no prompts.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>{name} could not be read: {why}.</source>
         <translation>无法读取 {name}：{why}。</translation>
     </message>
@@ -340,48 +388,8 @@
         <translation>未附加 {name}：每条消息最多 {most} 个附件。</translation>
     </message>
     <message>
-        <source>{name} contains no text. Its pages are images, as in a scan.</source>
-        <translation>{name} 不含文本：其页面是图片，如扫描件。</translation>
-    </message>
-    <message>
-        <source>{name} could not be read within {seconds} s.</source>
-        <translation>未能在 {seconds} 秒内读取 {name}。</translation>
-    </message>
-    <message>
-        <source>{name} could not be read: it is damaged or too complex.</source>
-        <translation>无法读取 {name}：已损坏，或过大而无法解析。</translation>
-    </message>
-    <message>
-        <source>{name} could not be read: it is damaged.</source>
-        <translation>无法读取 {name}：已损坏。</translation>
-    </message>
-    <message>
-        <source>{name} is protected by a password.</source>
-        <translation>{name} 有密码保护。</translation>
-    </message>
-    <message>
         <source>{name} contains no text.</source>
         <translation>{name} 不含文本。</translation>
-    </message>
-    <message>
-        <source>{name} has {size} MB. Files up to {most} MB are read.</source>
-        <translation>{name} 有 {size} MB。最大可读取 {most} MB 的文件。</translation>
-    </message>
-    <message>
-        <source>{name} is a folder. Attach the files in it.</source>
-        <translation>{name} 是文件夹。请附加其中的文件。</translation>
-    </message>
-    <message>
-        <source>{name} is empty.</source>
-        <translation>{name} 是空的。</translation>
-    </message>
-    <message>
-        <source>{name} is not a file.</source>
-        <translation>{name} 不是文件。</translation>
-    </message>
-    <message>
-        <source>{name} is not a text file. Hearth reads text and PDF files.</source>
-        <translation>{name} 不是文本文件。Hearth 可读取文本和 PDF 文件。</translation>
     </message>
     <message>
         <source>Chat moved to the bin</source>
@@ -427,6 +435,14 @@
         <source>There is no chat in this file</source>
         <translation>此文件中没有聊天</translation>
     </message>
+    <message>
+        <source>With your next message, all that was said in this chat and what is attached to it goes to {host}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>With your next message, the instructions and notes of this project go to {host}.</source>
+        <translation type="unfinished"></translation>
+    </message>
     <message numerus="yes">
         <source>{n} chats</source>
         <translation>
@@ -456,6 +472,10 @@
         <translation>
             <numerusform>{n} 个已存在</numerusform>
         </translation>
+    </message>
+    <message>
+        <source>{server} on this PC</source>
+        <translation>本机上的 {server}</translation>
     </message>
     <message>
         <source>Answer deleted</source>
@@ -494,6 +514,38 @@
     <message>
         <source>Message removed</source>
         <translation>消息已移除</translation>
+    </message>
+    <message>
+        <source>A note can have {most} characters at most. Shorten it.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>There is nothing to add.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} could not be used: {why}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} could not be written: the disk is full.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} is larger than {most} MB.</source>
+        <translation>{name} 大于 {most} MB。</translation>
+    </message>
+    <message>
+        <source>{name} is missing.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} is not a file.</source>
+        <translation>{name} 不是文件。</translation>
+    </message>
+    <message>
+        <source>{name} is not a text in UTF-8. Save it as UTF-8.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>This file contains more values than Hearth reads.</source>
@@ -576,8 +628,16 @@
         <translation>上级</translation>
     </message>
     <message>
+        <source>the place of the source</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>the role</source>
         <translation>角色</translation>
+    </message>
+    <message>
+        <source>the source</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>the state</source>
@@ -652,10 +712,6 @@
     <message>
         <source>{name} contains nothing that Hearth exported.</source>
         <translation>{name} 不含 Hearth 导出的内容。</translation>
-    </message>
-    <message>
-        <source>{name} is larger than {most} MB.</source>
-        <translation>{name} 大于 {most} MB。</translation>
     </message>
     <message>
         <source>{name} is not a JSON file.</source>
@@ -1116,6 +1172,86 @@
     <message>
         <source>Hearth is {reasons}</source>
         <translation>Hearth {reasons}</translation>
+    </message>
+    <message>
+        <source>Search my documents</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The documents could not be searched. The answer goes without them.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>There are {n} folders already. Remove one first.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} is already there</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} is in {folder}, which is already there</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} is no longer searched</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} is not a folder</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Couldn't read {name} within {seconds} s. Split it into smaller files.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: Hearth doesn't read files of this kind. Save it as PDF, Word (.docx) or text.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: it contains no text. Choose another file.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: it has {size} MB, and files up to {most} MB are read. Split it.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: it is damaged or incomplete. Download it or save it again.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: it is protected by a password. Save a copy without the password.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: its content is too large or too complex. Split it into smaller files.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: its pages are images without text, as in a scan. Run text recognition (OCR) on it first.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: the file no longer exists. Check if it was moved.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: the process that reads files did not start. Restart Hearth.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: {why}. Check that you may open it.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} is a folder. Choose the files in it.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} is not a file. Choose a file.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>A downloaded file is damaged. Trying again downloads only that file.</source>
@@ -2102,6 +2238,10 @@
         <translation>编辑预设</translation>
     </message>
     <message>
+        <source>Edit prompts</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Edit the last message</source>
         <translation>编辑上一条消息</translation>
     </message>
@@ -2142,6 +2282,14 @@
         <translation>导入聊天</translation>
     </message>
     <message>
+        <source>Insert a saved prompt</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Instructions for this chat…</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Keyboard shortcuts</source>
         <translation>键盘快捷键</translation>
     </message>
@@ -2174,8 +2322,16 @@
         <translation>将此聊天移到文件夹</translation>
     </message>
     <message>
+        <source>New chat in this project</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>New line</source>
         <translation>换行</translation>
+    </message>
+    <message>
+        <source>New project…</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Next match</source>
@@ -2216,6 +2372,10 @@
     <message>
         <source>Privacy</source>
         <translation>隐私</translation>
+    </message>
+    <message>
+        <source>Project settings…</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Quit Hearth</source>
@@ -2374,6 +2534,18 @@
         <translation>查找 文本 消息</translation>
     </message>
     <message>
+        <source>folder begin start conversation</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>folder create</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>folder instructions notes tools</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>free memory stop</source>
         <translation>释放 内存 停止</translation>
     </message>
@@ -2514,12 +2686,24 @@
         <translation>搜索 文本 消息 词语</translation>
     </message>
     <message>
+        <source>slash add new template import export</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>slash template snippet library variables</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>speed neurons sparse exact</source>
         <translation>速度 神经元 稀疏 精确</translation>
     </message>
     <message>
         <source>switch load</source>
         <translation>切换 加载</translation>
+    </message>
+    <message>
+        <source>system prompt without persona</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>temperature top p seed stop</source>
@@ -2562,8 +2746,8 @@
         <translation>重置 缩放 字号</translation>
     </message>
     <message>
-        <source>All chats with their attachments and drafts, the bin, and the chats kept ready to continue</source>
-        <translation>所有对话及其附件和草稿、回收站，以及保持就绪的对话</translation>
+        <source>All chats with their attachments and drafts, the bin, the notes of projects in Hearth's folder, and the chats kept ready to continue</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Compiled code for this PC</source>
@@ -2576,6 +2760,10 @@
     <message>
         <source>Hearth makes it again at the next start, in about a minute</source>
         <translation>下次启动会重新生成，约需一分钟</translation>
+    </message>
+    <message>
+        <source>Index of documents</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>It could not be deleted at first.</source>
@@ -2602,8 +2790,12 @@
         <translation>服务器与密钥</translation>
     </message>
     <message>
-        <source>Settings, personas, presets and choices for models</source>
-        <translation>设置、角色、预设以及各模型的选项</translation>
+        <source>Settings, personas, presets, saved prompts, settings of projects and choices for models</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The list of your folders of documents, and the text of their files, to be searched. The documents themselves stay</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>The servers that you added; keys and the access token, also in this system's keyring</source>
@@ -2782,6 +2974,10 @@
         <translation>此服务器</translation>
     </message>
     <message>
+        <source>Propose a note</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Read web pages</source>
         <translation>阅读网页</translation>
     </message>
@@ -2800,6 +2996,10 @@
     <message>
         <source>Presets</source>
         <translation>预设</translation>
+    </message>
+    <message>
+        <source>Prompts</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>the model decides</source>
@@ -2856,6 +3056,48 @@
     <message>
         <source>Stay</source>
         <translation>留在此处</translation>
+    </message>
+    <message>
+        <source>Added to {name}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>From project {name}: {parts}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Project {name}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>as in the settings</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>instructions</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>no notes ({why})</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>notes</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>notes, of which {n} of {all} characters fit</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>the loaded one</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} tools</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+        </translation>
     </message>
     <message>
         <source>Answer, {side}</source>
@@ -3072,12 +3314,20 @@
         <translation>导出预设</translation>
     </message>
     <message>
+        <source>Export prompts</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Export your personas to a file</source>
         <translation>将您的角色写入文件</translation>
     </message>
     <message>
         <source>Export your presets to a file</source>
         <translation>将您的预设写入文件</translation>
+    </message>
+    <message>
+        <source>Export your prompts to a file</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Import personas</source>
@@ -3096,12 +3346,24 @@
         <translation>从文件导入预设</translation>
     </message>
     <message>
+        <source>Import prompts</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Import prompts from a file</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Name of the persona</source>
         <translation>角色名称</translation>
     </message>
     <message>
         <source>Name of the preset</source>
         <translation>预设名称</translation>
+    </message>
+    <message>
+        <source>Name of the prompt</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>New persona</source>
@@ -3112,12 +3374,28 @@
         <translation>新预设</translation>
     </message>
     <message>
+        <source>New prompt</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Small models may not follow long instructions.</source>
         <translation>小模型可能不会遵守很长的指令。</translation>
     </message>
     <message>
+        <source>The text that is put into the message</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>To fill in: {names}. Tab goes to the next one.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>What the model reads before the chat begins, in your words</source>
         <translation>聊天开始前告诉模型的话，由您来写</translation>
+    </message>
+    <message>
+        <source>Write a word in braces, such as {example}, where something is to be filled in.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message numerus="yes">
         <source>{n} characters. They take up context in every chat with this persona.</source>
@@ -3262,10 +3540,6 @@
         <translation>不省略任何内容。放不下时，下一条消息不予回答。</translation>
     </message>
     <message>
-        <source>Summarise</source>
-        <translation>总结</translation>
-    </message>
-    <message>
         <source>That leaves no room for an answer.</source>
         <translation>没有空间留给回答。</translation>
     </message>
@@ -3368,6 +3642,18 @@
     <message>
         <source>another program on this PC</source>
         <translation>本机上的另一程序</translation>
+    </message>
+    <message>
+        <source>Edit them</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Instructions for this chat</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Open the settings of the project</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Enter sends, Shift+Enter starts a new line</source>
@@ -3578,6 +3864,10 @@
     <message>
         <source>{preset}, for this chat</source>
         <translation>{preset}，用于此聊天</translation>
+    </message>
+    <message>
+        <source>{variable} is not filled in. Send again to send it as it is.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Ask again before every call</source>
@@ -4568,10 +4858,6 @@ Other programs: {others}</source>
         <translation>随下一条消息，此聊天的全部内容和附件会发送到 {host}。其他聊天不受影响。</translation>
     </message>
     <message>
-        <source>{server} on this PC</source>
-        <translation>本机上的 {server}</translation>
-    </message>
-    <message>
         <source>A server that speaks OpenAI's API: a program on this PC such as Ollama, or another machine. Only chats for which you choose it are sent there.</source>
         <translation>使用 OpenAI API 的服务器：本机上的程序（如 Ollama）或另一台机器。只有您为其选择该服务器的聊天才会发送到那里。</translation>
     </message>
@@ -4688,6 +4974,86 @@ Other programs: {others}</source>
     <message>
         <source>{name} and {more} more</source>
         <translation>{name} 等另外 {more} 个</translation>
+    </message>
+    <message>
+        <source>A text file of yours that the model reads after the instructions.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Calls that send or change something still ask you.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Chats without a choice of their own are sent to this server, with all that was said in them and the instructions and notes of the project.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Choose a file…</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>File for the notes</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Notes</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Nothing is written before you accept it.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Opens the file in your editor</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Persona</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Settings for all chats in this folder. What you choose in a chat itself comes first.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Text files (*.md *.txt)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The model may propose notes</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Tools for these chats</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>What the model reads before every chat of this project</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>no longer there</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name}, in {folder}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{n} characters. At most {most} fit.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Add to notes</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>It is added at the end of {path}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The model reads them before this chat, after those of the project and the persona.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Built with</source>
@@ -5444,6 +5810,14 @@ Other programs: {others}</source>
         <translation>Markdown (*.md)</translation>
     </message>
     <message>
+        <source>Move</source>
+        <translation>移动</translation>
+    </message>
+    <message>
+        <source>Move this chat to “{folder}”?</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>All chats</source>
         <translation>所有聊天</translation>
     </message>
@@ -5470,6 +5844,10 @@ Other programs: {others}</source>
     <message>
         <source>Move to folder</source>
         <translation>移到文件夹</translation>
+    </message>
+    <message>
+        <source>New chat here</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>New folder</source>
@@ -5588,12 +5966,20 @@ Other programs: {others}</source>
         <translation>新标题</translation>
     </message>
     <message>
-        <source>Move</source>
-        <translation>移动</translation>
+        <source>Create</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Name of the folder</source>
         <translation>文件夹名称</translation>
+    </message>
+    <message>
+        <source>New project</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>This folder exists.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>This folder exists. The chat moves to it.</source>
@@ -5642,6 +6028,10 @@ Other programs: {others}</source>
     <message>
         <source>Table in the answer</source>
         <translation>回答中的表格</translation>
+    </message>
+    <message>
+        <source>Add to notes…</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Show more</source>
@@ -5882,6 +6272,14 @@ Other programs: {others}</source>
         <translation>已显示此思考的 {share}%。导出包含全部内容。</translation>
     </message>
     <message>
+        <source>Accept</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Add this to the notes?</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Allow once</source>
         <translation>允许一次</translation>
     </message>
@@ -5896,6 +6294,10 @@ Other programs: {others}</source>
     <message>
         <source>Allow “{title}”?</source>
         <translation>允许“{title}”吗？</translation>
+    </message>
+    <message>
+        <source>Don't add</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Done</source>
@@ -5928,6 +6330,10 @@ Other programs: {others}</source>
     <message>
         <source>Show the details</source>
         <translation>显示详情</translation>
+    </message>
+    <message>
+        <source>The model proposes a line at the end of {path}:</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>The model wants to send this to the server {server}:</source>

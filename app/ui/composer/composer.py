@@ -29,8 +29,10 @@ from app.translation import tr
 from app.ui.composer.attachment_chip import AttachmentRow
 from app.ui.composer.context_meter import ContextMeter
 from app.ui.composer.destination_line import DestinationLine
+from app.ui.composer.inherited_line import InheritedLine
 from app.ui.composer.message_field import MessageField, files_in
 from app.ui.composer.next_message_row import NextMessageRow
+from app.ui.composer.slash_prompts import SlashPrompts
 from app.ui.composer.tools_button import ToolsButton
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
@@ -164,11 +166,13 @@ class Composer(QFrame):
         self._bar.addWidget(self.meter)
         self._bar.addWidget(self.send)
         self.destination = DestinationLine()
+        self.inherited = InheritedLine()
         self.next = NextMessageRow()
         self._goes_once_counted = False
         self._column = QVBoxLayout(self)
         self._column.addWidget(self.next)
         self._column.addWidget(self.destination)
+        self._column.addWidget(self.inherited)
         self._tiles = QHBoxLayout()
         self._tiles.addWidget(self.attached)
         self._words = QHBoxLayout()
@@ -182,6 +186,7 @@ class Composer(QFrame):
         self.field.send_requested.connect(self._submit)
         self.field.focus_changed.connect(self._on_focus)
         self.field.files_given.connect(self.attach)
+        self.prompts = SlashPrompts(self.field, self)
         self.draft.changed.connect(self._show_attached)
         self.draft.changed.connect(self.changed)
         self.attached.removed.connect(self.draft.remove)
@@ -395,6 +400,8 @@ class Composer(QFrame):
         nothing = not text.strip() and not self.draft.items
         if nothing or (self.draft.is_reading if answering else self._why_not()):
             return  # keep the typed text
+        if self.prompts.holds_back():
+            return
         given = self.draft.take_whole() if answering else self.draft.take()
         if text.strip():
             self._recent.append(text)
