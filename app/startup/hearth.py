@@ -79,6 +79,7 @@ class Hearth(QObject):
         chats = Chats(places, settings, clients, files, book.place, options_for, self.tools.box, model or "")
         self.memory, self.controller, self.setup = chats.memory, chats.controller, chats.setup
         chats.use_documents(self.tools.documents)
+        self.tools.documents.use_engine(self.engine)
         self.folders, self.titles, self.consents = chats.folders, chats.titles, chats.consents
         self.servers = ServersController(self.library, self.controller, book, self._save_small)
         self.local_server = LocalServer(self.engine, self.library, settings)
