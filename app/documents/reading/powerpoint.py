@@ -73,14 +73,14 @@ class _Slide:
             if kind == "table":
                 for cells in self._tables[at]:
                     blocks.add_row(cells)
-                blocks.end_table()
+                blocks.end_group()
                 continue
             placeholder, paragraphs = self._shapes[at]
             is_list = placeholder in ("body", "obj") and len(paragraphs) > 1
             if is_list:
                 for text, level in paragraphs:
                     blocks.add_item(text, level)
-                blocks.end_table()
+                blocks.end_group()
             else:
                 blocks.add("\n".join(text for text, _ in paragraphs))
 

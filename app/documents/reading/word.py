@@ -327,4 +327,4 @@ class _Body:
         if self._tables:
             self._tables.pop()
         if not self._tables:
-            self.blocks.end_table()
+            self.blocks.end_group()
