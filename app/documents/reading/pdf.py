@@ -177,9 +177,17 @@ def _paragraphs(lines: Sequence[_Line]) -> str:
 
 
 def _right_edge(lines: Sequence[_Line], at: int) -> float:
-    """Return where the lines around a line end, of those that begin near it and so are in its column."""
+    """Return where the lines around a line end, of those of its size that begin near it and so are in its column."""
     left, height = lines[at].left, lines[at].height
-    return max(line.right for line in lines[max(at - 6, 0) : at + 7] if abs(line.left - left) < 4 * height)
+    return max(
+        line.right
+        for line in lines[max(at - 6, 0) : at + 7]
+        if abs(line.left - left) < 4 * height and _is_of_size(line, height)
+    )
+
+
+def _is_of_size(line: _Line, height: float) -> bool:
+    return 0.8 < line.height / height < 1.25
 
 
 def _between(before: _Line, line: _Line, usual_step: float, is_short: bool) -> str:
@@ -189,7 +197,9 @@ def _between(before: _Line, line: _Line, usual_step: float, is_short: bool) -> s
         return " " if line.left >= before.right - 1 else "\n"
     if step < 0:  # upwards: another column
         return " " if line.text[:1].islower() and before.text[-1:] not in ".!?:" else "\n\n"
-    if step > 1.3 * max(usual_step, height * 0.8) or not 0.8 < line.height / before.height < 1.25:
+    if before.text.endswith("-") and before.text[-2:-1].isalnum() and line.text[:1].isalnum():
+        return ""  # 2019-2020
+    if step > 1.3 * max(usual_step, height * 0.8) or not _is_of_size(line, before.height):
         return "\n\n"
     if is_short or len(before.text) < _SHORTEST_OF_PROSE or _ITEM.match(line.text) or _LEADER.search(before.text):
         return "\n"
