@@ -11,6 +11,7 @@ from PySide6.QtCore import QByteArray
 from PySide6.QtGui import QImage
 
 from app.documents.reading.document import Part, ReadError
+from app.documents.reading.pdf import _Line, _paragraphs
 from app.documents.reading.reader import DocumentReader
 
 PICTURE = stream(
@@ -100,6 +101,11 @@ def test_ligatures_become_letters_and_other_marks_stay(documents: DocumentReader
     content = "BT /F2 12 Tf 72 700 Td (\\001nd o\\002ce \\003 m\\004) Tj ET"
     read = documents.read_data(pdf_drawn([content], "/Font << /F1 3 0 R /F2 4 0 R >>", [font]), "a.pdf")
     assert read.parts[0].text == "find office ½ m²"
+
+
+def test_chinese_and_japanese_lines_are_joined_without_a_space() -> None:
+    lines = [_Line("人人生而自由在尊严和权利上一律平等", 72, 300, 700 - 14 * at, 12) for at in range(3)]
+    assert _paragraphs(lines) == "人人生而自由在尊严和权利上一律平等" * 3
 
 
 # ------------------------------------------------------------------ pictures
