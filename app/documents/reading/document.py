@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -111,6 +111,3 @@ class TextLimit:
             if self.is_reached:
                 break
         return tuple(found), n
-
-
-Read = Callable[[bytes, TextLimit], Document]  # one for each kind; raises Unreadable

@@ -27,8 +27,7 @@ def decoded(data: bytes) -> str:
 
     Raises Unreadable if it is not text.
     """
-    if data.startswith(_BINARIES):
-        raise Unreadable("unsupported")
+    refuse_binary(data)
     for mark, encoding in _BOMS.items():
         if data.startswith(mark):
             return data.decode(encoding, "replace")
@@ -50,6 +49,12 @@ def decoded(data: bytes) -> str:
     at = max(first - _CHARSET_SAMPLE_BYTES // 4, 0)
     best = from_bytes(data[at : at + _CHARSET_SAMPLE_BYTES]).best()
     return data.decode(best.encoding if best is not None else "cp1252", "replace")
+
+
+def refuse_binary(data: bytes) -> None:
+    """Raise Unreadable if a file begins like one of those that hold no text."""
+    if data.startswith(_BINARIES):
+        raise Unreadable("unsupported")
 
 
 def _unmarked_utf16(data: bytes) -> str:

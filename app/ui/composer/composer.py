@@ -139,7 +139,7 @@ class Composer(QFrame):
         self.attached = AttachmentRow()
         self.field = MessageField(self, self.draft.add_paste, edit_last, self._history)
         self.field.setAcceptDrops(False)  # the whole card accepts drops
-        self.attach_button = IconButton("plus", tr("Attach text or PDF files"), keys("attach"))
+        self.attach_button = IconButton("plus", tr("Attach files"), keys("attach"))
         self._model = ModelButton()
         self._stop_load = IconButton("close", tr("Stop loading"))
         self._stop_load.glyph_px = 15
@@ -247,7 +247,7 @@ class Composer(QFrame):
         dialog = QFileDialog(self.window(), tr("Attach files"))
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
-        dialog.setNameFilters([tr("Text and PDF files (*)")])
+        dialog.setNameFilters([tr("Documents and text files (*)")])
         dialog.filesSelected.connect(self.attach)
         dialog.open()
 

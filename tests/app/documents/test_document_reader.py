@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pdf_files import pdf_with
 
 from app.documents.reading import plain_text, reader
 from app.documents.reading.document import Limits, Unreadable
@@ -193,14 +192,3 @@ def test_the_process_ends_with_its_parent_however_that_ends(tmp_path: Path) -> N
         time.sleep(0.02)
     else:
         assert not Path(f"/proc/{child}").exists()
-
-
-# ------------------------------------------------------------------ PDF
-
-
-def test_the_pages_of_a_pdf(documents: DocumentReader, tmp_path: Path) -> None:
-    path = tmp_path / "a.pdf"
-    path.write_bytes(pdf_with(["Heat pumps (air to water)", "", "Page three"]))
-    read = documents.read(path)
-    assert (read.kind, read.n_parts, read.n_scanned, read.cut) == ("pdf", 3, 0, False)
-    assert [(part.number, part.text) for part in read.parts] == [(1, "Heat pumps (air to water)"), (3, "Page three")]
