@@ -106,6 +106,7 @@ def test_a_project_is_made_and_its_chats_inherit_it(arrive: Arrive) -> None:
     take_pictures(person, "project-settings", dialog)
     click(dialog.keep)
     person.wait(lambda: rows_of(person) == ["Thesis"])
+    assert person.window.sidebar.panel.list.isVisible(), "a project without a chat is listed"
     notes = person.places.projects_folder / "Thesis" / "Notes.md"
     assert notes.read_bytes() == b""
     notes.write_text("- The cat is called Mia\n", encoding="utf-8")

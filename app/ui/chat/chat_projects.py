@@ -162,7 +162,7 @@ class ChatProjects(QObject):
     # -------------------------------------------------------------- showing
 
     def _show_folders(self) -> None:
-        self._list.chats.set_projects(self._folders.projects.folders)
+        self._window.sidebar.panel.show_projects(self._folders.projects.folders)
         self.show()
 
     @Slot()
