@@ -132,6 +132,7 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
         <source>Model</source>
         <translation>Modell</translation>
     </message>
@@ -180,6 +181,7 @@
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Prompt</source>
         <translation>Prompt</translation>
     </message>
@@ -453,6 +455,67 @@
         <translation>{name} enthält keine Vorgaben.</translation>
     </message>
     <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>Explain</source>
+        <translation>Erklären</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>Explain {topic} so that {reader} understands it.</source>
+        <translation>Erkläre {topic} so, dass {reader} es versteht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
+        <source>Summarise</source>
+        <translation>Zusammenfassen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>Summarise this text in at most {number} sentences:</source>
+        <translation>Fasse diesen Text in höchstens {number} Sätzen zusammen:</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>Translate</source>
+        <translation>Übersetzen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>Translate this text into {language}:</source>
+        <translation>Übersetze diesen Text in diese Sprache: {language}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>language</source>
+        <translation>Sprache</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>number</source>
+        <translation>Anzahl</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>reader</source>
+        <translation>Zielgruppe</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>text</source>
+        <translation>Text</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>topic</source>
+        <translation>Thema</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>{name} contains no prompts.</source>
+        <translation>{name} enthält keine Prompts.</translation>
+    </message>
+    <message>
         <location filename="../../app/chat/attachments/draft_attachments.py"/>
         <location filename="../../app/chat/attachments/texts.py"/>
         <location filename="../../app/chat/store/preset_store.py"/>
@@ -511,6 +574,7 @@
     </message>
     <message>
         <location filename="../../app/chat/attachments/texts.py"/>
+        <location filename="../../app/chat/projects/notes.py"/>
         <source>{name} is not a file.</source>
         <translation>{name} ist keine Datei.</translation>
     </message>
@@ -574,6 +638,16 @@
         <source>There is no chat in this file</source>
         <translation>In dieser Datei ist kein Chat</translation>
     </message>
+    <message>
+        <location filename="../../app/chat/chat_folders.py"/>
+        <source>With your next message, all that was said in this chat and what is attached to it goes to {host}.</source>
+        <translation>Mit Ihrer nächsten Nachricht geht alles, was in diesem Chat gesagt wurde und was an ihm hängt, an {host}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/chat_folders.py"/>
+        <source>With your next message, the instructions and notes of this project go to {host}.</source>
+        <translation>Mit Ihrer nächsten Nachricht gehen die Anweisungen und Notizen dieses Projekts an {host}.</translation>
+    </message>
     <message numerus="yes">
         <location filename="../../app/chat/chat_folders.py"/>
         <location filename="../../app/ui/sidebar/chat_model.py"/>
@@ -615,6 +689,12 @@
             <numerusform>{n} war schon hier</numerusform>
             <numerusform>{n} waren schon hier</numerusform>
         </translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/chat_folders.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
+        <source>{server} on this PC</source>
+        <translation>{server} auf diesem PC</translation>
     </message>
     <message>
         <location filename="../../app/chat/chat_turns.py"/>
@@ -663,6 +743,42 @@
         <location filename="../../app/chat/next_message.py"/>
         <source>Message removed</source>
         <translation>Nachricht entfernt</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/projects/notes.py"/>
+        <source>A note can have {most} characters at most. Shorten it.</source>
+        <translation>Eine Notiz kann höchstens {most} Zeichen haben. Kürzen Sie sie.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/projects/notes.py"/>
+        <source>There is nothing to add.</source>
+        <translation>Es gibt nichts hinzuzufügen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/projects/notes.py"/>
+        <source>{name} could not be used: {why}.</source>
+        <translation>{name} konnte nicht verwendet werden: {why}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/projects/notes.py"/>
+        <source>{name} could not be written: the disk is full.</source>
+        <translation>{name} konnte nicht geschrieben werden: Der Datenträger ist voll.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/projects/notes.py"/>
+        <location filename="../../app/chat/store/preset_store.py"/>
+        <source>{name} is larger than {most} MB.</source>
+        <translation>{name} ist größer als {most} MB.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/projects/notes.py"/>
+        <source>{name} is missing.</source>
+        <translation>{name} fehlt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/projects/notes.py"/>
+        <source>{name} is not a text in UTF-8. Save it as UTF-8.</source>
+        <translation>{name} ist kein Text in UTF-8. Speichern Sie die Datei als UTF-8.</translation>
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
@@ -814,6 +930,7 @@
         <location filename="../../app/chat/store/chat_files.py"/>
         <location filename="../../app/settings.py"/>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
         <source>Instructions</source>
         <translation>Anweisungen</translation>
     </message>
@@ -872,11 +989,6 @@
         <location filename="../../app/chat/store/preset_store.py"/>
         <source>{name} contains nothing that Hearth exported.</source>
         <translation>{name} enthält nichts, was Hearth exportiert hat.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/store/preset_store.py"/>
-        <source>{name} is larger than {most} MB.</source>
-        <translation>{name} ist größer als {most} MB.</translation>
     </message>
     <message>
         <location filename="../../app/chat/store/preset_store.py"/>
@@ -2780,6 +2892,12 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/composer/slash_prompts.py"/>
+        <source>Edit prompts</source>
+        <translation>Prompts bearbeiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Edit the last message</source>
         <translation>Letzte Nachricht bearbeiten</translation>
     </message>
@@ -2832,6 +2950,18 @@
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <source>Import chats</source>
         <translation>Chats importieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Insert a saved prompt</source>
+        <translation>Gespeicherten Prompt einfügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <location filename="../../app/ui/composer/persona_menu.py"/>
+        <source>Instructions for this chat…</source>
+        <translation>Anweisungen für diesen Chat…</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2893,8 +3023,19 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>New chat in this project</source>
+        <translation>Neuer Chat in diesem Projekt</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>New line</source>
         <translation>Neue Zeile</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>New project…</source>
+        <translation>Neues Projekt…</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2950,6 +3091,12 @@
         <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Privacy</source>
         <translation>Datenschutz</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Project settings…</source>
+        <translation>Projekteinstellungen…</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -3160,6 +3307,21 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>folder begin start conversation</source>
+        <translation>Ordner beginnen starten Unterhaltung</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>folder create</source>
+        <translation>Ordner anlegen erstellen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>folder instructions notes tools</source>
+        <translation>Ordner Anweisungen Notizen Werkzeuge</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>free memory stop</source>
         <translation>speicher freigeben stoppen</translation>
     </message>
@@ -3335,6 +3497,16 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>slash add new template import export</source>
+        <translation>Schrägstrich hinzufügen neu Vorlage importieren exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>slash template snippet library variables</source>
+        <translation>Schrägstrich Vorlage Textbaustein Bibliothek Variablen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>speed neurons sparse exact</source>
         <translation>tempo neuronen sparsam exakt</translation>
     </message>
@@ -3342,6 +3514,11 @@
         <location filename="../../app/shortcuts.py"/>
         <source>switch load</source>
         <translation>wechseln laden</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>system prompt without persona</source>
+        <translation>System-Prompt ohne Persona</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -3395,8 +3572,8 @@
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
-        <source>All chats with their attachments and drafts, the bin, and the chats kept ready to continue</source>
-        <translation>Alle Chats mit ihren Anhängen und Entwürfen, der Papierkorb und die bereitgehaltenen Chats</translation>
+        <source>All chats with their attachments and drafts, the bin, the notes of projects in Hearth's folder, and the chats kept ready to continue</source>
+        <translation>Alle Chats mit Anhängen und Entwürfen, der Papierkorb, die Notizen der Projekte im Ordner von Hearth und die zum Fortsetzen bereitgehaltenen Chats</translation>
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
@@ -3445,8 +3622,8 @@
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
-        <source>Settings, personas, presets and choices for models</source>
-        <translation>Einstellungen, Personas, Voreinstellungen und Wahl je Modell</translation>
+        <source>Settings, personas, presets, saved prompts, settings of projects and choices for models</source>
+        <translation>Einstellungen, Personas, Voreinstellungen, gespeicherte Prompts, Einstellungen von Projekten und Entscheidungen für Modelle</translation>
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
@@ -3670,6 +3847,11 @@
         <translation>Dieser Server</translation>
     </message>
     <message>
+        <location filename="../../app/tools/propose_note.py"/>
+        <source>Propose a note</source>
+        <translation>Notiz vorschlagen</translation>
+    </message>
+    <message>
         <location filename="../../app/tools/web_page.py"/>
         <source>Read web pages</source>
         <translation>Webseiten lesen</translation>
@@ -3697,6 +3879,13 @@
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Presets</source>
         <translation>Vorgaben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <location filename="../../app/ui/composer/slash_prompts.py"/>
+        <source>Prompts</source>
+        <translation>Prompts</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/answer_menus.py"/>
@@ -3760,6 +3949,7 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/chat_page.py"/>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
         <location filename="../../app/ui/settings/setting_groups.py"/>
         <source>Open</source>
         <translation>Öffnen</translation>
@@ -3778,8 +3968,62 @@
     <message>
         <location filename="../../app/ui/chat/chat_page.py"/>
         <location filename="../../app/ui/models/server_actions.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Stay</source>
         <translation>Bleiben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>Added to {name}</source>
+        <translation>Zu {name} hinzugefügt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>From project {name}: {parts}</source>
+        <translation>Aus Projekt {name}: {parts}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>Project {name}</source>
+        <translation>Projekt {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>as in the settings</source>
+        <translation>wie in den Einstellungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>instructions</source>
+        <translation>Anweisungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>no notes ({why})</source>
+        <translation>keine Notizen ({why})</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>notes</source>
+        <translation>Notizen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>notes ({n} of {all} characters fit)</source>
+        <translation>Notizen ({n} von {all} Zeichen passen hinein)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>the loaded one</source>
+        <translation>das geladene</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>{n} tools</source>
+        <translation>
+            <numerusform>{n} Werkzeug</numerusform>
+            <numerusform>{n} Werkzeuge</numerusform>
+        </translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
@@ -4073,6 +4317,11 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Export prompts</source>
+        <translation>Prompts exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Export your personas to a file</source>
         <translation>Eigene Personas in eine Datei schreiben</translation>
     </message>
@@ -4080,6 +4329,11 @@
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Export your presets to a file</source>
         <translation>Eigene Vorgaben in eine Datei schreiben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Export your prompts to a file</source>
+        <translation>Ihre Prompts in eine Datei exportieren</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
@@ -4103,6 +4357,16 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Import prompts</source>
+        <translation>Prompts importieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Import prompts from a file</source>
+        <translation>Prompts aus einer Datei importieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Name of the persona</source>
         <translation>Name der Persona</translation>
     </message>
@@ -4111,6 +4375,11 @@
         <location filename="../../app/ui/composer/sampling_popup.py"/>
         <source>Name of the preset</source>
         <translation>Name der Vorgabe</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Name of the prompt</source>
+        <translation>Name des Prompts</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
@@ -4124,13 +4393,34 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>New prompt</source>
+        <translation>Neuer Prompt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Small models may not follow long instructions.</source>
         <translation>Kleine Modelle halten sich vielleicht nicht an lange Anweisungen.</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>The text that is put into the message</source>
+        <translation>Der Text, der in die Nachricht eingefügt wird</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>To fill in: {names}. Tab goes to the next one.</source>
+        <translation>Auszufüllen: {names}. Tab führt zum nächsten.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <location filename="../../app/ui/projects/text_dialogs.py"/>
         <source>What the model reads before the chat begins, in your words</source>
         <translation>Was dem Modell vor dem Chat gesagt wird, in Ihren Worten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Write a word in braces, such as {example}, where something is to be filled in.</source>
+        <translation>Schreiben Sie ein Wort in geschweiften Klammern, etwa {example}, wo etwas auszufüllen ist.</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
@@ -4325,11 +4615,6 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/context_meter.py"/>
-        <source>Summarise</source>
-        <translation>Zusammenfassen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>That leaves no room for an answer.</source>
         <translation>Für eine Antwort bleibt kein Platz.</translation>
     </message>
@@ -4460,6 +4745,22 @@
         <location filename="../../app/ui/composer/destination_line.py"/>
         <source>another program on this PC</source>
         <translation>ein anderes Programm auf diesem PC</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/inherited_line.py"/>
+        <source>Edit them</source>
+        <translation>Bearbeiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/inherited_line.py"/>
+        <location filename="../../app/ui/projects/text_dialogs.py"/>
+        <source>Instructions for this chat</source>
+        <translation>Anweisungen für diesen Chat</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/inherited_line.py"/>
+        <source>Open the settings of the project</source>
+        <translation>Einstellungen des Projekts öffnen</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/message_field.py"/>
@@ -4712,6 +5013,8 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <location filename="../../app/ui/projects/text_dialogs.py"/>
         <source>Save</source>
         <translation>Speichern</translation>
     </message>
@@ -4724,6 +5027,11 @@
         <location filename="../../app/ui/composer/sampling_popup.py"/>
         <source>{preset}, for this chat</source>
         <translation>{preset}, für diesen Chat</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/slash_prompts.py"/>
+        <source>{variable} is not filled in. Send again to send it as it is.</source>
+        <translation>{variable} ist nicht ausgefüllt. Senden Sie noch einmal, um die Nachricht so zu senden.</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/tools_button.py"/>
@@ -5421,6 +5729,7 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/models/models_header.py"/>
         <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/projects/text_dialogs.py"/>
         <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
         <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <source>Add</source>
@@ -5440,6 +5749,8 @@ Andere Programme: {others}</translation>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <location filename="../../app/ui/projects/text_dialogs.py"/>
         <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
         <location filename="../../app/ui/settings/tool_server_dialog.py"/>
@@ -6016,11 +6327,6 @@ Andere Programme: {others}</translation>
         <translation>Mit Ihrer nächsten Nachricht geht alles in diesem Chat Gesagte und Angehängte an {host}. Andere Chats bleiben, wie sie sind.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_actions.py"/>
-        <source>{server} on this PC</source>
-        <translation>{server} auf diesem PC</translation>
-    </message>
-    <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
         <source>A server that speaks OpenAI's API: a program on this PC such as Ollama, or another machine. Only chats for which you choose it are sent there.</source>
         <translation>Ein Server mit der API von OpenAI: ein Programm auf diesem PC wie Ollama oder ein anderer Rechner. Nur Chats, für die Sie ihn wählen, gehen dorthin.</translation>
@@ -6175,6 +6481,107 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models/work_bar.py"/>
         <source>{name} and {more} more</source>
         <translation>{name} und {more} weitere</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>A text file of yours that the model reads after the instructions.</source>
+        <translation>Eine Textdatei von Ihnen, die das Modell nach den Anweisungen liest.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Calls that send or change something still ask you.</source>
+        <translation>Aufrufe, die etwas senden oder ändern, fragen Sie weiterhin.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Chats without a choice of their own are sent to this server, with all that was said in them and the instructions and notes of the project.</source>
+        <translation>Chats ohne eigene Wahl werden an diesen Server gesendet, mit allem, was in ihnen gesagt wurde, und den Anweisungen und Notizen des Projekts.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Choose a file…</source>
+        <translation>Datei wählen…</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>File for the notes</source>
+        <translation>Datei für die Notizen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Notes</source>
+        <translation>Notizen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Nothing is written before you accept it.</source>
+        <translation>Nichts wird geschrieben, bevor Sie zustimmen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Opens the file in your editor</source>
+        <translation>Öffnet die Datei in Ihrem Editor</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Persona</source>
+        <translation>Persona</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Settings for all chats in this folder. What you choose in a chat itself comes first.</source>
+        <translation>Einstellungen für alle Chats in diesem Ordner. Was Sie in einem Chat selbst wählen, hat Vorrang.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Text files (*.md *.txt)</source>
+        <translation>Textdateien (*.md *.txt)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>The model may propose notes</source>
+        <translation>Das Modell darf Notizen vorschlagen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Tools for these chats</source>
+        <translation>Werkzeuge für diese Chats</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>What the model reads before every chat of this project</source>
+        <translation>Was das Modell vor jedem Chat dieses Projekts liest</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>no longer there</source>
+        <translation>nicht mehr vorhanden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>{name}, in {folder}</source>
+        <translation>{name}, in {folder}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <location filename="../../app/ui/projects/text_dialogs.py"/>
+        <source>{n} characters. At most {most} fit.</source>
+        <translation>{n} Zeichen. Höchstens {most} passen hinein.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/text_dialogs.py"/>
+        <source>Add to notes</source>
+        <translation>Zu den Notizen hinzufügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/text_dialogs.py"/>
+        <source>It is added at the end of {path}.</source>
+        <translation>Es wird am Ende von {path} hinzugefügt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/text_dialogs.py"/>
+        <source>The model reads them before this chat, after those of the project and the persona.</source>
+        <translation>Das Modell liest sie vor diesem Chat, nach denen des Projekts und der Persona.</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/about_dialog.py"/>
@@ -7141,6 +7548,17 @@ Andere Programme: {others}</translation>
         <translation>Markdown (*.md)</translation>
     </message>
     <message>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
+        <location filename="../../app/ui/sidebar/folder_dialog.py"/>
+        <source>Move</source>
+        <translation>Verschieben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
+        <source>Move this chat to “{folder}”?</source>
+        <translation>Diesen Chat nach „{folder}“ verschieben?</translation>
+    </message>
+    <message>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>All chats</source>
@@ -7175,6 +7593,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <source>Move to folder</source>
         <translation>In Ordner verschieben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>New chat here</source>
+        <translation>Neuer Chat hier</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
@@ -7324,13 +7747,23 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/folder_dialog.py"/>
-        <source>Move</source>
-        <translation>Verschieben</translation>
+        <source>Create</source>
+        <translation>Anlegen</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <source>Name of the folder</source>
         <translation>Name des Ordners</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/folder_dialog.py"/>
+        <source>New project</source>
+        <translation>Neues Projekt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/folder_dialog.py"/>
+        <source>This folder exists.</source>
+        <translation>Diesen Ordner gibt es schon.</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/folder_dialog.py"/>
@@ -7394,6 +7827,13 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/transcript/text/further_rows.py"/>
         <source>Table in the answer</source>
         <translation>Tabelle in der Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <location filename="../../app/ui/transcript/selection/selection.py"/>
+        <source>Add to notes…</source>
+        <translation>Zu den Notizen hinzufügen…</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/answer_view.py"/>
@@ -7704,6 +8144,16 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Accept</source>
+        <translation>Annehmen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Add this to the notes?</source>
+        <translation>Dies zu den Notizen hinzufügen?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>Allow once</source>
         <translation>Einmal erlauben</translation>
     </message>
@@ -7721,6 +8171,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>Allow “{title}”?</source>
         <translation>„{title}“ erlauben?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Don't add</source>
+        <translation>Nicht hinzufügen</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>
@@ -7761,6 +8216,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>Show the details</source>
         <translation>Details anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>The model proposes a line at the end of {path}:</source>
+        <translation>Das Modell schlägt eine Zeile am Ende von {path} vor:</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>

@@ -132,6 +132,7 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
         <source>Model</source>
         <translation>模型</translation>
     </message>
@@ -180,6 +181,7 @@
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Prompt</source>
         <translation>提示</translation>
     </message>
@@ -449,6 +451,67 @@
         <translation>{name} 不含预设。</translation>
     </message>
     <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>Explain</source>
+        <translation>解释</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>Explain {topic} so that {reader} understands it.</source>
+        <translation>请解释{topic}，让{reader}能够理解。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
+        <source>Summarise</source>
+        <translation>总结</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>Summarise this text in at most {number} sentences:</source>
+        <translation>请用不超过 {number} 句话概括以下文本：</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>Translate</source>
+        <translation>翻译</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>Translate this text into {language}:</source>
+        <translation>请将以下文本翻译成{language}：</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>language</source>
+        <translation>语言</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>number</source>
+        <translation>数量</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>reader</source>
+        <translation>读者</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>text</source>
+        <translation>文本</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>topic</source>
+        <translation>主题</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/saved_prompts.py"/>
+        <source>{name} contains no prompts.</source>
+        <translation>{name} 中没有提示词。</translation>
+    </message>
+    <message>
         <location filename="../../app/chat/attachments/draft_attachments.py"/>
         <location filename="../../app/chat/attachments/texts.py"/>
         <location filename="../../app/chat/store/preset_store.py"/>
@@ -507,6 +570,7 @@
     </message>
     <message>
         <location filename="../../app/chat/attachments/texts.py"/>
+        <location filename="../../app/chat/projects/notes.py"/>
         <source>{name} is not a file.</source>
         <translation>{name} 不是文件。</translation>
     </message>
@@ -570,6 +634,16 @@
         <source>There is no chat in this file</source>
         <translation>此文件中没有聊天</translation>
     </message>
+    <message>
+        <location filename="../../app/chat/chat_folders.py"/>
+        <source>With your next message, all that was said in this chat and what is attached to it goes to {host}.</source>
+        <translation>发送下一条消息时，此对话的全部内容及其附件都会发送到 {host}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/chat_folders.py"/>
+        <source>With your next message, the instructions and notes of this project go to {host}.</source>
+        <translation>发送下一条消息时，此项目的指令和笔记会发送到 {host}。</translation>
+    </message>
     <message numerus="yes">
         <location filename="../../app/chat/chat_folders.py"/>
         <location filename="../../app/ui/sidebar/chat_model.py"/>
@@ -606,6 +680,12 @@
         <translation>
             <numerusform>{n} 个已存在</numerusform>
         </translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/chat_folders.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
+        <source>{server} on this PC</source>
+        <translation>本机上的 {server}</translation>
     </message>
     <message>
         <location filename="../../app/chat/chat_turns.py"/>
@@ -653,6 +733,42 @@
         <location filename="../../app/chat/next_message.py"/>
         <source>Message removed</source>
         <translation>消息已移除</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/projects/notes.py"/>
+        <source>A note can have {most} characters at most. Shorten it.</source>
+        <translation>一条笔记最多 {most} 个字符。请缩短。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/projects/notes.py"/>
+        <source>There is nothing to add.</source>
+        <translation>没有可添加的内容。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/projects/notes.py"/>
+        <source>{name} could not be used: {why}.</source>
+        <translation>无法使用 {name}：{why}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/projects/notes.py"/>
+        <source>{name} could not be written: the disk is full.</source>
+        <translation>无法写入 {name}：磁盘已满。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/projects/notes.py"/>
+        <location filename="../../app/chat/store/preset_store.py"/>
+        <source>{name} is larger than {most} MB.</source>
+        <translation>{name} 大于 {most} MB。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/projects/notes.py"/>
+        <source>{name} is missing.</source>
+        <translation>{name} 不存在。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/projects/notes.py"/>
+        <source>{name} is not a text in UTF-8. Save it as UTF-8.</source>
+        <translation>{name} 不是 UTF-8 文本。请将其另存为 UTF-8。</translation>
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
@@ -804,6 +920,7 @@
         <location filename="../../app/chat/store/chat_files.py"/>
         <location filename="../../app/settings.py"/>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
         <source>Instructions</source>
         <translation>指令</translation>
     </message>
@@ -861,11 +978,6 @@
         <location filename="../../app/chat/store/preset_store.py"/>
         <source>{name} contains nothing that Hearth exported.</source>
         <translation>{name} 不含 Hearth 导出的内容。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/store/preset_store.py"/>
-        <source>{name} is larger than {most} MB.</source>
-        <translation>{name} 大于 {most} MB。</translation>
     </message>
     <message>
         <location filename="../../app/chat/store/preset_store.py"/>
@@ -2765,6 +2877,12 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/composer/slash_prompts.py"/>
+        <source>Edit prompts</source>
+        <translation>编辑提示词</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Edit the last message</source>
         <translation>编辑上一条消息</translation>
     </message>
@@ -2817,6 +2935,18 @@
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <source>Import chats</source>
         <translation>导入聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Insert a saved prompt</source>
+        <translation>插入已保存的提示词</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <location filename="../../app/ui/composer/persona_menu.py"/>
+        <source>Instructions for this chat…</source>
+        <translation>此对话的指令…</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2878,8 +3008,19 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>New chat in this project</source>
+        <translation>在此项目中新建对话</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>New line</source>
         <translation>换行</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>New project…</source>
+        <translation>新建项目…</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2935,6 +3076,12 @@
         <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Privacy</source>
         <translation>隐私</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Project settings…</source>
+        <translation>项目设置…</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -3145,6 +3292,21 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>folder begin start conversation</source>
+        <translation>文件夹 开始 新建 对话</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>folder create</source>
+        <translation>文件夹 创建</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>folder instructions notes tools</source>
+        <translation>文件夹 指令 笔记 工具</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>free memory stop</source>
         <translation>释放 内存 停止</translation>
     </message>
@@ -3320,6 +3482,16 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>slash add new template import export</source>
+        <translation>斜杠 添加 新建 模板 导入 导出</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>slash template snippet library variables</source>
+        <translation>斜杠 模板 片段 库 变量</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>speed neurons sparse exact</source>
         <translation>速度 神经元 稀疏 精确</translation>
     </message>
@@ -3327,6 +3499,11 @@
         <location filename="../../app/shortcuts.py"/>
         <source>switch load</source>
         <translation>切换 加载</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>system prompt without persona</source>
+        <translation>系统提示词 无角色</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -3380,8 +3557,8 @@
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
-        <source>All chats with their attachments and drafts, the bin, and the chats kept ready to continue</source>
-        <translation>所有对话及其附件和草稿、回收站，以及保持就绪的对话</translation>
+        <source>All chats with their attachments and drafts, the bin, the notes of projects in Hearth's folder, and the chats kept ready to continue</source>
+        <translation>所有对话及其附件和草稿、回收站、Hearth 文件夹中的项目笔记，以及为继续而保留的对话</translation>
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
@@ -3430,8 +3607,8 @@
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
-        <source>Settings, personas, presets and choices for models</source>
-        <translation>设置、角色、预设以及各模型的选项</translation>
+        <source>Settings, personas, presets, saved prompts, settings of projects and choices for models</source>
+        <translation>设置、角色、预设、已保存的提示词、项目设置以及对模型的选择</translation>
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
@@ -3655,6 +3832,11 @@
         <translation>此服务器</translation>
     </message>
     <message>
+        <location filename="../../app/tools/propose_note.py"/>
+        <source>Propose a note</source>
+        <translation>建议笔记</translation>
+    </message>
+    <message>
         <location filename="../../app/tools/web_page.py"/>
         <source>Read web pages</source>
         <translation>阅读网页</translation>
@@ -3682,6 +3864,13 @@
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Presets</source>
         <translation>预设</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <location filename="../../app/ui/composer/slash_prompts.py"/>
+        <source>Prompts</source>
+        <translation>提示词</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/answer_menus.py"/>
@@ -3745,6 +3934,7 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/chat_page.py"/>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
         <location filename="../../app/ui/settings/setting_groups.py"/>
         <source>Open</source>
         <translation>打开</translation>
@@ -3763,8 +3953,61 @@
     <message>
         <location filename="../../app/ui/chat/chat_page.py"/>
         <location filename="../../app/ui/models/server_actions.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Stay</source>
         <translation>留在此处</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>Added to {name}</source>
+        <translation>已添加到 {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>From project {name}: {parts}</source>
+        <translation>来自项目 {name}：{parts}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>Project {name}</source>
+        <translation>项目 {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>as in the settings</source>
+        <translation>与设置相同</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>instructions</source>
+        <translation>指令</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>no notes ({why})</source>
+        <translation>无笔记（{why}）</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>notes</source>
+        <translation>笔记</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>notes ({n} of {all} characters fit)</source>
+        <translation>笔记（容得下 {n} / {all} 个字符）</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>the loaded one</source>
+        <translation>已加载的模型</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/chat/chat_projects.py"/>
+        <source>{n} tools</source>
+        <translation>
+            <numerusform>{n} 个工具</numerusform>
+        </translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
@@ -4057,6 +4300,11 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Export prompts</source>
+        <translation>导出提示词</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Export your personas to a file</source>
         <translation>将您的角色写入文件</translation>
     </message>
@@ -4064,6 +4312,11 @@
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Export your presets to a file</source>
         <translation>将您的预设写入文件</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Export your prompts to a file</source>
+        <translation>将您的提示词导出到文件</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
@@ -4087,6 +4340,16 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Import prompts</source>
+        <translation>导入提示词</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Import prompts from a file</source>
+        <translation>从文件导入提示词</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Name of the persona</source>
         <translation>角色名称</translation>
     </message>
@@ -4095,6 +4358,11 @@
         <location filename="../../app/ui/composer/sampling_popup.py"/>
         <source>Name of the preset</source>
         <translation>预设名称</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Name of the prompt</source>
+        <translation>提示词名称</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
@@ -4108,13 +4376,34 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>New prompt</source>
+        <translation>新提示词</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Small models may not follow long instructions.</source>
         <translation>小模型可能不会遵守很长的指令。</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>The text that is put into the message</source>
+        <translation>将插入消息中的文本</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>To fill in: {names}. Tab goes to the next one.</source>
+        <translation>待填写：{names}。按 Tab 跳到下一个。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <location filename="../../app/ui/projects/text_dialogs.py"/>
         <source>What the model reads before the chat begins, in your words</source>
         <translation>聊天开始前告诉模型的话，由您来写</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Write a word in braces, such as {example}, where something is to be filled in.</source>
+        <translation>在需要填写的位置写一个花括号中的词，例如 {example}。</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
@@ -4306,11 +4595,6 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/context_meter.py"/>
-        <source>Summarise</source>
-        <translation>总结</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>That leaves no room for an answer.</source>
         <translation>没有空间留给回答。</translation>
     </message>
@@ -4437,6 +4721,22 @@
         <location filename="../../app/ui/composer/destination_line.py"/>
         <source>another program on this PC</source>
         <translation>本机上的另一程序</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/inherited_line.py"/>
+        <source>Edit them</source>
+        <translation>编辑</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/inherited_line.py"/>
+        <location filename="../../app/ui/projects/text_dialogs.py"/>
+        <source>Instructions for this chat</source>
+        <translation>此对话的指令</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/inherited_line.py"/>
+        <source>Open the settings of the project</source>
+        <translation>打开项目设置</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/message_field.py"/>
@@ -4688,6 +4988,8 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <location filename="../../app/ui/projects/text_dialogs.py"/>
         <source>Save</source>
         <translation>保存</translation>
     </message>
@@ -4700,6 +5002,11 @@
         <location filename="../../app/ui/composer/sampling_popup.py"/>
         <source>{preset}, for this chat</source>
         <translation>{preset}，用于此聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/slash_prompts.py"/>
+        <source>{variable} is not filled in. Send again to send it as it is.</source>
+        <translation>{variable} 尚未填写。再次发送即可原样发送。</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/tools_button.py"/>
@@ -5394,6 +5701,7 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/models/models_header.py"/>
         <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/projects/text_dialogs.py"/>
         <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
         <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <source>Add</source>
@@ -5413,6 +5721,8 @@ Other programs: {others}</source>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <location filename="../../app/ui/projects/text_dialogs.py"/>
         <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
         <location filename="../../app/ui/settings/tool_server_dialog.py"/>
@@ -5987,11 +6297,6 @@ Other programs: {others}</source>
         <translation>随下一条消息，此聊天的全部内容和附件会发送到 {host}。其他聊天不受影响。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_actions.py"/>
-        <source>{server} on this PC</source>
-        <translation>本机上的 {server}</translation>
-    </message>
-    <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
         <source>A server that speaks OpenAI's API: a program on this PC such as Ollama, or another machine. Only chats for which you choose it are sent there.</source>
         <translation>使用 OpenAI API 的服务器：本机上的程序（如 Ollama）或另一台机器。只有您为其选择该服务器的聊天才会发送到那里。</translation>
@@ -6145,6 +6450,107 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models/work_bar.py"/>
         <source>{name} and {more} more</source>
         <translation>{name} 等另外 {more} 个</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>A text file of yours that the model reads after the instructions.</source>
+        <translation>您的一个文本文件，模型在指令之后读取。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Calls that send or change something still ask you.</source>
+        <translation>发送或更改内容的调用仍会询问您。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Chats without a choice of their own are sent to this server, with all that was said in them and the instructions and notes of the project.</source>
+        <translation>没有自行选择的对话会发送到此服务器，包括其中的全部内容以及项目的指令和笔记。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Choose a file…</source>
+        <translation>选择文件…</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>File for the notes</source>
+        <translation>笔记文件</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Notes</source>
+        <translation>笔记</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Nothing is written before you accept it.</source>
+        <translation>在您接受之前不会写入任何内容。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Opens the file in your editor</source>
+        <translation>在您的编辑器中打开文件</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Persona</source>
+        <translation>角色</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Settings for all chats in this folder. What you choose in a chat itself comes first.</source>
+        <translation>此文件夹中所有对话的设置。您在对话中自行选择的内容优先。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Text files (*.md *.txt)</source>
+        <translation>文本文件 (*.md *.txt)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>The model may propose notes</source>
+        <translation>模型可以建议笔记</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>Tools for these chats</source>
+        <translation>这些对话的工具</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>What the model reads before every chat of this project</source>
+        <translation>模型在此项目的每个对话之前读取的内容</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>no longer there</source>
+        <translation>已不存在</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <source>{name}, in {folder}</source>
+        <translation>{name}，位于 {folder}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/project_dialog.py"/>
+        <location filename="../../app/ui/projects/text_dialogs.py"/>
+        <source>{n} characters. At most {most} fit.</source>
+        <translation>{n} 个字符。最多 {most} 个。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/text_dialogs.py"/>
+        <source>Add to notes</source>
+        <translation>添加到笔记</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/text_dialogs.py"/>
+        <source>It is added at the end of {path}.</source>
+        <translation>将添加到 {path} 的末尾。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/projects/text_dialogs.py"/>
+        <source>The model reads them before this chat, after those of the project and the persona.</source>
+        <translation>模型在此对话之前读取，位于项目和角色的指令之后。</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/about_dialog.py"/>
@@ -7102,6 +7508,17 @@ Other programs: {others}</source>
         <translation>Markdown (*.md)</translation>
     </message>
     <message>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
+        <location filename="../../app/ui/sidebar/folder_dialog.py"/>
+        <source>Move</source>
+        <translation>移动</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
+        <source>Move this chat to “{folder}”?</source>
+        <translation>将此对话移至“{folder}”？</translation>
+    </message>
+    <message>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>All chats</source>
@@ -7136,6 +7553,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <source>Move to folder</source>
         <translation>移到文件夹</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>New chat here</source>
+        <translation>在此新建对话</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
@@ -7285,13 +7707,23 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/folder_dialog.py"/>
-        <source>Move</source>
-        <translation>移动</translation>
+        <source>Create</source>
+        <translation>创建</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <source>Name of the folder</source>
         <translation>文件夹名称</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/folder_dialog.py"/>
+        <source>New project</source>
+        <translation>新建项目</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/folder_dialog.py"/>
+        <source>This folder exists.</source>
+        <translation>此文件夹已存在。</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/folder_dialog.py"/>
@@ -7355,6 +7787,13 @@ Other programs: {others}</source>
         <location filename="../../app/ui/transcript/text/further_rows.py"/>
         <source>Table in the answer</source>
         <translation>回答中的表格</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <location filename="../../app/ui/transcript/selection/selection.py"/>
+        <source>Add to notes…</source>
+        <translation>添加到笔记…</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/answer_view.py"/>
@@ -7654,6 +8093,16 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Accept</source>
+        <translation>接受</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Add this to the notes?</source>
+        <translation>将此添加到笔记？</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>Allow once</source>
         <translation>允许一次</translation>
     </message>
@@ -7671,6 +8120,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>Allow “{title}”?</source>
         <translation>允许“{title}”吗？</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>Don't add</source>
+        <translation>不添加</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>
@@ -7711,6 +8165,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>
         <source>Show the details</source>
         <translation>显示详情</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/tool_call_view.py"/>
+        <source>The model proposes a line at the end of {path}:</source>
+        <translation>模型建议在 {path} 的末尾添加一行：</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/tool_call_view.py"/>
