@@ -67,6 +67,11 @@ class ChatChoices(QObject):
         self._folder = self.folder
         self.changed.emit()
 
+    def rename_folder(self, folder: str, name: str) -> None:
+        """Let a new chat in a folder follow its new name."""
+        if folder and self._new_folder == folder:
+            self._new_folder = name
+
     def _check_folder(self) -> None:
         """Tell that the open chat inherits something else, once it is in another folder."""
         if self.folder != self._folder:

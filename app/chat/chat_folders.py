@@ -31,6 +31,7 @@ class ChatFolders(QObject):
     problem = Signal(str, UserMessage)  # "import" or "export", and why it failed
     solved = Signal(str)  # "import" or "export" succeeded
     projects_changed = Signal()
+    renamed = Signal(str, str)  # a folder, and its new name; empty: it was removed
 
     def __init__(self, memory: ChatMemory, policy: AnswerPolicy, save: Save = lambda name, write: None) -> None:
         """policy: has the projects. save: writes a small file in the background."""
@@ -69,6 +70,7 @@ class ChatFolders(QObject):
         merges = other is not None or any(c.folder == new_name for c in self._memory.conversations())
         self.projects.rename(name, new_name)
         self._memory.set_folders(dict.fromkeys(before, new_name))
+        self.renamed.emit(name, new_name)
         self._projects_changed()
         if merges:
             self.toast.emit(
@@ -82,6 +84,7 @@ class ChatFolders(QObject):
         if before or project:
             self.projects.put(name, None)
             self._memory.set_folders(dict.fromkeys(before, ""))
+            self.renamed.emit(name, "")
             self._projects_changed()
             self.toast.emit(
                 tr("Removed from “{folder}”: {chats}", folder=name, chats=_chats(len(before))),

@@ -87,6 +87,7 @@ class Chats:
         self.setup = AnswerSetup(self.controller, engine, self.memory, policy, rates, box, files.save_small)
         self.folders = ChatFolders(self.memory, policy, files.save_small)
         self.folders.projects_changed.connect(self.controller.choices.changed)
+        self.folders.renamed.connect(self.controller.choices.rename_folder)
         self.titles = ChatTitles(engine, self.memory, self.controller)
         self.kept_chats = KeptChats(engine, self.memory, places.prompts_folder, settings.kept_chats_gb)
 

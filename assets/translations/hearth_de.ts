@@ -337,11 +337,11 @@
     </message>
     <message>
         <source>Explain</source>
-        <translation type="unfinished"></translation>
+        <translation>Erklären</translation>
     </message>
     <message>
         <source>Explain {topic} so that {reader} understands it.</source>
-        <translation type="unfinished"></translation>
+        <translation>Erkläre {topic} so, dass {reader} es versteht.</translation>
     </message>
     <message>
         <source>Summarise</source>
@@ -349,39 +349,39 @@
     </message>
     <message>
         <source>Summarise this text in at most {number} sentences:</source>
-        <translation type="unfinished"></translation>
+        <translation>Fasse diesen Text in höchstens {number} Sätzen zusammen:</translation>
     </message>
     <message>
         <source>Translate</source>
-        <translation type="unfinished"></translation>
+        <translation>Übersetzen</translation>
     </message>
     <message>
         <source>Translate this text into {language}:</source>
-        <translation type="unfinished"></translation>
+        <translation>Übersetze diesen Text in diese Sprache: {language}</translation>
     </message>
     <message>
         <source>language</source>
-        <translation type="unfinished"></translation>
+        <translation>Sprache</translation>
     </message>
     <message>
         <source>number</source>
-        <translation type="unfinished"></translation>
+        <translation>Anzahl</translation>
     </message>
     <message>
         <source>reader</source>
-        <translation type="unfinished"></translation>
+        <translation>Zielgruppe</translation>
     </message>
     <message>
         <source>text</source>
-        <translation type="unfinished"></translation>
+        <translation>Text</translation>
     </message>
     <message>
         <source>topic</source>
-        <translation type="unfinished"></translation>
+        <translation>Thema</translation>
     </message>
     <message>
         <source>{name} contains no prompts.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} enthält keine Prompts.</translation>
     </message>
     <message>
         <source>{name} could not be read: {why}.</source>
@@ -441,11 +441,11 @@
     </message>
     <message>
         <source>With your next message, all that was said in this chat and what is attached to it goes to {host}.</source>
-        <translation type="unfinished"></translation>
+        <translation>Mit Ihrer nächsten Nachricht geht alles, was in diesem Chat gesagt wurde und was an ihm hängt, an {host}.</translation>
     </message>
     <message>
         <source>With your next message, the instructions and notes of this project go to {host}.</source>
-        <translation type="unfinished"></translation>
+        <translation>Mit Ihrer nächsten Nachricht gehen die Anweisungen und Notizen dieses Projekts an {host}.</translation>
     </message>
     <message numerus="yes">
         <source>{n} chats</source>
@@ -527,19 +527,19 @@
     </message>
     <message>
         <source>A note can have {most} characters at most. Shorten it.</source>
-        <translation type="unfinished"></translation>
+        <translation>Eine Notiz kann höchstens {most} Zeichen haben. Kürzen Sie sie.</translation>
     </message>
     <message>
         <source>There is nothing to add.</source>
-        <translation type="unfinished"></translation>
+        <translation>Es gibt nichts hinzuzufügen.</translation>
     </message>
     <message>
         <source>{name} could not be used: {why}.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} konnte nicht verwendet werden: {why}.</translation>
     </message>
     <message>
         <source>{name} could not be written: the disk is full.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} konnte nicht geschrieben werden: Der Datenträger ist voll.</translation>
     </message>
     <message>
         <source>{name} is larger than {most} MB.</source>
@@ -547,7 +547,7 @@
     </message>
     <message>
         <source>{name} is missing.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} fehlt.</translation>
     </message>
     <message>
         <source>{name} is not a file.</source>
@@ -555,7 +555,7 @@
     </message>
     <message>
         <source>{name} is not a text in UTF-8. Save it as UTF-8.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} ist kein Text in UTF-8. Speichern Sie die Datei als UTF-8.</translation>
     </message>
     <message>
         <source>This file contains more values than Hearth reads.</source>
@@ -1218,55 +1218,55 @@
     </message>
     <message>
         <source>Couldn't read {name} within {seconds} s. Split it into smaller files.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} konnte nicht innerhalb von {seconds} s gelesen werden. Teilen Sie die Datei in kleinere auf.</translation>
     </message>
     <message>
         <source>Couldn't read {name}: Hearth doesn't read files of this kind. Save it as PDF, Word (.docx) or text.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} konnte nicht gelesen werden: Hearth liest Dateien dieser Art nicht. Speichern Sie sie als PDF, Word-Datei (.docx) oder Text.</translation>
     </message>
     <message>
         <source>Couldn't read {name}: it contains no text. Choose another file.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} konnte nicht gelesen werden: Die Datei enthält keinen Text. Wählen Sie eine andere Datei.</translation>
     </message>
     <message>
         <source>Couldn't read {name}: it has {size} MB, and files up to {most} MB are read. Split it.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} konnte nicht gelesen werden: Die Datei hat {size} MB, gelesen werden Dateien bis {most} MB. Teilen Sie sie auf.</translation>
     </message>
     <message>
         <source>Couldn't read {name}: it is damaged or incomplete. Download it or save it again.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} konnte nicht gelesen werden: Die Datei ist beschädigt oder unvollständig. Laden oder speichern Sie sie erneut.</translation>
     </message>
     <message>
         <source>Couldn't read {name}: it is protected by a password. Save a copy without the password.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} konnte nicht gelesen werden: Die Datei ist durch ein Passwort geschützt. Speichern Sie eine Kopie ohne Passwort.</translation>
     </message>
     <message>
         <source>Couldn't read {name}: its content is too large or too complex. Split it into smaller files.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} konnte nicht gelesen werden: Der Inhalt ist zu groß oder zu komplex. Teilen Sie die Datei in kleinere auf.</translation>
     </message>
     <message>
         <source>Couldn't read {name}: its pages are images without text, as in a scan. Run text recognition (OCR) on it first.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} konnte nicht gelesen werden: Die Seiten sind Bilder ohne Text, wie bei einem Scan. Führen Sie zuerst eine Texterkennung (OCR) durch.</translation>
     </message>
     <message>
         <source>Couldn't read {name}: the file no longer exists. Check if it was moved.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} konnte nicht gelesen werden: Die Datei existiert nicht mehr. Prüfen Sie, ob sie verschoben wurde.</translation>
     </message>
     <message>
         <source>Couldn't read {name}: the process that reads files did not start. Restart Hearth.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} konnte nicht gelesen werden: Der Prozess, der Dateien liest, ist nicht gestartet. Starten Sie Hearth neu.</translation>
     </message>
     <message>
         <source>Couldn't read {name}: {why}. Check that you may open it.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} konnte nicht gelesen werden: {why}. Prüfen Sie, ob Sie die Datei öffnen dürfen.</translation>
     </message>
     <message>
         <source>{name} is a folder. Choose the files in it.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} ist ein Ordner. Wählen Sie die Dateien darin.</translation>
     </message>
     <message>
         <source>{name} is not a file. Choose a file.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} ist keine Datei. Wählen Sie eine Datei.</translation>
     </message>
     <message>
         <source>A downloaded file is damaged. Trying again downloads only that file.</source>
@@ -2254,7 +2254,7 @@
     </message>
     <message>
         <source>Edit prompts</source>
-        <translation type="unfinished"></translation>
+        <translation>Prompts bearbeiten</translation>
     </message>
     <message>
         <source>Edit the last message</source>
@@ -2298,11 +2298,11 @@
     </message>
     <message>
         <source>Insert a saved prompt</source>
-        <translation type="unfinished"></translation>
+        <translation>Gespeicherten Prompt einfügen</translation>
     </message>
     <message>
         <source>Instructions for this chat…</source>
-        <translation type="unfinished"></translation>
+        <translation>Anweisungen für diesen Chat…</translation>
     </message>
     <message>
         <source>Keyboard shortcuts</source>
@@ -2338,7 +2338,7 @@
     </message>
     <message>
         <source>New chat in this project</source>
-        <translation type="unfinished"></translation>
+        <translation>Neuer Chat in diesem Projekt</translation>
     </message>
     <message>
         <source>New line</source>
@@ -2346,7 +2346,7 @@
     </message>
     <message>
         <source>New project…</source>
-        <translation type="unfinished"></translation>
+        <translation>Neues Projekt…</translation>
     </message>
     <message>
         <source>Next match</source>
@@ -2390,7 +2390,7 @@
     </message>
     <message>
         <source>Project settings…</source>
-        <translation type="unfinished"></translation>
+        <translation>Projekteinstellungen…</translation>
     </message>
     <message>
         <source>Quit Hearth</source>
@@ -2550,15 +2550,15 @@
     </message>
     <message>
         <source>folder begin start conversation</source>
-        <translation type="unfinished"></translation>
+        <translation>Ordner beginnen starten Unterhaltung</translation>
     </message>
     <message>
         <source>folder create</source>
-        <translation type="unfinished"></translation>
+        <translation>Ordner anlegen erstellen</translation>
     </message>
     <message>
         <source>folder instructions notes tools</source>
-        <translation type="unfinished"></translation>
+        <translation>Ordner Anweisungen Notizen Werkzeuge</translation>
     </message>
     <message>
         <source>free memory stop</source>
@@ -2702,11 +2702,11 @@
     </message>
     <message>
         <source>slash add new template import export</source>
-        <translation type="unfinished"></translation>
+        <translation>Schrägstrich hinzufügen neu Vorlage importieren exportieren</translation>
     </message>
     <message>
         <source>slash template snippet library variables</source>
-        <translation type="unfinished"></translation>
+        <translation>Schrägstrich Vorlage Textbaustein Bibliothek Variablen</translation>
     </message>
     <message>
         <source>speed neurons sparse exact</source>
@@ -2718,7 +2718,7 @@
     </message>
     <message>
         <source>system prompt without persona</source>
-        <translation type="unfinished"></translation>
+        <translation>System-Prompt ohne Persona</translation>
     </message>
     <message>
         <source>temperature top p seed stop</source>
@@ -2762,7 +2762,7 @@
     </message>
     <message>
         <source>All chats with their attachments and drafts, the bin, the notes of projects in Hearth's folder, and the chats kept ready to continue</source>
-        <translation type="unfinished"></translation>
+        <translation>Alle Chats mit Anhängen und Entwürfen, der Papierkorb, die Notizen der Projekte im Ordner von Hearth und die zum Fortsetzen bereitgehaltenen Chats</translation>
     </message>
     <message>
         <source>Compiled code for this PC</source>
@@ -2806,7 +2806,7 @@
     </message>
     <message>
         <source>Settings, personas, presets, saved prompts, settings of projects and choices for models</source>
-        <translation type="unfinished"></translation>
+        <translation>Einstellungen, Personas, Voreinstellungen, gespeicherte Prompts, Einstellungen von Projekten und Entscheidungen für Modelle</translation>
     </message>
     <message>
         <source>The list of your folders of documents, and the text of their files, to be searched. The documents themselves stay</source>
@@ -2990,7 +2990,7 @@
     </message>
     <message>
         <source>Propose a note</source>
-        <translation type="unfinished"></translation>
+        <translation>Notiz vorschlagen</translation>
     </message>
     <message>
         <source>Read web pages</source>
@@ -3014,7 +3014,7 @@
     </message>
     <message>
         <source>Prompts</source>
-        <translation type="unfinished"></translation>
+        <translation>Prompts</translation>
     </message>
     <message>
         <source>the model decides</source>
@@ -3074,39 +3074,39 @@
     </message>
     <message>
         <source>Added to {name}</source>
-        <translation type="unfinished"></translation>
+        <translation>Zu {name} hinzugefügt</translation>
     </message>
     <message>
         <source>From project {name}: {parts}</source>
-        <translation type="unfinished"></translation>
+        <translation>Aus Projekt {name}: {parts}</translation>
     </message>
     <message>
         <source>Project {name}</source>
-        <translation type="unfinished"></translation>
+        <translation>Projekt {name}</translation>
     </message>
     <message>
         <source>as in the settings</source>
-        <translation type="unfinished"></translation>
+        <translation>wie in den Einstellungen</translation>
     </message>
     <message>
         <source>instructions</source>
-        <translation type="unfinished"></translation>
+        <translation>Anweisungen</translation>
     </message>
     <message>
         <source>no notes ({why})</source>
-        <translation type="unfinished"></translation>
+        <translation>keine Notizen ({why})</translation>
     </message>
     <message>
         <source>notes</source>
-        <translation type="unfinished"></translation>
+        <translation>Notizen</translation>
     </message>
     <message>
-        <source>notes, of which {n} of {all} characters fit</source>
-        <translation type="unfinished"></translation>
+        <source>notes ({n} of {all} characters fit)</source>
+        <translation>Notizen ({n} von {all} Zeichen passen hinein)</translation>
     </message>
     <message>
         <source>the loaded one</source>
-        <translation type="unfinished"></translation>
+        <translation>das geladene</translation>
     </message>
     <message numerus="yes">
         <source>{n} tools</source>
@@ -3332,7 +3332,7 @@
     </message>
     <message>
         <source>Export prompts</source>
-        <translation type="unfinished"></translation>
+        <translation>Prompts exportieren</translation>
     </message>
     <message>
         <source>Export your personas to a file</source>
@@ -3344,7 +3344,7 @@
     </message>
     <message>
         <source>Export your prompts to a file</source>
-        <translation type="unfinished"></translation>
+        <translation>Ihre Prompts in eine Datei exportieren</translation>
     </message>
     <message>
         <source>Import personas</source>
@@ -3364,11 +3364,11 @@
     </message>
     <message>
         <source>Import prompts</source>
-        <translation type="unfinished"></translation>
+        <translation>Prompts importieren</translation>
     </message>
     <message>
         <source>Import prompts from a file</source>
-        <translation type="unfinished"></translation>
+        <translation>Prompts aus einer Datei importieren</translation>
     </message>
     <message>
         <source>Name of the persona</source>
@@ -3380,7 +3380,7 @@
     </message>
     <message>
         <source>Name of the prompt</source>
-        <translation type="unfinished"></translation>
+        <translation>Name des Prompts</translation>
     </message>
     <message>
         <source>New persona</source>
@@ -3392,7 +3392,7 @@
     </message>
     <message>
         <source>New prompt</source>
-        <translation type="unfinished"></translation>
+        <translation>Neuer Prompt</translation>
     </message>
     <message>
         <source>Small models may not follow long instructions.</source>
@@ -3400,11 +3400,11 @@
     </message>
     <message>
         <source>The text that is put into the message</source>
-        <translation type="unfinished"></translation>
+        <translation>Der Text, der in die Nachricht eingefügt wird</translation>
     </message>
     <message>
         <source>To fill in: {names}. Tab goes to the next one.</source>
-        <translation type="unfinished"></translation>
+        <translation>Auszufüllen: {names}. Tab führt zum nächsten.</translation>
     </message>
     <message>
         <source>What the model reads before the chat begins, in your words</source>
@@ -3412,7 +3412,7 @@
     </message>
     <message>
         <source>Write a word in braces, such as {example}, where something is to be filled in.</source>
-        <translation type="unfinished"></translation>
+        <translation>Schreiben Sie ein Wort in geschweiften Klammern, etwa {example}, wo etwas auszufüllen ist.</translation>
     </message>
     <message numerus="yes">
         <source>{n} characters. They take up context in every chat with this persona.</source>
@@ -3469,8 +3469,8 @@
         <translation>Text von {name}</translation>
     </message>
     <message>
-        <source>Attach text or PDF files</source>
-        <translation>Text- oder PDF-Dateien anhängen</translation>
+        <source>Documents and text files (*)</source>
+        <translation>Dokumente und Textdateien (*)</translation>
     </message>
     <message>
         <source>How answers are made: {words}</source>
@@ -3495,10 +3495,6 @@
     <message>
         <source>Stop loading</source>
         <translation>Laden stoppen</translation>
-    </message>
-    <message>
-        <source>Text and PDF files (*)</source>
-        <translation>Text- und PDF-Dateien (*)</translation>
     </message>
     <message>
         <source>The attachments are counted first</source>
@@ -3669,15 +3665,15 @@
     </message>
     <message>
         <source>Edit them</source>
-        <translation type="unfinished"></translation>
+        <translation>Bearbeiten</translation>
     </message>
     <message>
         <source>Instructions for this chat</source>
-        <translation type="unfinished"></translation>
+        <translation>Anweisungen für diesen Chat</translation>
     </message>
     <message>
         <source>Open the settings of the project</source>
-        <translation type="unfinished"></translation>
+        <translation>Einstellungen des Projekts öffnen</translation>
     </message>
     <message>
         <source>Enter sends, Shift+Enter starts a new line</source>
@@ -3892,7 +3888,7 @@
     </message>
     <message>
         <source>{variable} is not filled in. Send again to send it as it is.</source>
-        <translation type="unfinished"></translation>
+        <translation>{variable} ist nicht ausgefüllt. Senden Sie noch einmal, um die Nachricht so zu senden.</translation>
     </message>
     <message>
         <source>Ask again before every call</source>
@@ -5008,83 +5004,83 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <source>A text file of yours that the model reads after the instructions.</source>
-        <translation type="unfinished"></translation>
+        <translation>Eine Textdatei von Ihnen, die das Modell nach den Anweisungen liest.</translation>
     </message>
     <message>
         <source>Calls that send or change something still ask you.</source>
-        <translation type="unfinished"></translation>
+        <translation>Aufrufe, die etwas senden oder ändern, fragen Sie weiterhin.</translation>
     </message>
     <message>
         <source>Chats without a choice of their own are sent to this server, with all that was said in them and the instructions and notes of the project.</source>
-        <translation type="unfinished"></translation>
+        <translation>Chats ohne eigene Wahl werden an diesen Server gesendet, mit allem, was in ihnen gesagt wurde, und den Anweisungen und Notizen des Projekts.</translation>
     </message>
     <message>
         <source>Choose a file…</source>
-        <translation type="unfinished"></translation>
+        <translation>Datei wählen…</translation>
     </message>
     <message>
         <source>File for the notes</source>
-        <translation type="unfinished"></translation>
+        <translation>Datei für die Notizen</translation>
     </message>
     <message>
         <source>Notes</source>
-        <translation type="unfinished"></translation>
+        <translation>Notizen</translation>
     </message>
     <message>
         <source>Nothing is written before you accept it.</source>
-        <translation type="unfinished"></translation>
+        <translation>Nichts wird geschrieben, bevor Sie zustimmen.</translation>
     </message>
     <message>
         <source>Opens the file in your editor</source>
-        <translation type="unfinished"></translation>
+        <translation>Öffnet die Datei in Ihrem Editor</translation>
     </message>
     <message>
         <source>Persona</source>
-        <translation type="unfinished"></translation>
+        <translation>Persona</translation>
     </message>
     <message>
         <source>Settings for all chats in this folder. What you choose in a chat itself comes first.</source>
-        <translation type="unfinished"></translation>
+        <translation>Einstellungen für alle Chats in diesem Ordner. Was Sie in einem Chat selbst wählen, hat Vorrang.</translation>
     </message>
     <message>
         <source>Text files (*.md *.txt)</source>
-        <translation type="unfinished"></translation>
+        <translation>Textdateien (*.md *.txt)</translation>
     </message>
     <message>
         <source>The model may propose notes</source>
-        <translation type="unfinished"></translation>
+        <translation>Das Modell darf Notizen vorschlagen</translation>
     </message>
     <message>
         <source>Tools for these chats</source>
-        <translation type="unfinished"></translation>
+        <translation>Werkzeuge für diese Chats</translation>
     </message>
     <message>
         <source>What the model reads before every chat of this project</source>
-        <translation type="unfinished"></translation>
+        <translation>Was das Modell vor jedem Chat dieses Projekts liest</translation>
     </message>
     <message>
         <source>no longer there</source>
-        <translation type="unfinished"></translation>
+        <translation>nicht mehr vorhanden</translation>
     </message>
     <message>
         <source>{name}, in {folder}</source>
-        <translation type="unfinished"></translation>
+        <translation>{name}, in {folder}</translation>
     </message>
     <message>
         <source>{n} characters. At most {most} fit.</source>
-        <translation type="unfinished"></translation>
+        <translation>{n} Zeichen. Höchstens {most} passen hinein.</translation>
     </message>
     <message>
         <source>Add to notes</source>
-        <translation type="unfinished"></translation>
+        <translation>Zu den Notizen hinzufügen</translation>
     </message>
     <message>
         <source>It is added at the end of {path}.</source>
-        <translation type="unfinished"></translation>
+        <translation>Es wird am Ende von {path} hinzugefügt.</translation>
     </message>
     <message>
         <source>The model reads them before this chat, after those of the project and the persona.</source>
-        <translation type="unfinished"></translation>
+        <translation>Das Modell liest sie vor diesem Chat, nach denen des Projekts und der Persona.</translation>
     </message>
     <message>
         <source>Built with</source>
@@ -5855,7 +5851,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <source>Move this chat to “{folder}”?</source>
-        <translation type="unfinished"></translation>
+        <translation>Diesen Chat nach „{folder}“ verschieben?</translation>
     </message>
     <message>
         <source>All chats</source>
@@ -5887,7 +5883,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <source>New chat here</source>
-        <translation type="unfinished"></translation>
+        <translation>Neuer Chat hier</translation>
     </message>
     <message>
         <source>New folder</source>
@@ -6007,7 +6003,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <source>Create</source>
-        <translation type="unfinished"></translation>
+        <translation>Anlegen</translation>
     </message>
     <message>
         <source>Name of the folder</source>
@@ -6015,11 +6011,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <source>New project</source>
-        <translation type="unfinished"></translation>
+        <translation>Neues Projekt</translation>
     </message>
     <message>
         <source>This folder exists.</source>
-        <translation type="unfinished"></translation>
+        <translation>Diesen Ordner gibt es schon.</translation>
     </message>
     <message>
         <source>This folder exists. The chat moves to it.</source>
@@ -6071,7 +6067,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <source>Add to notes…</source>
-        <translation type="unfinished"></translation>
+        <translation>Zu den Notizen hinzufügen…</translation>
     </message>
     <message>
         <source>Show more</source>
@@ -6324,11 +6320,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <source>Accept</source>
-        <translation type="unfinished"></translation>
+        <translation>Annehmen</translation>
     </message>
     <message>
         <source>Add this to the notes?</source>
-        <translation type="unfinished"></translation>
+        <translation>Dies zu den Notizen hinzufügen?</translation>
     </message>
     <message>
         <source>Allow once</source>
@@ -6348,7 +6344,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <source>Don't add</source>
-        <translation type="unfinished"></translation>
+        <translation>Nicht hinzufügen</translation>
     </message>
     <message>
         <source>Done</source>
@@ -6384,7 +6380,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <source>The model proposes a line at the end of {path}:</source>
-        <translation type="unfinished"></translation>
+        <translation>Das Modell schlägt eine Zeile am Ende von {path} vor:</translation>
     </message>
     <message>
         <source>The model wants to send this to the server {server}:</source>
@@ -6979,6 +6975,10 @@ Andere Programme: {others}</translation>
     <message>
         <source>Fast without a GPU: 6 of its 64 experts work on a word.</source>
         <translation>Schnell ohne GPU: 6 seiner 64 Experten arbeiten an einem Wort.</translation>
+    </message>
+    <message>
+        <source>Finds passages of your documents by their meaning; not for chats.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Follows instructions and works with documents, in 12 languages.</source>

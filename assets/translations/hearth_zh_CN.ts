@@ -333,11 +333,11 @@
     </message>
     <message>
         <source>Explain</source>
-        <translation type="unfinished"></translation>
+        <translation>解释</translation>
     </message>
     <message>
         <source>Explain {topic} so that {reader} understands it.</source>
-        <translation type="unfinished"></translation>
+        <translation>请解释{topic}，让{reader}能够理解。</translation>
     </message>
     <message>
         <source>Summarise</source>
@@ -345,39 +345,39 @@
     </message>
     <message>
         <source>Summarise this text in at most {number} sentences:</source>
-        <translation type="unfinished"></translation>
+        <translation>请用不超过 {number} 句话概括以下文本：</translation>
     </message>
     <message>
         <source>Translate</source>
-        <translation type="unfinished"></translation>
+        <translation>翻译</translation>
     </message>
     <message>
         <source>Translate this text into {language}:</source>
-        <translation type="unfinished"></translation>
+        <translation>请将以下文本翻译成{language}：</translation>
     </message>
     <message>
         <source>language</source>
-        <translation type="unfinished"></translation>
+        <translation>语言</translation>
     </message>
     <message>
         <source>number</source>
-        <translation type="unfinished"></translation>
+        <translation>数量</translation>
     </message>
     <message>
         <source>reader</source>
-        <translation type="unfinished"></translation>
+        <translation>读者</translation>
     </message>
     <message>
         <source>text</source>
-        <translation type="unfinished"></translation>
+        <translation>文本</translation>
     </message>
     <message>
         <source>topic</source>
-        <translation type="unfinished"></translation>
+        <translation>主题</translation>
     </message>
     <message>
         <source>{name} contains no prompts.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} 中没有提示词。</translation>
     </message>
     <message>
         <source>{name} could not be read: {why}.</source>
@@ -437,11 +437,11 @@
     </message>
     <message>
         <source>With your next message, all that was said in this chat and what is attached to it goes to {host}.</source>
-        <translation type="unfinished"></translation>
+        <translation>发送下一条消息时，此对话的全部内容及其附件都会发送到 {host}。</translation>
     </message>
     <message>
         <source>With your next message, the instructions and notes of this project go to {host}.</source>
-        <translation type="unfinished"></translation>
+        <translation>发送下一条消息时，此项目的指令和笔记会发送到 {host}。</translation>
     </message>
     <message numerus="yes">
         <source>{n} chats</source>
@@ -517,19 +517,19 @@
     </message>
     <message>
         <source>A note can have {most} characters at most. Shorten it.</source>
-        <translation type="unfinished"></translation>
+        <translation>一条笔记最多 {most} 个字符。请缩短。</translation>
     </message>
     <message>
         <source>There is nothing to add.</source>
-        <translation type="unfinished"></translation>
+        <translation>没有可添加的内容。</translation>
     </message>
     <message>
         <source>{name} could not be used: {why}.</source>
-        <translation type="unfinished"></translation>
+        <translation>无法使用 {name}：{why}。</translation>
     </message>
     <message>
         <source>{name} could not be written: the disk is full.</source>
-        <translation type="unfinished"></translation>
+        <translation>无法写入 {name}：磁盘已满。</translation>
     </message>
     <message>
         <source>{name} is larger than {most} MB.</source>
@@ -537,7 +537,7 @@
     </message>
     <message>
         <source>{name} is missing.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} 不存在。</translation>
     </message>
     <message>
         <source>{name} is not a file.</source>
@@ -545,7 +545,7 @@
     </message>
     <message>
         <source>{name} is not a text in UTF-8. Save it as UTF-8.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} 不是 UTF-8 文本。请将其另存为 UTF-8。</translation>
     </message>
     <message>
         <source>This file contains more values than Hearth reads.</source>
@@ -1203,55 +1203,55 @@
     </message>
     <message>
         <source>Couldn't read {name} within {seconds} s. Split it into smaller files.</source>
-        <translation type="unfinished"></translation>
+        <translation>无法在 {seconds} 秒内读取 {name}。请将它拆分为较小的文件。</translation>
     </message>
     <message>
         <source>Couldn't read {name}: Hearth doesn't read files of this kind. Save it as PDF, Word (.docx) or text.</source>
-        <translation type="unfinished"></translation>
+        <translation>无法读取 {name}:Hearth 不支持这种文件。请将它另存为 PDF、Word(.docx)或文本。</translation>
     </message>
     <message>
         <source>Couldn't read {name}: it contains no text. Choose another file.</source>
-        <translation type="unfinished"></translation>
+        <translation>无法读取 {name}:文件中没有文本。请选择其他文件。</translation>
     </message>
     <message>
         <source>Couldn't read {name}: it has {size} MB, and files up to {most} MB are read. Split it.</source>
-        <translation type="unfinished"></translation>
+        <translation>无法读取 {name}:文件大小为 {size} MB,最多读取 {most} MB。请拆分文件。</translation>
     </message>
     <message>
         <source>Couldn't read {name}: it is damaged or incomplete. Download it or save it again.</source>
-        <translation type="unfinished"></translation>
+        <translation>无法读取 {name}:文件已损坏或不完整。请重新下载或保存。</translation>
     </message>
     <message>
         <source>Couldn't read {name}: it is protected by a password. Save a copy without the password.</source>
-        <translation type="unfinished"></translation>
+        <translation>无法读取 {name}:文件受密码保护。请保存一份不带密码的副本。</translation>
     </message>
     <message>
         <source>Couldn't read {name}: its content is too large or too complex. Split it into smaller files.</source>
-        <translation type="unfinished"></translation>
+        <translation>无法读取 {name}:内容过大或过于复杂。请将它拆分为较小的文件。</translation>
     </message>
     <message>
         <source>Couldn't read {name}: its pages are images without text, as in a scan. Run text recognition (OCR) on it first.</source>
-        <translation type="unfinished"></translation>
+        <translation>无法读取 {name}:页面是不含文本的图像,例如扫描件。请先进行文字识别(OCR)。</translation>
     </message>
     <message>
         <source>Couldn't read {name}: the file no longer exists. Check if it was moved.</source>
-        <translation type="unfinished"></translation>
+        <translation>无法读取 {name}:文件已不存在。请检查它是否被移动。</translation>
     </message>
     <message>
         <source>Couldn't read {name}: the process that reads files did not start. Restart Hearth.</source>
-        <translation type="unfinished"></translation>
+        <translation>无法读取 {name}:读取文件的进程未能启动。请重新启动 Hearth。</translation>
     </message>
     <message>
         <source>Couldn't read {name}: {why}. Check that you may open it.</source>
-        <translation type="unfinished"></translation>
+        <translation>无法读取 {name}:{why}。请检查您是否有权打开它。</translation>
     </message>
     <message>
         <source>{name} is a folder. Choose the files in it.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} 是一个文件夹。请选择其中的文件。</translation>
     </message>
     <message>
         <source>{name} is not a file. Choose a file.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} 不是文件。请选择一个文件。</translation>
     </message>
     <message>
         <source>A downloaded file is damaged. Trying again downloads only that file.</source>
@@ -2239,7 +2239,7 @@
     </message>
     <message>
         <source>Edit prompts</source>
-        <translation type="unfinished"></translation>
+        <translation>编辑提示词</translation>
     </message>
     <message>
         <source>Edit the last message</source>
@@ -2283,11 +2283,11 @@
     </message>
     <message>
         <source>Insert a saved prompt</source>
-        <translation type="unfinished"></translation>
+        <translation>插入已保存的提示词</translation>
     </message>
     <message>
         <source>Instructions for this chat…</source>
-        <translation type="unfinished"></translation>
+        <translation>此对话的指令…</translation>
     </message>
     <message>
         <source>Keyboard shortcuts</source>
@@ -2323,7 +2323,7 @@
     </message>
     <message>
         <source>New chat in this project</source>
-        <translation type="unfinished"></translation>
+        <translation>在此项目中新建对话</translation>
     </message>
     <message>
         <source>New line</source>
@@ -2331,7 +2331,7 @@
     </message>
     <message>
         <source>New project…</source>
-        <translation type="unfinished"></translation>
+        <translation>新建项目…</translation>
     </message>
     <message>
         <source>Next match</source>
@@ -2375,7 +2375,7 @@
     </message>
     <message>
         <source>Project settings…</source>
-        <translation type="unfinished"></translation>
+        <translation>项目设置…</translation>
     </message>
     <message>
         <source>Quit Hearth</source>
@@ -2535,15 +2535,15 @@
     </message>
     <message>
         <source>folder begin start conversation</source>
-        <translation type="unfinished"></translation>
+        <translation>文件夹 开始 新建 对话</translation>
     </message>
     <message>
         <source>folder create</source>
-        <translation type="unfinished"></translation>
+        <translation>文件夹 创建</translation>
     </message>
     <message>
         <source>folder instructions notes tools</source>
-        <translation type="unfinished"></translation>
+        <translation>文件夹 指令 笔记 工具</translation>
     </message>
     <message>
         <source>free memory stop</source>
@@ -2687,11 +2687,11 @@
     </message>
     <message>
         <source>slash add new template import export</source>
-        <translation type="unfinished"></translation>
+        <translation>斜杠 添加 新建 模板 导入 导出</translation>
     </message>
     <message>
         <source>slash template snippet library variables</source>
-        <translation type="unfinished"></translation>
+        <translation>斜杠 模板 片段 库 变量</translation>
     </message>
     <message>
         <source>speed neurons sparse exact</source>
@@ -2703,7 +2703,7 @@
     </message>
     <message>
         <source>system prompt without persona</source>
-        <translation type="unfinished"></translation>
+        <translation>系统提示词 无角色</translation>
     </message>
     <message>
         <source>temperature top p seed stop</source>
@@ -2747,7 +2747,7 @@
     </message>
     <message>
         <source>All chats with their attachments and drafts, the bin, the notes of projects in Hearth's folder, and the chats kept ready to continue</source>
-        <translation type="unfinished"></translation>
+        <translation>所有对话及其附件和草稿、回收站、Hearth 文件夹中的项目笔记，以及为继续而保留的对话</translation>
     </message>
     <message>
         <source>Compiled code for this PC</source>
@@ -2791,7 +2791,7 @@
     </message>
     <message>
         <source>Settings, personas, presets, saved prompts, settings of projects and choices for models</source>
-        <translation type="unfinished"></translation>
+        <translation>设置、角色、预设、已保存的提示词、项目设置以及对模型的选择</translation>
     </message>
     <message>
         <source>The list of your folders of documents, and the text of their files, to be searched. The documents themselves stay</source>
@@ -2975,7 +2975,7 @@
     </message>
     <message>
         <source>Propose a note</source>
-        <translation type="unfinished"></translation>
+        <translation>建议笔记</translation>
     </message>
     <message>
         <source>Read web pages</source>
@@ -2999,7 +2999,7 @@
     </message>
     <message>
         <source>Prompts</source>
-        <translation type="unfinished"></translation>
+        <translation>提示词</translation>
     </message>
     <message>
         <source>the model decides</source>
@@ -3059,39 +3059,39 @@
     </message>
     <message>
         <source>Added to {name}</source>
-        <translation type="unfinished"></translation>
+        <translation>已添加到 {name}</translation>
     </message>
     <message>
         <source>From project {name}: {parts}</source>
-        <translation type="unfinished"></translation>
+        <translation>来自项目 {name}：{parts}</translation>
     </message>
     <message>
         <source>Project {name}</source>
-        <translation type="unfinished"></translation>
+        <translation>项目 {name}</translation>
     </message>
     <message>
         <source>as in the settings</source>
-        <translation type="unfinished"></translation>
+        <translation>与设置相同</translation>
     </message>
     <message>
         <source>instructions</source>
-        <translation type="unfinished"></translation>
+        <translation>指令</translation>
     </message>
     <message>
         <source>no notes ({why})</source>
-        <translation type="unfinished"></translation>
+        <translation>无笔记（{why}）</translation>
     </message>
     <message>
         <source>notes</source>
-        <translation type="unfinished"></translation>
+        <translation>笔记</translation>
     </message>
     <message>
-        <source>notes, of which {n} of {all} characters fit</source>
-        <translation type="unfinished"></translation>
+        <source>notes ({n} of {all} characters fit)</source>
+        <translation>笔记（容得下 {n} / {all} 个字符）</translation>
     </message>
     <message>
         <source>the loaded one</source>
-        <translation type="unfinished"></translation>
+        <translation>已加载的模型</translation>
     </message>
     <message numerus="yes">
         <source>{n} tools</source>
@@ -3315,7 +3315,7 @@
     </message>
     <message>
         <source>Export prompts</source>
-        <translation type="unfinished"></translation>
+        <translation>导出提示词</translation>
     </message>
     <message>
         <source>Export your personas to a file</source>
@@ -3327,7 +3327,7 @@
     </message>
     <message>
         <source>Export your prompts to a file</source>
-        <translation type="unfinished"></translation>
+        <translation>将您的提示词导出到文件</translation>
     </message>
     <message>
         <source>Import personas</source>
@@ -3347,11 +3347,11 @@
     </message>
     <message>
         <source>Import prompts</source>
-        <translation type="unfinished"></translation>
+        <translation>导入提示词</translation>
     </message>
     <message>
         <source>Import prompts from a file</source>
-        <translation type="unfinished"></translation>
+        <translation>从文件导入提示词</translation>
     </message>
     <message>
         <source>Name of the persona</source>
@@ -3363,7 +3363,7 @@
     </message>
     <message>
         <source>Name of the prompt</source>
-        <translation type="unfinished"></translation>
+        <translation>提示词名称</translation>
     </message>
     <message>
         <source>New persona</source>
@@ -3375,7 +3375,7 @@
     </message>
     <message>
         <source>New prompt</source>
-        <translation type="unfinished"></translation>
+        <translation>新提示词</translation>
     </message>
     <message>
         <source>Small models may not follow long instructions.</source>
@@ -3383,11 +3383,11 @@
     </message>
     <message>
         <source>The text that is put into the message</source>
-        <translation type="unfinished"></translation>
+        <translation>将插入消息中的文本</translation>
     </message>
     <message>
         <source>To fill in: {names}. Tab goes to the next one.</source>
-        <translation type="unfinished"></translation>
+        <translation>待填写：{names}。按 Tab 跳到下一个。</translation>
     </message>
     <message>
         <source>What the model reads before the chat begins, in your words</source>
@@ -3395,7 +3395,7 @@
     </message>
     <message>
         <source>Write a word in braces, such as {example}, where something is to be filled in.</source>
-        <translation type="unfinished"></translation>
+        <translation>在需要填写的位置写一个花括号中的词，例如 {example}。</translation>
     </message>
     <message numerus="yes">
         <source>{n} characters. They take up context in every chat with this persona.</source>
@@ -3450,8 +3450,8 @@
         <translation>{name} 的文本</translation>
     </message>
     <message>
-        <source>Attach text or PDF files</source>
-        <translation>附加文本或 PDF 文件</translation>
+        <source>Documents and text files (*)</source>
+        <translation>文档和文本文件 (*)</translation>
     </message>
     <message>
         <source>How answers are made: {words}</source>
@@ -3476,10 +3476,6 @@
     <message>
         <source>Stop loading</source>
         <translation>停止加载</translation>
-    </message>
-    <message>
-        <source>Text and PDF files (*)</source>
-        <translation>文本和 PDF 文件 (*)</translation>
     </message>
     <message>
         <source>The attachments are counted first</source>
@@ -3645,15 +3641,15 @@
     </message>
     <message>
         <source>Edit them</source>
-        <translation type="unfinished"></translation>
+        <translation>编辑</translation>
     </message>
     <message>
         <source>Instructions for this chat</source>
-        <translation type="unfinished"></translation>
+        <translation>此对话的指令</translation>
     </message>
     <message>
         <source>Open the settings of the project</source>
-        <translation type="unfinished"></translation>
+        <translation>打开项目设置</translation>
     </message>
     <message>
         <source>Enter sends, Shift+Enter starts a new line</source>
@@ -3867,7 +3863,7 @@
     </message>
     <message>
         <source>{variable} is not filled in. Send again to send it as it is.</source>
-        <translation type="unfinished"></translation>
+        <translation>{variable} 尚未填写。再次发送即可原样发送。</translation>
     </message>
     <message>
         <source>Ask again before every call</source>
@@ -4977,83 +4973,83 @@ Other programs: {others}</source>
     </message>
     <message>
         <source>A text file of yours that the model reads after the instructions.</source>
-        <translation type="unfinished"></translation>
+        <translation>您的一个文本文件，模型在指令之后读取。</translation>
     </message>
     <message>
         <source>Calls that send or change something still ask you.</source>
-        <translation type="unfinished"></translation>
+        <translation>发送或更改内容的调用仍会询问您。</translation>
     </message>
     <message>
         <source>Chats without a choice of their own are sent to this server, with all that was said in them and the instructions and notes of the project.</source>
-        <translation type="unfinished"></translation>
+        <translation>没有自行选择的对话会发送到此服务器，包括其中的全部内容以及项目的指令和笔记。</translation>
     </message>
     <message>
         <source>Choose a file…</source>
-        <translation type="unfinished"></translation>
+        <translation>选择文件…</translation>
     </message>
     <message>
         <source>File for the notes</source>
-        <translation type="unfinished"></translation>
+        <translation>笔记文件</translation>
     </message>
     <message>
         <source>Notes</source>
-        <translation type="unfinished"></translation>
+        <translation>笔记</translation>
     </message>
     <message>
         <source>Nothing is written before you accept it.</source>
-        <translation type="unfinished"></translation>
+        <translation>在您接受之前不会写入任何内容。</translation>
     </message>
     <message>
         <source>Opens the file in your editor</source>
-        <translation type="unfinished"></translation>
+        <translation>在您的编辑器中打开文件</translation>
     </message>
     <message>
         <source>Persona</source>
-        <translation type="unfinished"></translation>
+        <translation>角色</translation>
     </message>
     <message>
         <source>Settings for all chats in this folder. What you choose in a chat itself comes first.</source>
-        <translation type="unfinished"></translation>
+        <translation>此文件夹中所有对话的设置。您在对话中自行选择的内容优先。</translation>
     </message>
     <message>
         <source>Text files (*.md *.txt)</source>
-        <translation type="unfinished"></translation>
+        <translation>文本文件 (*.md *.txt)</translation>
     </message>
     <message>
         <source>The model may propose notes</source>
-        <translation type="unfinished"></translation>
+        <translation>模型可以建议笔记</translation>
     </message>
     <message>
         <source>Tools for these chats</source>
-        <translation type="unfinished"></translation>
+        <translation>这些对话的工具</translation>
     </message>
     <message>
         <source>What the model reads before every chat of this project</source>
-        <translation type="unfinished"></translation>
+        <translation>模型在此项目的每个对话之前读取的内容</translation>
     </message>
     <message>
         <source>no longer there</source>
-        <translation type="unfinished"></translation>
+        <translation>已不存在</translation>
     </message>
     <message>
         <source>{name}, in {folder}</source>
-        <translation type="unfinished"></translation>
+        <translation>{name}，位于 {folder}</translation>
     </message>
     <message>
         <source>{n} characters. At most {most} fit.</source>
-        <translation type="unfinished"></translation>
+        <translation>{n} 个字符。最多 {most} 个。</translation>
     </message>
     <message>
         <source>Add to notes</source>
-        <translation type="unfinished"></translation>
+        <translation>添加到笔记</translation>
     </message>
     <message>
         <source>It is added at the end of {path}.</source>
-        <translation type="unfinished"></translation>
+        <translation>将添加到 {path} 的末尾。</translation>
     </message>
     <message>
         <source>The model reads them before this chat, after those of the project and the persona.</source>
-        <translation type="unfinished"></translation>
+        <translation>模型在此对话之前读取，位于项目和角色的指令之后。</translation>
     </message>
     <message>
         <source>Built with</source>
@@ -5815,7 +5811,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <source>Move this chat to “{folder}”?</source>
-        <translation type="unfinished"></translation>
+        <translation>将此对话移至“{folder}”？</translation>
     </message>
     <message>
         <source>All chats</source>
@@ -5847,7 +5843,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <source>New chat here</source>
-        <translation type="unfinished"></translation>
+        <translation>在此新建对话</translation>
     </message>
     <message>
         <source>New folder</source>
@@ -5967,7 +5963,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <source>Create</source>
-        <translation type="unfinished"></translation>
+        <translation>创建</translation>
     </message>
     <message>
         <source>Name of the folder</source>
@@ -5975,11 +5971,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <source>New project</source>
-        <translation type="unfinished"></translation>
+        <translation>新建项目</translation>
     </message>
     <message>
         <source>This folder exists.</source>
-        <translation type="unfinished"></translation>
+        <translation>此文件夹已存在。</translation>
     </message>
     <message>
         <source>This folder exists. The chat moves to it.</source>
@@ -6031,7 +6027,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <source>Add to notes…</source>
-        <translation type="unfinished"></translation>
+        <translation>添加到笔记…</translation>
     </message>
     <message>
         <source>Show more</source>
@@ -6273,11 +6269,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <source>Accept</source>
-        <translation type="unfinished"></translation>
+        <translation>接受</translation>
     </message>
     <message>
         <source>Add this to the notes?</source>
-        <translation type="unfinished"></translation>
+        <translation>将此添加到笔记？</translation>
     </message>
     <message>
         <source>Allow once</source>
@@ -6297,7 +6293,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <source>Don't add</source>
-        <translation type="unfinished"></translation>
+        <translation>不添加</translation>
     </message>
     <message>
         <source>Done</source>
@@ -6333,7 +6329,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <source>The model proposes a line at the end of {path}:</source>
-        <translation type="unfinished"></translation>
+        <translation>模型建议在 {path} 的末尾添加一行：</translation>
     </message>
     <message>
         <source>The model wants to send this to the server {server}:</source>
@@ -6926,6 +6922,10 @@ Other programs: {others}</source>
     <message>
         <source>Fast without a GPU: 6 of its 64 experts work on a word.</source>
         <translation>没有 GPU 也快：每个词只用 64 个专家中的 6 个。</translation>
+    </message>
+    <message>
+        <source>Finds passages of your documents by their meaning; not for chats.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Follows instructions and works with documents, in 12 languages.</source>

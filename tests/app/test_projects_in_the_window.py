@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 
 from app.chat.projects.project import Project
 from app.chat.store.conversation import CallState
+from app.clients.servers import Server
 from app.settings import AppSettings
 from app.tools.propose_note import PROPOSE_NOTE
 from app.ui.look import theme
@@ -105,6 +106,7 @@ def test_a_project_is_made_and_its_chats_inherit_it(arrive: Arrive) -> None:
     take_pictures(person, "project-settings", dialog)
     click(dialog.keep)
     person.wait(lambda: rows_of(person) == ["Thesis"])
+    assert person.window.sidebar.panel.list.isVisible(), "a project without a chat is listed"
     notes = person.places.projects_folder / "Thesis" / "Notes.md"
     assert notes.read_bytes() == b""
     notes.write_text("- The cat is called Mia\n", encoding="utf-8")
@@ -247,6 +249,55 @@ def test_a_proposed_note_is_written_only_after_accept(arrive: Arrive, tmp_path: 
     assert notes.read_bytes() == b"- one\n- Mia is a cat\n"
     assert [one.state for one in person.shown[1].calls] == [CallState.DONE, CallState.REFUSED]
     assert not person.hearth.controller.has_tool_consents
+
+
+def test_a_new_chat_follows_its_renamed_folder(arrive: Arrive) -> None:
+    person = arrive("in-thread")
+    person.wait_ready()
+    person.hearth.folders.set_project("Thesis", Project("Be short."))
+    of_folder(person, "Thesis", "New chat here")
+    person.window.sidebar.panel.list.folder_renamed.emit("Thesis", "Paper")
+    assert "Paper" in line_of(person)
+    person.ask("Hello")
+    assert rows_of(person)[0] == "Paper"
+    assert "Thesis" not in rows_of(person)
+
+
+def test_notes_that_do_not_fit_are_told_in_the_line(arrive: Arrive, tmp_path: Path) -> None:
+    person = arrive("in-thread")
+    person.wait_ready()
+    notes = tmp_path / "long.md"
+    notes.write_text("A line of notes.\n" * 200, encoding="utf-8")
+    person.hearth.folders.set_project("Thesis", Project("x", notes=str(notes)))
+    of_folder(person, "Thesis", "New chat here")
+    n_kept = system_of(person).count("A line of notes.")
+    assert 0 < n_kept < 200, "the fake's context has 512 tokens"
+    assert "3,399" in line_of(person)
+    take_pictures(person, "notes-cut")
+
+
+def test_a_server_of_a_project_is_shown_as_where_its_chats_go(arrive: Arrive) -> None:
+    person = arrive("in-thread")
+    person.wait_ready()
+    person.hearth.servers.book.put(Server("one", "Elsewhere", "https://example.org/v1", ("big",)))
+    dialog = new_project(person, "Thesis")
+    assert not dialog.sends.isVisible()
+    away = ("", "one", "big")
+    dialog.model.chosen.emit(away)
+    assert dialog.model.value == away
+    assert dialog.sends.isVisible()
+    take_pictures(person, "project-server", dialog)
+    click(dialog.keep)
+    of_folder(person, "Thesis", "New chat here")
+    composer = person.page.composer
+    person.wait(lambda: "Elsewhere" in composer.destination.words())
+    assert "big" in line_of(person)
+    take_pictures(person, "project-server-chat")
+    click(composer.destination.back)
+    person.wait(lambda: not composer.destination.words())
+    assert "big" not in line_of(person)
+    person.ask("Hello")
+    assert "server" not in (person.shown[1].stats or {})
 
 
 def test_instructions_for_one_chat(arrive: Arrive) -> None:

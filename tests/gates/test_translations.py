@@ -24,7 +24,7 @@ SILENT = {
     "icons.py", "theme.py", "prose.py", "compositor.py",  # shapes, style sheets
     "chat_titles.py", "personas.py", "model_texts.py", "tool_error.py", "expression.py", "calculate.py",
     "page_fetch.py", "page_text.py", "web_page.py", "web_search.py",
-    "built_in.py", "results.py", "document_tool.py",  # what a model is told
+    "built_in.py", "results.py", "document_tool.py", "propose_note.py",  # what a model is told
     "plans.py",  # names of files and folders
     "third_party.py",  # names of licences and of parts
 }  # fmt: skip

@@ -13,14 +13,13 @@ import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.tools import model_texts
 from app.translation import figure, tr
 
 MAX_BYTES = 1 << 20
 LONGEST_ADDED = 20_000  # characters of one addition
 SHARE_OF_CONTEXT = 0.5  # that the notes may take
 _CHARS_PER_TOKEN = 3  # fewer than in most texts of Latin letters; in others a character may be a token
-FRAME = "Notes of this project, which the user keeps:\n<notes>\n{text}\n</notes>"
-CUT = "[The notes go on, but the rest does not fit.]"
 _BOM = "\ufeff"
 
 
@@ -47,7 +46,7 @@ class NotesText:
         """The part of the system message."""
         if not self.text.strip():
             return ""
-        return FRAME.format(text=f"{self.text}\n{CUT}" if self.is_cut else self.text)
+        return model_texts.notes(self.text, self.is_cut)
 
 
 class NotesFile:
@@ -56,7 +55,7 @@ class NotesFile:
     def __init__(self, path: str) -> None:
         self.path = Path(path)
         self._seen: tuple[int, int, int] | None = None  # of the file that was read last
-        self._text, self._fault = "", ""
+        self._text = ""
 
     def read(self, context_tokens: int | None = None) -> NotesText:
         """Return the notes, or their beginning that takes half of the context at most. None: no limit."""
@@ -66,7 +65,7 @@ class NotesFile:
                 raise NotesError(tr("{name} is not a file.", name=self.path.name))
             seen = (found.st_mtime_ns, found.st_size, found.st_ino)
             if seen != self._seen:
-                self._text, self._fault = self._decoded(self.path.read_bytes()), ""
+                self._text = self._decoded(self.path.read_bytes())
                 self._seen = seen
         except (OSError, NotesError) as error:
             self._seen = None
@@ -153,13 +152,15 @@ def _addition(before: str, added: str) -> str:
 
 
 def _beginning(text: str, context_tokens: int) -> str:
-    """Return the whole lines of a text that take half of a context at most, by a high estimate of their tokens."""
+    """Return the whole lines of a text that take half of a context at most, by a high estimate of their tokens. A first
+    line that is too long is cut."""
     left = context_tokens * SHARE_OF_CONTEXT
     n_chars = 0
     for line in text.splitlines(keepends=True):
         other = sum(not char.isascii() for char in line)
-        left -= other + (len(line) - other) / _CHARS_PER_TOKEN
-        if left < 0:
-            return text[:n_chars].rstrip()
+        tokens = other + (len(line) - other) / _CHARS_PER_TOKEN
+        if tokens > left:
+            return text[:n_chars].rstrip() if n_chars else line[: int(len(line) * left / tokens)]
+        left -= tokens
         n_chars += len(line)
     return text

@@ -50,7 +50,7 @@ class ChatProjects(QObject):
             lambda menu: menu.add(tr("Instructions for this chat…"), "chat", self.edit_instructions)
         )
         setup.changed.connect(self.show)
-        chat.chat_status_changed.connect(self.show)
+        chat.message_added.connect(self.show)  # the notes may have changed since
         folders.projects_changed.connect(self._show_folders)
         bind = window.commands.bind
         bind("new_project", self._ask_name)
@@ -107,7 +107,7 @@ class ChatProjects(QObject):
         personas = [(one.id, one.name) for one in self._setup.choices.personas.things]
         models: list[tuple[ModelChoice, str]] = [(ANY_MODEL, tr("the loaded one"))]
         models += [
-            ((row.id, "", ""), row.name)
+            ((row.installed.id, "", ""), row.name)
             for row in self._models.rows
             if row.installed is not None and row.installed.state != "broken"
         ]
@@ -162,7 +162,7 @@ class ChatProjects(QObject):
     # -------------------------------------------------------------- showing
 
     def _show_folders(self) -> None:
-        self._list.chats.set_projects(self._folders.projects.folders)
+        self._window.sidebar.panel.show_projects(self._folders.projects.folders)
         self.show()
 
     @Slot()
@@ -186,9 +186,7 @@ class ChatProjects(QObject):
         if notes.fault:
             parts.append(tr("no notes ({why})", why=notes.fault.rstrip(".")))
         elif notes.is_cut:
-            parts.append(
-                tr("notes, of which {n} of {all} characters fit", n=figure(len(notes.text)), all=figure(notes.n_all))
-            )
+            parts.append(tr("notes ({n} of {all} characters fit)", n=figure(len(notes.text)), all=figure(notes.n_all)))
         elif project.notes:
             parts.append(tr("notes"))
         inherited = project.choices

@@ -20,7 +20,7 @@ from app.ui.look import theme
 from app.ui.models.model_dialogs import card_of_rows, two_lines
 from app.ui.models.model_filters import MenuButton
 from app.ui.projects.text_dialogs import text_field
-from app.ui.widgets.controls import Button, Label, Toggle
+from app.ui.widgets.controls import Button, Label, Rule, Toggle
 from app.ui.widgets.dialog import Dialog
 
 # A model that can be chosen: its id on this PC, or of a server its id and the model; both empty: none is chosen.
@@ -98,8 +98,8 @@ class ProjectDialog(Dialog):
         self.tools = [ToolRow(tool) for tool in choices.tools]
         for tool_row in self.tools:
             tool_row.toggle.setChecked(tool_row.tool.name in on)
-        self._tool_list = QFrame()
-        inside = QVBoxLayout(self._tool_list)
+        tool_list = QFrame()
+        inside = QVBoxLayout(tool_list)
         inside.setContentsMargins(theme.px(4), theme.px(4), theme.px(2), theme.px(4))
         inside.setSpacing(0)
         for tool_row in self.tools:
@@ -107,7 +107,7 @@ class ProjectDialog(Dialog):
         head = two_lines(
             tr("Tools for these chats"), tr("Calls that send or change something still ask you."), self.sets_tools
         )
-        self.body.addWidget(card_of_rows([head, self._tool_list]))
+        self._tool_list = _card(self.body, head, tool_list)
 
     def _add_notes(self) -> None:
         self.has_notes = Toggle(tr("Notes"), bool(self._project.notes))
@@ -117,7 +117,7 @@ class ProjectDialog(Dialog):
         self.open_notes.setToolTip(tr("Opens the file in your editor"))
         self.open_notes.clicked.connect(self._open)
         self.choose.clicked.connect(self._ask_path)
-        place = self._place = QFrame()
+        place = QFrame()
         across = QHBoxLayout(place)
         across.setContentsMargins(theme.px(14), theme.px(9), theme.px(12), theme.px(9))
         across.setSpacing(theme.px(8))
@@ -127,10 +127,10 @@ class ProjectDialog(Dialog):
         head = two_lines(
             tr("Notes"), tr("A text file of yours that the model reads after the instructions."), self.has_notes
         )
-        self._proposes_row = two_lines(
+        proposes = two_lines(
             tr("The model may propose notes"), tr("Nothing is written before you accept it."), self.proposes
         )
-        self.body.addWidget(card_of_rows([head, place, self._proposes_row]))
+        self._of_notes = _card(self.body, head, place, proposes)
 
     # -------------------------------------------------------------- acts
 
@@ -145,8 +145,7 @@ class ProjectDialog(Dialog):
         most = figure(MAX_INSTRUCTIONS)
         self._tell(tr("{n} characters. At most {most} fit.", n=figure(n), most=most) if too_long else "")
         self._tool_list.setVisible(self.sets_tools.isChecked())
-        for part in (self._place, self._proposes_row):
-            part.setVisible(self.has_notes.isChecked())
+        self._of_notes.setVisible(self.has_notes.isChecked())
         path = Path(self._path)
         self.path.setText(tr("{name}, in {folder}", name=path.name, folder=str(path.parent)))
         self.path.setToolTip(self._path)
@@ -212,6 +211,23 @@ class ProjectDialog(Dialog):
         )
         self.accept()
         self.saved.emit(project)
+
+
+def _card(column: QVBoxLayout, head: QWidget, *rows: QWidget) -> QFrame:
+    """Add a card with a head and rows to a column. Return the part below the head, which can be hidden."""
+    below = QFrame()
+    inside = QVBoxLayout(below)
+    inside.setContentsMargins(0, 0, 0, 0)
+    inside.setSpacing(0)
+    for row in rows:
+        inside.addWidget(Rule())
+        inside.addWidget(row)
+    card = card_of_rows([head])
+    layout = card.layout()
+    assert layout is not None, "it has rows"
+    layout.addWidget(below)
+    column.addWidget(card)
+    return below
 
 
 def _model_of(project: Project) -> ModelChoice:

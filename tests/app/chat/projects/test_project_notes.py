@@ -96,6 +96,11 @@ def test_notes_take_half_of_the_context_at_most_in_whole_lines(tmp_path: Path) -
     assert cut.framed.count("\n") > whole.framed.count("\n") - 100
 
 
+def test_one_line_that_is_too_long_is_cut(tmp_path: Path) -> None:
+    notes = notes_in(tmp_path, b"x" * 3000)
+    assert 100 <= len(notes.read(100).text) <= 3 * 100 * SHARE_OF_CONTEXT
+
+
 def test_text_that_hides_or_reorders_text_is_not_added(tmp_path: Path) -> None:
     assert plain("a\u202eb\u200b\x07c\r\nd\te") == "abc\nd   e"
     notes = notes_in(tmp_path, b"")
