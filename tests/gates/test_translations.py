@@ -27,6 +27,7 @@ SILENT = {
     "built_in.py", "results.py",  # what a model is told
     "plans.py",  # names of files and folders
     "third_party.py",  # names of licences and of parts
+    "formats.py", "opendocument.py", "package.py", "powerpoint.py", "word.py",  # names in files, and what a model reads
 }  # fmt: skip
 # What goes to a model with an attachment, and what a damaged file of settings is said to hold, in the details.
 SILENT_FUNCTIONS = {
