@@ -454,7 +454,6 @@
     </message>
     <message>
         <location filename="../../app/chat/attachments/draft_attachments.py"/>
-        <location filename="../../app/chat/attachments/texts.py"/>
         <location filename="../../app/chat/store/preset_store.py"/>
         <source>{name} could not be read: {why}.</source>
         <translation>{name} konnte nicht gelesen werden: {why}.</translation>
@@ -465,59 +464,9 @@
         <translation>{name} wurde nicht angehängt: Höchstens {most} gehen mit einer Nachricht.</translation>
     </message>
     <message>
-        <location filename="../../app/chat/attachments/pdf_text.py"/>
-        <source>{name} contains no text. Its pages are images, as in a scan.</source>
-        <translation>{name} enthält keinen Text: Die Seiten sind Bilder, wie von einem Scan.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments/pdf_text.py"/>
-        <source>{name} could not be read within {seconds} s.</source>
-        <translation>{name} konnte in {seconds} s nicht gelesen werden.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments/pdf_text.py"/>
-        <source>{name} could not be read: it is damaged or too complex.</source>
-        <translation>{name} wurde nicht gelesen: Die Datei ist beschädigt oder zu komplex.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments/pdf_text.py"/>
-        <source>{name} could not be read: it is damaged.</source>
-        <translation>{name} konnte nicht gelesen werden: beschädigt.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments/pdf_text.py"/>
-        <source>{name} is protected by a password.</source>
-        <translation>{name} ist mit einem Passwort geschützt.</translation>
-    </message>
-    <message>
         <location filename="../../app/chat/attachments/texts.py"/>
         <source>{name} contains no text.</source>
         <translation>{name} enthält keinen Text.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments/texts.py"/>
-        <source>{name} has {size} MB. Files up to {most} MB are read.</source>
-        <translation>{name} hat {size} MB. Gelesen werden Dateien bis {most} MB.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments/texts.py"/>
-        <source>{name} is a folder. Attach the files in it.</source>
-        <translation>{name} ist ein Ordner. Hängen Sie die Dateien darin an.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments/texts.py"/>
-        <source>{name} is empty.</source>
-        <translation>{name} ist leer.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments/texts.py"/>
-        <source>{name} is not a file.</source>
-        <translation>{name} ist keine Datei.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments/texts.py"/>
-        <source>{name} is not a text file. Hearth reads text and PDF files.</source>
-        <translation>{name} ist keine Textdatei. Hearth liest Text- und PDF-Dateien.</translation>
     </message>
     <message>
         <location filename="../../app/chat/chat_controller.py"/>
@@ -1483,6 +1432,71 @@
         <location filename="../../app/desktop/sleep_inhibitor.py"/>
         <source>Hearth is {reasons}</source>
         <translation>Hearth: {reasons}</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name} within {seconds} s. Split it into smaller files.</source>
+        <translation>{name} konnte nicht innerhalb von {seconds} s gelesen werden. Teilen Sie die Datei in kleinere auf.</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: Hearth doesn't read files of this kind. Save it as PDF, Word (.docx) or text.</source>
+        <translation>{name} konnte nicht gelesen werden: Hearth liest Dateien dieser Art nicht. Speichern Sie sie als PDF, Word-Datei (.docx) oder Text.</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: it contains no text. Choose another file.</source>
+        <translation>{name} konnte nicht gelesen werden: Die Datei enthält keinen Text. Wählen Sie eine andere Datei.</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: it has {size} MB, and files up to {most} MB are read. Split it.</source>
+        <translation>{name} konnte nicht gelesen werden: Die Datei hat {size} MB, gelesen werden Dateien bis {most} MB. Teilen Sie sie auf.</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: it is damaged or incomplete. Download it or save it again.</source>
+        <translation>{name} konnte nicht gelesen werden: Die Datei ist beschädigt oder unvollständig. Laden oder speichern Sie sie erneut.</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: it is protected by a password. Save a copy without the password.</source>
+        <translation>{name} konnte nicht gelesen werden: Die Datei ist durch ein Passwort geschützt. Speichern Sie eine Kopie ohne Passwort.</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: its content is too large or too complex. Split it into smaller files.</source>
+        <translation>{name} konnte nicht gelesen werden: Der Inhalt ist zu groß oder zu komplex. Teilen Sie die Datei in kleinere auf.</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: its pages are images without text, as in a scan. Run text recognition (OCR) on it first.</source>
+        <translation>{name} konnte nicht gelesen werden: Die Seiten sind Bilder ohne Text, wie bei einem Scan. Führen Sie zuerst eine Texterkennung (OCR) durch.</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: the file no longer exists. Check if it was moved.</source>
+        <translation>{name} konnte nicht gelesen werden: Die Datei existiert nicht mehr. Prüfen Sie, ob sie verschoben wurde.</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: the process that reads files did not start. Restart Hearth.</source>
+        <translation>{name} konnte nicht gelesen werden: Der Prozess, der Dateien liest, ist nicht gestartet. Starten Sie Hearth neu.</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: {why}. Check that you may open it.</source>
+        <translation>{name} konnte nicht gelesen werden: {why}. Prüfen Sie, ob Sie die Datei öffnen dürfen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>{name} is a folder. Choose the files in it.</source>
+        <translation>{name} ist ein Ordner. Wählen Sie die Dateien darin.</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>{name} is not a file. Choose a file.</source>
+        <translation>{name} ist keine Datei. Wählen Sie eine Datei.</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -4209,8 +4223,8 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/composer.py"/>
-        <source>Attach text or PDF files</source>
-        <translation>Text- oder PDF-Dateien anhängen</translation>
+        <source>Documents and text files (*)</source>
+        <translation>Dokumente und Textdateien (*)</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/composer.py"/>
@@ -4244,11 +4258,6 @@
         <location filename="../../app/ui/widgets/engine_card.py"/>
         <source>Stop loading</source>
         <translation>Laden stoppen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/composer.py"/>
-        <source>Text and PDF files (*)</source>
-        <translation>Text- und PDF-Dateien (*)</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/composer.py"/>

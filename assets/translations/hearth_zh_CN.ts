@@ -450,7 +450,6 @@
     </message>
     <message>
         <location filename="../../app/chat/attachments/draft_attachments.py"/>
-        <location filename="../../app/chat/attachments/texts.py"/>
         <location filename="../../app/chat/store/preset_store.py"/>
         <source>{name} could not be read: {why}.</source>
         <translation>无法读取 {name}：{why}。</translation>
@@ -461,59 +460,9 @@
         <translation>未附加 {name}：每条消息最多 {most} 个附件。</translation>
     </message>
     <message>
-        <location filename="../../app/chat/attachments/pdf_text.py"/>
-        <source>{name} contains no text. Its pages are images, as in a scan.</source>
-        <translation>{name} 不含文本：其页面是图片，如扫描件。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments/pdf_text.py"/>
-        <source>{name} could not be read within {seconds} s.</source>
-        <translation>未能在 {seconds} 秒内读取 {name}。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments/pdf_text.py"/>
-        <source>{name} could not be read: it is damaged or too complex.</source>
-        <translation>无法读取 {name}：已损坏，或过大而无法解析。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments/pdf_text.py"/>
-        <source>{name} could not be read: it is damaged.</source>
-        <translation>无法读取 {name}：已损坏。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments/pdf_text.py"/>
-        <source>{name} is protected by a password.</source>
-        <translation>{name} 有密码保护。</translation>
-    </message>
-    <message>
         <location filename="../../app/chat/attachments/texts.py"/>
         <source>{name} contains no text.</source>
         <translation>{name} 不含文本。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments/texts.py"/>
-        <source>{name} has {size} MB. Files up to {most} MB are read.</source>
-        <translation>{name} 有 {size} MB。最大可读取 {most} MB 的文件。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments/texts.py"/>
-        <source>{name} is a folder. Attach the files in it.</source>
-        <translation>{name} 是文件夹。请附加其中的文件。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments/texts.py"/>
-        <source>{name} is empty.</source>
-        <translation>{name} 是空的。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments/texts.py"/>
-        <source>{name} is not a file.</source>
-        <translation>{name} 不是文件。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments/texts.py"/>
-        <source>{name} is not a text file. Hearth reads text and PDF files.</source>
-        <translation>{name} 不是文本文件。Hearth 可读取文本和 PDF 文件。</translation>
     </message>
     <message>
         <location filename="../../app/chat/chat_controller.py"/>
@@ -1468,6 +1417,71 @@
         <location filename="../../app/desktop/sleep_inhibitor.py"/>
         <source>Hearth is {reasons}</source>
         <translation>Hearth {reasons}</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name} within {seconds} s. Split it into smaller files.</source>
+        <translation>无法在 {seconds} 秒内读取 {name}。请将它拆分为较小的文件。</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: Hearth doesn't read files of this kind. Save it as PDF, Word (.docx) or text.</source>
+        <translation>无法读取 {name}：Hearth 不支持这种文件。请将它另存为 PDF、Word（.docx）或文本。</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: it contains no text. Choose another file.</source>
+        <translation>无法读取 {name}：文件中没有文本。请选择其他文件。</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: it has {size} MB, and files up to {most} MB are read. Split it.</source>
+        <translation>无法读取 {name}：文件大小为 {size} MB，最多读取 {most} MB。请拆分文件。</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: it is damaged or incomplete. Download it or save it again.</source>
+        <translation>无法读取 {name}：文件已损坏或不完整。请重新下载或保存。</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: it is protected by a password. Save a copy without the password.</source>
+        <translation>无法读取 {name}：文件受密码保护。请保存一份不带密码的副本。</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: its content is too large or too complex. Split it into smaller files.</source>
+        <translation>无法读取 {name}：内容过大或过于复杂。请将它拆分为较小的文件。</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: its pages are images without text, as in a scan. Run text recognition (OCR) on it first.</source>
+        <translation>无法读取 {name}：页面是不含文本的图像，例如扫描件。请先进行文字识别（OCR）。</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: the file no longer exists. Check if it was moved.</source>
+        <translation>无法读取 {name}：文件已不存在。请检查它是否被移动。</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: the process that reads files did not start. Restart Hearth.</source>
+        <translation>无法读取 {name}：读取文件的进程未能启动。请重新启动 Hearth。</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>Couldn't read {name}: {why}. Check that you may open it.</source>
+        <translation>无法读取 {name}：{why}。请检查您是否有权打开它。</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>{name} is a folder. Choose the files in it.</source>
+        <translation>{name} 是一个文件夹。请选择其中的文件。</translation>
+    </message>
+    <message>
+        <location filename="../../app/documents/reading/reader.py"/>
+        <source>{name} is not a file. Choose a file.</source>
+        <translation>{name} 不是文件。请选择一个文件。</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -4191,8 +4205,8 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/composer.py"/>
-        <source>Attach text or PDF files</source>
-        <translation>附加文本或 PDF 文件</translation>
+        <source>Documents and text files (*)</source>
+        <translation>文档和文本文件 (*)</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/composer.py"/>
@@ -4226,11 +4240,6 @@
         <location filename="../../app/ui/widgets/engine_card.py"/>
         <source>Stop loading</source>
         <translation>停止加载</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/composer.py"/>
-        <source>Text and PDF files (*)</source>
-        <translation>文本和 PDF 文件 (*)</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/composer.py"/>
