@@ -192,10 +192,8 @@ class EngineClient(QObject):
         self._embeds[embed_id] = then
         self._worker.submit(protocol.Embed(embed_id, list(texts), model))
 
-    def _no_vectors(self, why: str, *ids: str) -> None:
+    def _no_vectors(self, *ids: str) -> None:
         """Tell those who wait for vectors that there are none."""
-        if ids:
-            log.info("texts could not be turned into vectors: %s", why)
         for then in [self._embeds.pop(embed_id) for embed_id in ids]:
             then(None)
 
@@ -287,7 +285,7 @@ class EngineClient(QObject):
                 if not self._load_id and self.status.phase is not Phase.OFF:
                     self._set(phase=Phase.FAILED if self.status.phase is Phase.RESTARTING else Phase.STARTING)
             case EngineDied():
-                self._no_vectors("the engine ended", *self._embeds)
+                self._no_vectors(*self._embeds)
                 self._end(event)
             case protocol.Progress() if event.id == self._load_id:
                 compiling = event.stage == "preparing"
@@ -327,7 +325,9 @@ class EngineClient(QObject):
             case protocol.Finished() if event.id in self._embeds and "vectors" in event.result:
                 self._embeds.pop(event.id)(protocol.EmbedResult.from_dict(event.result))
             case protocol.Finished() | protocol.Failed() if event.id in self._embeds:
-                self._no_vectors(getattr(event, "message", "cancelled"), event.id)
+                if isinstance(event, protocol.Failed):
+                    log.info("texts could not be turned into vectors: %s", event.message)
+                self._no_vectors(event.id)
             case protocol.Finished() if event.id in self._counts_aside:
                 self._counts_aside.pop(event.id)(protocol.CountResult.from_dict(event.result))
             case protocol.Failed() if event.id in self._counts_aside:

@@ -14,6 +14,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.chat.store.operations import Operations
 from app.documents.index_file import IndexFile
+from app.documents.index_words import question_for
 from app.documents.search import Asked
 
 if TYPE_CHECKING:
@@ -25,10 +26,6 @@ log = logging.getLogger(__name__)
 AT_ONCE = 8  # passages in one request
 WITHIN_MS = 6_000  # for a question's vector; its words are searched without one afterwards
 AGAIN_MS = 60_000  # after a failure
-# How a question is put to models of this name; passages are taken as they are.
-_QUESTION_FORMS = {
-    "qwen3-embedding": "Instruct: Given a question, retrieve the passages of documents that answer it\nQuery:{}"
-}
 
 
 class EmbeddingEngine(Protocol):
@@ -137,8 +134,7 @@ class _Asking(QObject):
         self._model, self._then = model, then
         self._done = False
         QTimer.singleShot(WITHIN_MS, self, lambda: self._end(None))
-        form = next((form for name, form in _QUESTION_FORMS.items() if name in model.casefold()), "{}")
-        engine.embed([form.replace("{}", question)], model, self._have)
+        engine.embed([question_for(model, question)], model, self._have)
 
     def _have(self, result: EmbedResult | None) -> None:
         try:

@@ -639,7 +639,7 @@
     </message>
     <message>
         <source>the place of the source</source>
-        <translation type="unfinished"></translation>
+        <translation>die Stelle der Quelle</translation>
     </message>
     <message>
         <source>the role</source>
@@ -647,7 +647,7 @@
     </message>
     <message>
         <source>the source</source>
-        <translation type="unfinished"></translation>
+        <translation>die Quelle</translation>
     </message>
     <message>
         <source>the state</source>
@@ -1190,31 +1190,31 @@
     </message>
     <message>
         <source>Search my documents</source>
-        <translation type="unfinished"></translation>
+        <translation>Meine Dokumente durchsuchen</translation>
     </message>
     <message>
         <source>The documents could not be searched. The answer goes without them.</source>
-        <translation type="unfinished"></translation>
+        <translation>Die Dokumente konnten nicht durchsucht werden. Die Antwort kommt ohne sie aus.</translation>
     </message>
     <message>
         <source>There are {n} folders already. Remove one first.</source>
-        <translation type="unfinished"></translation>
+        <translation>Es gibt schon {n} Ordner. Entfernen Sie zuerst einen.</translation>
     </message>
     <message>
         <source>{name} is already there</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} ist schon vorhanden</translation>
     </message>
     <message>
         <source>{name} is in {folder}, which is already there</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} liegt in {folder}, das schon vorhanden ist</translation>
     </message>
     <message>
         <source>{name} is no longer searched</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} wird nicht mehr durchsucht</translation>
     </message>
     <message>
         <source>{name} is not a folder</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} ist kein Ordner</translation>
     </message>
     <message>
         <source>Couldn't read {name} within {seconds} s. Split it into smaller files.</source>
@@ -2778,7 +2778,7 @@
     </message>
     <message>
         <source>Index of documents</source>
-        <translation type="unfinished"></translation>
+        <translation>Index der Dokumente</translation>
     </message>
     <message>
         <source>It could not be deleted at first.</source>
@@ -2810,7 +2810,7 @@
     </message>
     <message>
         <source>The list of your folders of documents, and the text of their files, to be searched. The documents themselves stay</source>
-        <translation type="unfinished"></translation>
+        <translation>Die Liste Ihrer Dokumentordner und der Text ihrer Dateien für die Suche. Die Dokumente selbst bleiben</translation>
     </message>
     <message>
         <source>The servers that you added; keys and the access token, also in this system's keyring</source>
@@ -3110,9 +3110,9 @@
     </message>
     <message numerus="yes">
         <source>{n} tools</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
-            <numerusform></numerusform>
+        <translation>
+            <numerusform>{n} Werkzeug</numerusform>
+            <numerusform>{n} Werkzeuge</numerusform>
         </translation>
     </message>
     <message>
@@ -6978,7 +6978,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <source>Finds passages of your documents by their meaning; not for chats.</source>
-        <translation type="unfinished"></translation>
+        <translation>Findet Stellen in Ihren Dokumenten nach ihrem Sinn; nicht für Chats.</translation>
     </message>
     <message>
         <source>Follows instructions and works with documents, in 12 languages.</source>

@@ -629,7 +629,7 @@
     </message>
     <message>
         <source>the place of the source</source>
-        <translation type="unfinished"></translation>
+        <translation>来源的位置</translation>
     </message>
     <message>
         <source>the role</source>
@@ -637,7 +637,7 @@
     </message>
     <message>
         <source>the source</source>
-        <translation type="unfinished"></translation>
+        <translation>来源</translation>
     </message>
     <message>
         <source>the state</source>
@@ -1175,31 +1175,31 @@
     </message>
     <message>
         <source>Search my documents</source>
-        <translation type="unfinished"></translation>
+        <translation>搜索我的文档</translation>
     </message>
     <message>
         <source>The documents could not be searched. The answer goes without them.</source>
-        <translation type="unfinished"></translation>
+        <translation>无法搜索文档。回答时不使用文档。</translation>
     </message>
     <message>
         <source>There are {n} folders already. Remove one first.</source>
-        <translation type="unfinished"></translation>
+        <translation>已有 {n} 个文件夹。请先移除一个。</translation>
     </message>
     <message>
         <source>{name} is already there</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} 已在列表中</translation>
     </message>
     <message>
         <source>{name} is in {folder}, which is already there</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} 位于 {folder} 中，后者已在列表中</translation>
     </message>
     <message>
         <source>{name} is no longer searched</source>
-        <translation type="unfinished"></translation>
+        <translation>不再搜索 {name}</translation>
     </message>
     <message>
         <source>{name} is not a folder</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} 不是文件夹</translation>
     </message>
     <message>
         <source>Couldn't read {name} within {seconds} s. Split it into smaller files.</source>
@@ -2763,7 +2763,7 @@
     </message>
     <message>
         <source>Index of documents</source>
-        <translation type="unfinished"></translation>
+        <translation>文档索引</translation>
     </message>
     <message>
         <source>It could not be deleted at first.</source>
@@ -2795,7 +2795,7 @@
     </message>
     <message>
         <source>The list of your folders of documents, and the text of their files, to be searched. The documents themselves stay</source>
-        <translation type="unfinished"></translation>
+        <translation>您的文档文件夹列表及其文件的文本，用于搜索。文档本身会保留</translation>
     </message>
     <message>
         <source>The servers that you added; keys and the access token, also in this system's keyring</source>
@@ -3095,8 +3095,8 @@
     </message>
     <message numerus="yes">
         <source>{n} tools</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
+        <translation>
+            <numerusform>{n} 个工具</numerusform>
         </translation>
     </message>
     <message>
@@ -6925,7 +6925,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <source>Finds passages of your documents by their meaning; not for chats.</source>
-        <translation type="unfinished"></translation>
+        <translation>按含义查找文档中的段落；不用于聊天。</translation>
     </message>
     <message>
         <source>Follows instructions and works with documents, in 12 languages.</source>

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from app.chat.answers.answer_policy import AnswerPolicy
-from app.chat.chat_memory import ChatMemory
-from app.chat.store.conversation import Attachment, Message, branch, content_of
+from app.chat.store.conversation import Attachment, Conversation, Message, branch, content_of
 from app.documents.gathering import Given
 from app.documents.index_words import CHARS_PER_TOKEN, weight
 
@@ -22,11 +21,19 @@ class Finder(Protocol):
     def find(self, question: str, folders: Collection[str], space: int, given: Given, then: Then) -> None: ...
 
 
+class Memory(Protocol):
+    """All chats: app/chat/chat_memory.py."""
+
+    def conversation(self, conversation_id: str) -> Conversation | None: ...
+
+    def messages(self, conversation_id: str) -> list[Message] | None: ...
+
+
 class QuestionDocuments:
     """One for the window."""
 
     def __init__(
-        self, memory: ChatMemory, policy: AnswerPolicy, finder: Finder, model: Callable[[], str],
+        self, memory: Memory, policy: AnswerPolicy, finder: Finder, model: Callable[[], str],
         context: Callable[[], int | None],
     ) -> None:  # fmt: skip
         """model: the one that is loaded. context: its tokens; None: unknown."""

@@ -215,7 +215,7 @@ def _columns(text: str) -> int:
 
 def _is_ideograph(character: str) -> bool:
     """Return whether a character is Chinese or Japanese, where no spaces divide words."""
-    return "\u2e80" <= character < "\uac00" or "\uf900" <= character < "\ufb00" or character in "，。、；：）」』！？"
+    return "\u2e80" <= character < "\uac00" or "\uf900" <= character < "\ufb00" or "\uff01" <= character < "\uff66"
 
 
 # ------------------------------------------------------------------ pictures
