@@ -61,11 +61,9 @@ class NotesFile:
         """Return the notes, or their beginning that takes half of the context at most. None: no limit."""
         try:
             found = self.path.stat()
-            if not stat.S_ISREG(found.st_mode):
-                raise NotesError(tr("{name} is not a file.", name=self.path.name))
             seen = (found.st_mtime_ns, found.st_size, found.st_ino)
             if seen != self._seen:
-                self._text = self._decoded(self.path.read_bytes())
+                self._text = self._content(found)
                 self._seen = seen
         except (OSError, NotesError) as error:
             self._seen = None
@@ -95,8 +93,7 @@ class NotesFile:
             raise NotesError(tr("A note can have {most} characters at most. Shorten it.", most=most))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            before = self.path.read_bytes() if self.path.exists() else b""
-            data = _addition(self._decoded(before), added).encode()
+            data = _addition(self._content(self.path.stat()) if self.path.exists() else "", added).encode()
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
             handle = os.open(self.path, flags, 0o600)
             try:
@@ -112,12 +109,15 @@ class NotesFile:
         except OSError as error:
             raise NotesError(self._why(error)) from error
 
-    def _decoded(self, data: bytes) -> str:
+    def _content(self, found: os.stat_result) -> str:
+        """Return the text of the file with these facts. Raises OSError, NotesError."""
         name = self.path.name
-        if len(data) > MAX_BYTES:
+        if not stat.S_ISREG(found.st_mode):
+            raise NotesError(tr("{name} is not a file.", name=name))
+        if found.st_size > MAX_BYTES:
             raise NotesError(tr("{name} is larger than {most} MB.", name=name, most=MAX_BYTES >> 20))
         try:
-            text = data.decode("utf-8")
+            text = self.path.read_bytes().decode("utf-8")
         except UnicodeDecodeError as error:
             raise NotesError(tr("{name} is not a text in UTF-8. Save it as UTF-8.", name=name)) from error
         if "\0" in text:

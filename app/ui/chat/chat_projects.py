@@ -11,9 +11,6 @@ from app.chat.projects.notes import NotesError, NotesText
 from app.chat.projects.project import MODEL, SERVER, Project, instructions_of
 from app.chat.store.chat_files import file_name
 from app.translation import figure, tr, tr_n
-from app.ui.projects.project_dialog import ANY_MODEL, ModelChoice, ProjectChoices, ProjectDialog
-from app.ui.projects.text_dialogs import AddNoteDialog, InstructionsDialog, TextDialog
-from app.ui.sidebar.folder_dialog import FolderDialog
 
 if TYPE_CHECKING:
     from app.chat.answer_setup import AnswerSetup
@@ -22,6 +19,8 @@ if TYPE_CHECKING:
     from app.models.models_controller import ModelsController
     from app.servers.server_book import ServerBook
     from app.ui.main_window import MainWindow
+    from app.ui.projects.project_dialog import ModelChoice, ProjectChoices
+    from app.ui.projects.text_dialogs import TextDialog
 
 
 class ChatProjects(QObject):
@@ -79,6 +78,8 @@ class ChatProjects(QObject):
         self._window.show_chat()
 
     def _ask_name(self) -> None:
+        from app.ui.sidebar.folder_dialog import FolderDialog
+
         dialog = FolderDialog(self._window, self._list.chats.folders, of_project=True)
         dialog.named.connect(self._create)
         dialog.open()
@@ -93,6 +94,8 @@ class ChatProjects(QObject):
             self._edit(self._folder)
 
     def _edit(self, folder: str) -> None:
+        from app.ui.projects.project_dialog import ProjectDialog
+
         dialog = ProjectDialog(
             self._window, folder, self._folders.projects.of(folder) or Project(), self._choices(folder)
         )
@@ -104,6 +107,8 @@ class ChatProjects(QObject):
         self._folders.set_project(folder, None if project == Project() and has_chats else project)
 
     def _choices(self, folder: str) -> ProjectChoices:
+        from app.ui.projects.project_dialog import ANY_MODEL, ProjectChoices
+
         personas = [(one.id, one.name) for one in self._setup.choices.personas.things]
         models: list[tuple[ModelChoice, str]] = [(ANY_MODEL, tr("the loaded one"))]
         models += [
@@ -128,6 +133,8 @@ class ChatProjects(QObject):
 
     def edit_instructions(self) -> None:
         """Edit the instructions for the open chat."""
+        from app.ui.projects.text_dialogs import InstructionsDialog
+
         dialog = InstructionsDialog(self._window, instructions_of(self._chat.choices.values))
         dialog.entered.connect(lambda text: self._set_instructions(dialog, text.strip()))
         dialog.open()
@@ -141,6 +148,8 @@ class ChatProjects(QObject):
     @Slot(str)
     def add_note(self, text: str) -> None:
         """Show a text before it is added to the notes of the open chat's project."""
+        from app.ui.projects.text_dialogs import AddNoteDialog
+
         notes = self._folders.projects.notes_of(self._folder)
         if notes is None:
             return

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QEvent, QObject, QPoint, QRectF, QRegularExpression, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, QPoint, QRectF, QRegularExpression, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QPaintEvent, QTextCursor
 from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
@@ -32,9 +32,11 @@ class PromptCard(QFrame):
     picked = Signal(str)
     edit_asked = Signal()
 
-    def __init__(self, window: QWidget) -> None:
-        super().__init__(window)
+    def __init__(self, anchor: QWidget) -> None:
+        """anchor: the card opens above it."""
+        super().__init__(anchor.window())
         self.hide()
+        self._anchor = anchor
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setAccessibleName(tr("Prompts"))
         self.line = Label("", "small", wrap=True)
@@ -55,7 +57,7 @@ class PromptCard(QFrame):
         found = (self._rows.itemAt(i) for i in range(self._rows.count()))
         return [row for item in found if item is not None and isinstance(row := item.widget(), PickRow)]
 
-    def show_prompts(self, prompts: Sequence[SavedPrompt], at: int, anchor: QWidget) -> None:
+    def show_prompts(self, prompts: Sequence[SavedPrompt], at: int) -> None:
         """Show the prompts around the current one, which is marked."""
         clear(self._rows)
         first = min(max(at - MOST_ROWS // 2, 0), max(len(prompts) - MOST_ROWS, 0))
@@ -66,17 +68,17 @@ class PromptCard(QFrame):
             row.clicked.connect(lambda _=False, prompt_id=prompt.id: self.picked.emit(prompt_id))
             self._rows.addWidget(row)
             row.show()
-        self._place("", anchor)
+        self._show("")
         announce(self, prompts[at].name)
 
-    def show_line(self, words: str, anchor: QWidget) -> None:
+    def show_line(self, words: str) -> None:
         """Show one line instead of prompts."""
         clear(self._rows)
-        self._place(words, anchor)
+        self._show(words)
         announce(self, words)
 
-    def _place(self, words: str, anchor: QWidget) -> None:
-        px, window = theme.px, self.window()
+    def _show(self, words: str) -> None:
+        px = theme.px
         self.line.setText(words)
         self.line.setVisible(bool(words))
         self.line.setContentsMargins(px(INSET), px(6), px(INSET), px(6))
@@ -84,16 +86,21 @@ class PromptCard(QFrame):
             part.setVisible(not words)
         margin = PAD + px(INSIDE)
         self._column.setContentsMargins(margin, margin, margin, margin)
+        self.place()
+        self.raise_()
+        self.show()
+
+    def place(self) -> None:
+        """Move the card to its anchor: above it if there is space, else below."""
+        px, anchor = theme.px, self._anchor
         width = min(px(WIDTH), anchor.width()) + 2 * PAD
         self._column.activate()
-        high = self._column.totalHeightForWidth(width) if words else self._column.totalSizeHint().height()
-        corner = anchor.mapTo(window, QPoint(0, 0))
+        high = self._column.totalHeightForWidth(width) if self.line.words else self._column.totalSizeHint().height()
+        corner = anchor.mapTo(self.window(), QPoint(0, 0))
         left = corner.x() + (anchor.width() - width + PAD if self.isRightToLeft() else -PAD)
         above = corner.y() - px(AWAY) - high + PAD
         top = above if above >= -PAD else corner.y() + anchor.height() + px(AWAY) - PAD
         self.setGeometry(left, top, width, high)
-        self.raise_()
-        self.show()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         paint_floating(antialiased(self), QRectF(self.rect()).adjusted(PAD, PAD, -PAD, -PAD), theme.px(12))
@@ -160,11 +167,13 @@ class SlashPrompts(QObject):
         self._show()
 
     def _show(self) -> None:
-        self._built().show_prompts(self._found, self._at, self._anchor)
+        self._built().show_prompts(self._found, self._at)
 
     def _built(self) -> PromptCard:
         if self.card is None:
-            self.card = PromptCard(self._anchor.window())
+            self.card = PromptCard(self._anchor)
+            for around in (self._anchor, self._anchor.window()):
+                around.installEventFilter(self)
             self.card.picked.connect(self._pick)
             self.card.edit_asked.connect(self._edit)
         return self.card
@@ -218,13 +227,17 @@ class SlashPrompts(QObject):
         self._field.setFocus(Qt.FocusReason.OtherFocusReason)
         self._has_asked = True
         words = tr("{variable} is not filled in. Send again to send it as it is.", variable=variable)
-        self._built().show_line(words, self._anchor)
+        self._built().show_line(words)
         return True
 
     # -------------------------------------------------------------- keys
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         kind = event.type()
+        if watched is not self._field:
+            if kind in {QEvent.Type.Resize, QEvent.Type.Move} and self.card is not None and self.card.isVisible():
+                QTimer.singleShot(0, self.card, self.card.place)
+            return False
         if kind == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent) and self._wants(event):
             event.accept()
             return True

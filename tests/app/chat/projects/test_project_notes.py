@@ -73,6 +73,15 @@ def test_a_missing_file_and_a_folder_have_a_fault_and_no_text(tmp_path: Path) ->
     assert NotesFile(str(tmp_path)).read().fault
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
+    pipe = tmp_path / "Notes.md"
+    os.mkfifo(pipe)
+    assert NotesFile(str(pipe)).read().fault
+    with pytest.raises(NotesError):
+        NotesFile(str(pipe)).append("a")
+
+
 def test_a_link_is_followed_and_stays_a_link(tmp_path: Path) -> None:
     real = tmp_path / "real.md"
     real.write_text("- one\n", encoding="utf-8")

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QApplication
 
 from app.chat.answers.saved_prompts import MAX_TEXT, SavedPrompt, SavedPrompts, matching
 from app.ui.look import theme
+from app.ui.widgets.floating import PAD
 from app.ui.widgets.preset_store_dialog import PresetStoreDialog
 
 pytestmark = pytest.mark.gui
@@ -162,6 +163,28 @@ def test_arrows_and_the_mouse_choose(arrive: Arrive) -> None:
     QTest.mouseClick(card.rows()[0], Qt.MouseButton.LeftButton)
     assert "{" in person.page.composer.text()
     assert person.page.composer.field.hasFocus()
+
+
+def test_the_menu_stays_above_a_composer_that_shrinks(arrive: Arrive) -> None:
+    person = ready(arrive)
+    field, composer = person.page.composer.field, person.page.composer
+    for _ in range(4):
+        person.press(Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
+    person.qtbot.wait(50)
+    high = composer.height()
+    field.selectAll()
+    person.type("/")
+    person.wait(lambda: composer.height() < high)
+    person.qtbot.wait(50)
+    card = composer.prompts.card
+    assert card is not None
+    assert card.isVisible()
+    top = composer.mapTo(person.window, composer.rect().topLeft()).y()
+    assert top - 10 <= card.geometry().bottom() - PAD <= top
+    person.window.resize(1100, 700)
+    person.qtbot.wait(50)
+    top = composer.mapTo(person.window, composer.rect().topLeft()).y()
+    assert top - 10 <= card.geometry().bottom() - PAD <= top
 
 
 def test_many_prompts_show_those_around_the_current_one(arrive: Arrive) -> None:
