@@ -15,6 +15,7 @@ import pytest
 from app.documents.reading import plain_text, reader
 from app.documents.reading.document import Limits, Unreadable
 from app.documents.reading.reader import DocumentReader, ReadError
+from app.tools.mcp.confined import can_confine
 from engine.errors import Cancelled
 
 GERMAN = "Die Wärmepumpe läuft für 5 €, sagte Jürgen. Größe und Übung genügen. " * 30
@@ -192,3 +193,18 @@ def test_the_process_ends_with_its_parent_however_that_ends(tmp_path: Path) -> N
         time.sleep(0.02)
     else:
         assert not Path(f"/proc/{child}").exists()
+
+
+@pytest.mark.skipif(not can_confine(), reason="this kernel has no Landlock of version 3 or newer")
+def test_the_process_reads_no_file_of_the_user_writes_nothing_and_has_no_socket(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    script = (
+        "import socket, sys\nfrom app.documents.reading import reading_process\nreading_process._confine()\n"
+        "for act in (lambda: open(sys.argv[1]), lambda: open(sys.argv[1] + '2', 'w'), lambda: socket.socket(),\n"
+        "            lambda: socket.socket(socket.AF_UNIX), lambda: open('/etc/passwd')):\n"
+        "    try:\n        act()\n    except PermissionError:\n        print('denied')\n"
+        "import wave\nprint('imported')"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "secret")]
+    done = subprocess.run(command, capture_output=True, text=True, env=reader._environment(), timeout=60)
+    assert done.stdout.split() == ["denied"] * 5 + ["imported"], done.stderr
