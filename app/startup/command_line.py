@@ -22,10 +22,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from engine.service.stdio import serve_stdio
 
         return serve_stdio()
-    if given == ["--pdf-text"]:
-        from app.chat.attachments.pdf_text import main as take_apart
+    if given == ["--read-documents"]:
+        from app.documents.reading.reading_process import main as read_documents
 
-        return take_apart()
+        return read_documents()
     parser = argparse.ArgumentParser(prog="hearth", description="Chat with a language model on this PC.")
     parser.add_argument("files", metavar="FILE", nargs="*", help="a model, an exported chat, or a text to ask about")
     parser.add_argument("--engine", choices=("process", "in-thread"), help="where the engine runs (default: a setting)")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import codecs
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.chat.attachments import pdf_text
-from app.chat.attachments.texts import AttachmentError
+from app.documents.reading.document import Limits, ReadError
+from app.documents.reading.page_text import Page, page_text
+from app.documents.reading.reader import DocumentReader
+from app.documents.reading.web_text import HTML, XML, decoded
 from app.text.markdown_blocks import displayable
 from app.tools.page_fetch import LONGEST_URL, MAX_BYTES, SYSTEM, Fetched, Network, WebAddress, fetch, web_address
-from app.tools.page_text import Page, page_text
 from app.tools.tool import LONGEST_RESULT, Scope, Tool, ToolResult
 from app.tools.tool_error import ToolError, result_of, text_argument, whole_argument
 from app.translation import noted, tr
@@ -23,22 +22,7 @@ TITLE = noted("Read web pages")
 LIMIT = 12_000  # characters of a result's text
 WITHIN_S = 20.0
 _LAST_START = 10_000_000
-# A character set that a page declares: XML in its first line, HTML in a tag too.
-_XML = re.compile(rb"\A\s*<\?xml[^>]{1,200}?encoding\s*=\s*[\"']([\w.:-]{1,40})", re.IGNORECASE)
-_META = re.compile(_XML.pattern + rb"|<meta[^>]{1,300}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
-_DECLARED_WITHIN = 4096  # bytes
-_BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-# By Python's names. Older names mean the larger set that browsers take them for.
-_LARGER = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874",
-           "tis-620": "cp874", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949",
-           "big5": "big5hkscs"}  # fmt: skip
-_ALIASES = {"windows-31j": "cp932", "x-sjis": "cp932", "windows-874": "cp874"}  # which Python does not know
-_CHARSETS = {
-    "utf-8", "utf-16", "utf-16-le", "utf-16-be", "gb18030", "big5hkscs", "euc_jp", "iso2022_jp", "cp932", "cp949",
-    "koi8-r", "koi8-u", "cp866", "cp874", "mac-roman", "mac-cyrillic",
-    *(f"cp{number}" for number in range(1250, 1259)),
-    *(f"iso8859-{number}" for number in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)),
-}  # fmt: skip
+_MOST_CHARACTERS = 1_000_000  # of a PDF
 _DESCRIPTION = (
     "Reads one page of the public web and returns its text, with headings, lists, links, tables and code. Works for "
     "HTML, plain text, Markdown, JSON, XML and PDF. The user is asked before a site is contacted. A long page is cut; "
@@ -116,44 +100,22 @@ def readable(found: Fetched, is_cancelled: Callable[[], bool] = lambda: False) -
         kind = "text/html" if beginning.startswith((b"<!doctype html", b"<html", b"<head", b"<body")) else "text/plain"
     is_xhtml = kind == "application/xhtml+xml"
     if kind == "text/html" or is_xhtml:
-        return page_text(decoded(data, found.charset, _META), found.address.url, is_xhtml, is_cancelled)
-    text = decoded(data, found.charset, _XML)
+        return page_text(decoded(data, found.charset, HTML), found.address.url, is_xhtml, is_cancelled)
+    text = decoded(data, found.charset, XML)
     if "\0" in text[:1024]:
         raise ToolError(f"{found.address.host} sends data that is no text, HTML, JSON, XML or PDF.")
     return Page("", text)
 
 
-def decoded(data: bytes, charset: str, declaration: re.Pattern[bytes]) -> str:
-    """Decode text by its byte order mark, its header, its declaration, or as UTF-8. Wrong bytes are replaced."""
-    for mark, name in _BOMS.items():
-        if data.startswith(mark):
-            return data.decode(name, "replace")
-    declared = declaration.search(data[:_DECLARED_WITHIN])
-    name = _python_name(charset)
-    if not name and declared is not None:
-        name = _python_name(declared[declared.lastindex or 1].decode("ascii", "replace"))
-        if name.startswith("utf-16"):  # it could not have been read so far
-            name = "utf-8"
-    return data.decode(name or "utf-8", "replace")
-
-
-def _python_name(charset: str) -> str:
-    """Return a character set's name in Python; "" if it is none of the web's: some of Python's others are unsafe."""
-    try:
-        name = codecs.lookup(_ALIASES.get(charset.lower(), charset)).name
-    except (LookupError, ValueError):
-        return ""
-    name = _LARGER.get(name, name)
-    return name if name in _CHARSETS else ""
-
-
 def _pdf(found: Fetched, is_cancelled: Callable[[], bool]) -> Page:
     if not found.is_whole:
         raise ToolError(f"The PDF is larger than {MAX_BYTES >> 20} MB or was cut off, so it cannot be read.")
+    reader = DocumentReader(Limits(characters=_MOST_CHARACTERS))
     try:
-        text, n_pages = pdf_text.read(found.data, found.address.url, is_cancelled)
-    except AttachmentError as error:
-        if is_cancelled():
-            raise Cancelled from None
+        document = reader.read_data(found.data, found.address.url, is_cancelled)
+    except ReadError as error:
         raise ToolError(error.message) from None
-    return Page(f"PDF with {n_pages} page{'' if n_pages == 1 else 's'}", text)
+    finally:
+        reader.close()
+    n, text = document.n_parts, "\n\n".join(part.text for part in document.parts)
+    return Page(f"PDF with {n} page{'' if n == 1 else 's'}" if document.kind == "pdf" else "", text)

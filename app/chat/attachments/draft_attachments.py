@@ -16,7 +16,9 @@ from PySide6.QtCore import QObject, Qt, Signal, Slot
 from app.chat.attachments import texts
 from app.chat.attachments.texts import MOST_FILES, AttachmentError
 from app.chat.store.conversation import Attachment, new_id
+from app.documents.reading.reader import display_name
 from app.translation import tr
+from engine.errors import Cancelled
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,8 @@ class DraftAttachments(QObject):
     def add_files(self, paths: Sequence[Path]) -> None:
         """Read files in the background."""
         for path in paths:
-            if self._has_room(texts.display_name(path)):
-                item = Attached(new_id(), texts.display_name(path))
+            if self._has_room(display_name(path)):
+                item = Attached(new_id(), display_name(path))
                 self._items[item.id] = item
                 threading.Thread(target=self._read_file, args=(item.id, path), name="attachment", daemon=True).start()
         self.changed.emit()
@@ -162,8 +164,10 @@ class DraftAttachments(QObject):
             result = texts.read(path, self._is_gone(item_id))
         except AttachmentError as error:
             result = error
+        except Cancelled:
+            return
         except Exception as error:  # noqa: BLE001 - a file that breaks its reader is refused like any other
-            result = AttachmentError(tr("{name} could not be read: {why}.", name=texts.display_name(path), why=error))
+            result = AttachmentError(tr("{name} could not be read: {why}.", name=display_name(path), why=error))
         with contextlib.suppress(RuntimeError):  # the window is gone
             self._read.emit(item_id, result)
 

@@ -26,7 +26,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import NoReturn
 
@@ -200,7 +200,7 @@ if sys.platform != "win32":
             if sys.platform == "linux":
                 _libc().prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 if plan.is_confined:
-                    _confine(plan)
+                    confine(plan.reads, plan.writes)
             os.execve(plan.command[0], plan.command, plan.environment)
         except OSError as error:
             os.write(2, f"{plan.command[0]}: {error.strerror or error}\n".encode(errors="replace"))
@@ -238,15 +238,18 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_uint16), ("instructions", ctypes.POINTER(_Instruction)))
 
 
-def _confine(plan: Plan) -> None:
-    """Confine this process and its children for good. Raises OSError."""
+def confine(reads: Sequence[str], writes: Sequence[str] = (), denies_all_sockets: bool = False) -> None:
+    """Confine this process and its children for good, on a system that `can_confine`. Raises OSError.
+
+    reads, writes: files and folders, with all that is in them. denies_all_sockets: those of the network too.
+    """
     version = _landlock_version()
     every = (1 << (13 + (version >= 2) + (version >= 3))) - 1 | (_IOCTL_DEV if version >= 5 else 0)
     scopes = _SCOPES if version >= 6 else 0
     given = _Ruleset(every, 0, scopes)
     size = 24 if scopes else 8
     ruleset = _called(_libc().syscall(ctypes.c_long(_CREATE_RULESET), ctypes.byref(given), ctypes.c_size_t(size), 0))
-    for paths, rights in ((plan.reads, _READING), (plan.writes, every)):
+    for paths, rights in ((reads, _READING), (writes, every)):
         for path in paths:
             with contextlib.suppress(FileNotFoundError, PermissionError):
                 _allow(ruleset, path, rights & every)
@@ -254,7 +257,7 @@ def _confine(plan: Plan) -> None:
         raise OSError(ctypes.get_errno(), "the system does not let this process give up privileges")
     _called(_libc().syscall(ctypes.c_long(_RESTRICT_SELF), ctypes.c_int(ruleset), 0))
     os.close(ruleset)
-    _deny_unix_sockets()
+    _deny_sockets(denies_all_sockets)
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
@@ -268,8 +271,10 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         os.close(place)
 
 
-def _deny_unix_sockets() -> None:
-    """Let socket(AF_UNIX) and io_uring_setup fail, by a seccomp filter (linux/filter.h). socketpair still works."""
+def _deny_sockets(every: bool) -> None:
+    """Let socket(AF_UNIX), or every socket, and io_uring_setup fail, by a seccomp filter (linux/filter.h). socketpair
+    still works.
+    """
     load, jump_equal, jump_at_least, leave = 0x20, 0x15, 0x35, 0x06
     allow, refuse = 0x7FFF0000, 0x00050000
     architecture, socket_call = _SOCKET[platform.machine()]
@@ -284,7 +289,7 @@ def _deny_unix_sockets() -> None:
         (leave, 0, 0, refuse | errno.ENOSYS),
         (jump_equal, 0, 3, socket_call),
         (load, 0, 0, 16),  # the address family
-        (jump_equal, 0, 1, 1),  # AF_UNIX
+        (jump_at_least, 0, 1, 0) if every else (jump_equal, 0, 1, 1),  # AF_UNIX
         (leave, 0, 0, refuse | errno.EACCES),
         (leave, 0, 0, allow),
     ]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.tools.page_text import MAX_CHARACTERS, page_text
+from app.documents.reading.page_text import MAX_CHARACTERS, page_text
 from engine.errors import Cancelled
 
 ADDRESS = "https://example.org/docs/page"

@@ -1,0 +1,1 @@
+"""Reads files of many kinds in a bounded child process."""
