@@ -193,7 +193,8 @@ class AnswerSetup(QObject):
         chosen = self.chosen
         wanted = {"persona": chosen.persona.id if chosen.persona else "", "preset": chosen.preset.id,
                   "sampling": dict(chosen.sampling), "mode": chosen.mode,
-                  "thinking": chosen.thinking, "tools": list(chosen.tools), "documents": list(chosen.documents)}  # fmt: skip
+                  "thinking": chosen.thinking, "tools": list(chosen.tools),
+                  "documents": list(chosen.documents)}  # fmt: skip
         self._set_default(self._model, wanted if keep else None)
         # From now on the chat follows its model's default.
         own = self._own

@@ -18,6 +18,7 @@ from app.chat.store.preset_store import PresetStoreError, read_json, write_json
 from app.documents.gathering import Given, gathered
 from app.documents.index_file import IndexedFile, IndexFile
 from app.documents.indexing import FolderState, Indexer, is_within
+from app.tools.tool_error import ToolError
 from app.translation import tr
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,9 @@ class Documents(QObject):
     _moved = Signal()  # from the indexer's thread
 
     def __init__(self, list_file: Path | None, index_file: Path | None, save: Save) -> None:
-        """Read nothing. list_file, index_file: None keeps them in memory. save: writes a small file in the background."""
+        """Read nothing. list_file, index_file: None keeps them in memory. save: writes a small file in the
+        background.
+        """
         super().__init__()
         self._list_file, self._save = list_file, save
         self._folders: list[str] = []
@@ -192,6 +195,14 @@ class Documents(QObject):
             lambda found: then(tuple(found)),
             lambda error: self._not_found(error, then),
         )
+
+    def search(self, question: str, space: int) -> list[Attachment]:
+        """Return what of all folders fits a question. Thread-safe; blocks. Raises: ToolError."""
+        try:
+            return self._gathered(question, self._indexer.files(self.folders), space, Given())
+        except (sqlite3.Error, OSError) as error:
+            log.warning("The documents could not be searched: %s", error)
+            raise ToolError("The documents could not be searched.") from error
 
     def _gathered(self, question: str, files: Sequence[IndexedFile], space: int, given: Given) -> list[Attachment]:
         self._index.open()

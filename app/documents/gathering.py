@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.chat.store.conversation import Attachment, Source
 from app.documents.index_file import Found, IndexedFile, IndexFile
+from app.documents.index_words import weight
 from app.documents.search import Asked, search
 
 MOST_FILES = 5
@@ -20,20 +21,22 @@ _PASSAGE_SHARE = 0.5  # of it that passages may take
 
 @dataclass(frozen=True)
 class Given:
-    """What earlier messages of the branch carry already. whole: paths. passages: (path, part, line). n: how many."""
+    """What earlier messages of the branch carry. whole: texts of whole documents by path. passages: (path, part,
+    line). n: how many.
+    """
 
-    whole: frozenset[str] = frozenset()
+    whole: Mapping[str, str] = field(default_factory=dict)
     passages: frozenset[tuple[str, int, int]] = frozenset()
     n: int = 0
 
     @classmethod
     def by(cls, attachments: Sequence[Attachment]) -> Given:
         """Return what these attachments of earlier messages give."""
-        sources = [one.source for one in attachments if one.source is not None]
+        found = [(one.source, one.text) for one in attachments if one.source is not None]
         return cls(
-            frozenset(one.path for one in sources if not one.part),
-            frozenset((one.path, one.part, one.line) for one in sources if one.part),
-            max((one.number for one in sources), default=0),
+            {source.path: text for source, text in found if not source.part},
+            frozenset((source.path, source.part, source.line) for source, _ in found if source.part),
+            max((source.number for source, _ in found), default=0),
         )
 
 
@@ -47,9 +50,9 @@ def gathered(
 ) -> list[Attachment]:
     """Return attachments for a question, numbered on from those that were given. Raises: sqlite3.Error.
 
-    files: to choose from. space: free characters of the context.
+    files: to choose from. space: free characters of the context, as index_words.weight counts them.
     """
-    new = [one for one in files if one.chars and one.path not in given.whole]
+    new = [one for one in files if one.chars and not _is_given(index, one, given)]
     if not new:
         return []
     if sum(one.chars for one in new) <= space * _WHOLE_SHARE:
@@ -61,18 +64,23 @@ def gathered(
         if _is_named(one.path, question) and one.chars <= left * _WHOLE_SHARE:
             found.append(_whole(index, one, given.n + len(found) + 1))
             left -= one.chars
-    there = {one.path for one in found}
+    there = {one.source.path for one in found if one.source is not None}
     left = min(int(left * _PASSAGE_SHARE), _MOST_PASSAGE_CHARS)
     within = {one.id for one in new if one.path not in there}
     for hit in search(index, question, within, MOST_FILES, asked):
         for pieces in _with_neighbours(index, hit.passages, left // 2):
             first, text = pieces[0], "".join(one.passage.text for one in pieces).strip()
             place = (hit.path, first.passage.part, first.passage.line)
-            if len(text) > left or place in given.passages:
+            if weight(text) > left or place in given.passages:
                 continue
-            left -= len(text)
+            left -= weight(text)
             found.append(_passage(first, text, given.n + len(found) + 1))
     return found
+
+
+def _is_given(index: IndexFile, file: IndexedFile, given: Given) -> bool:
+    """Whether a whole document was given as it is now."""
+    return file.path in given.whole and given.whole[file.path] == _text(index, file)
 
 
 def _is_named(path: str, question: str) -> bool:
@@ -84,19 +92,19 @@ def _is_named(path: str, question: str) -> bool:
 
 
 def _whole(index: IndexFile, file: IndexedFile, number: int) -> Attachment:
-    text = "\n\n".join(_parts(index.passages(file.id)))
+    text = _text(index, file)
     n_pages = file.n_parts if file.kind == "pdf" else 0
     return Attachment(
         Path(file.path).name, text, "document", n_pages, Source(number, file.path, label="the whole text")
     )
 
 
-def _parts(passages: Sequence[Found]) -> list[str]:
-    """Return the texts of a document's parts."""
+def _text(index: IndexFile, file: IndexedFile) -> str:
+    """Return the whole text of a document."""
     parts: dict[int, str] = {}
-    for one in passages:
+    for one in index.passages(file.id):
         parts[one.passage.part] = parts.get(one.passage.part, "") + one.passage.text
-    return [text.strip() for text in parts.values()]
+    return "\n\n".join(text.strip() for text in parts.values())
 
 
 def _passage(first: Found, text: str, number: int) -> Attachment:

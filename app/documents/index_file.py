@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.documents.index_words import query_of, words_of
+from app.documents.index_words import query_of, weight, words_of
 from app.documents.passages import Passage
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ _TITLE_WEIGHT = 0.6  # of a hit in the file's name or the headings; 1: in the te
 
 @dataclass(frozen=True)
 class IndexedFile:
-    """A file as the index knows it. size, modified: bytes and ns, to notice changes. why: why it could not be read."""
+    """A file as the index knows it. size, modified: bytes and ns, to notice changes. chars: as
+    index_words.weight counts them. why: why it could not be read."""
 
     id: int
     path: str
@@ -164,7 +165,7 @@ class IndexFile:
                 "INSERT INTO file (path, size, modified, kind, n_parts, n_scanned, is_cut, chars, reason, why) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (file.path, file.size, file.modified, file.kind, file.n_parts, file.n_scanned, file.is_cut,
-                 sum(len(one.text) for one in passages), file.reason, file.why),
+                 sum(weight(one.text) for one in passages), file.reason, file.why),
             ).lastrowid  # fmt: skip
             for place, one in enumerate(passages):
                 key = connection.execute(
@@ -207,17 +208,14 @@ class IndexFile:
         return [
             _found(row)
             for row in self._rows(
-                f"SELECT {_PASSAGE} FROM passage JOIN file ON file.id = passage.file "
-                "WHERE file.id = ? AND place BETWEEN ? AND ? ORDER BY place",
+                f"SELECT {_PASSAGE} {_OF_FILE} WHERE file.id = ? AND place BETWEEN ? AND ? ORDER BY place",
                 (file, first, last),
             )
         ]
 
     def passage(self, key: int) -> Found | None:
         """Return a passage by its id; None: it is no longer there."""
-        rows = self._rows(
-            f"SELECT {_PASSAGE} FROM passage JOIN file ON file.id = passage.file WHERE passage.id = ?", (key,)
-        )
+        rows = self._rows(f"SELECT {_PASSAGE} {_OF_FILE} WHERE passage.id = ?", (key,))
         return _found(rows[0]) if rows else None
 
     def with_words(self, question: str, files: Iterable[int], most: int) -> list[tuple[int, int, float]]:
@@ -234,8 +232,8 @@ class IndexFile:
             )
         return [row for row in rows if row[1] in wanted][:most]
 
-    def _is_known(self, word: str) -> bool:
-        return bool(self._rows("SELECT 1 FROM words WHERE words MATCH ? LIMIT 1", (f'"{word}"',)))
+    def _is_known(self, term: str) -> bool:
+        return bool(self._rows("SELECT 1 FROM words WHERE words MATCH ? LIMIT 1", (term,)))
 
     def _beginning_with(self, letter: str) -> list[str]:
         return [
@@ -250,8 +248,9 @@ class IndexFile:
     def without_vector(self, model: str, most: int) -> list[tuple[int, str]]:
         """Return passages that have no vector of a model: id, and the text with its headings."""
         rows = self._rows(
-            "SELECT passage.id, passage.heading, passage.text FROM passage LEFT JOIN vector ON vector.passage = passage.id "
-            "AND vector.model = ? WHERE vector.passage IS NULL ORDER BY passage.id LIMIT ?",
+            "SELECT passage.id, passage.heading, passage.text FROM passage "
+            "LEFT JOIN vector ON vector.passage = passage.id AND vector.model = ? "
+            "WHERE vector.passage IS NULL ORDER BY passage.id LIMIT ?",
             (model, most),
         )
         return [(key, f"{heading}\n{text}" if heading else text) for key, heading, text in rows]
@@ -297,10 +296,14 @@ class IndexFile:
         return found
 
 
-_FILE = "file.id, file.path, file.size, file.modified, file.kind, file.n_parts, file.n_scanned, file.is_cut, file.chars, file.reason, file.why"
+_FILE = (
+    "file.id, file.path, file.size, file.modified, file.kind, file.n_parts, file.n_scanned, file.is_cut, file.chars, "
+    "file.reason, file.why"
+)
 _PASSAGE = (
     f"passage.id, passage.place, passage.part, passage.name, passage.heading, passage.line, passage.text, {_FILE}"
 )
+_OF_FILE = "FROM passage JOIN file ON file.id = passage.file"
 
 
 def _title(path: str) -> str:
@@ -309,7 +312,8 @@ def _title(path: str) -> str:
 
 
 def _file(row: Sequence[Any]) -> IndexedFile:
-    return IndexedFile(*row[:7], bool(row[7]), *row[8:])
+    key, path, size, modified, kind, n_parts, n_scanned, is_cut, chars, reason, why = row
+    return IndexedFile(key, path, size, modified, kind, n_parts, n_scanned, bool(is_cut), chars, reason, why)
 
 
 def _found(row: Sequence[Any]) -> Found:

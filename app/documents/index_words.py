@@ -1,4 +1,4 @@
-"""How texts and questions become words of the full-text index. No Qt."""
+"""How texts and questions become words of the full-text index, and how much of a context texts take. No Qt."""
 
 from __future__ import annotations
 
@@ -11,210 +11,30 @@ _ALONE = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U000
 _WORD = re.compile(r"\w+")
 MOST_WORDS = 64  # of a question
 _STEM_FROM, _STEM_LESS = 6, 2  # longer words are found by their beginnings as well, so other endings are found
-_LIKE = 0.8  # for a word that no document has: how like another has to be
+_LIKE_FROM, _LIKE = 4, 0.75  # for a word of so many letters that no document has: how like another has to be
 
 # Words of questions that say nothing about what is asked: frequent in all texts or in no text at all.
-_SILENT = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "and",
-        "or",
-        "of",
-        "to",
-        "in",
-        "on",
-        "at",
-        "for",
-        "from",
-        "by",
-        "with",
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "been",
-        "do",
-        "does",
-        "did",
-        "has",
-        "have",
-        "had",
-        "i",
-        "me",
-        "my",
-        "we",
-        "our",
-        "you",
-        "your",
-        "it",
-        "its",
-        "this",
-        "that",
-        "these",
-        "those",
-        "what",
-        "which",
-        "who",
-        "whom",
-        "whose",
-        "when",
-        "where",
-        "why",
-        "how",
-        "can",
-        "could",
-        "may",
-        "might",
-        "must",
-        "shall",
-        "should",
-        "will",
-        "would",
-        "there",
-        "if",
-        "not",
-        "no",
-        "about",
-        "into",
-        "as",
-        "than",
-        "then",
-        "so",
-        "please",
-        "tell",
-        "show",
-        "find",
-        "der",
-        "die",
-        "das",
-        "den",
-        "dem",
-        "des",
-        "ein",
-        "eine",
-        "einen",
-        "einem",
-        "einer",
-        "und",
-        "oder",
-        "von",
-        "zu",
-        "im",
-        "in",
-        "am",
-        "an",
-        "auf",
-        "für",
-        "mit",
-        "ist",
-        "sind",
-        "war",
-        "waren",
-        "wird",
-        "werden",
-        "hat",
-        "haben",
-        "ich",
-        "mein",
-        "meine",
-        "wir",
-        "uns",
-        "du",
-        "ihr",
-        "sie",
-        "es",
-        "was",
-        "welche",
-        "welcher",
-        "welches",
-        "wer",
-        "wen",
-        "wem",
-        "wann",
-        "wo",
-        "warum",
-        "wie",
-        "kann",
-        "muss",
-        "darf",
-        "soll",
-        "nicht",
-        "kein",
-        "keine",
-        "bitte",
-        "le",
-        "la",
-        "les",
-        "un",
-        "une",
-        "des",
-        "du",
-        "de",
-        "et",
-        "ou",
-        "à",
-        "au",
-        "aux",
-        "en",
-        "sur",
-        "pour",
-        "par",
-        "avec",
-        "est",
-        "sont",
-        "était",
-        "que",
-        "qui",
-        "quoi",
-        "quel",
-        "quelle",
-        "quand",
-        "où",
-        "comment",
-        "pourquoi",
-        "je",
-        "mon",
-        "ma",
-        "mes",
-        "nous",
-        "vous",
-        "il",
-        "elle",
-        "ce",
-        "cette",
-        "ne",
-        "pas",
-        "el",
-        "los",
-        "las",
-        "una",
-        "unos",
-        "unas",
-        "y",
-        "o",
-        "del",
-        "al",
-        "con",
-        "por",
-        "para",
-        "es",
-        "son",
-        "era",
-        "qué",
-        "quién",
-        "cuál",
-        "cuándo",
-        "dónde",
-        "cómo",
-        "yo",
-        "mi",
-        "mis",
-        "no",
-    ]
-)
+_SILENT_WORDS = """
+a an the and or of to in on at for from by with is are was were be been do does did has have had i me my we our you your
+it its this that these those what which who whom whose when where why how can could may might must shall should will
+would there if not no about into as than then so please tell show find
+der die das den dem des ein eine einen einem einer und oder von zu im in am an auf für mit ist sind war waren wird
+werden hat haben ich mein meine wir uns du ihr sie es was welche welcher welches wer wen wem wann wo warum wie kann
+muss darf soll nicht kein keine bitte
+le la les un une des du de et ou à au aux en sur pour par avec est sont était que qui quoi quel quelle quand où comment
+pourquoi je mon ma mes nous vous il elle ce cette ne pas
+el los las una unos unas y o del al con por para es son era qué quién cuál cuándo dónde cómo yo mi mis no
+"""
+_SILENT = frozenset(_SILENT_WORDS.split())
+
+
+CHARS_PER_TOKEN = 3  # fewer than texts of most languages have, so that what is found fits
+_WIDE = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]")  # scripts with about a token per character
+
+
+def weight(text: str) -> int:
+    """Return a text's length in characters of which CHARS_PER_TOKEN make a token."""
+    return len(text) + (CHARS_PER_TOKEN - 1) * len(_WIDE.findall(text))
 
 
 def words_of(text: str) -> str:
@@ -225,15 +45,17 @@ def words_of(text: str) -> str:
 def query_of(question: str, is_known: Callable[[str], bool], vocabulary: Callable[[str], Iterable[str]]) -> str:
     """Return a question as a query of FTS5; "" without a word.
 
-    is_known: whether some document has a word. vocabulary: words of the documents that begin with a letter.
+    is_known: whether some document has a term of such a query. vocabulary: words of the documents that begin with a
+    letter.
     """
     words = list(dict.fromkeys(word.casefold() for word in _WORD.findall(words_of(question))))
     telling = [word for word in words if word not in _SILENT] or words
     terms: list[str] = []
     for word in telling[:MOST_WORDS]:
-        terms.append(f'"{word}"')
-        if len(word) >= _STEM_FROM and word.isalpha() and not _ALONE.match(word):
-            terms.append(f'"{word[:-_STEM_LESS]}"*')
-        elif len(word) >= 4 and word.isalpha() and not is_known(word):
-            terms += [f'"{one}"' for one in difflib.get_close_matches(word, vocabulary(word[0]), 2, _LIKE)]
+        forms = [f'"{word}"']
+        if len(word) >= _STEM_FROM and word.isalpha():
+            forms.append(f'"{word[:-_STEM_LESS]}"*')
+        if len(word) >= _LIKE_FROM and word.isalpha() and not any(map(is_known, forms)):
+            forms += [f'"{one}"' for one in difflib.get_close_matches(word, vocabulary(word[0]), 2, _LIKE)]
+        terms += forms
     return " OR ".join(terms)

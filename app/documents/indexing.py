@@ -30,7 +30,9 @@ _STOPS_WITHIN_S = 5.0
 
 @dataclass(frozen=True)
 class FolderState:
-    """What is known of a folder. n_waiting: files that will be read. is_there: whether it was found at the last scan."""
+    """What is known of a folder. n_files: that were read. n_failed: that could not be. n_waiting: that will be read.
+    is_there: whether it was found at the last scan. has_more: more files than MOST_FILES.
+    """
 
     path: str
     n_files: int = 0

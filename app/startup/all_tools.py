@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from app.documents.document_tool import DocumentTool
 from app.documents.documents import Documents
 from app.settings import AppPaths, AppSettings
 from app.tools.built_in import BuiltInTools
@@ -28,8 +29,9 @@ class AllTools:
         self.mcp = McpTools(self.servers, places.tool_servers_folder, changed=lambda: self.box.tell_changed())
         self.controller = ToolServersController(self.servers, self.mcp, save)
         built_in = BuiltInTools.of(lambda: chosen_service(settings(), key_of(BRAVE_ADDRESS)))
-        self.box = ToolBox((built_in, self.mcp))
         self.documents = Documents(places.documents_file, places.document_index_file, save)
+        self.documents.changed.connect(lambda: self.box.tell_changed())
+        self.box = ToolBox((built_in, DocumentTool(self.documents), self.mcp))
 
     def read(self) -> None:
         """Read the small files of servers and of folders of documents. Starts no server, and begins to index."""

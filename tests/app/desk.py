@@ -12,6 +12,7 @@ from fake_host import FakeEngine
 from pytestqt.qtbot import QtBot
 
 from app.chat.answers.answer_policy import AnswerPolicy, PlaceFor
+from app.chat.answers.question_documents import Finder, QuestionDocuments
 from app.chat.chat_controller import ChatController
 from app.chat.chat_memory import ChatMemory
 from app.chat.store.conversation import Conversation, Message, MessageState
@@ -47,6 +48,7 @@ class Desk:
         remote: RemoteClient | None = None,
         place_for: PlaceFor = lambda choices: None,
         sources: Sequence[ToolSource] = (),
+        finder: Finder | None = None,
     ) -> None:
         self.qtbot = qtbot
         self.path = folder / "chats.db"
@@ -71,7 +73,11 @@ class Desk:
             self.memory, self.box, self.consents, lambda name, write: write(),
             tools_on=lambda conversation: self.policy.chosen(conversation.choices, "").tools,
         )  # fmt: skip
-        self.controller = ChatController(self.engine, self.memory, self.policy, switch, rounds, remote)
+        context = lambda: self.engine.status.context_total  # noqa: E731
+        gather = QuestionDocuments(self.memory, self.policy, finder, lambda: model, context).gather if finder else None
+        self.controller = ChatController(
+            self.engine, self.memory, self.policy, switch, rounds, remote, gather or (lambda *of: False)
+        )
         self.messages: dict[str, Message] = {}  # as the page would show them
         self.order: list[str] = []
         self.opened: Conversation | None = None

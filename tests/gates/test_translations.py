@@ -24,7 +24,7 @@ SILENT = {
     "icons.py", "theme.py", "prose.py", "compositor.py",  # shapes, style sheets
     "chat_titles.py", "personas.py", "model_texts.py", "tool_error.py", "expression.py", "calculate.py",
     "page_fetch.py", "page_text.py", "web_page.py", "web_search.py",
-    "built_in.py", "results.py",  # what a model is told
+    "built_in.py", "results.py", "document_tool.py",  # what a model is told
     "plans.py",  # names of files and folders
     "third_party.py",  # names of licences and of parts
 }  # fmt: skip
@@ -32,6 +32,7 @@ SILENT = {
 SILENT_FUNCTIONS = {
     "texts.py": {"cut"},
     "conversation.py": {"content_of", "_label"},
+    "gathering.py": {"_whole", "_passage"},
     "settings.py": {"fault", "load_settings", "_parsed", "_kept_aside"},
 }
 PASTED = "Pasted text"  # goes to the model as the name of an attachment

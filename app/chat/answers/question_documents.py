@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection
 from typing import Protocol
 
@@ -10,9 +9,8 @@ from app.chat.answers.answer_policy import AnswerPolicy
 from app.chat.chat_memory import ChatMemory
 from app.chat.store.conversation import Attachment, Message, branch, content_of
 from app.documents.gathering import Given
+from app.documents.index_words import CHARS_PER_TOKEN, weight
 
-CHARS_PER_TOKEN = 3  # fewer than texts of most languages have, so that what is found fits
-_WIDE = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]")  # scripts with about a token per character
 UNKNOWN_CONTEXT = 4_096  # tokens, while no model is loaded
 _ANSWER_SHARE, _ANSWER_TOKENS = 4, 2_048  # what is left for the answer: a quarter of the context, at most so many
 Then = Callable[[tuple[Attachment, ...]], None]
@@ -53,8 +51,3 @@ class QuestionDocuments:
         space = CHARS_PER_TOKEN * (total - min(total // _ANSWER_SHARE, _ANSWER_TOKENS)) - used
         self._finder.find(question.text, chosen.documents, max(space, 0), given, then)
         return True
-
-
-def weight(text: str) -> int:
-    """Return a text's length in characters of which CHARS_PER_TOKEN make a token."""
-    return len(text) + (CHARS_PER_TOKEN - 1) * len(_WIDE.findall(text))

@@ -1,0 +1,110 @@
+"""The index of documents: what is put is found, and nothing is left of what is removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.documents.index_file import IndexedFile, IndexFile
+from app.documents.passages import Passage
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[IndexFile]:
+    made = IndexFile(tmp_path / "documents.db")
+    made.open()
+    yield made
+    made.close()
+
+
+def put(index: IndexFile, path: str, *texts: str) -> int:
+    passages = [Passage(n, "", "", 1, text) for n, text in enumerate(texts, 1)]
+    index.put(IndexedFile(0, path, 10, 20, "text", len(texts)), passages)
+    found = index.file(path)
+    assert found is not None
+    return found.id
+
+
+def found(index: IndexFile, question: str) -> list[str]:
+    files = [one.id for one in index.files().values()]
+    hits = [index.passage(key) for key, _, _ in index.with_words(question, files, 10)]
+    return [hit.passage.text for hit in hits if hit is not None]
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("The deposit is three months' rent.", "how high is my deposit?"),
+        ("The boiler was serviced in May.", "When were the boilers serviced"),
+        ("Die Kündigungsfrist beträgt drei Monate.", "kündigungsfristen"),
+        ("Überweisung an das Konto", "uberweisung"),
+        ("我们的合同从五月开始", "合同"),
+        ("Invoice 2024-117 of the roofer", "2024-117"),
+        ("The dishwasher drains badly", "dishwahser"),
+        ("Straße und Hausnummer", "hausnummer"),
+    ],
+)
+def test_words_are_found_in_other_forms(index: IndexFile, text: str, question: str) -> None:
+    put(index, "/d/a.txt", text)
+    put(index, "/d/b.txt", "Nothing of that kind, 火 or else.")
+    assert found(index, question)[:1] == [text]
+
+
+def test_a_question_is_never_a_query_of_its_own(index: IndexFile) -> None:
+    put(index, "/d/a.txt", "some words")
+    for question in ('"', "words AND", "NEAR(a b", "title: words", "(((", "*", "-words", "a OR b) --", "\0", ""):
+        found(index, question)
+    assert found(index, 'words" OR "x') == ["some words"]
+
+
+def test_names_of_files_count(index: IndexFile) -> None:
+    put(index, "/d/router_manual.txt", "Press the button for ten seconds.")
+    put(index, "/d/boiler.txt", "Press the other button for two seconds.")
+    assert found(index, "router manual: which button?")[0].startswith("Press the button")
+
+
+def test_a_file_put_again_replaces_its_passages(index: IndexFile) -> None:
+    put(index, "/d/a.txt", "old words", "older words")
+    put(index, "/d/a.txt", "new words")
+    assert found(index, "words") == ["new words"]
+    index.remove(["/d/a.txt"])
+    assert found(index, "words new old") == []
+    assert index.files() == {}
+
+
+def test_only_the_chosen_files_are_searched(index: IndexFile) -> None:
+    first, second = put(index, "/d/a.txt", "same words"), put(index, "/e/b.txt", "same words")
+    assert {file for _, file, _ in index.with_words("same", [second], 10)} == {second}
+    assert {file for _, file, _ in index.with_words("same", [first, second], 10)} == {first, second}
+
+
+@pytest.mark.expects_log("made again")
+def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "documents.db"
+    path.write_bytes(b"SQLite format 3\0" + b"\xff" * 5_000)
+    index = IndexFile(path)
+    index.open()
+    put(index, "/d/a.txt", "words")
+    index.close()
+    index.open()
+    assert found(index, "words") == ["words"]
+    index.close()
+
+
+def test_vectors_are_kept_and_searched(index: IndexFile) -> None:
+    put(index, "/d/a.txt", "first", "second")
+    put(index, "/d/b.txt", "third")
+    missing = index.without_vector("m", 10)
+    assert [text for _, text in missing] == ["first", "second", "third"]
+    rows = np.eye(4, dtype=np.float16)
+    index.put_vectors("m", [(key, rows[n].tobytes()) for n, (key, _) in enumerate(missing)] + [(999, rows[3].tobytes())])
+    assert index.n_without_vector("m") == 0
+    assert index.n_without_vector("other") == 3
+    files = [one.id for one in index.files().values()]
+    near = index.near(np.array([0.1, 0.9, 0.2, 0], np.float32), "m", files, 2)
+    assert [key for key, _, _ in near] == [missing[1][0], missing[2][0]]
+    index.remove(["/d/a.txt"])
+    assert [key for key, _, _ in index.near(np.array([0, 1, 0, 0], np.float32), "m", files, 9)] == [missing[2][0]]

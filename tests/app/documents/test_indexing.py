@@ -1,0 +1,159 @@
+"""Folders of documents are indexed where they lie, and the index follows their changes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.documents.index_file import IndexFile
+from app.documents.indexing import Indexer, documents_in
+
+
+class Watched:
+    """An indexer whose changes wake the test."""
+
+    def __init__(self, file: Path) -> None:
+        self.moved = threading.Condition()
+        self.index = IndexFile(file)
+        self.indexer = Indexer(self.index, self._tell)
+
+    def _tell(self) -> None:
+        with self.moved:
+            self.moved.notify_all()
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        end = time.monotonic() + 30
+        with self.moved:
+            while not until():
+                assert time.monotonic() < end, self.indexer.states()
+                self.moved.wait(0.2)
+
+    def wait_idle(self) -> None:
+        self.wait(lambda: self.indexer.is_idle)
+
+    def texts(self) -> dict[str, str]:
+        return {
+            os.path.basename(one.path): "".join(p.passage.text for p in self.index.passages(one.id))
+            for one in self.index.files().values()
+        }
+
+    def close(self) -> None:
+        self.indexer.close()
+        self.index.close()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    made = Watched(tmp_path / "index" / "documents.db")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "papers"
+    (made / "deep" / "deeper").mkdir(parents=True)
+    (made / "a.txt").write_text("first paper")
+    (made / "deep" / "deeper" / "b.md").write_text("# second paper")
+    return made
+
+
+def test_a_folder_is_read_with_the_folders_in_it(watched: Watched, folder: Path) -> None:
+    (folder / ".hidden").mkdir()
+    (folder / ".hidden" / "c.txt").write_text("hidden")
+    (folder / "node_modules").mkdir()
+    (folder / "node_modules" / "d.txt").write_text("not mine")
+    (folder / "picture.png").write_bytes(b"\x89PNG")
+    (folder / "link.txt").symlink_to(folder / "a.txt")
+    watched.indexer.set_folders([str(folder)])
+    watched.wait_idle()
+    assert watched.texts() == {"a.txt": "first paper", "b.md": "# second paper"}
+    (state,) = watched.indexer.states()
+    assert (state.n_files, state.n_failed, state.n_waiting, state.is_there) == (2, 0, 0, True)
+
+
+def test_what_cannot_be_read_is_named(watched: Watched, folder: Path) -> None:
+    (folder / "broken.pdf").write_bytes(b"%PDF-1.4 broken")
+    watched.indexer.set_folders([str(folder)])
+    watched.wait_idle()
+    (state,) = watched.indexer.states()
+    assert (state.n_files, state.n_failed) == (2, 1)
+    (failed,) = [one for one in watched.indexer.files([str(folder)]) if one.why]
+    assert failed.path.endswith("broken.pdf")
+
+
+def test_changes_are_followed(watched: Watched, folder: Path) -> None:
+    watched.indexer.set_folders([str(folder)])
+    watched.wait_idle()
+    (folder / "a.txt").write_text("changed paper")
+    (folder / "new.txt").write_text("new paper")
+    (folder / "deep" / "deeper" / "b.md").unlink()
+    watched.wait(lambda: watched.texts() == {"a.txt": "changed paper", "new.txt": "new paper"})
+    (folder / "deep").rename(folder / "moved")
+    (folder / "moved" / "c.txt").write_text("c")
+    watched.wait(lambda: "c.txt" in watched.texts())
+
+
+def test_what_changed_between_two_starts_is_read_again(tmp_path: Path, folder: Path) -> None:
+    first = Watched(tmp_path / "documents.db")
+    first.indexer.set_folders([str(folder)])
+    first.wait_idle()
+    first.close()
+    (folder / "a.txt").write_text("changed while closed")
+    second = Watched(tmp_path / "documents.db")
+    read: list[Path] = []
+    reader = second.indexer._reader
+    reads = reader.read
+    reader.read = lambda path, cancelled: read.append(path) or reads(path, cancelled)  # type: ignore[method-assign,func-returns-value,assignment]
+    second.indexer.set_folders([str(folder)])
+    second.wait_idle()
+    assert [path.name for path in read] == ["a.txt"]
+    assert second.texts()["a.txt"] == "changed while closed"
+    second.close()
+
+
+def test_a_removed_folder_leaves_nothing(watched: Watched, folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "others"
+    other.mkdir()
+    (other / "kept.txt").write_text("kept")
+    watched.indexer.set_folders([str(folder), str(other)])
+    watched.wait_idle()
+    watched.indexer.set_folders([str(other)])
+    watched.wait(lambda: watched.texts() == {"kept.txt": "kept"})
+    watched.indexer.set_folders([])
+    watched.wait(lambda: watched.texts() == {})
+    watched.close()
+    assert b"first paper" not in (tmp_path / "index" / "documents.db").read_bytes()
+
+
+def test_a_folder_that_is_not_there_keeps_what_is_known(watched: Watched, folder: Path, tmp_path: Path) -> None:
+    watched.indexer.set_folders([str(folder)])
+    watched.wait_idle()
+    folder.rename(tmp_path / "unplugged")
+    watched.indexer.set_folders([str(folder)])
+    watched.wait(lambda: not watched.indexer.states()[0].is_there)
+    assert set(watched.texts()) == {"a.txt", "b.md"}
+
+
+def test_nothing_is_read_while_paused(watched: Watched, folder: Path) -> None:
+    watched.indexer.pause(True)
+    watched.indexer.set_folders([str(folder)])
+    watched.wait(lambda: bool(watched.indexer.states()[0].n_waiting))
+    assert watched.texts() == {}
+    watched.indexer.pause(False)
+    watched.wait_idle()
+    assert len(watched.texts()) == 2
+
+
+def test_names_that_are_no_text_are_left_out_or_read(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path / "odd")
+    os.mkdir(folder)
+    with open(folder + b"/\xff.txt", "w") as file:
+        file.write("x")
+    found = list(documents_in(os.fsdecode(folder)))
+    assert len(found) <= 1
