@@ -82,6 +82,15 @@ class SwitchMenu(PickMenu):
         self.switches = QVBoxLayout()
         self.switches.setSpacing(0)
 
+    def add_row(self, row: SwitchRow) -> None:
+        """Append a row, shown at once, so that the card's height is right."""
+        row.switched.connect(self.switch)
+        self.switches.addWidget(row)
+        row.show()
+
+    def switch(self, key: str, is_on: bool) -> None:
+        """Switch a row's item. Subclasses tell who has to know."""
+
     def rows(self) -> list[SwitchRow]:
         """Return the rows with switches."""
         found = (self.switches.itemAt(i) for i in range(self.switches.count()))

@@ -65,10 +65,7 @@ class ToolsMenu(SwitchMenu):
                 head = self.add_head(label(source) if source else tr("Built in"), self.switches)
                 head.show()  # at once, like the rows, so that the card's height is right
                 for tool in tools:
-                    row = ToolRow(tool)
-                    row.switched.connect(self._switch)
-                    self.switches.addWidget(row)
-                    row.show()
+                    self.add_row(ToolRow(tool))
         for row in self.rows():
             row.toggle.setChecked(row.key in offer.on)
         known = offer.tokens is not None and offer.n_on > 0
@@ -82,7 +79,7 @@ class ToolsMenu(SwitchMenu):
         self.ask.setVisible(offer.has_consents)
         self.place()
 
-    def _switch(self, name: str, is_on: bool) -> None:
+    def switch(self, name: str, is_on: bool) -> None:
         picked = self._offer.picked(name, is_on)
         # switched again before the answer comes, this choice counts too
         self._offer = replace(self._offer, on=frozenset(picked), tokens=None)

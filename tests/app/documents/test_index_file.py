@@ -100,7 +100,9 @@ def test_vectors_are_kept_and_searched(index: IndexFile) -> None:
     missing = index.without_vector("m", 10)
     assert [text for _, text in missing] == ["first", "second", "third"]
     rows = np.eye(4, dtype=np.float16)
-    index.put_vectors("m", [(key, rows[n].tobytes()) for n, (key, _) in enumerate(missing)] + [(999, rows[3].tobytes())])
+    index.put_vectors(
+        "m", [(key, rows[n].tobytes()) for n, (key, _) in enumerate(missing)] + [(999, rows[3].tobytes())]
+    )
     assert index.n_without_vector("m") == 0
     assert index.n_without_vector("other") == 3
     files = [one.id for one in index.files().values()]
