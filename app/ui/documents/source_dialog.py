@@ -85,6 +85,7 @@ class SourceDialog(Dialog):
         self._path, self._part = (place.path, place.part) if place is not None else ("", 0)
         self._reader = reader or DocumentReader()
         self._operations: Operations | None = None
+        self.is_looking = False  # the file is being read
         is_own, words = self._is_own, place_of(source)
         where = os.path.dirname(self._path) if is_own else ""
         self.sentence.setText(" · ".join(part for part in (words[:1].upper() + words[1:], where) if part))
@@ -130,11 +131,6 @@ class SourceDialog(Dialog):
     def _is_own(self) -> bool:
         return bool(self._path) and self._may_open(self._path)
 
-    @property
-    def is_looking(self) -> bool:
-        """Whether the file is still being read."""
-        return self._operations is not None and bool(self._operations.waiting())
-
     def done(self, result: int) -> None:
         if self._operations is not None:
             operations, self._operations = self._operations, None
@@ -146,7 +142,7 @@ class SourceDialog(Dialog):
 
     def _look_up(self) -> None:
         """Read the file in a thread, and show the place in it."""
-        self._operations = Operations(self)
+        self._operations, self.is_looking = Operations(self), True
         path, part, passage = Path(self._path), self._part, self._source.text
         if part and path.suffix.casefold() == ".pdf":
             scale = self.devicePixelRatioF()
@@ -161,6 +157,7 @@ class SourceDialog(Dialog):
             self._operations.run("read a source", lambda: self._reader.read(path), self._show_text, self._not_read)
 
     def _show_page(self, picture: PagePicture, scale: float) -> None:
+        self.is_looking = False
         if self._operations is None or not self.page.show_page(picture, scale):
             return
         self.views.show()
@@ -173,6 +170,7 @@ class SourceDialog(Dialog):
         self._fit_if_shown()
 
     def _show_text(self, document: Document) -> None:
+        self.is_looking = False
         if self._operations is None:
             return
         source = self._source
@@ -190,6 +188,7 @@ class SourceDialog(Dialog):
             self.text.show_excerpt(excerpt)
 
     def _not_read(self, error: BaseException) -> None:
+        self.is_looking = False
         if self._operations is None or isinstance(error, Cancelled):
             return
         if not isinstance(error, ReadError):
