@@ -94,7 +94,7 @@ def row_of(person: Person) -> AnswerSources:
 
 @pytest.fixture
 def person(arrive: Arrive) -> Iterator[Person]:
-    person = arrive("in-thread", settings=AppSettings(context=4096))
+    person = arrive("in-thread", settings=AppSettings(context=2048))
     person.wait_ready()
     yield person
     for one in QApplication.topLevelWidgets():
@@ -128,6 +128,7 @@ def test_a_folder_added_in_a_chat_is_searched_for_its_questions(person: Person, 
 
 
 def test_a_cited_number_opens_the_place_in_the_document(person: Person, folder: Path) -> None:
+    (folder / "bottles.txt").write_text("The deposit for a bottle is 25 cents.", encoding="utf-8")
     add(person, folder)
     person.ask("How high is the deposit?")
     row = row_of(person)

@@ -136,6 +136,7 @@ class SourceDialog(Dialog):
             operations, self._operations = self._operations, None
             self._reader.close()
             operations.close(_ENDS_S)
+            self._reader.close()  # it may just have been starting its process
         super().done(result)
 
     # -------------------------------------------------------------- the file
