@@ -92,6 +92,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "add_tool_server", "Add an MCP server", _ANSWER, (), "tool", also="tools program call model context protocol"
     ),
+    Command("documents", "Documents", _ANSWER, (), "documents", also="my folders files pdf search sources knowledge"),
     Command("answer_again", "Answer again", _ANSWER, (), "redo", also="regenerate retry last"),
     Command(
         "answer_other_model", "Answer again with another model", _ANSWER, (), "chip", also="regenerate switch compare"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Collection
 from itertools import accumulate, groupby
 from typing import Any
 
@@ -28,9 +29,9 @@ _TABLE_END = re.compile(
 )
 
 
-def parse(text: str) -> list[Block]:
-    """Return the blocks of a finished answer. Cost: linear in the text."""
-    parser = BlockParser()
+def parse(text: str, sources: Collection[int] = ()) -> list[Block]:
+    """Return the blocks of a finished answer, as BlockParser does. Cost: linear in the text."""
+    parser = BlockParser(sources)
     parser.feed(text)
     parser.end()
     while parser.step():
@@ -48,12 +49,14 @@ class BlockParser:
     or table only the new text.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sources: Collection[int] = ()) -> None:
+        """sources: numbers that become links to sources, where the text names them as [1]."""
+        self.sources_known = frozenset(sources)
         self.blocks: list[Block] = []
         self.spans: list[tuple[int, int]] = []  # for each settled block: start and end of its source in `text`
         self.changed = 0  # index of the first block that may have changed since `take_changed`
         self.weight = 0  # of the settled blocks: about the number of characters shown at once
-        self._env: dict[str, Any] = {GROWING: True}
+        self._env: dict[str, Any] = {GROWING: True, "sources": self.sources_known}
         self._raw = ""  # not processed yet
         self._text = ""  # displayable
         self._from = 0  # start of the text that is not settled
@@ -121,7 +124,7 @@ class BlockParser:
         self._env.pop(GROWING, None)
         whole = self._text + displayable(self._raw)
         if len(whole) <= STEP and whole.count("\n") <= STEP_LINES:
-            self._env = {}
+            self._env = {"sources": self.sources_known}
         elif not self._learn_definitions(whole):
             return False
         self._env["notes"] = dict.fromkeys(self._env.get("notes", {}), 0)

@@ -175,6 +175,9 @@ class _QtRenderer(RendererHTML):
         used[number] = True
         return f'{anchor}<a href="#note-{number}"><sup>{number}</sup></a>'
 
+    def source_ref(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]) -> str:
+        return f'<a href="{markdown_marks.SOURCE}{tokens[idx].meta["number"]}">{tokens[idx].content}</a>'
+
     def footnote_open(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]
     ) -> str:

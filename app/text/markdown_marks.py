@@ -1,9 +1,11 @@
-"""Markdown-it rules for GitHub's Markdown besides tables: bare addresses, task lists, footnotes."""
+"""Markdown-it rules for GitHub's Markdown besides tables: bare addresses, task lists, footnotes. And for the numbers of
+an answer's sources, such as [1].
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import MutableMapping
+from collections.abc import Callable, Collection, Iterator, MutableMapping
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -25,18 +27,24 @@ _PAIRS = {")": "(", "]": "[", "}": "{"}
 _REFERENCE = re.compile(r"\[\^([^\]\s]{1,60})\]")
 _NOTE = re.compile(_REFERENCE.pattern + r":[ \t]*")
 _TASK = re.compile(r"\[([ xX])\](?:\s+|$)")
+SOURCE = "#source-"  # begins the address of a source's number
+_SOURCES = re.compile(r"\[(\d{1,5}(?:, ?\d{1,5}){0,20})\]")
+_CODE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n.*?(?:^ {0,3}\1|\Z)|(`+)[^\n]*?\2", re.MULTILINE | re.DOTALL)
 
 
 def add_to(md: MarkdownIt) -> None:
     """Add bare addresses, task lists (list items with the class `checked` or `unchecked`) and footnotes to a parser.
 
-    `notes` in the environment maps the labels of known notes to their numbers (0: not used yet).
+    `notes` in the environment maps the labels of known notes to their numbers (0: not used yet). `sources` holds the
+    numbers that become links to sources; without it, there are none.
     """
     alternatives = ["paragraph", "reference", "blockquote", "list"]
     md.block.ruler.before("reference", "footnote", _find_note, {"alt": alternatives})
     md.inline.ruler.before("link", "footnote_ref", _find_reference)
     md.core.ruler.push("bare_links", _link_addresses)
     md.core.ruler.push("tasks", _mark_tasks)
+    md.core.ruler.before("inline", "source_numbers", _keep_numbers)
+    md.core.ruler.push("sources", _link_sources)
 
 
 def note_number(env: MutableMapping[str, Any], label: str) -> int:
@@ -99,13 +107,18 @@ def address_end(text: str) -> int:
 
 def _link_addresses(state: StateCore) -> None:
     for token in state.tokens:
-        if token.type == "inline" and token.children and ("://" in token.content or "www." in token.content.lower()):
-            out: list[Token] = []
-            depth = 0
-            for child in token.children:
-                depth += {"link_open": 1, "link_close": -1}.get(child.type, 0)
-                out += _with_links(child) if child.type == "text" and not depth else [child]
-            token.children = out
+        if token.type == "inline" and ("://" in token.content or "www." in token.content.lower()):
+            _change_texts(token, _with_links)
+
+
+def _change_texts(token: Token, change: Callable[[Token], list[Token]]) -> None:
+    """Replace each text of an inline token that is in no link."""
+    out: list[Token] = []
+    depth = 0
+    for child in token.children or ():
+        depth += {"link_open": 1, "link_close": -1}.get(child.type, 0)
+        out += change(child) if child.type == "text" and not depth else [child]
+    token.children = out
 
 
 def _with_links(token: Token) -> list[Token]:
@@ -126,6 +139,45 @@ def _with_links(token: Token) -> list[Token]:
 
 def _text(content: str) -> Token:
     return Token("text", "", 0, content=content)
+
+
+# ------------------------------------------------------------------ sources
+
+
+def cited(text: str, known: Collection[int]) -> list[int]:
+    """Return the numbers of known sources that an answer names outside of code, in the order of their first use."""
+    numbers = (int(one) for found in _SOURCES.finditer(_CODE.sub("", text)) for one in found[1].split(","))
+    return list(dict.fromkeys(number for number in numbers if number in known))
+
+
+def _keep_numbers(state: StateCore) -> None:
+    """Forget link definitions with the number of a source as their label, so that the number stays a number."""
+    for number in state.env.get("sources", ()):
+        state.env.get("references", {}).pop(str(number), None)
+
+
+def _link_sources(state: StateCore) -> None:
+    known = state.env.get("sources")
+    if not known:
+        return
+    for token in state.tokens:
+        if token.type == "inline" and "[" in token.content:
+            _change_texts(token, lambda text: list(_with_sources(text, known)))
+
+
+def _with_sources(token: Token, known: Collection[int]) -> Iterator[Token]:
+    """Yield a text with its numbers as tokens: [1] as one, in [1, 2] each number."""
+    place, text = 0, token.content
+    for found in _SOURCES.finditer(text):
+        numbers = re.finditer(r"\d+", found[0])
+        marks = [found] if "," not in found[1] else [one for one in numbers if int(one[0]) in known]
+        for mark in marks:
+            number, shift = int(mark[0].strip("[]")), 0 if mark is found else found.start()
+            if number in known:
+                yield _text(text[place : mark.start() + shift])
+                yield Token("source_ref", "", 0, content=mark[0], meta={"number": number})
+                place = mark.end() + shift
+    yield _text(text[place:])
 
 
 def _mark_tasks(state: StateCore) -> None:

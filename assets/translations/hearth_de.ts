@@ -2245,6 +2245,10 @@
         <translation>Diesen Chat löschen</translation>
     </message>
     <message>
+        <source>Documents</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Edit personas</source>
         <translation>Personas bearbeiten</translation>
     </message>
@@ -2635,6 +2639,10 @@
     <message>
         <source>model gpu memory placement layers</source>
         <translation>modell gpu speicher verteilung schichten</translation>
+    </message>
+    <message>
+        <source>my folders files pdf search sources knowledge</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>next</source>
@@ -3035,6 +3043,29 @@
     <message>
         <source>Couldn't attach that</source>
         <translation>Das wurde nicht angehängt</translation>
+    </message>
+    <message>
+        <source>Add to documents</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message numerus="yes">
+        <source>Answer from {n} folders?</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>Abbrechen</translation>
+    </message>
+    <message>
+        <source>Choose a folder with documents</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Hearth reads the documents where they are. Passages that fit a question of this chat go to the model with it. Nothing is copied, and nothing leaves this PC.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Answer copied</source>
@@ -3664,6 +3695,41 @@
         <translation>ein anderes Programm auf diesem PC</translation>
     </message>
     <message>
+        <source>Add a folder…</source>
+        <translation>Ordner hinzufügen…</translation>
+    </message>
+    <message>
+        <source>Documents of this chat</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Documents: no folder is on</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Documents: they stay on this PC and are not sent</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message numerus="yes">
+        <source>Documents: {n} folders are on</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Manage documents…</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The model can answer from folders of your documents. They stay where they are, on this PC.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>This chat is sent to {server}. Your documents stay on this PC: they are not searched for it, and passages of them are not sent.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Edit them</source>
         <translation>Bearbeiten</translation>
     </message>
@@ -3923,6 +3989,171 @@
             <numerusform>Werkzeuge: {n} eingeschaltet</numerusform>
             <numerusform>Werkzeuge: {n} eingeschaltet</numerusform>
         </translation>
+    </message>
+    <message>
+        <source>Not there</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Paused at {n} of {total}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Reading {n} of {total}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>chapter {n}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>line {n}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>page {n}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>part {n}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>sheet {name}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>sheet {n}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>slide {n}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>whole text</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} could not be read</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} documents</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Add a folder, and the model can answer from the documents in it. They are read where they are: nothing is copied, and nothing leaves this PC.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message numerus="yes">
+        <source>And {n} more</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Collapsed</source>
+        <translation>Zugeklappt</translation>
+    </message>
+    <message>
+        <source>Expanded</source>
+        <translation>Aufgeklappt</translation>
+    </message>
+    <message>
+        <source>Go on reading</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>No folders yet</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Not there now. Its documents are searched again when the drive is connected.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Open {name}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Pause</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Pause reading</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Remove {name} from documents</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Switch folders on in a chat with the button below the message field. Documents are read where they are: nothing is copied, and nothing leaves this PC.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>There are more, which are left out</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Copy text</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Couldn't find the passage on this page. The file may have changed since. Below is the text that went to the model.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>No program opened it. Its folder is {folder}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Open file</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Page</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Picture of {place} of {name}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Show in folder</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Text</source>
+        <translation>Text</translation>
+    </message>
+    <message>
+        <source>The file has changed since. Below is the text that went to the model.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The file is no longer there. Below is the text that went to the model.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>This file is in none of your folders of documents, so Hearth doesn't open it. Below is the text that went to the model.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>View</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{why} Below is the text that went to the model.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Commands, chats, models, settings</source>
@@ -4436,10 +4667,6 @@ Andere Programme: {others}</translation>
     <message>
         <source>Arrange the weights for this PC</source>
         <translation>Gewichte für diesen PC anordnen</translation>
-    </message>
-    <message>
-        <source>Cancel</source>
-        <translation>Abbrechen</translation>
     </message>
     <message>
         <source>Continue</source>
@@ -5119,10 +5346,6 @@ Andere Programme: {others}</translation>
         <translation>Startmodell</translation>
     </message>
     <message>
-        <source>Text</source>
-        <translation>Text</translation>
-    </message>
-    <message>
         <source>This text cannot be read: {path} ({why}). Install Hearth again.</source>
         <translation>Dieser Text kann nicht gelesen werden: {path} ({why}). Installieren Sie Hearth neu.</translation>
     </message>
@@ -5367,20 +5590,12 @@ Andere Programme: {others}</translation>
         <translation>Werkzeuge</translation>
     </message>
     <message>
-        <source>Collapsed</source>
-        <translation>Zugeklappt</translation>
-    </message>
-    <message>
         <source>Copied</source>
         <translation>Kopiert</translation>
     </message>
     <message>
         <source>Copy: {what}</source>
         <translation>Kopieren: {what}</translation>
-    </message>
-    <message>
-        <source>Expanded</source>
-        <translation>Aufgeklappt</translation>
     </message>
     <message>
         <source>No program opened this folder. Copy its path instead.</source>
@@ -5573,10 +5788,6 @@ Andere Programme: {others}</translation>
     <message>
         <source>A server that offers tools. What a chat sends to a tool goes to this address.</source>
         <translation>Ein Server, der Werkzeuge anbietet. Was ein Chat an ein Werkzeug sendet, geht an diese Adresse.</translation>
-    </message>
-    <message>
-        <source>Add a folder…</source>
-        <translation>Ordner hinzufügen…</translation>
     </message>
     <message>
         <source>Allow</source>
@@ -6064,6 +6275,31 @@ Andere Programme: {others}</translation>
     <message>
         <source>Table in the answer</source>
         <translation>Tabelle in der Antwort</translation>
+    </message>
+    <message>
+        <source>Sources</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message numerus="yes">
+        <source>The whole of {n} documents went along</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} more that were found</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} sources that were found</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+            <numerusform></numerusform>
+        </translation>
     </message>
     <message>
         <source>Add to notes…</source>

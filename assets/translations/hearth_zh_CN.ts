@@ -2230,6 +2230,10 @@
         <translation>删除此聊天</translation>
     </message>
     <message>
+        <source>Documents</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Edit personas</source>
         <translation>编辑角色</translation>
     </message>
@@ -2620,6 +2624,10 @@
     <message>
         <source>model gpu memory placement layers</source>
         <translation>模型 gpu 显存 分布 层</translation>
+    </message>
+    <message>
+        <source>my folders files pdf search sources knowledge</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>next</source>
@@ -3020,6 +3028,28 @@
     <message>
         <source>Couldn't attach that</source>
         <translation>未能附加</translation>
+    </message>
+    <message>
+        <source>Add to documents</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message numerus="yes">
+        <source>Answer from {n} folders?</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Choose a folder with documents</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Hearth reads the documents where they are. Passages that fit a question of this chat go to the model with it. Nothing is copied, and nothing leaves this PC.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Answer copied</source>
@@ -3640,6 +3670,40 @@
         <translation>本机上的另一程序</translation>
     </message>
     <message>
+        <source>Add a folder…</source>
+        <translation>添加文件夹…</translation>
+    </message>
+    <message>
+        <source>Documents of this chat</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Documents: no folder is on</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Documents: they stay on this PC and are not sent</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message numerus="yes">
+        <source>Documents: {n} folders are on</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Manage documents…</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The model can answer from folders of your documents. They stay where they are, on this PC.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>This chat is sent to {server}. Your documents stay on this PC: they are not searched for it, and passages of them are not sent.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Edit them</source>
         <translation>编辑</translation>
     </message>
@@ -3896,6 +3960,168 @@
         <translation>
             <numerusform>工具：已启用 {n} 个</numerusform>
         </translation>
+    </message>
+    <message>
+        <source>Not there</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Paused at {n} of {total}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Reading {n} of {total}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>chapter {n}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>line {n}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>page {n}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>part {n}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>sheet {name}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>sheet {n}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>slide {n}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>whole text</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} could not be read</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} documents</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Add a folder, and the model can answer from the documents in it. They are read where they are: nothing is copied, and nothing leaves this PC.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message numerus="yes">
+        <source>And {n} more</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Collapsed</source>
+        <translation>已折叠</translation>
+    </message>
+    <message>
+        <source>Expanded</source>
+        <translation>已展开</translation>
+    </message>
+    <message>
+        <source>Go on reading</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>No folders yet</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Not there now. Its documents are searched again when the drive is connected.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Open {name}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Pause</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Pause reading</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Remove {name} from documents</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Switch folders on in a chat with the button below the message field. Documents are read where they are: nothing is copied, and nothing leaves this PC.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>There are more, which are left out</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Copy text</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Couldn't find the passage on this page. The file may have changed since. Below is the text that went to the model.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>No program opened it. Its folder is {folder}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Open file</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Page</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Picture of {place} of {name}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Show in folder</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Text</source>
+        <translation>文本</translation>
+    </message>
+    <message>
+        <source>The file has changed since. Below is the text that went to the model.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The file is no longer there. Below is the text that went to the model.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>This file is in none of your folders of documents, so Hearth doesn't open it. Below is the text that went to the model.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>View</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{why} Below is the text that went to the model.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Commands, chats, models, settings</source>
@@ -4408,10 +4634,6 @@ Other programs: {others}</source>
     <message>
         <source>Arrange the weights for this PC</source>
         <translation>为此电脑排列权重</translation>
-    </message>
-    <message>
-        <source>Cancel</source>
-        <translation>取消</translation>
     </message>
     <message>
         <source>Continue</source>
@@ -5088,10 +5310,6 @@ Other programs: {others}</source>
         <translation>入门模型</translation>
     </message>
     <message>
-        <source>Text</source>
-        <translation>文本</translation>
-    </message>
-    <message>
         <source>This text cannot be read: {path} ({why}). Install Hearth again.</source>
         <translation>无法读取此文本：{path}（{why}）。请重新安装 Hearth。</translation>
     </message>
@@ -5332,20 +5550,12 @@ Other programs: {others}</source>
         <translation>工具</translation>
     </message>
     <message>
-        <source>Collapsed</source>
-        <translation>已折叠</translation>
-    </message>
-    <message>
         <source>Copied</source>
         <translation>已复制</translation>
     </message>
     <message>
         <source>Copy: {what}</source>
         <translation>复制：{what}</translation>
-    </message>
-    <message>
-        <source>Expanded</source>
-        <translation>已展开</translation>
     </message>
     <message>
         <source>No program opened this folder. Copy its path instead.</source>
@@ -5538,10 +5748,6 @@ Other programs: {others}</source>
     <message>
         <source>A server that offers tools. What a chat sends to a tool goes to this address.</source>
         <translation>提供工具的服务器。对话发送给工具的内容会发往此地址。</translation>
-    </message>
-    <message>
-        <source>Add a folder…</source>
-        <translation>添加文件夹…</translation>
     </message>
     <message>
         <source>Allow</source>
@@ -6024,6 +6230,28 @@ Other programs: {others}</source>
     <message>
         <source>Table in the answer</source>
         <translation>回答中的表格</translation>
+    </message>
+    <message>
+        <source>Sources</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message numerus="yes">
+        <source>The whole of {n} documents went along</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} more that were found</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} sources that were found</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+        </translation>
     </message>
     <message>
         <source>Add to notes…</source>

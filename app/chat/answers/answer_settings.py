@@ -153,8 +153,10 @@ def request_for(
     messages: Sequence[Message], answered_id: str, settings: AnswerSettings, chat: str = ""
 ) -> AnswerRequest:
     """Return the request for an answer. messages: a branch that contains what is answered, as in `history`. chat: its
-    id.
+    id. A server is sent nothing that was found in the user's documents.
     """
+    if settings.place is not None:
+        messages = [replace(m, attachments=tuple(a for a in m.attachments if a.source is None)) for m in messages]
     said = _said(messages, answered_id)
     if settings.place is not None:
         n_results = next((n for n, one in enumerate(reversed(said)) if one.sent["role"] != "tool"), 0)

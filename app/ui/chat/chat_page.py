@@ -188,7 +188,7 @@ class ChatPage(QFrame):
         self.transcript.finish_message(message)
 
     def update_message(self, message: Message) -> None:
-        """Show newer states of an answer's calls of tools."""
+        """Show newer states of an answer's calls of tools, or what was found for a question."""
         self.transcript.update_message(message)
 
     def show_branch(self, messages: list[Message], keep: str = "") -> None:

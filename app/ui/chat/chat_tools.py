@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from app.chat.answer_setup import AnswerSetup
     from app.chat.chat_controller import ChatController
     from app.chat.store.conversation import Conversation, Message
+    from app.documents.documents import Documents
     from app.servers.servers_controller import ServersController
     from app.tools.mcp.servers_controller import ToolServersController
     from app.tools.tool_box import ToolBox
@@ -59,6 +60,12 @@ class ChatTools(QObject):
         tool_servers.changed.connect(self._box.changed)
         self._box.changed.connect(tool_servers.refresh)
         self._window.commands.bind("add_tool_server", self._add_tool_server, lambda: not tool_servers.is_full)
+
+    def connect_documents(self, documents: Documents) -> None:
+        """Connect the folders of documents. Call once."""
+        from app.ui.chat.chat_documents import ChatDocuments
+
+        ChatDocuments(self._window, self._chat, self._setup, documents)
 
     def _add_tool_server(self) -> None:
         from app.ui.settings.tool_server_dialog import ToolServerDialog

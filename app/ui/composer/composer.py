@@ -29,6 +29,7 @@ from app.translation import tr
 from app.ui.composer.attachment_chip import AttachmentRow
 from app.ui.composer.context_meter import ContextMeter
 from app.ui.composer.destination_line import DestinationLine
+from app.ui.composer.documents_button import DocumentsButton
 from app.ui.composer.inherited_line import InheritedLine
 from app.ui.composer.message_field import MessageField, files_in
 from app.ui.composer.next_message_row import NextMessageRow
@@ -101,6 +102,7 @@ class Composer(QFrame):
     load_asked: load the last model again. changed: the text or the attachments changed. context_asked: open the context
     popup. preset_menu_asked: open the preset menu. thinking_menu_asked: open the menu of how much to think.
     tools_picked: the names of the tools that are on for the open chat. tools_page_wanted: open the settings of tools.
+    folders_given: folders that were dropped or pasted.
     """
 
     submitted = Signal(str, object)
@@ -115,6 +117,7 @@ class Composer(QFrame):
     thinking_menu_asked = Signal()
     tools_picked = Signal(list)
     tools_page_wanted = Signal()
+    folders_given = Signal(list)
     stay_asked = Signal()  # have this PC answer the chat again
 
     def __init__(
@@ -150,6 +153,7 @@ class Composer(QFrame):
         self.preset_button.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
         self.thinking_button = IconButton("thinking", tr("Thinking"))
         self.tools_button = ToolsButton()
+        self.documents_button = DocumentsButton()
         self.meter = ContextMeter()
         self.send = Button("", "primary", "send")
         self.send.height_px, self.send.radius_px, self.send.glyph_px = 34, 10, 18
@@ -162,6 +166,7 @@ class Composer(QFrame):
         self._bar.addWidget(self.preset_button)
         self._bar.addWidget(self.thinking_button)
         self._bar.addWidget(self.tools_button)
+        self._bar.addWidget(self.documents_button)
         self._bar.addStretch(1)
         self._bar.addWidget(self.meter)
         self._bar.addWidget(self.send)
@@ -238,8 +243,13 @@ class Composer(QFrame):
     # -------------------------------------------------------------- attachments
 
     def attach(self, paths: Sequence[str | Path]) -> None:
-        """Attach files."""
-        self.draft.add_files([Path(path) for path in paths])
+        """Attach files; folders are emitted by `folders_given`."""
+        given = [Path(path) for path in paths]
+        folders = [path for path in given if path.is_dir()]
+        if files := [path for path in given if path not in folders]:
+            self.draft.add_files(files)
+        if folders:
+            self.folders_given.emit(folders)
         self.field.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def choose_files(self) -> None:

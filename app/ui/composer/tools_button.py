@@ -4,68 +4,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent
-from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from app.tools.call_text import label, visible
 from app.tools.tool import Tool
 from app.tools.tool_offer import ToolOffer
 from app.translation import figure, tr, tr_n
+from app.ui.composer.switch_menu import SwitchMenu, SwitchRow
 from app.ui.look import theme
-from app.ui.widgets.controls import Button, Label, Toggle
-from app.ui.widgets.pick_menu import PickMenu, clear
-from app.ui.widgets.pick_row import INSET, ROW, PickRow
+from app.ui.widgets.controls import Button, Label
+from app.ui.widgets.pick_menu import clear
+from app.ui.widgets.pick_row import INSET, PickRow
 
 WIDTH = 340
 LONGEST_TOOLTIP = 400  # characters; the author of the tool wrote the description for models
 
 
-class ToolRow(QWidget):
-    """A tool's title, and a switch. switched: the tool's name, and whether it is on now."""
+class ToolRow(SwitchRow):
+    """A tool's title, and a switch."""
 
-    switched = Signal(str, bool)
-
-    def __init__(self, tool: Tool, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, tool: Tool) -> None:
+        super().__init__(tool.name, label(tool.title), visible(tool.description)[:LONGEST_TOOLTIP])
         self.tool = tool
-        title = label(tool.title)
-        self.setToolTip(visible(tool.description)[:LONGEST_TOOLTIP])
-        self.title = Label(title, "row", "ink", elide=True)
-        self.toggle = Toggle(title)
-        self.toggle.setToolTip(self.toolTip())
-        self.toggle.toggled.connect(lambda _: self.update())
-        self.toggle.clicked.connect(lambda on: self.switched.emit(tool.name, on))
-        self._row = QHBoxLayout(self)
-        self._row.addWidget(self.title, 1)
-        self._row.addWidget(self.toggle)
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
-        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
-        theme.current().changed.connect(self._restyle)
-        self._restyle()
-
-    def mousePressEvent(self, event: QMouseEvent) -> None:
-        event.accept()  # otherwise the release goes to the widget below
-
-    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
-        if event.button() == Qt.MouseButton.LeftButton and self.rect().contains(event.position().toPoint()):
-            self.toggle.click()
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        if self.underMouse():
-            painter = QPainter(self)
-            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(theme.wash("hover"))
-            painter.drawRoundedRect(self.rect(), theme.px(8), theme.px(8))
-
-    def _restyle(self) -> None:
-        self._row.setContentsMargins(theme.px(INSET), 0, theme.px(INSET), 0)
-        self._row.setSpacing(theme.px(12))
-        self.setFixedHeight(theme.px(ROW))
 
 
-class ToolsMenu(PickMenu):
+class ToolsMenu(SwitchMenu):
     """The tools in groups by their source, with a switch each. It stays open while tools are switched.
 
     picked: the names of the tools that are on. manage_asked: open the settings of tools. ask_again: forget what calls
@@ -79,9 +43,7 @@ class ToolsMenu(PickMenu):
     def __init__(self, window: QWidget) -> None:
         super().__init__(tr("Tools of this chat"), window, WIDTH)
         self._offer = ToolOffer()
-        self._groups = QVBoxLayout()
-        self._groups.setSpacing(0)
-        self.body.addLayout(self._groups)
+        self.body.addLayout(self.switches)
         self.cost = Label("", "meta", wrap=True)
         self.body.addWidget(self.cost)
         self.add_rule()
@@ -94,26 +56,18 @@ class ToolsMenu(PickMenu):
         theme.current().changed.connect(self._restyle)
         self._restyle()
 
-    def rows(self) -> list[ToolRow]:
-        """Return the rows of the tools."""
-        found = (self._groups.itemAt(i) for i in range(self._groups.count()))
-        return [row for item in found if item is not None and isinstance(row := item.widget(), ToolRow)]
-
     def show_offer(self, offer: ToolOffer) -> None:
         """Show the tools, and which are on. Rows stay while the tools are the same."""
         before, self._offer = self._offer, offer
-        if before.tools != offer.tools or not self._groups.count():
-            clear(self._groups)
+        if before.tools != offer.tools or not self.switches.count():
+            clear(self.switches)
             for source, tools in offer.groups:
-                head = self.add_head(label(source) if source else tr("Built in"), self._groups)
+                head = self.add_head(label(source) if source else tr("Built in"), self.switches)
                 head.show()  # at once, like the rows, so that the card's height is right
                 for tool in tools:
-                    row = ToolRow(tool)
-                    row.switched.connect(self._switch)
-                    self._groups.addWidget(row)
-                    row.show()
+                    self.add_row(ToolRow(tool))
         for row in self.rows():
-            row.toggle.setChecked(row.tool.name in offer.on)
+            row.toggle.setChecked(row.key in offer.on)
         known = offer.tokens is not None and offer.n_on > 0
         if offer.tokens is not None and known:
             self.cost.setText(
@@ -125,20 +79,7 @@ class ToolsMenu(PickMenu):
         self.ask.setVisible(offer.has_consents)
         self.place()
 
-    def open_at(self, anchor: QWidget) -> None:
-        if self.is_open:
-            return
-        super().open_at(anchor)
-        self.focus_first()
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        focus = self.window().focusWidget()
-        if event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter} and isinstance(focus, Toggle):
-            focus.click()
-        else:
-            super().keyPressEvent(event)
-
-    def _switch(self, name: str, is_on: bool) -> None:
+    def switch(self, name: str, is_on: bool) -> None:
         picked = self._offer.picked(name, is_on)
         # switched again before the answer comes, this choice counts too
         self._offer = replace(self._offer, on=frozenset(picked), tokens=None)

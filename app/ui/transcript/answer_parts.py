@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from app.text.markdown_blocks import Block, CodeBlock, ProseBlock, TableBlock
+from app.text.markdown_marks import SOURCE
 from app.text.plain_text import block_text
 from app.translation import tr
 from app.ui.look import theme
@@ -29,15 +31,21 @@ Part = Prose | Table | CodeBlockView
 
 
 class AnswerParts(QObject):
-    """The parts of one answer. link_activated: an address. looked_for: a part, and a place in it. grown: a new part."""
+    """The parts of one answer.
+
+    link_activated: an address. source_asked: the number of a source. looked_for: a part, and a place in it. grown: a
+    new part.
+    """
 
     link_activated = Signal(str)
+    source_asked = Signal(int)
     looked_for = Signal(QWidget, int)
     grown = Signal()
 
     def __init__(self, owner: QWidget, width: int) -> None:
         super().__init__(owner)
         self.parts: list[Part] = []
+        self.sources: Collection[int] = ()  # as in BlockParser
         self.shown = 0  # index of the first block that may not be shown yet
         self.column = QVBoxLayout()
         self.column.setSpacing(theme.px(PART_GAP))
@@ -151,7 +159,10 @@ class AnswerParts(QObject):
         return type(part) is Prose
 
     def _follow(self, address: str) -> None:
-        """Follow a link: inside this message to a footnote and back, otherwise by `link_activated`."""
+        """Follow a link: to a source, inside this message to a footnote and back, otherwise by `link_activated`."""
+        if address.startswith(SOURCE):
+            self.source_asked.emit(int(address.removeprefix(SOURCE)))
+            return
         if not address.startswith("#"):
             self.link_activated.emit(address)
             return
@@ -191,7 +202,7 @@ class AnswerParts(QObject):
             self.column.addLayout(row)
         elif isinstance(block, TableBlock) and block.rest:
             assert isinstance(part, Table)
-            rows = self._rests[part] = FurtherRows(part)
+            rows = self._rests[part] = FurtherRows(part, self.sources)
             rows.link_activated.connect(self._follow)
             rows.grown.connect(self.grown)
             column = QVBoxLayout()

@@ -1,4 +1,4 @@
-"""The widget of an answer: thought, parts, calls of tools, and statistics line."""
+"""The widget of an answer: thought, parts, calls of tools, sources, and statistics line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QWidget
 
-from app.chat.answers.answer_labels import figures_of
 from app.chat.message_action import ActionName, MessageAction
 from app.chat.store.conversation import Message, MessageState
 from app.clients.engine_status import EngineStatus, Phase
@@ -19,6 +18,7 @@ from app.translation import figure, tr
 from app.ui.look import theme
 from app.ui.transcript.answer_figures import AnswerFigures
 from app.ui.transcript.answer_parts import AnswerParts, Part
+from app.ui.transcript.answer_sources import AnswerSources, Sources
 from app.ui.transcript.message_view import MessageView, has_notes
 from app.ui.transcript.selection.selectable import SelectableText
 from app.ui.transcript.stat_line import StatLine
@@ -38,11 +38,13 @@ PAGE = 30_000  # characters, approximately, of a finished answer that are shown 
 
 
 class AnswerView(MessageView):
-    """An answer: its parts in the full column, and the statistics line."""
+    """An answer: its parts in the full column, and the statistics line. sources: what it can rest on."""
 
-    def __init__(self, message: Message, parent: QWidget | None = None) -> None:
+    def __init__(self, message: Message, parent: QWidget | None = None, sources: Sources | None = None) -> None:
         super().__init__(message, parent)
-        self._parser = BlockParser()
+        self._sources = sources or Sources()
+        self._source_row: AnswerSources | None = None
+        self._parser = BlockParser(self._sources.known)
         self._writing = message.state is MessageState.WRITING
         self._limit = PAGE * (4 if self._writing else 1)
         self._unread = False  # whether the parser has more to read now
@@ -53,7 +55,9 @@ class AnswerView(MessageView):
         self._thought: ThoughtView | None = None
         self._width = theme.px(720)
         self._parts = AnswerParts(self, self._width)
+        self._parts.sources = self._sources.known
         self._parts.link_activated.connect(self.link_activated)
+        self._parts.source_asked.connect(self._ask_for_source)
         self._parts.looked_for.connect(self.looked_for)
         self._parts.grown.connect(self.grown)
         self._status = EngineStatus(Phase.THINKING)
@@ -191,13 +195,45 @@ class AnswerView(MessageView):
             self._show_whole()
 
     def _show_whole(self) -> None:
-        self._parser, self._before = BlockParser(), None
-        self._parser.feed(split(self.message.text).answer)
-        self._parser.end()
-        self._unread, self._parts.shown = True, 0
-        self._work_at_once()
+        self._parse_again()
         self._show_thought()
         self._show_result()
+
+    def _parse_again(self) -> None:
+        """Parse the whole text."""
+        self._parser, self._before = BlockParser(self._sources.known), None
+        self._parser.feed(split(self.text).answer)
+        if not self._writing:
+            self._parser.end()
+        self._unread, self._parts.shown = True, 0
+        self._work_at_once()
+
+    # ------------------------------------------------------------------ sources
+
+    def set_sources(self, sources: Sources) -> None:
+        """Set what the answer can rest on."""
+        if sources != self._sources:
+            self._sources = sources
+            if self._parser.sources_known != sources.known.keys():
+                self._parts.sources = sources.known
+                self._parse_again()
+            self._show_sources()
+
+    def _ask_for_source(self, number: int) -> None:
+        if (found := self._sources.known.get(number)) is not None:
+            self.source_asked.emit(found)
+
+    def _show_sources(self) -> None:
+        """Show the sources below the last answer to their question, once it is complete."""
+        shown = not self._writing and not self._goes_on and bool(self._sources.known)
+        if shown and self._source_row is None:
+            self._source_row = AnswerSources(self)
+            self._source_row.asked.connect(self.source_asked)
+            self._source_row.set_width(self._width)
+            self.column.insertWidget(self.column.indexOf(self.stats), self._source_row)
+        if self._source_row is not None:
+            self._source_row.show_sources(self._sources, self.source if shown else "")
+            self._source_row.setVisible(shown and self._source_row.has_some)
 
     # ------------------------------------------------------------------ building, in slices
 
@@ -276,7 +312,7 @@ class AnswerView(MessageView):
             self._calls.text_selected.connect(self.text_selected)
             self._calls.set_words(self._tool_words)
             self._calls.set_width(self._width)
-            self.column.insertWidget(self.column.indexOf(self.stats), self._calls)
+            self.column.insertWidget(self.column.indexOf(self._source_row or self.stats), self._calls)
         if self._calls is not None:
             self._calls.show_calls(message.calls)
             self._calls.setVisible(bool(message.calls))
@@ -293,6 +329,7 @@ class AnswerView(MessageView):
         if goes_on != self._goes_on:
             self._goes_on = goes_on
             self._show_stats()
+            self._show_sources()
 
     def _show_stats(self) -> None:
         """Hide the statistics line of an answer that is not at its end, unless it leads to other versions."""
@@ -328,6 +365,8 @@ class AnswerView(MessageView):
             self._thought.set_width(width)
         if self._calls is not None:
             self._calls.set_width(width)
+        if self._source_row is not None:
+            self._source_row.set_width(width)
         if self._parts.set_width(width, PARTS_AT_ONCE):
             later(self, lambda: self._work(1, 1))
 
@@ -359,7 +398,7 @@ class AnswerView(MessageView):
         """Return the menu of the answer."""
         menu = Menu(tr("This answer"), self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        if figures_of(self.message.stats or {}):
+        if self.stats.has_figures:
             menu.add(tr("Figures of this answer"), "table", self.show_figures)
         menu.add(tr("Copy"), "copy", self.stats.copy.click)
         if has_notes(self):
@@ -378,6 +417,7 @@ class AnswerView(MessageView):
         self.stats.copy.text_to_copy = self.source
         self.stats.show_result(self.message, self._model)
         self.update_calls(self.message)
+        self._show_sources()
 
     def _place_caret(self) -> None:
         shown = (

@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QApplication, QSizePolicy, QSpacerItem, QVBoxLayou
 
 from app.chat.store.conversation import Message, MessageState, Role
 from app.ui.look import theme
+from app.ui.transcript.answer_sources import Sources, sources_of
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.message_view import MessageView
 from app.ui.transcript.own_message import OwnMessage
@@ -33,9 +34,9 @@ def text_column(page_width: int) -> tuple[int, int]:
     return (page_width - width) // 2, width
 
 
-def make_view(message: Message, parent: QWidget | None = None) -> MessageView:
-    """Return the widget for a message."""
-    return AnswerView(message, parent) if message.role is Role.ASSISTANT else OwnMessage(message, parent)
+def make_view(message: Message, parent: QWidget | None = None, sources: Sources | None = None) -> MessageView:
+    """Return the widget for a message. sources: what an answer can rest on."""
+    return AnswerView(message, parent, sources) if message.role is Role.ASSISTANT else OwnMessage(message, parent)
 
 
 def model_of(message: Message) -> str:
@@ -59,7 +60,8 @@ class MessageColumn(QWidget):
     def __init__(self, wire: Callable[[MessageView], None], parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._wire = wire
-        self.messages: list[Message] = []
+        self._messages: list[Message] = []
+        self._with_sources: list[int] = []  # indices of messages that carry texts found in documents
         self.views: list[MessageView] = []  # of messages[first : last], oldest first
         self.first = 0
         self.versions: dict[str, tuple[int, int]] = {}  # number and count of versions, for messages with several
@@ -91,6 +93,30 @@ class MessageColumn(QWidget):
 
     # ------------------------------------------------------------------ messages
 
+    @property
+    def messages(self) -> list[Message]:
+        """All messages, oldest first. Answers may be appended and replaced; `put` replaces any message."""
+        return self._messages
+
+    @messages.setter
+    def messages(self, messages: list[Message]) -> None:
+        self._messages = messages
+        self._find_sources()
+
+    def _find_sources(self) -> None:
+        self._with_sources = [
+            index for index, message in enumerate(self.messages) if any(sources_of(message.attachments))
+        ]
+
+    def _sources_at(self, index: int) -> Sources:
+        """Return what the answer with that index can rest on."""
+        before = [i for i in self._with_sources if i < index]
+        if not before:
+            return Sources()
+        own = before[-1] if all(m.role is Role.ASSISTANT for m in self.messages[before[-1] + 1 : index]) else None
+        known = [one for i in before for one in sources_of(self.messages[i].attachments)]
+        return Sources.by(known, () if own is None else sources_of(self.messages[own].attachments))
+
     def index(self, message_id: str) -> int:
         """Return the index of a message; -1 if there is none."""
         return next((i for i in range(len(self.messages) - 1, -1, -1) if self.messages[i].id == message_id), -1)
@@ -107,8 +133,14 @@ class MessageColumn(QWidget):
     def put(self, message: Message) -> None:
         """Replace a message by its newer state."""
         index = self.index(message.id)
-        if index >= 0:
-            self.messages[index] = message
+        if index < 0:
+            return
+        self.messages[index] = message
+        if any(sources_of(message.attachments)):
+            self._find_sources()
+            for place, view in enumerate(self.views, self.first):
+                if place > index and isinstance(view, AnswerView):
+                    view.set_sources(self._sources_at(place))
 
     def add_text(self, message_id: str, text: str) -> None:
         """Append text to an answer in progress."""
@@ -197,7 +229,7 @@ class MessageColumn(QWidget):
 
     def _make(self, index: int) -> MessageView:
         message = self.messages[index]
-        view = make_view(message, self)
+        view = make_view(message, self, self._sources_at(index))
         self._wire(view)
         view.set_width(self.text_width)
         if message.id in self.versions:
@@ -253,6 +285,7 @@ class MessageColumn(QWidget):
         if index < 0:
             return
         del self.messages[index]
+        self._find_sources()
         if index < self.first:
             self.first -= 1
         elif index - self.first < len(self.views):

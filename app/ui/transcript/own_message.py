@@ -105,8 +105,9 @@ class OwnMessage(MessageView):
         self._more.clicked.connect(self._open_menu)
         self._edit.clicked.connect(self.start_editing)
         self._attached: SentAttachments | None = None
-        if message.attachments:
-            self._attached = SentAttachments(message.attachments)
+        self._given = [one for one in message.attachments if one.source is None]  # the answer shows what was found
+        if self._given:
+            self._attached = SentAttachments(self._given)
             self._attached.opened.connect(self._open_attached)
             tiles = QHBoxLayout()
             tiles.addStretch(1)
@@ -133,7 +134,7 @@ class OwnMessage(MessageView):
     @property
     def _has_text(self) -> bool:
         """Whether the message has text, or no attachments either."""
-        return bool(self.message.text.strip()) or not self.message.attachments
+        return bool(self.message.text.strip()) or not self._given
 
     def texts(self) -> list[SelectableText | None]:
         return [None if self.is_editing or not self._has_text else text for text in (self._text, *self._pages)]
@@ -195,7 +196,7 @@ class OwnMessage(MessageView):
     def _open_attached(self, place: int) -> None:
         from app.ui.composer.attachment_dialog import AttachmentDialog
 
-        AttachmentDialog(self, self.message.attachments[place]).open()
+        AttachmentDialog(self, self._given[place]).open()
 
     def set_versions(self, which: int, count: int) -> None:
         if count > 1 and self._versions is None:

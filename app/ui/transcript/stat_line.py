@@ -116,6 +116,11 @@ class StatLine(QWidget):
         self._show_buttons()
 
     @property
+    def has_figures(self) -> bool:
+        """Whether there are figures of the answer to show."""
+        return bool(figures_of((self._message.stats if self._message and not self._running else None) or {}))
+
+    @property
     def has_versions(self) -> bool:
         """Whether it leads to other versions."""
         return self._place[1] > 1
@@ -143,12 +148,8 @@ class StatLine(QWidget):
             self._versions.setVisible(rests and self._place[1] > 1)
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
-        stats = (self._message.stats if self._message and not self._running else None) or {}
-        if (
-            event.button() == Qt.MouseButton.LeftButton
-            and self.rect().contains(event.position().toPoint())
-            and figures_of(stats)
-        ):
+        is_here = self.rect().contains(event.position().toPoint())
+        if event.button() == Qt.MouseButton.LeftButton and is_here and self.has_figures:
             self.acted.emit("figures")
         else:
             super().mouseReleaseEvent(event)

@@ -33,10 +33,12 @@ from app.ui.transcript.text_stream import TextStream
 class Transcript(QScrollArea):
     """The messages of one chat.
 
-    link_activated: the address of a link that was followed. acted: a MessageAction.
+    link_activated: the address of a link that was followed. source_asked: an Attachment with a source. acted: a
+    MessageAction.
     """
 
     link_activated = Signal(str)
+    source_asked = Signal(object)
     acted = Signal(object)
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -213,7 +215,7 @@ class Transcript(QScrollArea):
         self.text_find.sync()
 
     def update_message(self, message: Message) -> None:
-        """Show newer states of an answer's calls in place; ignored if it is in another branch."""
+        """Show newer states of an answer's calls, or what was found for a question; ignored in another branch."""
         if self._column.index(message.id) < 0:
             return
         self._column.put(message)
@@ -263,6 +265,7 @@ class Transcript(QScrollArea):
 
     def _wire(self, view: MessageView) -> None:
         view.link_activated.connect(self.link_activated)
+        view.source_asked.connect(self.source_asked)
         view.looked_for.connect(self._look_for)
         view.edit_opened.connect(self._hold_editor)
         view.acted.connect(self.acted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
@@ -23,8 +25,10 @@ class FurtherRows(QWidget):
     link_activated = Signal(str)
     grown = Signal()  # another table of rows was added
 
-    def __init__(self, table: Table, parent: QWidget | None = None) -> None:
+    def __init__(self, table: Table, sources: Collection[int] = (), parent: QWidget | None = None) -> None:
+        """sources: as in BlockParser."""
         super().__init__(parent)
+        self._sources = sources
         self._table = table
         self._block = TableBlock("")
         self._shown = 0  # characters of the rest that are shown
@@ -70,7 +74,7 @@ class FurtherRows(QWidget):
         columns = self._block.head.count("|", self._block.head.find("\n")) + 1
         rest = self._block.rest
         end = min(page_end(rest, self._shown, SLICE, max(SLICE_ROWS * 5 // columns, 1)), self._wanted)
-        blocks = parse(self._block.head + rest[self._shown : end])
+        blocks = parse(self._block.head + rest[self._shown : end], self._sources)
         for block in blocks:
             if isinstance(block, TableBlock):
                 table = Table(tr("Table in the answer"), self, self._table.column_widths())

@@ -1,0 +1,113 @@
+"""Connects the folders of documents with the composer, the transcript and their dialogs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Qt, Slot
+from PySide6.QtWidgets import QFileDialog
+
+from app.documents.indexing import is_within
+from app.translation import tr, tr_n
+from app.ui.composer.documents_button import DocumentsOffer
+from app.ui.documents.document_labels import name_of
+from app.ui.widgets.floating import Menu, confirm
+
+if TYPE_CHECKING:
+    from app.chat.answer_setup import AnswerSetup
+    from app.chat.chat_controller import ChatController
+    from app.chat.store.conversation import Attachment
+    from app.documents.documents import Documents
+    from app.ui.documents.documents_dialog import DocumentsDialog
+    from app.ui.main_window import MainWindow
+
+
+class ChatDocuments(QObject):
+    """The connections of a window; create one per window, after its other connections."""
+
+    def __init__(self, window: MainWindow, chat: ChatController, setup: AnswerSetup, documents: Documents) -> None:
+        super().__init__(window)
+        self._window, self._page = window, window.page
+        self._chat, self._setup, self._documents = chat, setup, documents
+        self._dialog: DocumentsDialog | None = None
+        button = window.page.composer.documents_button
+        button.documents_picked.connect(setup.pick_documents)
+        button.folder_wanted.connect(self.ask_for_folder)
+        button.documents_wanted.connect(self.open_dialog)
+        window.page.composer.folders_given.connect(self._offer_folders)
+        window.page.transcript.source_asked.connect(self._open_source)
+        window.page.menu_asked.connect(self._add_to_menu)
+        window.commands.bind("documents", self.open_dialog)
+        documents.changed.connect(self.show)
+        documents.said.connect(self._say)
+        setup.changed.connect(self.show)
+        chat.chat_status_changed.connect(self.show)
+        self.show()
+
+    @Slot()
+    def show(self) -> None:
+        """Show the folders, and which of them the open chat uses."""
+        place = self._chat.place
+        self._page.composer.documents_button.show_offer(
+            DocumentsOffer(
+                tuple(self._documents.states), frozenset(self._setup.chosen.documents), self._documents.is_paused,
+                place.server.name if place is not None else "",
+            )
+        )  # fmt: skip
+
+    def open_dialog(self) -> None:
+        """Open the dialog of all folders."""
+        from app.ui.documents.documents_dialog import DocumentsDialog
+
+        dialog = self._dialog = DocumentsDialog(self._window, self._documents)
+        dialog.folder_wanted.connect(lambda: self.ask_for_folder(switches_on=False))
+        dialog.finished.connect(self._forget_dialog)
+        dialog.open()
+
+    def _forget_dialog(self) -> None:
+        self._dialog = None
+
+    def ask_for_folder(self, switches_on: bool = True) -> None:
+        """Ask for a folder to name. switches_on: the open chat uses it from now on."""
+        dialog = QFileDialog(self._dialog or self._window, tr("Choose a folder with documents"))
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setFileMode(QFileDialog.FileMode.Directory)
+        dialog.setOption(QFileDialog.Option.ShowDirsOnly)
+        dialog.filesSelected.connect(lambda paths: self.add([Path(path) for path in paths], switches_on))
+        dialog.open()
+
+    def add(self, folders: Sequence[Path], switches_on: bool = True) -> None:
+        """Name folders. One that is known already, or is in a known one, is only switched on."""
+        on = list(self._setup.chosen.documents)
+        for folder in folders:
+            path = os.path.abspath(folder)
+            known = next((one for one in self._documents.folders if path == one or is_within(path, one)), "")
+            if not (known and switches_on) and not self._documents.add(folder):
+                continue
+            on.append(known or path)
+        if switches_on:
+            self._setup.pick_documents(list(dict.fromkeys(on)))
+
+    @Slot(list)
+    def _offer_folders(self, folders: list[Path]) -> None:
+        """Ask whether dropped folders are documents of the chat."""
+        n = len(folders)
+        title = tr_n("Answer from “{name}”?", "Answer from {n} folders?", n, n=n, name=name_of(str(folders[0])))
+        sentence = tr("Hearth reads the documents where they are. Passages that fit a question of this chat go to the "
+                      "model with it. Nothing is copied, and nothing leaves this PC.")  # fmt: skip
+        dialog = confirm(self._page, title, sentence, tr("Cancel"), tr("Add to documents"), lambda: self.add(folders))
+        dialog.danger.set_look("secondary")  # it destroys nothing
+
+    def _open_source(self, source: Attachment) -> None:
+        from app.ui.documents.source_dialog import SourceDialog
+
+        SourceDialog(self._window, source, self._documents.knows).open()
+
+    def _add_to_menu(self, menu: Menu) -> None:
+        menu.add(tr("Documents"), "documents", self.open_dialog)
+
+    def _say(self, words: str, undo: Callable[[], None] | None) -> None:
+        (self._window if self._dialog is None else self._dialog).show_toast(words, undo)
