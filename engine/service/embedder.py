@@ -8,7 +8,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import HostMemoryError, InvalidRequestError
+from engine.errors import Cancelled, HostMemoryError, InvalidRequestError
 from engine.job import Job, Progress
 from engine.service import protocol
 
@@ -38,9 +38,11 @@ class Embedder:
         chat_model: Callable[[], LoadedModel | None],
         job: Job,
         preparing: Progress,
-        between: Callable[[], None],
+        waits: Callable[[], bool],
+        let_others: Callable[[], None],
     ) -> dict[str, Any]:
-        """Return the result of a request. between: called between two texts, to let others go first.
+        """Return the result of a request. waits: whether other requests wait; a text is then left between two layers,
+        let_others runs them, and the text is begun again.
 
         Raises: InvalidRequestError, HostMemoryError, the errors of loading, Cancelled.
         """
@@ -49,16 +51,23 @@ class Embedder:
         texts = request.texts
         if not 0 < len(texts) <= MOST_TEXTS or not all(isinstance(text, str) and text for text in texts):
             raise InvalidRequestError(f"1 to {MOST_TEXTS} texts can be embedded at once, and none may be empty.")
-        vectors, tokens = [], 0
-        for text in texts:  # others may have changed the models between two texts
+        vectors: list[str] = []
+        tokens = 0
+        while len(vectors) < len(texts):  # others may have changed the models between two texts
+            text = texts[len(vectors)]
             model = self._named_model(request.model, job, preparing) if request.model else chat_model()
             if model is None:
                 raise InvalidRequestError("No model is loaded.", "Load a model first.")
-            (vector,) = embed(model, [text], request.dimensions, job)
+            self._used_at = time.monotonic()
+            try:
+                (vector,) = embed(model, [text], request.dimensions, Job(lambda: job.cancelled() or waits()))
+            except Cancelled:
+                job.stop_if_cancelled()
+                let_others()
+                continue
             vectors.append(base64.b64encode(vector.astype("<f4").tobytes()).decode())
             tokens += n_tokens(model, text)
-            self._used_at = time.monotonic()
-            between()
+            let_others()
         assert model is not None, "there is a text"
         result = protocol.EmbedResult(vectors, tokens, model.name, pooling_of(model.opened) is not None)
         return asdict(result)

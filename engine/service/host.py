@@ -491,7 +491,7 @@ class EngineHost:
         job = Job(self._stop_wanted(request.id), self._progress(request.id, "loading"))
         preparing = self._progress(request.id, "preparing")
         try:
-            return self._embedder.embed(request, lambda: self._model, job, preparing, self.go_first)
+            return self._embedder.embed(request, lambda: self._model, job, preparing, self.waits, self.go_first)
         except Cancelled:
             return {"cancelled": True}
 

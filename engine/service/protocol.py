@@ -415,6 +415,10 @@ class EmbedResult:
     model: str
     made_for_it: bool
 
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> EmbedResult:
+        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
+
 
 @dataclass(frozen=True)
 class CountResult:
