@@ -171,6 +171,15 @@ def connect_private(path: Path) -> sqlite3.Connection:
     return connect(str(path))
 
 
+def open_batch(path: Path) -> sqlite3.Connection:
+    """Create a file to hand chats over in. If the program is killed, it is lost."""
+    db = connect_private(path)
+    db.execute("PRAGMA journal_mode = OFF")
+    db.execute("PRAGMA synchronous = OFF")
+    migrate(db, path)
+    return db
+
+
 def finish_rescue(path: Path) -> Path | None:
     """Replace the damaged file by a complete rescue and keep it under a new name. Returns that name.
 
