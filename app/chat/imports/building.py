@@ -377,7 +377,7 @@ def _identified(head: Head, drafts: _Drafts, current: str, created: float) -> Wh
     for draft, text in zip(drafts.all, texts, strict=True):
         mark.update(_bytes(f"{draft.key if head.id else ''}\0{draft.parent}\0{draft.role}\0{text}\0"))
     chat = mark.hexdigest()
-    ids = [_hash(f"{chat}{n}") for n in range(len(drafts.all))]
+    ids = [f"{chat}-{n}" for n in range(len(drafts.all))]  # in order: the index of a million ids is written in order
     messages = tuple(
         Message(
             draft.role, text, one, draft.time, draft.state, _stats(draft.stats), ids[draft.parent] if draft.parent >= 0
@@ -404,7 +404,7 @@ def _calls(draft: _Draft, message: str) -> tuple[ToolCall, ...]:
         state = CallState.NOT_RUN if result is None else CallState.FAILED if result.failed else CallState.DONE
         text = result.text[:LONGEST_TEXT] if result else ""
         name = " ".join(call.name[:200].split()) or "tool"
-        made.append(ToolCall(_hash(f"{message}{n}"), name, _arguments(call.arguments), state, result=text))
+        made.append(ToolCall(f"{message}-{n}", name, _arguments(call.arguments), state, result=text))
     return tuple(made)
 
 
@@ -447,7 +447,3 @@ def _stats(stats: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
-
-
-def _hash(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

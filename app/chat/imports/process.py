@@ -7,11 +7,13 @@ while MOST_WAITING are not. It ends with its stdin. No Qt.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from app.chat.imports.json_stream import Skipped
 from app.chat.imports.sources import Export, ImportFailedError
 from app.chat.store.conversation import WholeChat
 from app.chat.store.store import Store
+from app.errors import StoreError
 
 MOST_MEMORY_BYTES = 4 << 30  # of the process
 BATCH_CHARS = 24 << 20
@@ -28,16 +31,18 @@ PROGRESS_EVERY_S = 0.1
 
 
 def main() -> int:
-    """Read the export in argv, into the folder in argv. Returns the exit code."""
+    """Read the files and folders in argv but the last, into that folder. Returns the exit code."""
     _bound_this_process()
     logging.disable()  # faults of the file are not worth logging
-    path, folder = Path(sys.argv[-2]), Path(sys.argv[-1])
+    flags = sys.argv[2:] if sys.argv[1:2] == ["--import-chats"] else sys.argv[1:]
     try:
-        _Reading(path, folder).run()
+        _Reading([Path(one) for one in flags[:-1]], Path(flags[-1])).run()
     except ImportFailedError as error:
         _say(why_not=error.why)
     except OSError as error:
         _say(why_not="system", detail=error.strerror or str(error), errno=error.errno or 0)
+    except StoreError as error:
+        _say(why_not="system", detail=error.message, errno=errno.ENOSPC if error.kind == "full" else errno.EACCES)
     except MemoryError:
         _say(why_not="large")
     return 0
@@ -59,8 +64,8 @@ def _say(**values: Any) -> None:
 
 
 class _Reading:
-    def __init__(self, path: Path, folder: Path) -> None:
-        self._export, self._folder = Export(path), folder
+    def __init__(self, paths: Sequence[Path], folder: Path) -> None:
+        self._export, self._folder = Export(paths), folder
         self._known: set[str] = set()
         self._skipped: Counter[str] = Counter()
         self._programs: Counter[str] = Counter()

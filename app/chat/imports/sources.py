@@ -11,7 +11,7 @@ import json
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -64,23 +64,13 @@ class Export:
     Raises ImportFailedError and OSError.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, paths: Sequence[Path]) -> None:
         self.left_out = LeftOut()
         self.cut: list[str] = []
         self.read_bytes = 0
         self._found: dict[str, _File] = {}
-        self._zip: zipfile.ZipFile | None = None
-        if path.is_dir():
-            self._find_in_folder(path)
-        elif not path.is_file():
-            path.stat()  # raises what is wrong with it
-            raise ImportFailedError("unknown", "no regular file")
-        elif zipfile.is_zipfile(path):
-            self._find_in_zip(path)
-        elif path.name in ("thread.json", "messages.jsonl"):
-            self._found = {name: _file_at(path.with_name(name), name) for name in ("thread.json", "messages.jsonl")}
-        else:
-            self._found = {path.name: _file_at(path, path.name)}
+        for at, path in enumerate(paths):
+            self._find(path, str(at))
         self._files = [one for one in self._found.values() if PurePosixPath(one.name).name != "messages.jsonl"]
         if not self._files:
             raise ImportFailedError("unknown", "no file of a known name")
@@ -156,7 +146,27 @@ class Export:
 
     # -------------------------------------------------------------- finding files
 
-    def _find_in_folder(self, folder: Path) -> None:
+    def _find(self, path: Path, key: str) -> None:
+        """Add the files of a path. key: makes their names unique."""
+        if path.is_dir():
+            self._find_in_folder(path, key)
+        elif not path.is_file():
+            path.stat()  # raises what is wrong with it
+            raise ImportFailedError("unknown", "no regular file")
+        elif zipfile.is_zipfile(path):
+            self._find_in_zip(path, key)
+        elif path.name in ("thread.json", "messages.jsonl"):
+            for name in ("thread.json", "messages.jsonl"):
+                self._add(_file_at(path.with_name(name), f"{key}/{name}"))
+        else:
+            self._add(_file_at(path, f"{key}/{path.name}"))
+
+    def _add(self, file: _File) -> None:
+        self._found[file.name] = file
+        if len(self._found) > MOST_FILES:
+            raise ImportFailedError("many")
+
+    def _find_in_folder(self, folder: Path, key: str) -> None:
         waiting = [(folder, 0)]
         while waiting:
             at, depth = waiting.pop()
@@ -167,24 +177,19 @@ class Export:
                             waiting.append((Path(entry.path), depth + 1))
                     elif entry.is_file(follow_symlinks=False) and _is_wanted(entry.name):
                         path = Path(entry.path)
-                        name = path.relative_to(folder).as_posix()
-                        self._found[name] = _file_at(path, name)
-                    if len(self._found) > MOST_FILES:
-                        raise ImportFailedError("many")
+                        self._add(_file_at(path, f"{key}/{path.relative_to(folder).as_posix()}"))
 
-    def _find_in_zip(self, path: Path) -> None:
+    def _find_in_zip(self, path: Path, key: str) -> None:
         try:
-            archive = self._zip = zipfile.ZipFile(path)
+            archive = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
             raise ImportFailedError("zip", str(error)) from None
         wanted = [one for one in archive.infolist() if not one.is_dir() and _is_wanted(one.filename)]
-        if len(wanted) > MOST_FILES:
-            raise ImportFailedError("many")
         if sum(one.file_size for one in wanted) > max(MOST_INFLATED * path.stat().st_size, _SMALL_ZIP_BYTES):
             raise ImportFailedError("zip-bomb")
         changed_at = path.stat().st_mtime
         for one in wanted:
-            self._found[one.filename] = _File(one.filename, one.file_size, changed_at, _opener(archive, one))
+            self._add(_File(f"{key}/{one.filename}", one.file_size, changed_at, _opener(archive, one)))
 
 
 def _opener(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Callable[[], BinaryIO]:

@@ -29,7 +29,7 @@ from app.chat.store.conversation import (
     Unsent,
     WholeChat,
 )
-from app.chat.store.store_file import CONVERSATION_COLUMNS, MESSAGE_COLUMNS, failures, open_batch, open_file
+from app.chat.store.store_file import BATCH_CACHE_KB, CONVERSATION_COLUMNS, MESSAGE_COLUMNS, failures, open_batch, open_file
 from app.chat.store.store_rescue import copy_rows, open_in_memory, open_or_restore, restore
 from app.chat.store.store_search import SearchIndex, snippet
 from app.errors import RescueReport, StoreError, StoreErrorKind
@@ -194,10 +194,14 @@ class Store:
     def stage(self, batch: Path) -> Staged:
         """Take in the chats of a file that `write_batch` wrote, unseen until `show_staged`. Those that exist stay.
 
-        One transaction. Raises StoreError.
+        One transaction. A file that was removed, because the import ended, adds nothing. Raises StoreError.
         """
+        if not batch.is_file():
+            return Staged()
         with self._lock, failures(self.path):
             self._db.execute("ATTACH DATABASE ? AS batch", (str(batch),))
+            cache = self._db.execute("PRAGMA main.cache_size").fetchone()[0]
+            self._db.execute(f"PRAGMA main.cache_size = -{BATCH_CACHE_KB}")
             try:
                 with self._transaction() as db:
                     known = "id IN (SELECT id FROM main.conversation WHERE deleted_at IS {})"
@@ -214,6 +218,7 @@ class Store:
                     ).rowcount
             finally:
                 self._db.execute("DETACH DATABASE batch")
+                self._db.execute(f"PRAGMA main.cache_size = {cache}")
         return Staged(chats, messages, here, binned)
 
     def show_staged(self) -> list[Conversation]:
@@ -240,10 +245,12 @@ class Store:
         conversation = self.conversation(conversation_id)
         return None if conversation is None else WholeChat(conversation, tuple(self.messages(conversation_id)))
 
-    def delete(self, conversation_id: str) -> None:
-        """Move a conversation to the bin, until it is restored, erased or purged."""
+    def delete(self, *conversation_ids: str) -> None:
+        """Move conversations to the bin, until they are restored, erased or purged."""
         with self._transaction() as db:
-            db.execute("UPDATE conversation SET deleted_at = ? WHERE id = ?", (time.time(), conversation_id))
+            db.executemany(
+                "UPDATE conversation SET deleted_at = ? WHERE id = ?", [(time.time(), one) for one in conversation_ids]
+            )
 
     def binned(self) -> list[BinnedChat]:
         """Return the conversations in the bin, last deleted first."""
@@ -254,10 +261,12 @@ class Store:
             ).fetchall()
         return [BinnedChat(_conversation(head), deleted_at) for deleted_at, *head in rows]
 
-    def restore(self, conversation_id: str) -> None:
+    def restore(self, *conversation_ids: str) -> None:
         """Undo `delete`."""
         with self._transaction() as db:
-            db.execute("UPDATE conversation SET deleted_at = NULL WHERE id = ?", (conversation_id,))
+            db.executemany(
+                "UPDATE conversation SET deleted_at = NULL WHERE id = ?", [(one,) for one in conversation_ids]
+            )
 
     def erase(self, conversation_ids: Sequence[str]) -> None:
         """Delete conversations in the bin for good."""

@@ -61,6 +61,7 @@ LATER_COLUMNS = {  # missing in files of the first version
     "pinned", "folder", "leaf", "draft", "choices", "queued", "parent", "attachments", "deleted_at", "calls",
 }  # fmt: skip
 
+BATCH_CACHE_KB = 64 << 10  # holds the index of ids, which are added in no order
 _HEADER_BYTES = 100  # of an SQLite file; user_version is the big-endian number at 60
 _LAST_CREDIBLE_VERSION = 9999  # a larger number is a damaged header, not a later version
 _KINDS: dict[int, StoreErrorKind] = {
@@ -176,6 +177,7 @@ def open_batch(path: Path) -> sqlite3.Connection:
     db = connect_private(path)
     db.execute("PRAGMA journal_mode = OFF")
     db.execute("PRAGMA synchronous = OFF")
+    db.execute(f"PRAGMA cache_size = -{BATCH_CACHE_KB}")
     migrate(db, path)
     return db
 
