@@ -303,9 +303,7 @@ class ChatMemory(QObject):
         """Take in a file of chats unseen: see Store.stage. `failed` gets a StoreError."""
         self._saves.run("take in chats from a file", lambda: self._stored.stage(batch), then, failed)
 
-    def show_staged(
-        self, then: Callable[[list[Conversation]], None], failed: Callable[[BaseException], None]
-    ) -> None:
+    def show_staged(self, then: Callable[[list[Conversation]], None], failed: Callable[[BaseException], None]) -> None:
         """Make all staged chats visible, and pass them to `then`; a StoreError to `failed`."""
 
         def taken(added: list[Conversation]) -> None:

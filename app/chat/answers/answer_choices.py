@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from app.chat.answers.answer_labels import MODES
-from app.chat.answers.personas import NO_PERSONA, Persona, Personas
+from app.chat.answers.personas import MAX_INSTRUCTIONS, NO_PERSONA, Persona, Personas
 from app.chat.answers.presets import BALANCED, Preset, Presets, checked_sampling
 from app.chat.store.preset_store import PresetStoreError, read_json, write_json
 from app.settings import AppSettings
@@ -34,6 +34,8 @@ class Chosen:
     sampling: Mapping[str, Any]
     mode: str  # auto, sparse, exact or dense
     instructions: str
+    plain: str = ""  # the instructions without a persona
+    is_imported: bool = False  # whether those are the chat's own, from the program that it was imported from
     thinking: Level | None = None  # None: as the model's chat template does by itself
     tools: tuple[str, ...] = ()  # names of those that are on
     in_force: Mapping[str, Any] = field(default_factory=dict)  # fields of SamplingConfig to override
@@ -79,7 +81,8 @@ class AnswerChoices:
         """Return what applies to a chat with these choices that `model` answers."""
         # A deleted persona or preset counts as never chosen.
         own, default = checked_choices(choices), self._defaults.get(model, {})
-        persona_id = own.get("persona", default.get("persona", NO_PERSONA))
+        # An imported chat has instructions of its own; a persona that is chosen for it replaces them.
+        persona_id = own.get("persona", NO_PERSONA if "instructions" in own else default.get("persona", NO_PERSONA))
         persona = self.personas.get(persona_id)
         preset = self.presets.get(own.get("preset", "")) or self.presets.get(default.get("preset", ""))
         if preset is None:
@@ -89,13 +92,16 @@ class AnswerChoices:
         inherited = {} if own.keys() & {"preset", "sampling"} else default.get("sampling", {})
         sampling = own.get("sampling", inherited)
         mode = own.get("mode") or default.get("mode") or settings.mode
-        instructions = settings.system_prompt if persona is None else persona.instructions
+        plain = own.get("instructions", settings.system_prompt)
+        instructions = plain if persona is None else persona.instructions
         thinking = own.get("thinking", default.get("thinking"))
         in_force = {**settings.sampling(), **preset.values, **sampling}
         if thinking is not None:
             in_force["thinking"] = thinking
         tools = tuple(own.get("tools", default.get("tools", ())))
-        return Chosen(persona, preset, sampling, mode, instructions, thinking, tools, in_force)
+        return Chosen(
+            persona, preset, sampling, mode, instructions, plain, "instructions" in own, thinking, tools, in_force
+        )
 
     def default_of(self, model: str) -> dict[str, Any]:
         """Return the user's default choices for new chats with a model."""
@@ -125,6 +131,9 @@ def checked_choices(values: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("persona", "preset"):
         if isinstance(values.get(name), str) and len(values[name]) <= 100:
             good[name] = values[name]
+    instructions = values.get("instructions")
+    if isinstance(instructions, str) and 0 < len(instructions) <= MAX_INSTRUCTIONS:
+        good["instructions"] = instructions
     if isinstance(values.get("sampling"), dict):
         good["sampling"] = checked_sampling(values["sampling"])
     if values.get("mode") in ("auto", *MODES):

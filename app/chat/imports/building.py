@@ -1,8 +1,8 @@
 """Turns the messages of another program into a chat of Hearth. Shared by all readers.
 
-A reader lists its messages as Nodes in any order; `whole_chat` orders them as a tree, puts the thoughts, texts and tool
-calls of one answer together, and gives ids. Ids are hashes of the program, its own ids and the texts, so the same export
-gives the same ids again, and a chat that was continued since gives others.
+A reader lists its messages as Nodes in any order; `whole_chat` orders them as a tree, puts the thoughts, texts and
+tool calls of one answer together, and gives ids. A chat's id is a hash of the program, its own ids and the texts, so
+the same export gives the same id again, and a chat that was continued since gives another.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from app.chat.store.conversation import (
     title_from,
 )
 
-MOST_INSTRUCTIONS = 20_000  # characters, as of a persona
+MOST_INSTRUCTIONS = 20_000  # characters: MAX_INSTRUCTIONS of a persona
 DEEPEST_ARGUMENTS = 12
 _THOUGHT = ("<think>", "</think>")
 
@@ -393,7 +393,14 @@ def _identified(head: Head, drafts: _Drafts, current: str, created: float) -> Wh
     choices = {"instructions": head.instructions[:MOST_INSTRUCTIONS]} if head.instructions.strip() else {}
     folder = f"{head.program}, archived" if head.archived else head.program
     conversation = Conversation(
-        chat, title, created, max(updated, created), head.pinned, folder, ids[leaf] if leaf >= 0 else "", choices=choices
+        chat,
+        title,
+        created,
+        max(updated, created),
+        head.pinned,
+        folder,
+        ids[leaf] if leaf >= 0 else "",
+        choices=choices,
     )
     return WholeChat(conversation, messages)
 

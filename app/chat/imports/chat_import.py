@@ -39,9 +39,7 @@ _WHY_NOT = {
 class StagedChats(Protocol):
     """What an import needs of the chats: see ChatMemory."""
 
-    def stage(
-        self, batch: Path, then: Callable[[Staged], None], failed: Callable[[BaseException], None]
-    ) -> None: ...
+    def stage(self, batch: Path, then: Callable[[Staged], None], failed: Callable[[BaseException], None]) -> None: ...
 
     def show_staged(
         self, then: Callable[[list[Conversation]], None], failed: Callable[[BaseException], None]

@@ -60,8 +60,8 @@ def _read(node: Node, message: dict[str, Any], head: Head, left_out: LeftOut) ->
     content, details = mapping(message.get("content")), mapping(message.get("metadata"))
     kind = string(content.get("content_type"))
     if kind == "user_editable_context":
-        parts = (string(content.get("user_profile")), string(content.get("user_instructions")))
-        head.instructions = head.instructions or "\n\n".join(part for part in parts if part.strip())
+        said = (string(content.get("user_profile")), string(content.get("user_instructions")))
+        head.instructions = head.instructions or "\n\n".join(text for text in said if text.strip())
         return
     role = string(mapping(message.get("author")).get("role"))
     if role not in ("user", "assistant", "tool") or details.get("is_visually_hidden_from_conversation") is True:

@@ -35,7 +35,7 @@ _TAGS = ("<think>", "</think>", "<javascript_interpret>", "</javascript_interpre
 _SIZES = {1: 1, 2: 4, 3: 4, 4: 8, 5: 8, 6: 8}  # bytes of a QVariant: bool, int, uint, qlonglong, qulonglong, double
 
 
-class _Damaged(SkippedChatError):
+class _DamagedError(SkippedChatError):
     def __init__(self) -> None:
         super().__init__("damaged")
 
@@ -46,7 +46,7 @@ def chat(data: bytes, changed_at: float, left_out: LeftOut) -> WholeChat:
     try:
         return _chat(stream, changed_at, left_out)
     except (struct.error, UnicodeError, ValueError) as error:
-        raise _Damaged from error
+        raise _DamagedError from error
 
 
 def is_chat(head: bytes) -> bool:
@@ -55,7 +55,7 @@ def is_chat(head: bytes) -> bool:
 
 def _chat(stream: _Stream, changed_at: float, left_out: LeftOut) -> WholeChat:
     if stream.number(">I") != MAGIC:
-        raise _Damaged
+        raise _DamagedError
     version = stream.number(">i")
     if version not in VERSIONS:
         raise SkippedChatError("version")
@@ -98,14 +98,14 @@ def _pass_over_model_state(stream: _Stream, version: int) -> None:
 
 
 class _Stream:
-    """Values in the order in which QDataStream wrote them. Raises _Damaged at the end of the data."""
+    """Values in the order in which QDataStream wrote them. Raises _DamagedError at the end of the data."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
 
     def skip(self, size: int) -> None:
         if not 0 <= size <= len(self._data) - self._at:
-            raise _Damaged
+            raise _DamagedError
         self._at += size
 
     def number(self, layout: str) -> Any:
@@ -117,7 +117,7 @@ class _Stream:
         """Return the number of items that follow, in `size` bytes. Each takes at least one byte."""
         found: int = self.number(">i" if size == 4 else ">q")
         if not 0 <= found <= len(self._data) - self._at:
-            raise _Damaged
+            raise _DamagedError
         return found
 
     def raw(self) -> bytes:
@@ -160,7 +160,7 @@ class _Item:
         elif kind == "Response: ":
             node.role = "assistant"
         elif kind != "System: ":
-            raise _Damaged
+            raise _DamagedError
         node.pieces.append(Text(value))
         node.attachments = sources + attached if node.role == "user" else []
 
@@ -192,7 +192,7 @@ class _Item:
     def _part(self, pieces: list[Piece], left: int) -> None:
         """Read a part of an answer. Texts after its own parts come last."""
         if left == 0:
-            raise _Damaged
+            raise _DamagedError
         stream = self._stream
         kind, value = stream.text(), stream.text()
         inner: list[Piece] = []
@@ -209,7 +209,7 @@ class _Item:
             case "Response: " | "Text: ":
                 inner.append(Text(value))
             case _:
-                raise _Damaged
+                raise _DamagedError
         for _ in range(stream.count(8)):
             self._part(pieces, left - 1)
         pieces += inner
@@ -235,7 +235,7 @@ class _Item:
         elif kind in _SIZES:
             stream.skip(_SIZES[kind])
         elif kind:
-            raise _Damaged
+            raise _DamagedError
 
 
 def _untagged(value: str) -> str:

@@ -84,9 +84,9 @@ def _node(key: str, parent: str, version: dict[str, Any], left_out: LeftOut) -> 
             style = mapping(step.get("style")).get("type")
             node.pieces += _content(step.get("content"), string(style), left_out)
             _take_figures(node, mapping(step.get("genInfo")))
-    if role == "assistant" and "model" not in node.stats:
-        if name := string(mapping(version.get("senderInfo")).get("senderName"))[:200]:
-            node.stats["model"] = name
+    sender = string(mapping(version.get("senderInfo")).get("senderName"))[:200]
+    if role == "assistant" and sender:
+        node.stats.setdefault("model", sender)
     return node
 
 

@@ -1,7 +1,7 @@
 """Reads the chats that Open WebUI exports: a list of rows of its database, each with a `chat`.
 
-`chat.history` is a tree (`messages`, `currentId`). Old exports have `chat.messages` alone, one row of messages. Thoughts
-and calls of tools stand in the text as <details> elements.
+`chat.history` is a tree (`messages`, `currentId`). Old exports have `chat.messages` alone, one row of messages.
+Thoughts and calls of tools stand in the text as <details> elements.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ class Export:
 
 
 def _opener(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Callable[[], BinaryIO]:
-    return lambda: io.BufferedReader(archive.open(entry))  # type: ignore[arg-type]  # a reader of bytes, as it needs
+    return lambda: io.BufferedReader(archive.open(entry))  # type: ignore[type-var]  # it reads bytes
 
 
 def _is_wanted(name: str) -> bool:

@@ -32,7 +32,16 @@ from app.chat.store.conversation import (
 from app.errors import ChatFileError
 from app.translation import noted, tr, tr_n
 
-__all__ = ["ChatFileError", "file_name", "is_ours", "plain", "read_json", "write_json", "write_markdown", "write_markdown_folder"]
+__all__ = [
+    "ChatFileError",
+    "file_name",
+    "is_ours",
+    "plain",
+    "read_json",
+    "write_json",
+    "write_markdown",
+    "write_markdown_folder",
+]
 
 MOST_FILE_BYTES = 128 << 20
 _LONGEST_NAME = 80  # characters of a file name: at most 240 bytes; file systems allow 255

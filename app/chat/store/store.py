@@ -29,7 +29,14 @@ from app.chat.store.conversation import (
     Unsent,
     WholeChat,
 )
-from app.chat.store.store_file import BATCH_CACHE_KB, CONVERSATION_COLUMNS, MESSAGE_COLUMNS, failures, open_batch, open_file
+from app.chat.store.store_file import (
+    BATCH_CACHE_KB,
+    CONVERSATION_COLUMNS,
+    MESSAGE_COLUMNS,
+    failures,
+    open_batch,
+    open_file,
+)
 from app.chat.store.store_rescue import copy_rows, open_in_memory, open_or_restore, restore
 from app.chat.store.store_search import SearchIndex, snippet
 from app.errors import RescueReport, StoreError, StoreErrorKind

@@ -109,10 +109,10 @@ class AnswerMenus(QObject):
     def open_personas(self) -> None:
         """Open the menu of personas for this chat."""
         if (anchor := self._anchor()) is not None:
-            chosen = self.setup.chosen.persona
-            store = self.setup.choices.personas
-            plain = self.setup.settings.system_prompt
-            self.personas.show_personas(store.things, chosen.id if chosen else NO_PERSONA, plain)
+            chosen, store = self.setup.chosen, self.setup.choices.personas
+            persona = chosen.persona.id if chosen.persona else NO_PERSONA
+            source = tr("As imported") if chosen.is_imported else tr("As in the settings")
+            self.personas.show_personas(store.things, persona, chosen.plain, source)
             self.personas.open_at(anchor)
 
     def open_thinking(self) -> None:

@@ -35,7 +35,7 @@ class PersonaMenu(PickMenu):
     def __init__(self, window: QWidget) -> None:
         super().__init__(tr("Personas"), window, WIDTH)
         self._personas: Sequence[Persona] = ()
-        self._chosen = NO_PERSONA
+        self._chosen, self._plain, self._source = NO_PERSONA, "", ""
         self.field = QLineEdit()
         self.field.setProperty("kind", "field")
         self.field.setProperty("glyph", "true")
@@ -55,9 +55,9 @@ class PersonaMenu(PickMenu):
         theme.current().changed.connect(self._restyle)
         self._restyle()
 
-    def show_personas(self, personas: Sequence[Persona], chosen: str, plain: str) -> None:
-        """Set the personas. plain: the system prompt without a persona."""
-        self._personas, self._chosen, self._plain = personas, chosen, plain
+    def show_personas(self, personas: Sequence[Persona], chosen: str, plain: str, source: str) -> None:
+        """Set the personas. plain: the system prompt without a persona. source: where that comes from."""
+        self._personas, self._chosen, self._plain, self._source = personas, chosen, plain, source
         self._fill()
 
     def rows(self) -> list[PickRow]:
@@ -70,9 +70,7 @@ class PersonaMenu(PickMenu):
         words = self.field.text().casefold().split()
         shown = [one for one in self._personas if all(w in f"{one.name} {one.instructions}".casefold() for w in words)]
         if not words:
-            self._add(
-                NO_PERSONA, tr("No persona"), tr("As in the settings") if self._plain.strip() else "", self._plain
-            )
+            self._add(NO_PERSONA, tr("No persona"), self._source if self._plain.strip() else "", self._plain)
         for persona in shown:
             self._add(persona.id, persona.name, first_words(persona), persona.instructions)
         self._nobody.setVisible(not shown and bool(words))
