@@ -72,7 +72,7 @@ def _pieces(message: dict[str, Any], left_out: LeftOut) -> Iterator[Piece]:
     if not blocks:
         yield Text(string(message.get("text")))
     for block in blocks:
-        match block.get("type"):
+        match string(block.get("type")):
             case "text":
                 yield Text(string(block.get("text")))
             case "thinking":

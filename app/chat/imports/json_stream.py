@@ -73,11 +73,11 @@ class JsonStream:
             if not self._more():
                 return ""
 
-    def _more(self, size: int = CHUNK_BYTES) -> bool:
-        """Read on, and drop the text that was used. Returns whether there is more text."""
+    def _more(self, size: int = 0) -> bool:
+        """Read on, and drop the text that was used. size: in bytes; 0: a chunk. Returns False at the end."""
         if self._ended:
             return False
-        data = self._stream.read(size)
+        data = self._stream.read(size or CHUNK_BYTES)
         self._ended = not data
         self._read(len(data))
         self._text = self._text[self._at :] + self._decoder.decode(data, final=self._ended)
@@ -113,7 +113,7 @@ class JsonStream:
         containers = self._text.count("[", self._at) + self._text.count("{", self._at)
         if length > MOST_VALUE_CHARS or containers > MOST_CONTAINERS:
             return False
-        self._more(size)
+        self._more(min(size, MOST_VALUE_CHARS + 1 - length))
         return True
 
     def _may_be_cut(self, error: StopIteration | JSONDecodeError) -> bool:

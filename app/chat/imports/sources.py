@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import os
 import re
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -85,7 +87,7 @@ class Export:
                 if len(self._files) == 1:
                     raise ImportFailedError("json", file.name) from None
                 yield Skipped("damaged")
-            except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:  # damaged or locked
+            except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError) as error:  # in a ZIP file
                 if "encrypted" in str(error):
                     raise ImportFailedError("locked", file.name) from None
                 self.cut.append(file.name)
@@ -132,9 +134,12 @@ class Export:
         except SkippedChatError as skipped:
             self.left_out.counts = before
             return Skipped(skipped.why)
-        except (MemoryError, RecursionError):
+        except MemoryError:
             self.left_out.counts = before
             return Skipped("large")
+        except Exception:  # noqa: BLE001 - whatever a stranger's file does to its reader, the reason is the file
+            self.left_out.counts = before
+            return Skipped("damaged")
 
     def _counted(self, file: _File) -> bytes:
         data = file.read()
