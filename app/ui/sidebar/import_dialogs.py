@@ -46,7 +46,7 @@ class ImportDialog(Dialog):
     folder_asked = Signal()
 
     def __init__(self, parent: QWidget) -> None:
-        words = tr("Choose what the other program exported. Hearth recognises it. Nothing leaves this PC.")
+        words = tr("Choose what the other program exported, or drop it on the list of chats. Nothing leaves this PC.")
         super().__init__(parent, tr("Import chats"), words, 520)
         self.body.addWidget(Facts([(name, tr(how)) for name, how in _SOURCES]))
         self.cancel_button = self.add_button(Button(tr("Cancel")))
