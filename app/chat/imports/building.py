@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -201,11 +201,18 @@ def attachment(name: Any, text: str, kind: AttachmentKind = "text") -> Attachmen
 # ------------------------------------------------------------------ the chat
 
 
-def whole_chat(head: Head, nodes: Iterable[Node], current: str = "", fallback_time: float = 0.0) -> WholeChat:
-    """Return a chat.
+def dated(chat: WholeChat, at: float) -> WholeChat:
+    """Return a chat that has no time of its own with that one, in s since the epoch; any other as it is."""
+    if chat.conversation.created_at:
+        return chat
+    conversation = replace(chat.conversation, created_at=at, updated_at=max(at, chat.conversation.updated_at))
+    return WholeChat(conversation, tuple(replace(m, created_at=m.created_at or at) for m in chat.messages))
 
-    current: the id of the last node of the shown branch; "": the newest. fallback_time: of a chat without any time, in
-    s. Raises SkippedChatError.
+
+def whole_chat(head: Head, nodes: Iterable[Node], current: str = "") -> WholeChat:
+    """Return a chat; with times of 0 if none is known.
+
+    current: the id of the last node of the shown branch; "": the newest. Raises SkippedChatError.
     """
     ordered, parents = _ordered(_unique(nodes))
     nearest = {"": ""}  # the node itself, or the one before it if it is passed over
@@ -214,7 +221,7 @@ def whole_chat(head: Head, nodes: Iterable[Node], current: str = "", fallback_ti
     said = [node for node in ordered if nearest[node.id] == node.id]
     above = {node.id: nearest[parents[node.id]] for node in said}
     children = Counter(above.values())
-    created = head.created or min((n.time for n in said if n.time), default=0.0) or head.updated or fallback_time
+    created = head.created or min((n.time for n in said if n.time), default=0.0) or head.updated or 0.0
     drafts = _Drafts(created)
     for node in said:
         drafts.add(node, above[node.id], children[above[node.id]] == 1)

@@ -74,7 +74,7 @@ def _chat(stream: _Stream, changed_at: float, left_out: LeftOut) -> WholeChat:
             node.stats["model"] = model[:200]
         nodes.append(node)
     updated = max(changed_at, created or 0.0)
-    return whole_chat(Head(PROGRAM, chat_id, name, created, updated), nodes, nodes[-1].id if nodes else "", changed_at)
+    return whole_chat(Head(PROGRAM, chat_id, name, created, updated), nodes, nodes[-1].id if nodes else "")
 
 
 def _pass_over_model_state(stream: _Stream, version: int) -> None:

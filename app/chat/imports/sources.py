@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from app.chat.imports import chatgpt, claude, gpt4all, jan, lm_studio, open_webui
-from app.chat.imports.building import LeftOut, SkippedChatError
+from app.chat.imports.building import LeftOut, SkippedChatError, dated
 from app.chat.imports.json_stream import JsonStream, NotJsonError, Skipped
 from app.chat.store.conversation import WholeChat
 
@@ -95,26 +95,26 @@ class Export:
     def _chats_of(self, file: _File) -> Iterator[WholeChat | Skipped]:
         name = PurePosixPath(file.name).name.lower()
         if name.endswith(".chat"):
-            yield self._made(lambda: gpt4all.chat(self._counted(file), file.changed_at, self.left_out))
+            yield self._made(lambda: gpt4all.chat(self._counted(file), file.changed_at, self.left_out), file)
             return
         if name == "thread.json":
-            yield self._made(lambda: self._jan_chat(file))
+            yield self._made(lambda: self._jan_chat(file), file)
             return
         with file.open() as stream:
             if file.size and stream.peek(4)[:4] == gpt4all.MAGIC.to_bytes(4, "big"):  # type: ignore[attr-defined]
-                yield self._made(lambda: gpt4all.chat(self._counted(file), file.changed_at, self.left_out))
+                yield self._made(lambda: gpt4all.chat(self._counted(file), file.changed_at, self.left_out), file)
                 return
             values = JsonStream(stream, self._count)
             for value in values.values():
-                yield value if isinstance(value, Skipped) else self._json_chat(value)
+                yield value if isinstance(value, Skipped) else self._json_chat(value, file)
             if values.is_cut:
                 self.cut.append(file.name)
 
-    def _json_chat(self, value: Any) -> WholeChat | Skipped:
+    def _json_chat(self, value: Any, file: _File) -> WholeChat | Skipped:
         if not isinstance(value, dict):
             return Skipped("unknown")
         reader = next((one for one in _JSON_READERS if one.is_chat(value)), None)
-        return Skipped("unknown") if reader is None else self._made(lambda: reader.chat(value, self.left_out))
+        return Skipped("unknown") if reader is None else self._made(lambda: reader.chat(value, self.left_out), file)
 
     def _jan_chat(self, file: _File) -> WholeChat:
         beside = self._found.get(str(PurePosixPath(file.name).with_name("messages.jsonl")))
@@ -126,11 +126,11 @@ class Export:
             raise SkippedChatError("large")
         return jan.chat(thread, [_object(line) for line in lines if line.strip()], self.left_out)
 
-    def _made(self, make: Callable[[], WholeChat]) -> WholeChat | Skipped:
+    def _made(self, make: Callable[[], WholeChat], file: _File) -> WholeChat | Skipped:
         """Return a chat, or why it is skipped. Its left-out parts count only if it is not."""
         before = self.left_out.counts.copy()
         try:
-            return make()
+            return dated(make(), file.changed_at)
         except SkippedChatError as skipped:
             self.left_out.counts = before
             return Skipped(skipped.why)

@@ -23,20 +23,6 @@ _SOURCES = (
     ("GPT4All", noted("Choose the folder of its models, which also holds its chats.")),
     ("Hearth", noted("Menu of all chats, Export all as JSON. Choose the JSON file.")),
 )
-_SKIPPED = {  # chats, by reason
-    "empty": (noted("{n} without messages"), noted("{n} without messages")),
-    "twice": (noted("{n} that is in the file twice"), noted("{n} that are in the file twice")),
-    "damaged": (noted("{n} damaged"), noted("{n} damaged")),
-    "large": (noted("{n} too large"), noted("{n} too large")),
-    "version": (noted("{n} of an unknown version"), noted("{n} of an unknown version")),
-    "unknown": (noted("{n} that is no chat"), noted("{n} that are no chats")),
-}
-_LEFT_OUT = {  # parts of messages, by kind
-    "pictures": (noted("{n} picture"), noted("{n} pictures")),
-    "recordings": (noted("{n} recording"), noted("{n} recordings")),
-    "files": (noted("{n} file"), noted("{n} files")),
-    "others": (noted("{n} other part"), noted("{n} other parts")),
-}
 
 
 class ImportDialog(Dialog):
@@ -137,16 +123,43 @@ def rows_of(summary: ImportSummary) -> list[tuple[str, str]]:
         words = tr_n("{n} chat. Restore it there.", "{n} chats. Restore them there.", staged.binned,
                      n=figure(staged.binned))  # fmt: skip
         rows.append((tr("In the bin"), words))
-    if skipped := _listed(summary.skipped, _SKIPPED):
+    if skipped := _skipped(summary.skipped):
         rows.append((tr("Skipped"), skipped))
-    if left_out := _listed(summary.left_out, _LEFT_OUT):
+    if left_out := _left_out(summary.left_out):
         rows.append((tr("Left out"), tr("{parts}. Their places are marked.", parts=left_out)))
     return rows
 
 
-def _listed(counts: Mapping[str, int], words: Mapping[str, tuple[str, str]]) -> str:
-    said = [(counts.get(kind, 0), one, many) for kind, (one, many) in words.items()]
-    return ", ".join(tr_n(one, many, n, n=figure(n)) for n, one, many in said if n)
+def _skipped(counts: Mapping[str, int]) -> str:
+    """Return the chats that were skipped, by reason."""
+
+    def n(reason: str) -> int:
+        return counts.get(reason, 0)
+
+    said = (
+        (n("empty"), tr_n("{n} without messages", "{n} without messages", n("empty"))),
+        (n("twice"), tr_n("{n} that is there twice", "{n} that are there twice", n("twice"))),
+        (n("damaged"), tr_n("{n} damaged", "{n} damaged", n("damaged"))),
+        (n("large"), tr_n("{n} too large", "{n} too large", n("large"))),
+        (n("version"), tr_n("{n} of an unknown version", "{n} of an unknown version", n("version"))),
+        (n("unknown"), tr_n("{n} that is no chat", "{n} that are no chats", n("unknown"))),
+    )
+    return ", ".join(words for count, words in said if count)
+
+
+def _left_out(counts: Mapping[str, int]) -> str:
+    """Return the parts of messages that were left out, by kind."""
+
+    def n(kind: str) -> int:
+        return counts.get(kind, 0)
+
+    said = (
+        (n("pictures"), tr_n("{n} picture", "{n} pictures", n("pictures"), n=figure(n("pictures")))),
+        (n("recordings"), tr_n("{n} recording", "{n} recordings", n("recordings"), n=figure(n("recordings")))),
+        (n("files"), tr_n("{n} file", "{n} files", n("files"), n=figure(n("files")))),
+        (n("others"), tr_n("{n} other part", "{n} other parts", n("others"), n=figure(n("others")))),
+    )
+    return ", ".join(words for count, words in said if count)
 
 
 def known_folders() -> Sequence[Path]:

@@ -107,7 +107,7 @@ def test_the_same_export_again_adds_only_what_is_new(place: Place, export: Path)
     chats = place.imported(export).chats
     place.memory.rename(chats[0].id, "my own title")
     place.memory.delete(chats[1].id)
-    value = json.loads(export.read_text()) + [simple_gpt_chat("new", "new text", title="New")]
+    value = [*json.loads(export.read_text()), simple_gpt_chat("new", "new text", title="New")]
     write(export, value)
     again = place.imported(export)
     assert again.staged == Staged(chats=1, messages=2, here=4, binned=1)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from app.chat.imports.sources import ImportFailedError
 from exports import AT, Read, answer_of, gpt4all_chat, gpt_chat, gpt_node, shown, simple_gpt_chat, write
 
+from app.chat.imports.sources import ImportFailedError
 from app.chat.store.conversation import CallState, MessageState, Role, siblings
 from engine.text.thoughts import split
 
@@ -22,7 +23,8 @@ def test_a_chat_of_chatgpt_keeps_branches_thoughts_tools_and_models(tmp_path: Pa
     nodes = [
         gpt_node("s", "root", "system", [""]),
         gpt_node("ctx", "s", "user", [], content={
-            "content_type": "user_editable_context", "user_profile": "I watch birds.", "user_instructions": "Be brief."}),
+            "content_type": "user_editable_context", "user_profile": "I watch birds.",
+            "user_instructions": "Be brief."}),
         gpt_node("q1", "ctx", "user", ["first"], at=AT + 1),
         gpt_node("a1", "q1", "assistant", ["old answer"], at=AT + 2, metadata={"model_slug": "gpt-4o"}),
         gpt_node("t", "q1", "assistant", [], at=AT + 3, metadata=o3, content={
@@ -140,12 +142,12 @@ def test_a_chat_of_open_webui_keeps_its_tree_thoughts_and_files(tmp_path: Path) 
         'result="&quot;2&quot;">\n<summary>Tool Executed</summary>\n</details>\nAfter <details>kept</details>'
     )
     value = [{
-        "id": "w", "title": "Herons", "created_at": int(AT), "updated_at": int(AT + 9), "pinned": True, "archived": True,
+        "id": "w", "title": "Herons", "created_at": int(AT), "updated_at": int(AT + 9), "archived": True,
         "chat": {"params": {"system": "Be kind."}, "history": {"currentId": "a", "messages": {
             "q": {"id": "q", "parentId": None, "role": "user", "content": "sum", "timestamp": int(AT), "files": [
                 {"type": "file", "name": "n.pdf", "file": {"data": {"content": "a page"}}},
                 {"type": "image", "url": "data:image/png;base64,AAAA"}]},
-            "a": {"id": "a", "parentId": "q", "role": "assistant", "content": text, "modelName": "Qwen", "timestamp": 1},
+            "a": {"id": "a", "parentId": "q", "role": "assistant", "content": text, "modelName": "Qwen"},
             "b": {"id": "b", "parentId": "q", "role": "assistant", "content": "no", "error": {"content": "x"}}}}},
     }]  # fmt: skip
     read = Read(write(tmp_path / "chat-export-1.json", value))
@@ -156,7 +158,7 @@ def test_a_chat_of_open_webui_keeps_its_tree_thoughts_and_files(tmp_path: Path) 
     assert question.attachments[0].kind == "pdf"
     assert read.left_out == {"pictures": 1}
     called = next(m for m in chat.messages if m.calls)
-    assert split(called.text) .thought.strip() == "a < b\nc"
+    assert split(called.text).thought.strip() == "a < b\nc"
     assert [(c.tool, c.arguments, c.result) for c in called.calls] == [("add", {"a": 1}, "2")]
     assert shown(chat)[-1] == ("assistant", "After <details>kept</details>")
     assert any(m.state is MessageState.FAILED and m.text == "no" for m in chat.messages)
@@ -176,11 +178,22 @@ def lm_studio_chat() -> dict[str, Any]:
     def block(text: str, **more: Any) -> dict[str, Any]:
         return {"type": "contentBlock", "content": [{"type": "text", "text": text}], **more}
 
-    figures = {"identifier": "qwen3-8b", "stats": {
-        "stopReason": "userStopped", "tokensPerSecond": 31.5, "predictedTokensCount": 120, "totalTimeSec": 4.5}}
-    call = {"type": "contentBlock", "content": [
-        {"type": "toolCallRequest", "callId": 7, "name": "add", "parameters": {"a": 1}},
-        {"type": "toolCallResult", "callId": 7, "content": "2"}]}
+    figures = {
+        "identifier": "qwen3-8b",
+        "stats": {
+            "stopReason": "userStopped",
+            "tokensPerSecond": 31.5,
+            "predictedTokensCount": 120,
+            "totalTimeSec": 4.5,
+        },
+    }
+    call = {
+        "type": "contentBlock",
+        "content": [
+            {"type": "toolCallRequest", "callId": 7, "name": "add", "parameters": {"a": 1}},
+            {"type": "toolCallResult", "callId": 7, "content": "2"},
+        ],
+    }
     return {
         "name": "Herons", "pinned": True, "createdAt": int(AT * 1000), "userLastMessagedAt": int(AT * 1000) + 5000,
         "perChatPredictionConfig": {"fields": [{"key": "llm.prediction.systemPrompt", "value": "Be kind."}]},
@@ -281,6 +294,13 @@ def test_the_same_export_gives_the_same_ids_and_a_continued_chat_others(tmp_path
     assert first.conversation.id == renamed.conversation.id != longer.conversation.id
     assert [m.id for m in first.messages] == [m.id for m in renamed.messages]
     assert not {m.id for m in first.messages} & {m.id for m in longer.messages}
+
+
+def test_a_chat_without_any_time_gets_that_of_its_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.json", [{"chat": {"messages": [{"role": "user", "content": "a"}]}}])
+    os.utime(path, (AT, AT))
+    chat = Read(path).chat
+    assert {chat.conversation.created_at, chat.conversation.updated_at, chat.messages[0].created_at} == {AT}
 
 
 def test_what_is_no_export_says_so(tmp_path: Path) -> None:
