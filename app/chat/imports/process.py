@@ -8,6 +8,7 @@ while MOST_WAITING are not. It ends with its stdin. No Qt.
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import logging
 import sys
@@ -34,6 +35,7 @@ def main() -> int:
     """Read the files and folders in argv but the last, into that folder. Returns the exit code."""
     _bound_this_process()
     logging.disable()  # faults of the file are not worth logging
+    gc.disable()  # the values of JSON have no cycles
     flags = sys.argv[2:] if sys.argv[1:2] == ["--import-chats"] else sys.argv[1:]
     try:
         _Reading([Path(one) for one in flags[:-1]], Path(flags[-1])).run()

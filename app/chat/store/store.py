@@ -194,7 +194,7 @@ class Store:
         """Write chats with different ids to a new file, for `stage`. Raises StoreError."""
         with failures(path), contextlib.closing(open_batch(path)) as db:
             db.execute("BEGIN")
-            for chat in chats:
+            for chat in sorted(chats, key=lambda one: one.conversation.id):  # in the order of the indexes
                 _put(db, chat)
             db.execute("COMMIT")
 

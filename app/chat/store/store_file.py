@@ -173,12 +173,12 @@ def connect_private(path: Path) -> sqlite3.Connection:
 
 
 def open_batch(path: Path) -> sqlite3.Connection:
-    """Create a file to hand chats over in. If the program is killed, it is lost."""
+    """Create a file to hand chats over in, without indexes. If the program is killed, it is lost."""
     db = connect_private(path)
     db.execute("PRAGMA journal_mode = OFF")
     db.execute("PRAGMA synchronous = OFF")
-    db.execute(f"PRAGMA cache_size = -{BATCH_CACHE_KB}")
-    migrate(db, path)
+    db.execute(f"CREATE TABLE conversation ({CONVERSATION_COLUMNS})")
+    db.execute(f"CREATE TABLE message ({MESSAGE_COLUMNS})")
     return db
 
 
