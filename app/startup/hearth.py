@@ -183,6 +183,7 @@ class Hearth(QObject):
         self._closed = True
         began = time.perf_counter()
         self.controller.close()
+        self.folders.imports.close()
         self._save_settings(
             replace(
                 self.window.settings,
