@@ -147,7 +147,8 @@ class DocumentsDialog(Dialog):
 
     def show_toast(self, words: str, undo: Callable[[], None] | None) -> None:
         """Show a toast above the buttons."""
-        Toast.show_on(self, words, undo, lambda: TOAST_LIFT)
+        shadow = round(self._pad / theme.current().zoom)
+        Toast.show_on(self, words, undo, lambda: TOAST_LIFT + shadow)
 
     def _show(self) -> None:
         states, is_paused = self._documents.states, self._documents.is_paused
