@@ -60,6 +60,19 @@ class AppPaths:
         return self.config / "presets.json"
 
     @property
+    def prompts_file(self) -> Path:
+        return self.config / "prompts.json"
+
+    @property
+    def projects_file(self) -> Path:
+        return self.config / "projects.json"
+
+    @property
+    def projects_folder(self) -> Path:
+        """Holds the notes of projects, unless the user chose another place for them."""
+        return self.data / "projects"
+
+    @property
     def answers_file(self) -> Path:
         return self.config / "answers.json"
 

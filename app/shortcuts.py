@@ -51,6 +51,16 @@ COMMANDS: tuple[Command, ...] = (
     Command("import_chats", "Import chats", _CHATS, (), "get", also="open file json restore"),
     Command("delete_chat", "Delete this chat", _CHATS, (), "trash", also="remove"),
     Command("bin", "Bin of deleted chats", _CHATS, (), "trash", also="restore undelete trash recycle empty"),
+    Command("new_project", "New project…", _CHATS, (), "folder-new", also="folder create"),
+    Command("project_settings", "Project settings…", _CHATS, (), "settings", also="folder instructions notes tools"),
+    Command(
+        "new_chat_here",
+        "New chat in this project",
+        _CHATS,
+        ("Ctrl+Shift+N",),
+        "plus",
+        also="folder begin start conversation",
+    ),
     Command("rename_in_list", "Rename the chat or folder", _CHATS, ("F2",), "pen", where="in the list of chats"),
     Command("delete_in_list", "Delete the chat", _CHATS, ("Del",), "trash", where="in the list of chats"),
     Command("send", "Send", _WRITING, ("Return",), "send", where="in the message"),
@@ -69,10 +79,15 @@ COMMANDS: tuple[Command, ...] = (
     Command("copy_chat", "Copy this chat as Markdown", _ANSWER, (), "copy", also="clipboard"),
     Command("presets", "Preset, persona, neurons", _ANSWER, ("Ctrl+P",), "tune", also="sampling mode sparse exact"),
     Command("personas", "System prompt and persona", _ANSWER, ("Ctrl+Shift+I",), "chat", also="instructions role"),
+    Command(
+        "chat_instructions", "Instructions for this chat…", _ANSWER, (), "chat", also="system prompt without persona"
+    ),
     Command("thinking", "Thinking level", _ANSWER, (), "thinking", also="reasoning effort off"),
     Command("sampling", "Adjust sampling", _ANSWER, (), "settings", also="temperature top p seed stop"),
     Command("compare", "Compare with dense", _ANSWER, ("Ctrl+Shift+D",), "table", also="speed neurons sparse exact"),
     Command("edit_personas", "Edit personas", _ANSWER, (), "pen", also="add new instructions import export"),
+    Command("prompts", "Insert a saved prompt", _WRITING, (), "lines", also="slash template snippet library variables"),
+    Command("edit_prompts", "Edit prompts", _WRITING, (), "pen", also="slash add new template import export"),
     Command("edit_presets", "Edit presets", _ANSWER, (), "pen", also="add new sampling temperature import export"),
     Command(
         "add_tool_server", "Add an MCP server", _ANSWER, (), "tool", also="tools program call model context protocol"

@@ -50,16 +50,17 @@ class Group:
 
 GROUPS = (
     Group("chats", noted("Chats"), noted("All chats with their attachments and drafts, the bin, "
-          "and the chats kept ready to continue"),
-          ("cache/prompts",
+          "the notes of projects in Hearth's folder, and the chats kept ready to continue"),
+          ("cache/prompts", "data/projects",
            "data/chats.db", "data/chats.db-wal", "data/chats.db-shm", "data/chats.db-journal", "data/chats.db.new*",
            "data/chats.db.rescued*", "data/chats-damaged-*.db*")),
     Group("documents", noted("Index of documents"), noted("The list of your folders of documents, and the text of "
           "their files, to be searched. The documents themselves stay"),
           (*_kept("documents"), "data/documents.db", "data/documents.db-wal", "data/documents.db-shm",
            "data/documents.db-journal")),
-    Group("settings", noted("Settings"), noted("Settings, personas, presets and choices for models"),
-          _kept("settings", "models", "personas", "presets", "answers", "consents")),
+    Group("settings", noted("Settings"), noted("Settings, personas, presets, saved prompts, settings of "
+          "projects and choices for models"),
+          _kept("settings", "models", "personas", "presets", "prompts", "projects", "answers", "consents")),
     Group(SERVERS, noted("Servers and keys"), noted("The servers that you added; keys and the access token, also in "
           "this system's keyring"),
           (*_kept("servers", "tool-servers"), "cache/tool-servers", "config/hub-token")),

@@ -123,7 +123,8 @@ def _licence_files(key: str) -> Iterator[Path]:
     except metadata.PackageNotFoundError:
         return
     for file in files:
-        if file.parts[0].endswith(".dist-info") and _LICENCE_FILE.search(file.name):
+        is_licence = "licenses" in file.parts or _LICENCE_FILE.search(file.name)
+        if file.parts[0].endswith(".dist-info") and is_licence:
             path = Path(str(file.locate()))
             if path.is_file():
                 yield path

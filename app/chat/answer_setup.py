@@ -16,6 +16,7 @@ from app.chat.answers.mode_rates import ModeRate, ModeRates, costs
 from app.chat.answers.presets import Preset
 from app.chat.chat_controller import ChatController
 from app.chat.chat_memory import ChatMemory
+from app.chat.projects.notes import NotesText
 from app.chat.store.conversation import Message, Role
 from app.chat.store.preset_store import PresetStore, PresetStoreError, new_id
 from app.clients.answer_request import Answered, AnswerRequest
@@ -91,7 +92,7 @@ class AnswerSetup(QObject):
     @property
     def _model(self) -> str:
         """The key of the model that answers."""
-        return self._policy.known_as(self._chat.choices.values, self._chat.model)
+        return self._policy.known_as(self._chat.choices.in_force, self._chat.model)
 
     @property
     def model_defaults(self) -> Mapping[str, Any]:
@@ -105,7 +106,7 @@ class AnswerSetup(QObject):
     @property
     def chosen(self) -> Chosen:
         """What applies to the open chat."""
-        return self._policy.chosen(self._chat.choices.values, self._chat.model)
+        return self._policy.chosen(self._chat.choices.in_force, self._chat.model)
 
     @property
     def inherited(self) -> dict[str, Any]:
@@ -141,6 +142,11 @@ class AnswerSetup(QObject):
         """The tools that can be chosen for the open chat, and those that are on. Servers get none."""
         can_call = self._chat.place is None and self._info is not None
         return ToolOffer(self._box.tools(), frozenset(self.chosen.tools), can_call=can_call)
+
+    @property
+    def notes(self) -> NotesText:
+        """The notes of the open chat's project, as its prompt has them."""
+        return self._policy.notes_for(self._chat.choices.folder, self._chat.place)
 
     @property
     def cost_note(self) -> str:

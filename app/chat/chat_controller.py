@@ -20,6 +20,7 @@ from app.chat.engine_failures import EngineFailures
 from app.chat.engine_settings import EngineSettings
 from app.chat.next_message import NextMessage
 from app.chat.open_chat import OpenChat
+from app.chat.projects.project import MODEL
 from app.chat.store.conversation import (
     Attachment,
     CallState,
@@ -34,6 +35,7 @@ from app.chat.store.conversation import (
 from app.chat.unsent_requests import UnsentRequests
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.servers import CHOICE, Place
+from app.models.model_rows import SHIPPED_ID, listed_id
 from app.models.model_switch import LOAD_LAST, STARTER, ModelSwitch
 from app.problems import Problems
 from app.settings import AppSettings
@@ -96,7 +98,8 @@ class ChatController(QObject):
         self._memory = memory
         self._policy = policy
         self.switch = switch
-        self.choices = ChatChoices(memory)
+        self.choices = ChatChoices(memory, policy.projects)
+        self._new_folder = ""  # of the next new chat
         self._place: Place | None = None  # of the open chat, as last emitted
         self._answers = AnswerQueue(engine, remote)
         self._turns = ChatTurns(memory, self._answers, self.settings_for, gather)
@@ -156,7 +159,8 @@ class ChatController(QObject):
 
     def settings_for(self, conversation: Conversation | None) -> AnswerSettings:
         """Return the chat's answer settings as of now; None: a new chat."""
-        return self._policy.settings_for(self.choices.of(conversation), self.model)
+        folder = self.choices.folder_of(conversation)
+        return self._policy.settings_for(self.choices.of(conversation), self.model, folder)
 
     def place_of(self, conversation: Conversation | None) -> Place | None:
         """Return the server that the user chose for a chat; None: this PC answers."""
@@ -172,7 +176,10 @@ class ChatController(QObject):
         if self._answers.of(self.opened.id) is not None and place != self.place:
             self.toast.emit(tr(STILL_ANSWERING), None)
             return False
-        self.choices.set(**{CHOICE: place.choice if place is not None else None})
+        # An empty choice keeps the chat on this PC if its project names a server.
+        inherits = self._policy.place_for(self.choices.inherited) is not None
+        here: dict[str, str] | None = {} if inherits else None
+        self.choices.set(**{CHOICE: here if place is None else place.choice})
         return True
 
     def check_place(self) -> None:
@@ -201,7 +208,7 @@ class ChatController(QObject):
             self.rounds.stop(self.opened.id)
         if self.opened.id is None:
             title = title_from(text or attachments[0].name)
-            conversation = Conversation(title=title, choices=self.choices.values)
+            conversation = Conversation(title=title, folder=self.choices.folder, choices=self.choices.values)
             self._memory.add(conversation)
             self.opened.show(conversation)
         assert self.opened.id is not None
@@ -216,9 +223,17 @@ class ChatController(QObject):
             self.send(text, attachments)
 
     def _ask(self, chat: str, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
+        self._bring_model(chat)
         self._turns.ask(chat, text, attachments)
         self._wake()
         self._emit_status()
+
+    def _bring_model(self, chat: str) -> None:
+        """Load the model that a chat or its project has chosen, if another one is loaded; after a running answer."""
+        choices = self.choices.of(self._memory.conversation(chat))
+        model = str(choices.get(MODEL) or "")
+        if model and self._policy.place_for(choices) is None and listed_id(self.switch.wanted) != model:
+            self.switch.use(STARTER if model == SHIPPED_ID else model)
 
     def _wake(self) -> None:
         """Load the last model if the open chat's answer waits for one and none is loading."""
@@ -254,6 +269,8 @@ class ChatController(QObject):
         if self.rounds.pending(self.opened.id) is not None:
             self.rounds.stop(self.opened.id)
             self.next.take_back()
+        if act.act in ("edit", "regenerate", "continue"):
+            self._bring_model(self.opened.id)
         self._turns.act(self.opened.id, act)
         self._wake()
         self._emit_status()
@@ -339,8 +356,9 @@ class ChatController(QObject):
     # -------------------------------------------------------------- chats
 
     @Slot()
-    def new_chat(self) -> None:
-        """Show an empty chat, which is stored with its first message."""
+    def new_chat(self, folder: str = "") -> None:
+        """Show an empty chat, which is stored with its first message. folder: that it belongs to; empty: none."""
+        self._new_folder = folder
         self.opened.show(None)
 
     @Slot(str)
@@ -354,7 +372,8 @@ class ChatController(QObject):
         self.opened.open_at(conversation_id, message_id, text)
 
     def _chat_shown(self, conversation: Conversation | None, shown: list[Message]) -> None:
-        self.choices.show(conversation)
+        folder, self._new_folder = self._new_folder, ""
+        self.choices.show(conversation, folder)
         self._emit_versions(shown)
         self.conversation_opened.emit(conversation, shown)
         self.next.show(self.opened.id or "")
@@ -419,6 +438,11 @@ class ChatController(QObject):
     def status(self) -> EngineStatus:
         """The engine's current status."""
         return self._engine.status
+
+    def keep_model(self, model: str) -> None:
+        """Keep a model, an id of the library, as the open chat's choice if its project names another one."""
+        wanted = self.choices.inherited.get(MODEL)
+        self.choices.set(**{MODEL: model if wanted not in (None, model) else None})
 
     @Slot(str)
     def use_model(self, model: str) -> None:

@@ -1,4 +1,5 @@
-"""Organizes chats: pins, folders, export, import and the bin. Every action on the list can be undone.
+"""Organizes chats: pins, folders and their settings, export, import and the bin. Every action on the list can be
+undone.
 
 It shows nothing: texts for a toast are a signal.
 """
@@ -6,15 +7,21 @@ It shows nothing: texts for a toast are a signal.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import QObject, QSignalBlocker, Signal
 
+from app.chat.answers.answer_policy import AnswerPolicy
 from app.chat.chat_memory import ChatMemory
+from app.chat.projects.project import SERVER, Project
 from app.chat.store.conversation import BinnedChat, Conversation
 from app.translation import figure, tr, tr_n
 from app.user_messages import UserMessage, describe
+
+Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what writes it in the background
 
 
 class ChatFolders(QObject):
@@ -23,10 +30,14 @@ class ChatFolders(QObject):
     toast = Signal(str, object)  # text, and a callable that undoes the action, or None
     problem = Signal(str, UserMessage)  # "import" or "export", and why it failed
     solved = Signal(str)  # "import" or "export" succeeded
+    projects_changed = Signal()
+    renamed = Signal(str, str)  # a folder, and its new name; empty: it was removed
 
-    def __init__(self, memory: ChatMemory) -> None:
+    def __init__(self, memory: ChatMemory, policy: AnswerPolicy, save: Save = lambda name, write: None) -> None:
+        """policy: has the projects. save: writes a small file in the background."""
         super().__init__()
-        self._memory = memory
+        self._memory, self._policy, self._save = memory, policy, save
+        self.projects = policy.projects
 
     def place(self, conversation_id: str, pinned: bool, folder: str) -> None:
         """Pin or unpin a chat and set its folder; empty: none."""
@@ -50,29 +61,76 @@ class ChatFolders(QObject):
             self._memory.set_folder(conversation_id, folder)
 
     def rename_folder(self, name: str, new_name: str) -> None:
-        """Rename a folder. If the name exists, merge both."""
+        """Rename a folder with its settings. If the name exists, merge both; that folder keeps its own settings."""
         new_name = " ".join(new_name.split())
-        moved = [c for c in self._memory.conversations() if c.folder == name]
-        if not moved or not new_name or new_name == name:
+        before = self._chats_in(name)
+        project, other = self.projects.of(name), self.projects.of(new_name)
+        if not new_name or new_name == name or not (before or project):
             return
-        merges = any(c.folder == new_name for c in self._memory.conversations())
-        before = {c.id: c.folder for c in moved}
+        merges = other is not None or any(c.folder == new_name for c in self._memory.conversations())
+        self.projects.rename(name, new_name)
         self._memory.set_folders(dict.fromkeys(before, new_name))
+        self.renamed.emit(name, new_name)
+        self._projects_changed()
         if merges:
             self.toast.emit(
                 tr("Moved to “{folder}”, which already existed", folder=new_name),
-                partial(self._put_back, before),
+                partial(self._put_back, before, {name: project, new_name: other}),
             )
 
     def take_out(self, name: str) -> None:
-        """Remove a folder; its chats stay."""
-        before = {c.id: c.folder for c in self._memory.conversations() if c.folder == name}
-        if before:
+        """Remove a folder and its settings; its chats stay, and so does the file of its notes."""
+        before, project = self._chats_in(name), self.projects.of(name)
+        if before or project:
+            self.projects.put(name, None)
             self._memory.set_folders(dict.fromkeys(before, ""))
+            self.renamed.emit(name, "")
+            self._projects_changed()
             self.toast.emit(
                 tr("Removed from “{folder}”: {chats}", folder=name, chats=_chats(len(before))),
-                partial(self._put_back, before),
+                partial(self._put_back, before, {name: project}),
             )
+
+    def _chats_in(self, folder: str) -> dict[str, str]:
+        return {c.id: c.folder for c in self._memory.conversations() if c.folder == folder}
+
+    # -------------------------------------------------------------- projects
+
+    def read_projects(self) -> None:
+        """Read the small file of projects."""
+        self.projects.read()
+        self.projects_changed.emit()
+
+    def set_project(self, folder: str, project: Project | None) -> None:
+        """Set the settings of a folder; None removes them."""
+        if project != self.projects.of(folder):
+            self.projects.put(folder, project)
+            self._projects_changed()
+
+    def _projects_changed(self) -> None:
+        written = self.projects.to_json()
+        self._save("save the projects", lambda: self.projects.save(written))
+        self.projects_changed.emit()
+
+    def question_before_move(self, conversation_id: str, folder: str) -> str:
+        """Return what a chat would send to a server, and does not send now, if it moved to a folder; "": nothing."""
+        chat = self._memory.conversation(conversation_id)
+        if chat is None:
+            return ""
+        before = self._policy.place_for(self._policy.in_force(chat))
+        after = self._policy.place_for(self._policy.in_force(replace(chat, folder=folder)))
+        project = self.projects.of(folder)
+        if after is None:
+            return ""
+        to = tr("{server} on this PC", server=after.server.name) if after.server.is_here else after.server.host
+        if after != before:
+            return tr(
+                "With your next message, all that was said in this chat and what is attached to it goes to {host}.",
+                host=to,
+            )
+        if project is not None and folder != chat.folder and (project.instructions or project.notes):
+            return tr("With your next message, the instructions and notes of this project go to {host}.", host=to)
+        return ""
 
     # -------------------------------------------------------------- the bin
 
@@ -110,6 +168,7 @@ class ChatFolders(QObject):
 
     def _imported(self, added: list[Conversation], known: int) -> None:
         self.solved.emit("import")
+        added = [self._kept_here(chat) for chat in added]
         if not added:
             here = tr_n("{n} chat was already here", "{n} chats were already here", known, n=figure(known))
             self.toast.emit(here if known else tr("There is no chat in this file"), None)
@@ -118,6 +177,15 @@ class ChatFolders(QObject):
         if known:
             words += ", " + tr_n("{n} was already here", "{n} were already here", known)
         self.toast.emit(words, partial(self._undo_import, added))
+
+    def _kept_here(self, chat: Conversation) -> Conversation:
+        """Keep an imported chat from what its project would send elsewhere: its server, and tools. Return it so."""
+        inherited = self._policy.in_force(replace(chat, choices={}))
+        nothing: dict[str, Any] = {SERVER: {}, "tools": []}
+        held = {name: none for name, none in nothing.items() if inherited.get(name)}
+        if held:
+            self._memory.set_choices(chat.id, {**chat.choices, **held})
+        return self._memory.conversation(chat.id) or chat
 
     def _undo_import(self, added: Sequence[Conversation]) -> None:
         """Remove imported chats. One that has changed since goes to the bin."""
@@ -132,9 +200,12 @@ class ChatFolders(QObject):
     def _not_done(self, during: str, error: BaseException) -> None:
         self.problem.emit(during, describe(error, during=during))
 
-    def _put_back(self, folders: Mapping[str, str]) -> None:
+    def _put_back(self, folders: Mapping[str, str], projects: Mapping[str, Project | None]) -> None:
+        for name, project in projects.items():
+            self.projects.put(name, project)
         known = {key: folder for key, folder in folders.items() if self._memory.conversation(key) is not None}
         self._memory.set_folders(known)
+        self._projects_changed()
 
 
 def _chats(count: int) -> str:

@@ -13,11 +13,13 @@ from app.chat.answers.mode_rates import ModeRates
 from app.chat.answers.personas import Personas
 from app.chat.answers.presets import Presets
 from app.chat.answers.question_documents import Finder, QuestionDocuments, Then
+from app.chat.answers.saved_prompts import SavedPrompts
 from app.chat.chat_controller import ChatController
 from app.chat.chat_folders import ChatFolders
 from app.chat.chat_memory import ChatMemory
 from app.chat.chat_titles import ChatTitles
 from app.chat.kept_chats import KeptChats
+from app.chat.projects.project import Projects
 from app.chat.store.store import Store
 from app.chat.tool_rounds import ToolRounds
 from app.models.model_switch import STARTER, Choices, ModelSwitch
@@ -59,8 +61,14 @@ class Chats:
         first; empty: the model in the settings."""
         engine = clients.engine
         self.memory = ChatMemory(lambda: Store.rescue(places.chats_file), files.saves, files.reads)
-        choices = AnswerChoices(Personas(places.personas_file), Presets(places.presets_file), places.answers_file)
-        policy = AnswerPolicy(settings, choices, place_for, box.definitions)
+        choices = AnswerChoices(
+            Personas(places.personas_file), Presets(places.presets_file), places.answers_file,
+            SavedPrompts(places.prompts_file),
+        )  # fmt: skip
+        self.projects = Projects(places.projects_file)
+        policy = AnswerPolicy(
+            settings, choices, place_for, box.definitions, self.projects, lambda: engine.status.context_total or None
+        )
         switch = ModelSwitch(engine, settings, model or settings.model or STARTER, engine_options_for)
         self.consents = FolderConsents(places.consents_file)
         rounds = ToolRounds(
@@ -69,14 +77,17 @@ class Chats:
             self.consents,
             files.save_small,
             lambda: engine.status.context_total or None,
-            lambda conversation: policy.chosen(conversation.choices, self.controller.model).tools,
+            lambda conversation: policy.chosen(policy.in_force(conversation), self.controller.model).tools,
+            policy.notes_to_propose,
         )
         self._documents: QuestionDocuments | None = None
         self._policy, self._engine = policy, engine
         self.controller = ChatController(engine, self.memory, policy, switch, rounds, clients.remote, self._gather)
         rates = ModeRates(places.rates_file)
         self.setup = AnswerSetup(self.controller, engine, self.memory, policy, rates, box, files.save_small)
-        self.folders = ChatFolders(self.memory)
+        self.folders = ChatFolders(self.memory, policy, files.save_small)
+        self.folders.projects_changed.connect(self.controller.choices.changed)
+        self.folders.renamed.connect(self.controller.choices.rename_folder)
         self.titles = ChatTitles(engine, self.memory, self.controller)
         self.kept_chats = KeptChats(engine, self.memory, places.prompts_folder, settings.kept_chats_gb)
 

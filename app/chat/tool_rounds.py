@@ -14,9 +14,11 @@ from PySide6.QtCore import QObject, Signal
 
 from app.chat.chat_memory import ChatMemory
 from app.chat.message_action import MessageAction
+from app.chat.projects.notes import NotesError, NotesFile
 from app.chat.store.conversation import CallState, Conversation, Message, Role, ToolCall, branch
 from app.tools import model_texts
 from app.tools.consents import FolderConsents
+from app.tools.propose_note import ADDED, PROPOSE_NOTE, note_in
 from app.tools.tool import Tool, ToolResult
 from app.tools.tool_box import ToolBox
 
@@ -45,12 +47,13 @@ class ToolRounds(QObject):
         save: Save,
         context_tokens: Callable[[], int | None] = lambda: None,
         tools_on: Callable[[Conversation], Collection[str]] | None = None,
+        notes_of: Callable[[Conversation], NotesFile | None] = lambda conversation: None,
     ) -> None:
         """save: writes the consents. context_tokens: of the loaded model; None: not known. tools_on: names of the tools
-        that are on in a chat; None: all are."""
+        that are on in a chat; None: all are. notes_of: the notes for which the model may propose lines; None: none."""
         super().__init__()
         self._memory, self._box, self._consents, self._save = memory, box, consents, save
-        self._context_tokens, self._tools_on = context_tokens, tools_on
+        self._context_tokens, self._tools_on, self._notes_of = context_tokens, tools_on, notes_of
         self._is_closed = False
         self._running: dict[tuple[str, str], threading.Event] = {}  # (message, call) -> whether it is to be cancelled
         memory.changed.connect(self._forget_folders)
@@ -101,6 +104,8 @@ class ToolRounds(QObject):
 
     def _judged(self, call: ToolCall, conversation: Conversation) -> ToolCall:
         """Return the call as it is now: it runs, it waits for the user, or it has failed."""
+        if (notes := self._notes_for(call, conversation)) is not None:
+            return replace(call, state=CallState.ASKING, scope=str(notes.path))
         tool = self._offered(call.tool, conversation)
         if tool is None:
             return replace(call, state=CallState.FAILED, result=model_texts.gone(call.tool))
@@ -110,6 +115,10 @@ class ToolRounds(QObject):
         scope = self._box.scope(call.tool, call.arguments)
         allowed = scope.key in (*_allowed_in(conversation), *self._consents.of(conversation.folder))
         return replace(call, state=CallState.RUNNING if allowed else CallState.ASKING, scope=scope.label)
+
+    def _notes_for(self, call: ToolCall, conversation: Conversation) -> NotesFile | None:
+        """Return the notes for which a call proposes a line; None if it is a call of another tool."""
+        return self._notes_of(conversation) if call.tool == PROPOSE_NOTE and note_in(call.arguments) else None
 
     def _offered(self, name: str, conversation: Conversation) -> Tool | None:
         """Return the tool if it can be called now and is on in the chat."""
@@ -133,6 +142,9 @@ class ToolRounds(QObject):
         if act.act == "refuse":
             self._set(chat, act.message_id, replace(call, state=CallState.REFUSED))
             return
+        if (notes := self._notes_for(call, conversation)) is not None:
+            self._add_note(chat, act.message_id, call, notes)
+            return
         tool = self._offered(call.tool, conversation)
         if tool is None:
             self._set(chat, act.message_id, replace(call, state=CallState.FAILED, result=model_texts.gone(call.tool)))
@@ -152,6 +164,18 @@ class ToolRounds(QObject):
         self._run(chat, act.message_id, call)
         if act.act != "allow_once":
             self._allow_others(chat, act.message_id, key)
+
+    def _add_note(self, chat: str, message_id: str, call: ToolCall, notes: NotesFile) -> None:
+        """Add a proposed line that the user accepted, unless its file is not the one that the user was shown."""
+        if str(notes.path) != call.scope:
+            self._set(chat, message_id, replace(call, scope=str(notes.path)))
+            return
+        try:
+            notes.append(note_in(call.arguments))
+        except NotesError as error:
+            self._set(chat, message_id, replace(call, state=CallState.FAILED, result=str(error)))
+        else:
+            self._set(chat, message_id, replace(call, state=CallState.DONE, result=ADDED))
 
     def _allow_others(self, chat: str, message_id: str, key: str) -> None:
         """Run the other calls of the message that the consent covers too."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -58,6 +58,7 @@ class EngineClient(QObject):
         self._asked_at = 0.0  # time.monotonic() of its start
         self._count_id = ""  # of the last count
         self._counts_aside: dict[str, Callable[[protocol.CountResult | None], None]] = {}
+        self._embeds: dict[str, Callable[[protocol.EmbedResult | None], None]] = {}
         self._aside: tuple[str, Callable[[str], None]] = ("", lambda said: None)  # a request beside the answers
         # A load that waits for the answer to end; "unload": unload instead.
         self._wanted: tuple[str, dict[str, Any], str] | Literal["unload"] | None = None
@@ -182,6 +183,20 @@ class EngineClient(QObject):
         self._counts_aside[count_id] = then
         self._worker.submit(_count_of(count_id, request, texts))
 
+    def embed(self, texts: Sequence[str], model: str, then: Callable[[protocol.EmbedResult | None], None]) -> None:
+        """Turn texts into vectors as protocol.Embed does, between answers; `then` gets them, or None if that failed.
+
+        model: one beside the chat's; "": the loaded one.
+        """
+        embed_id = f"embed-{next(self._numbers)}"
+        self._embeds[embed_id] = then
+        self._worker.submit(protocol.Embed(embed_id, list(texts), model))
+
+    def _no_vectors(self, *ids: str) -> None:
+        """Tell those who wait for vectors that there are none."""
+        for then in [self._embeds.pop(embed_id) for embed_id in ids]:
+            then(None)
+
     def ask_aside(self, request: AnswerRequest, then: Callable[[str], None]) -> None:
         """Request a short text that is not an answer in a chat; only if `is_ready`. The status does not show it.
 
@@ -270,6 +285,7 @@ class EngineClient(QObject):
                 if not self._load_id and self.status.phase is not Phase.OFF:
                     self._set(phase=Phase.FAILED if self.status.phase is Phase.RESTARTING else Phase.STARTING)
             case EngineDied():
+                self._no_vectors(*self._embeds)
                 self._end(event)
             case protocol.Progress() if event.id == self._load_id:
                 compiling = event.stage == "preparing"
@@ -306,6 +322,12 @@ class EngineClient(QObject):
                 self.served.emit(protocol.ServerState.from_dict(event.values))
             case protocol.Live() if self._watching:
                 self.lived.emit(event)
+            case protocol.Finished() if event.id in self._embeds and "vectors" in event.result:
+                self._embeds.pop(event.id)(protocol.EmbedResult.from_dict(event.result))
+            case protocol.Finished() | protocol.Failed() if event.id in self._embeds:
+                if isinstance(event, protocol.Failed):
+                    log.info("texts could not be turned into vectors: %s", event.message)
+                self._no_vectors(event.id)
             case protocol.Finished() if event.id in self._counts_aside:
                 self._counts_aside.pop(event.id)(protocol.CountResult.from_dict(event.result))
             case protocol.Failed() if event.id in self._counts_aside:

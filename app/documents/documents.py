@@ -18,13 +18,15 @@ from app.chat.store.preset_store import PresetStoreError, read_json, write_json
 from app.documents.gathering import Given, gathered
 from app.documents.index_file import IndexedFile, IndexFile
 from app.documents.indexing import FolderState, Indexer, is_within
+from app.documents.passage_vectors import EmbeddingEngine, PassageVectors
+from app.documents.search import Asked
 from app.tools.tool_error import ToolError
 from app.translation import tr
 
 log = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 1
-MOST_FOLDERS = 100
+MOST_FOLDERS, LONGEST_MODEL = 100, 1_000
 TELL_EVERY_MS = 300
 
 Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what writes it in the background
@@ -51,9 +53,21 @@ class Documents(QObject):
         self._index = IndexFile(index_file)
         self._indexer = Indexer(self._index, self._moved.emit)
         self._searches = Operations(self)
+        self.vectors: PassageVectors | None = None  # once there is an engine
+        self._model = ""  # for vectors; "": words alone are searched
         self._timer = QTimer(self, singleShot=True, interval=TELL_EVERY_MS)
         self._timer.timeout.connect(self.changed)
         self._moved.connect(lambda: self._timer.isActive() or self._timer.start())
+
+    def use_engine(self, engine: EmbeddingEngine) -> None:
+        """Let this engine turn passages and questions into vectors. Call once, before `read`."""
+        self.vectors = PassageVectors(self._index, engine, self._searches, self)
+        self.vectors.changed.connect(self._moved)
+        self._moved.connect(self._go_on_with_vectors)
+
+    def _go_on_with_vectors(self) -> None:
+        if self.vectors is not None and self.is_idle and not self.vectors.n_left:
+            self.vectors.go_on()
 
     # -------------------------------------------------------------- the folders
 
@@ -70,6 +84,11 @@ class Documents(QObject):
                 good = [one for one in folders if isinstance(one, str) and os.path.isabs(one)]
                 self._folders = list(dict.fromkeys(good))[:MOST_FOLDERS]
                 self._paused = values.get("paused") is True
+                model = values.get("model")
+                self._model = model if isinstance(model, str) and len(model) <= LONGEST_MODEL else ""
+        if self.vectors is not None:
+            self.vectors.pause(self._paused)
+            self.vectors.set_model(self._model)
         self._indexer.pause(self._paused)
         self._indexer.set_folders(self._folders)
         self.changed.emit()
@@ -143,6 +162,21 @@ class Documents(QObject):
         """Read no more documents until this is called with False, also after a restart."""
         self._paused = paused
         self._indexer.pause(paused)
+        if self.vectors is not None:
+            self.vectors.pause(paused)
+        self._keep()
+        self.changed.emit()
+
+    @property
+    def model(self) -> str:
+        """Id of the installed model that finds passages by their meaning; "": words alone are searched."""
+        return self._model
+
+    def set_model(self, model: str) -> None:
+        """Find passages by their meaning with this model as well; "" for words alone."""
+        self._model = model
+        if self.vectors is not None:
+            self.vectors.set_model(model)
         self._keep()
         self.changed.emit()
 
@@ -156,7 +190,8 @@ class Documents(QObject):
         self.changed.emit()
 
     def _keep(self) -> None:
-        written = {"schema_version": SCHEMA_VERSION, "folders": list(self._folders), "paused": self._paused}
+        written = {"schema_version": SCHEMA_VERSION, "folders": list(self._folders), "paused": self._paused,
+                   "model": self._model}  # fmt: skip
         self._save("save the list of documents", lambda: self._write(written))
 
     def _write(self, values: dict[str, Any]) -> None:
@@ -194,12 +229,19 @@ class Documents(QObject):
         if not files or not question.strip():
             then(())
             return
-        self._searches.run(
-            "search the documents",
-            partial(self._gathered, question, files, space, given),
-            lambda found: then(tuple(found)),
-            lambda error: self._not_found(error, then),
-        )
+
+        def search(asked: Asked | None) -> None:
+            self._searches.run(
+                "search the documents",
+                partial(self._gathered, question, files, space, given, asked),
+                lambda found: then(tuple(found)),
+                lambda error: self._not_found(error, then),
+            )
+
+        if self.vectors is None:
+            search(None)
+        else:
+            self.vectors.of_question(question, search)
 
     def search(self, question: str, space: int) -> list[Attachment]:
         """Return what of all folders fits a question. Thread-safe; blocks. Raises: ToolError."""
@@ -209,9 +251,11 @@ class Documents(QObject):
             log.warning("The documents could not be searched: %s", error)
             raise ToolError("The documents could not be searched.") from error
 
-    def _gathered(self, question: str, files: Sequence[IndexedFile], space: int, given: Given) -> list[Attachment]:
+    def _gathered(
+        self, question: str, files: Sequence[IndexedFile], space: int, given: Given, asked: Asked | None = None
+    ) -> list[Attachment]:
         self._index.open()
-        return gathered(self._index, question, files, space, given)
+        return gathered(self._index, question, files, space, given, asked)
 
     def _not_found(self, error: BaseException, then: Callable[[tuple[Attachment, ...]], None]) -> None:
         if not isinstance(error, sqlite3.Error | OSError):

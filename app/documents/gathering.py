@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def gathered(
     files: Collection[IndexedFile],
     space: int,
     given: Given,
-    asked: Callable[[], Asked | None] = lambda: None,
+    asked: Asked | None = None,
 ) -> list[Attachment]:
     """Return attachments for a question, numbered on from those that were given. Raises: sqlite3.Error.
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from app.documents.index_file import IndexedFile, IndexFile
 from app.documents.passages import divided
-from app.documents.reading.reader import SUFFIXES, DocumentReader, ReadError
+from app.documents.reading.document import SUFFIXES, ReadError
+from app.documents.reading.reader import DocumentReader
 
 log = logging.getLogger(__name__)
 
@@ -169,27 +170,27 @@ class Indexer:
             self._work.scans = False
         self._begin_watch(folders)
         there: dict[str, os.stat_result] = {}
-        gone, full = set(), set()
+        away, too_many = set(), set()
         for folder in folders:
             if not os.path.isdir(folder):
-                gone.add(folder)  # a drive that is not connected: what is known of it stays
+                away.add(folder)  # a drive that is not connected: what is known of it stays
                 continue
             for n, (path, what) in enumerate(documents_in(folder)):
                 if n >= MOST_FILES:
-                    full.add(folder)
+                    too_many.add(folder)
                     break
                 there[path] = what
                 if self._ended():
                     return
         lost = [
-            path for path in self._files if path not in there and not any(is_within(path, folder) for folder in gone)
+            path for path in self._files if path not in there and not any(is_within(path, folder) for folder in away)
         ]
         had_some = bool(lost)
         self._index.remove(lost)
         with self._there:
             for path in lost:
                 self._files.pop(path, None)
-            self._work.gone, self._work.full, self._work.seen = gone, full, set(folders)
+            self._work.gone, self._work.full, self._work.seen = away, too_many, set(folders)
             known = self._files
             changed = [path for path, what in there.items() if _differs(known.get(path), what)]
             self._work.waiting = dict.fromkeys(sorted(changed, key=lambda path: -there[path].st_mtime_ns))

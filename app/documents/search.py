@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,16 +39,15 @@ def search(
     question: str,
     within: Collection[int],
     most: int = 5,
-    asked: Callable[[], Asked | None] = lambda: None,
+    asked: Asked | None = None,
 ) -> list[Hit]:
     """Return the files that fit a question best, best first. within: ids of the files to search.
 
-    asked: called once, returns the question's vector; None: only words count. Raises: sqlite3.Error.
+    asked: the question's vector; None: only words count. Raises: sqlite3.Error.
     """
     rankings = [index.with_words(question, within, _CANDIDATES)]
-    vector = asked()
-    if vector is not None:
-        rankings.append(index.near(vector.vector, vector.model, within, _CANDIDATES))
+    if asked is not None:
+        rankings.append(index.near(asked.vector, asked.model, within, _CANDIDATES))
     scores: dict[int, float] = defaultdict(float)
     owners: dict[int, int] = {}
     for ranking in rankings:

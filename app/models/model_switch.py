@@ -53,6 +53,11 @@ class ModelSwitch(QObject):
         """Set display names, by id or path."""
         self._names |= names
 
+    @staticmethod
+    def to_keep(model: str) -> str:
+        """Return a model as the settings keep it: empty for the starter model."""
+        return "" if model == STARTER else model
+
     @property
     def name(self) -> str:
         """The wanted model's name, as the start of a sentence."""

@@ -30,8 +30,8 @@ class AllTools:
         self.controller = ToolServersController(self.servers, self.mcp, save)
         built_in = BuiltInTools.of(lambda: chosen_service(settings(), key_of(BRAVE_ADDRESS)))
         self.documents = Documents(places.documents_file, places.document_index_file, save)
-        self.documents.changed.connect(lambda: self.box.tell_changed())
-        self.box = ToolBox((built_in, DocumentTool(self.documents), self.mcp))
+        self.box: ToolBox = ToolBox((built_in, DocumentTool(self.documents), self.mcp))
+        self.documents.changed.connect(self.box.tell_changed)
 
     def read(self) -> None:
         """Read the small files of servers and of folders of documents. Starts no server, and begins to index."""

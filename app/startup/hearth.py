@@ -19,13 +19,13 @@ from app.clients.clients import Clients
 from app.desktop.crash_notes import LastRun
 from app.desktop.single_instance import LaunchRequest, SingleInstance
 from app.models.model_choices import ModelChoices
-from app.models.model_switch import STARTER
 from app.models.models_controller import ModelsController
 from app.servers.local_server import LocalServer
 from app.servers.server_book import ServerBook
 from app.servers.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, save_settings
 from app.startup.all_tools import AllTools
+from app.ui.chat.chat_projects import ChatProjects
 from app.ui.chat.chat_tools import ChatTools
 from app.ui.first_paint import FirstPaint
 from app.ui.main_window import MainWindow
@@ -79,6 +79,7 @@ class Hearth(QObject):
         chats = Chats(places, settings, clients, files, book.place, options_for, self.tools.box, model or "")
         self.memory, self.controller, self.setup = chats.memory, chats.controller, chats.setup
         chats.use_documents(self.tools.documents)
+        self.tools.documents.use_engine(self.engine)
         self.folders, self.titles, self.consents = chats.folders, chats.titles, chats.consents
         self.servers = ServersController(self.library, self.controller, book, self._save_small)
         self.local_server = LocalServer(self.engine, self.library, settings)
@@ -97,6 +98,9 @@ class Hearth(QObject):
         self._chat_tools = ChatTools(self.window, self.controller, self.setup, self.tools.box, self.servers)
         self._chat_tools.connect_tool_servers(self.tools.controller)
         self._chat_tools.connect_documents(self.tools.documents)
+        self._chat_projects = ChatProjects(
+            self.window, self.controller, self.setup, self.folders, self.models, book, places.projects_folder
+        )
         self.window.connect_local_server(self.local_server)
         self._faulted.connect(self._show_fault)
         self.controller.window_action.connect(self.models.remedy)
@@ -128,6 +132,7 @@ class Hearth(QObject):
         self.servers.read()  # before any chat is opened
         self.setup.read()  # small files; the first answer needs them
         self.consents.read()  # the same
+        self.folders.read_projects()  # the same
         self.tools.read()  # the same
         self.controller.start()
         self.models.start()
@@ -202,7 +207,7 @@ class Hearth(QObject):
         """Keep the chosen model for the next start, unless it came from a flag."""
         if model == self._flagged_model:
             return
-        self._set_setting(model="" if model == STARTER else model)
+        self._set_setting(model=self.controller.switch.to_keep(model))
 
     def _set_setting(self, **values: Any) -> None:
         self.window.take_settings(replace(self.window.settings, **values))

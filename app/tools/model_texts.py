@@ -1,4 +1,4 @@
-"""Messages to a model about its calls, in English for every model."""
+"""What a model is told about its calls and the notes of a project, in English for every model."""
 
 from __future__ import annotations
 
@@ -29,3 +29,9 @@ def called(name: str, arguments: str) -> str:
 def result_of(name: str, text: str) -> str:
     """Return a result as a text of the assistant's."""
     return f"[Result of {name}: {text}]"
+
+
+def notes(text: str, is_cut: bool) -> str:
+    """Return the notes of a project as a part of the system message. is_cut: whether only their beginning fits."""
+    rest = "\n[The notes go on, but the rest does not fit.]" if is_cut else ""
+    return f"Notes of this project, which the user keeps:\n<notes>\n{text}{rest}\n</notes>"

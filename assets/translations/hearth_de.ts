@@ -336,6 +336,54 @@
         <translation>{name} enthält keine Vorgaben.</translation>
     </message>
     <message>
+        <source>Explain</source>
+        <translation>Erklären</translation>
+    </message>
+    <message>
+        <source>Explain {topic} so that {reader} understands it.</source>
+        <translation>Erkläre {topic} so, dass {reader} es versteht.</translation>
+    </message>
+    <message>
+        <source>Summarise</source>
+        <translation>Zusammenfassen</translation>
+    </message>
+    <message>
+        <source>Summarise this text in at most {number} sentences:</source>
+        <translation>Fasse diesen Text in höchstens {number} Sätzen zusammen:</translation>
+    </message>
+    <message>
+        <source>Translate</source>
+        <translation>Übersetzen</translation>
+    </message>
+    <message>
+        <source>Translate this text into {language}:</source>
+        <translation>Übersetze diesen Text in diese Sprache: {language}</translation>
+    </message>
+    <message>
+        <source>language</source>
+        <translation>Sprache</translation>
+    </message>
+    <message>
+        <source>number</source>
+        <translation>Anzahl</translation>
+    </message>
+    <message>
+        <source>reader</source>
+        <translation>Zielgruppe</translation>
+    </message>
+    <message>
+        <source>text</source>
+        <translation>Text</translation>
+    </message>
+    <message>
+        <source>topic</source>
+        <translation>Thema</translation>
+    </message>
+    <message>
+        <source>{name} contains no prompts.</source>
+        <translation>{name} enthält keine Prompts.</translation>
+    </message>
+    <message>
         <source>{name} could not be read: {why}.</source>
         <translation>{name} konnte nicht gelesen werden: {why}.</translation>
     </message>
@@ -344,48 +392,8 @@
         <translation>{name} wurde nicht angehängt: Höchstens {most} gehen mit einer Nachricht.</translation>
     </message>
     <message>
-        <source>{name} contains no text. Its pages are images, as in a scan.</source>
-        <translation>{name} enthält keinen Text: Die Seiten sind Bilder, wie von einem Scan.</translation>
-    </message>
-    <message>
-        <source>{name} could not be read within {seconds} s.</source>
-        <translation>{name} konnte in {seconds} s nicht gelesen werden.</translation>
-    </message>
-    <message>
-        <source>{name} could not be read: it is damaged or too complex.</source>
-        <translation>{name} wurde nicht gelesen: Die Datei ist beschädigt oder zu komplex.</translation>
-    </message>
-    <message>
-        <source>{name} could not be read: it is damaged.</source>
-        <translation>{name} konnte nicht gelesen werden: beschädigt.</translation>
-    </message>
-    <message>
-        <source>{name} is protected by a password.</source>
-        <translation>{name} ist mit einem Passwort geschützt.</translation>
-    </message>
-    <message>
         <source>{name} contains no text.</source>
         <translation>{name} enthält keinen Text.</translation>
-    </message>
-    <message>
-        <source>{name} has {size} MB. Files up to {most} MB are read.</source>
-        <translation>{name} hat {size} MB. Gelesen werden Dateien bis {most} MB.</translation>
-    </message>
-    <message>
-        <source>{name} is a folder. Attach the files in it.</source>
-        <translation>{name} ist ein Ordner. Hängen Sie die Dateien darin an.</translation>
-    </message>
-    <message>
-        <source>{name} is empty.</source>
-        <translation>{name} ist leer.</translation>
-    </message>
-    <message>
-        <source>{name} is not a file.</source>
-        <translation>{name} ist keine Datei.</translation>
-    </message>
-    <message>
-        <source>{name} is not a text file. Hearth reads text and PDF files.</source>
-        <translation>{name} ist keine Textdatei. Hearth liest Text- und PDF-Dateien.</translation>
     </message>
     <message>
         <source>Chat moved to the bin</source>
@@ -431,6 +439,14 @@
         <source>There is no chat in this file</source>
         <translation>In dieser Datei ist kein Chat</translation>
     </message>
+    <message>
+        <source>With your next message, all that was said in this chat and what is attached to it goes to {host}.</source>
+        <translation>Mit Ihrer nächsten Nachricht geht alles, was in diesem Chat gesagt wurde und was an ihm hängt, an {host}.</translation>
+    </message>
+    <message>
+        <source>With your next message, the instructions and notes of this project go to {host}.</source>
+        <translation>Mit Ihrer nächsten Nachricht gehen die Anweisungen und Notizen dieses Projekts an {host}.</translation>
+    </message>
     <message numerus="yes">
         <source>{n} chats</source>
         <translation>
@@ -465,6 +481,10 @@
             <numerusform>{n} war schon hier</numerusform>
             <numerusform>{n} waren schon hier</numerusform>
         </translation>
+    </message>
+    <message>
+        <source>{server} on this PC</source>
+        <translation>{server} auf diesem PC</translation>
     </message>
     <message>
         <source>Answer deleted</source>
@@ -504,6 +524,38 @@
     <message>
         <source>Message removed</source>
         <translation>Nachricht entfernt</translation>
+    </message>
+    <message>
+        <source>A note can have {most} characters at most. Shorten it.</source>
+        <translation>Eine Notiz kann höchstens {most} Zeichen haben. Kürzen Sie sie.</translation>
+    </message>
+    <message>
+        <source>There is nothing to add.</source>
+        <translation>Es gibt nichts hinzuzufügen.</translation>
+    </message>
+    <message>
+        <source>{name} could not be used: {why}.</source>
+        <translation>{name} konnte nicht verwendet werden: {why}.</translation>
+    </message>
+    <message>
+        <source>{name} could not be written: the disk is full.</source>
+        <translation>{name} konnte nicht geschrieben werden: Der Datenträger ist voll.</translation>
+    </message>
+    <message>
+        <source>{name} is larger than {most} MB.</source>
+        <translation>{name} ist größer als {most} MB.</translation>
+    </message>
+    <message>
+        <source>{name} is missing.</source>
+        <translation>{name} fehlt.</translation>
+    </message>
+    <message>
+        <source>{name} is not a file.</source>
+        <translation>{name} ist keine Datei.</translation>
+    </message>
+    <message>
+        <source>{name} is not a text in UTF-8. Save it as UTF-8.</source>
+        <translation>{name} ist kein Text in UTF-8. Speichern Sie die Datei als UTF-8.</translation>
     </message>
     <message>
         <source>This file contains more values than Hearth reads.</source>
@@ -586,8 +638,16 @@
         <translation>der Vorgänger</translation>
     </message>
     <message>
+        <source>the place of the source</source>
+        <translation>die Stelle der Quelle</translation>
+    </message>
+    <message>
         <source>the role</source>
         <translation>die Rolle</translation>
+    </message>
+    <message>
+        <source>the source</source>
+        <translation>die Quelle</translation>
     </message>
     <message>
         <source>the state</source>
@@ -663,10 +723,6 @@
     <message>
         <source>{name} contains nothing that Hearth exported.</source>
         <translation>{name} enthält nichts, was Hearth exportiert hat.</translation>
-    </message>
-    <message>
-        <source>{name} is larger than {most} MB.</source>
-        <translation>{name} ist größer als {most} MB.</translation>
     </message>
     <message>
         <source>{name} is not a JSON file.</source>
@@ -1131,6 +1187,86 @@
     <message>
         <source>Hearth is {reasons}</source>
         <translation>Hearth: {reasons}</translation>
+    </message>
+    <message>
+        <source>Search my documents</source>
+        <translation>Meine Dokumente durchsuchen</translation>
+    </message>
+    <message>
+        <source>The documents could not be searched. The answer goes without them.</source>
+        <translation>Die Dokumente konnten nicht durchsucht werden. Die Antwort kommt ohne sie aus.</translation>
+    </message>
+    <message>
+        <source>There are {n} folders already. Remove one first.</source>
+        <translation>Es gibt schon {n} Ordner. Entfernen Sie zuerst einen.</translation>
+    </message>
+    <message>
+        <source>{name} is already there</source>
+        <translation>{name} ist schon vorhanden</translation>
+    </message>
+    <message>
+        <source>{name} is in {folder}, which is already there</source>
+        <translation>{name} liegt in {folder}, das schon vorhanden ist</translation>
+    </message>
+    <message>
+        <source>{name} is no longer searched</source>
+        <translation>{name} wird nicht mehr durchsucht</translation>
+    </message>
+    <message>
+        <source>{name} is not a folder</source>
+        <translation>{name} ist kein Ordner</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name} within {seconds} s. Split it into smaller files.</source>
+        <translation>{name} konnte nicht innerhalb von {seconds} s gelesen werden. Teilen Sie die Datei in kleinere auf.</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: Hearth doesn't read files of this kind. Save it as PDF, Word (.docx) or text.</source>
+        <translation>{name} konnte nicht gelesen werden: Hearth liest Dateien dieser Art nicht. Speichern Sie sie als PDF, Word-Datei (.docx) oder Text.</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: it contains no text. Choose another file.</source>
+        <translation>{name} konnte nicht gelesen werden: Die Datei enthält keinen Text. Wählen Sie eine andere Datei.</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: it has {size} MB, and files up to {most} MB are read. Split it.</source>
+        <translation>{name} konnte nicht gelesen werden: Die Datei hat {size} MB, gelesen werden Dateien bis {most} MB. Teilen Sie sie auf.</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: it is damaged or incomplete. Download it or save it again.</source>
+        <translation>{name} konnte nicht gelesen werden: Die Datei ist beschädigt oder unvollständig. Laden oder speichern Sie sie erneut.</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: it is protected by a password. Save a copy without the password.</source>
+        <translation>{name} konnte nicht gelesen werden: Die Datei ist durch ein Passwort geschützt. Speichern Sie eine Kopie ohne Passwort.</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: its content is too large or too complex. Split it into smaller files.</source>
+        <translation>{name} konnte nicht gelesen werden: Der Inhalt ist zu groß oder zu komplex. Teilen Sie die Datei in kleinere auf.</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: its pages are images without text, as in a scan. Run text recognition (OCR) on it first.</source>
+        <translation>{name} konnte nicht gelesen werden: Die Seiten sind Bilder ohne Text, wie bei einem Scan. Führen Sie zuerst eine Texterkennung (OCR) durch.</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: the file no longer exists. Check if it was moved.</source>
+        <translation>{name} konnte nicht gelesen werden: Die Datei existiert nicht mehr. Prüfen Sie, ob sie verschoben wurde.</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: the process that reads files did not start. Restart Hearth.</source>
+        <translation>{name} konnte nicht gelesen werden: Der Prozess, der Dateien liest, ist nicht gestartet. Starten Sie Hearth neu.</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: {why}. Check that you may open it.</source>
+        <translation>{name} konnte nicht gelesen werden: {why}. Prüfen Sie, ob Sie die Datei öffnen dürfen.</translation>
+    </message>
+    <message>
+        <source>{name} is a folder. Choose the files in it.</source>
+        <translation>{name} ist ein Ordner. Wählen Sie die Dateien darin.</translation>
+    </message>
+    <message>
+        <source>{name} is not a file. Choose a file.</source>
+        <translation>{name} ist keine Datei. Wählen Sie eine Datei.</translation>
     </message>
     <message>
         <source>A downloaded file is damaged. Trying again downloads only that file.</source>
@@ -2117,6 +2253,10 @@
         <translation>Vorgaben bearbeiten</translation>
     </message>
     <message>
+        <source>Edit prompts</source>
+        <translation>Prompts bearbeiten</translation>
+    </message>
+    <message>
         <source>Edit the last message</source>
         <translation>Letzte Nachricht bearbeiten</translation>
     </message>
@@ -2157,6 +2297,14 @@
         <translation>Chats importieren</translation>
     </message>
     <message>
+        <source>Insert a saved prompt</source>
+        <translation>Gespeicherten Prompt einfügen</translation>
+    </message>
+    <message>
+        <source>Instructions for this chat…</source>
+        <translation>Anweisungen für diesen Chat…</translation>
+    </message>
+    <message>
         <source>Keyboard shortcuts</source>
         <translation>Tastenkürzel</translation>
     </message>
@@ -2189,8 +2337,16 @@
         <translation>Diesen Chat in einen Ordner verschieben</translation>
     </message>
     <message>
+        <source>New chat in this project</source>
+        <translation>Neuer Chat in diesem Projekt</translation>
+    </message>
+    <message>
         <source>New line</source>
         <translation>Neue Zeile</translation>
+    </message>
+    <message>
+        <source>New project…</source>
+        <translation>Neues Projekt…</translation>
     </message>
     <message>
         <source>Next match</source>
@@ -2231,6 +2387,10 @@
     <message>
         <source>Privacy</source>
         <translation>Datenschutz</translation>
+    </message>
+    <message>
+        <source>Project settings…</source>
+        <translation>Projekteinstellungen…</translation>
     </message>
     <message>
         <source>Quit Hearth</source>
@@ -2389,6 +2549,18 @@
         <translation>suchen text nachrichten</translation>
     </message>
     <message>
+        <source>folder begin start conversation</source>
+        <translation>Ordner beginnen starten Unterhaltung</translation>
+    </message>
+    <message>
+        <source>folder create</source>
+        <translation>Ordner anlegen erstellen</translation>
+    </message>
+    <message>
+        <source>folder instructions notes tools</source>
+        <translation>Ordner Anweisungen Notizen Werkzeuge</translation>
+    </message>
+    <message>
         <source>free memory stop</source>
         <translation>speicher freigeben stoppen</translation>
     </message>
@@ -2529,12 +2701,24 @@
         <translation>suchen text nachrichten wörter</translation>
     </message>
     <message>
+        <source>slash add new template import export</source>
+        <translation>Schrägstrich hinzufügen neu Vorlage importieren exportieren</translation>
+    </message>
+    <message>
+        <source>slash template snippet library variables</source>
+        <translation>Schrägstrich Vorlage Textbaustein Bibliothek Variablen</translation>
+    </message>
+    <message>
         <source>speed neurons sparse exact</source>
         <translation>tempo neuronen sparsam exakt</translation>
     </message>
     <message>
         <source>switch load</source>
         <translation>wechseln laden</translation>
+    </message>
+    <message>
+        <source>system prompt without persona</source>
+        <translation>System-Prompt ohne Persona</translation>
     </message>
     <message>
         <source>temperature top p seed stop</source>
@@ -2577,8 +2761,8 @@
         <translation>zurücksetzen zoom textgröße</translation>
     </message>
     <message>
-        <source>All chats with their attachments and drafts, the bin, and the chats kept ready to continue</source>
-        <translation>Alle Chats mit ihren Anhängen und Entwürfen, der Papierkorb und die bereitgehaltenen Chats</translation>
+        <source>All chats with their attachments and drafts, the bin, the notes of projects in Hearth's folder, and the chats kept ready to continue</source>
+        <translation>Alle Chats mit Anhängen und Entwürfen, der Papierkorb, die Notizen der Projekte im Ordner von Hearth und die zum Fortsetzen bereitgehaltenen Chats</translation>
     </message>
     <message>
         <source>Compiled code for this PC</source>
@@ -2591,6 +2775,10 @@
     <message>
         <source>Hearth makes it again at the next start, in about a minute</source>
         <translation>Der nächste Start erzeugt ihn neu, in etwa einer Minute</translation>
+    </message>
+    <message>
+        <source>Index of documents</source>
+        <translation>Index der Dokumente</translation>
     </message>
     <message>
         <source>It could not be deleted at first.</source>
@@ -2617,8 +2805,12 @@
         <translation>Server und Schlüssel</translation>
     </message>
     <message>
-        <source>Settings, personas, presets and choices for models</source>
-        <translation>Einstellungen, Personas, Voreinstellungen und Wahl je Modell</translation>
+        <source>Settings, personas, presets, saved prompts, settings of projects and choices for models</source>
+        <translation>Einstellungen, Personas, Voreinstellungen, gespeicherte Prompts, Einstellungen von Projekten und Entscheidungen für Modelle</translation>
+    </message>
+    <message>
+        <source>The list of your folders of documents, and the text of their files, to be searched. The documents themselves stay</source>
+        <translation>Die Liste Ihrer Dokumentordner und der Text ihrer Dateien für die Suche. Die Dokumente selbst bleiben</translation>
     </message>
     <message>
         <source>The servers that you added; keys and the access token, also in this system's keyring</source>
@@ -2797,6 +2989,10 @@
         <translation>Dieser Server</translation>
     </message>
     <message>
+        <source>Propose a note</source>
+        <translation>Notiz vorschlagen</translation>
+    </message>
+    <message>
         <source>Read web pages</source>
         <translation>Webseiten lesen</translation>
     </message>
@@ -2815,6 +3011,10 @@
     <message>
         <source>Presets</source>
         <translation>Vorgaben</translation>
+    </message>
+    <message>
+        <source>Prompts</source>
+        <translation>Prompts</translation>
     </message>
     <message>
         <source>the model decides</source>
@@ -2871,6 +3071,49 @@
     <message>
         <source>Stay</source>
         <translation>Bleiben</translation>
+    </message>
+    <message>
+        <source>Added to {name}</source>
+        <translation>Zu {name} hinzugefügt</translation>
+    </message>
+    <message>
+        <source>From project {name}: {parts}</source>
+        <translation>Aus Projekt {name}: {parts}</translation>
+    </message>
+    <message>
+        <source>Project {name}</source>
+        <translation>Projekt {name}</translation>
+    </message>
+    <message>
+        <source>as in the settings</source>
+        <translation>wie in den Einstellungen</translation>
+    </message>
+    <message>
+        <source>instructions</source>
+        <translation>Anweisungen</translation>
+    </message>
+    <message>
+        <source>no notes ({why})</source>
+        <translation>keine Notizen ({why})</translation>
+    </message>
+    <message>
+        <source>notes</source>
+        <translation>Notizen</translation>
+    </message>
+    <message>
+        <source>notes ({n} of {all} characters fit)</source>
+        <translation>Notizen ({n} von {all} Zeichen passen hinein)</translation>
+    </message>
+    <message>
+        <source>the loaded one</source>
+        <translation>das geladene</translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} tools</source>
+        <translation>
+            <numerusform>{n} Werkzeug</numerusform>
+            <numerusform>{n} Werkzeuge</numerusform>
+        </translation>
     </message>
     <message>
         <source>Answer, {side}</source>
@@ -3088,12 +3331,20 @@
         <translation>Vorgaben exportieren</translation>
     </message>
     <message>
+        <source>Export prompts</source>
+        <translation>Prompts exportieren</translation>
+    </message>
+    <message>
         <source>Export your personas to a file</source>
         <translation>Eigene Personas in eine Datei schreiben</translation>
     </message>
     <message>
         <source>Export your presets to a file</source>
         <translation>Eigene Vorgaben in eine Datei schreiben</translation>
+    </message>
+    <message>
+        <source>Export your prompts to a file</source>
+        <translation>Ihre Prompts in eine Datei exportieren</translation>
     </message>
     <message>
         <source>Import personas</source>
@@ -3112,12 +3363,24 @@
         <translation>Vorgaben aus einer Datei übernehmen</translation>
     </message>
     <message>
+        <source>Import prompts</source>
+        <translation>Prompts importieren</translation>
+    </message>
+    <message>
+        <source>Import prompts from a file</source>
+        <translation>Prompts aus einer Datei importieren</translation>
+    </message>
+    <message>
         <source>Name of the persona</source>
         <translation>Name der Persona</translation>
     </message>
     <message>
         <source>Name of the preset</source>
         <translation>Name der Vorgabe</translation>
+    </message>
+    <message>
+        <source>Name of the prompt</source>
+        <translation>Name des Prompts</translation>
     </message>
     <message>
         <source>New persona</source>
@@ -3128,12 +3391,28 @@
         <translation>Neue Vorgabe</translation>
     </message>
     <message>
+        <source>New prompt</source>
+        <translation>Neuer Prompt</translation>
+    </message>
+    <message>
         <source>Small models may not follow long instructions.</source>
         <translation>Kleine Modelle halten sich vielleicht nicht an lange Anweisungen.</translation>
     </message>
     <message>
+        <source>The text that is put into the message</source>
+        <translation>Der Text, der in die Nachricht eingefügt wird</translation>
+    </message>
+    <message>
+        <source>To fill in: {names}. Tab goes to the next one.</source>
+        <translation>Auszufüllen: {names}. Tab führt zum nächsten.</translation>
+    </message>
+    <message>
         <source>What the model reads before the chat begins, in your words</source>
         <translation>Was dem Modell vor dem Chat gesagt wird, in Ihren Worten</translation>
+    </message>
+    <message>
+        <source>Write a word in braces, such as {example}, where something is to be filled in.</source>
+        <translation>Schreiben Sie ein Wort in geschweiften Klammern, etwa {example}, wo etwas auszufüllen ist.</translation>
     </message>
     <message numerus="yes">
         <source>{n} characters. They take up context in every chat with this persona.</source>
@@ -3190,8 +3469,8 @@
         <translation>Text von {name}</translation>
     </message>
     <message>
-        <source>Attach text or PDF files</source>
-        <translation>Text- oder PDF-Dateien anhängen</translation>
+        <source>Documents and text files (*)</source>
+        <translation>Dokumente und Textdateien (*)</translation>
     </message>
     <message>
         <source>How answers are made: {words}</source>
@@ -3216,10 +3495,6 @@
     <message>
         <source>Stop loading</source>
         <translation>Laden stoppen</translation>
-    </message>
-    <message>
-        <source>Text and PDF files (*)</source>
-        <translation>Text- und PDF-Dateien (*)</translation>
     </message>
     <message>
         <source>The attachments are counted first</source>
@@ -3279,10 +3554,6 @@
     <message>
         <source>Nothing is left out. When the chat no longer fits, the next message is not answered.</source>
         <translation>Nichts wird weggelassen. Passt der Chat nicht mehr, wird die nächste Nachricht nicht beantwortet.</translation>
-    </message>
-    <message>
-        <source>Summarise</source>
-        <translation>Zusammenfassen</translation>
     </message>
     <message>
         <source>That leaves no room for an answer.</source>
@@ -3391,6 +3662,18 @@
     <message>
         <source>another program on this PC</source>
         <translation>ein anderes Programm auf diesem PC</translation>
+    </message>
+    <message>
+        <source>Edit them</source>
+        <translation>Bearbeiten</translation>
+    </message>
+    <message>
+        <source>Instructions for this chat</source>
+        <translation>Anweisungen für diesen Chat</translation>
+    </message>
+    <message>
+        <source>Open the settings of the project</source>
+        <translation>Einstellungen des Projekts öffnen</translation>
     </message>
     <message>
         <source>Enter sends, Shift+Enter starts a new line</source>
@@ -3602,6 +3885,10 @@
     <message>
         <source>{preset}, for this chat</source>
         <translation>{preset}, für diesen Chat</translation>
+    </message>
+    <message>
+        <source>{variable} is not filled in. Send again to send it as it is.</source>
+        <translation>{variable} ist nicht ausgefüllt. Senden Sie noch einmal, um die Nachricht so zu senden.</translation>
     </message>
     <message>
         <source>Ask again before every call</source>
@@ -4597,10 +4884,6 @@ Andere Programme: {others}</translation>
         <translation>Mit Ihrer nächsten Nachricht geht alles in diesem Chat Gesagte und Angehängte an {host}. Andere Chats bleiben, wie sie sind.</translation>
     </message>
     <message>
-        <source>{server} on this PC</source>
-        <translation>{server} auf diesem PC</translation>
-    </message>
-    <message>
         <source>A server that speaks OpenAI's API: a program on this PC such as Ollama, or another machine. Only chats for which you choose it are sent there.</source>
         <translation>Ein Server mit der API von OpenAI: ein Programm auf diesem PC wie Ollama oder ein anderer Rechner. Nur Chats, für die Sie ihn wählen, gehen dorthin.</translation>
     </message>
@@ -4718,6 +5001,86 @@ Andere Programme: {others}</translation>
     <message>
         <source>{name} and {more} more</source>
         <translation>{name} und {more} weitere</translation>
+    </message>
+    <message>
+        <source>A text file of yours that the model reads after the instructions.</source>
+        <translation>Eine Textdatei von Ihnen, die das Modell nach den Anweisungen liest.</translation>
+    </message>
+    <message>
+        <source>Calls that send or change something still ask you.</source>
+        <translation>Aufrufe, die etwas senden oder ändern, fragen Sie weiterhin.</translation>
+    </message>
+    <message>
+        <source>Chats without a choice of their own are sent to this server, with all that was said in them and the instructions and notes of the project.</source>
+        <translation>Chats ohne eigene Wahl werden an diesen Server gesendet, mit allem, was in ihnen gesagt wurde, und den Anweisungen und Notizen des Projekts.</translation>
+    </message>
+    <message>
+        <source>Choose a file…</source>
+        <translation>Datei wählen…</translation>
+    </message>
+    <message>
+        <source>File for the notes</source>
+        <translation>Datei für die Notizen</translation>
+    </message>
+    <message>
+        <source>Notes</source>
+        <translation>Notizen</translation>
+    </message>
+    <message>
+        <source>Nothing is written before you accept it.</source>
+        <translation>Nichts wird geschrieben, bevor Sie zustimmen.</translation>
+    </message>
+    <message>
+        <source>Opens the file in your editor</source>
+        <translation>Öffnet die Datei in Ihrem Editor</translation>
+    </message>
+    <message>
+        <source>Persona</source>
+        <translation>Persona</translation>
+    </message>
+    <message>
+        <source>Settings for all chats in this folder. What you choose in a chat itself comes first.</source>
+        <translation>Einstellungen für alle Chats in diesem Ordner. Was Sie in einem Chat selbst wählen, hat Vorrang.</translation>
+    </message>
+    <message>
+        <source>Text files (*.md *.txt)</source>
+        <translation>Textdateien (*.md *.txt)</translation>
+    </message>
+    <message>
+        <source>The model may propose notes</source>
+        <translation>Das Modell darf Notizen vorschlagen</translation>
+    </message>
+    <message>
+        <source>Tools for these chats</source>
+        <translation>Werkzeuge für diese Chats</translation>
+    </message>
+    <message>
+        <source>What the model reads before every chat of this project</source>
+        <translation>Was das Modell vor jedem Chat dieses Projekts liest</translation>
+    </message>
+    <message>
+        <source>no longer there</source>
+        <translation>nicht mehr vorhanden</translation>
+    </message>
+    <message>
+        <source>{name}, in {folder}</source>
+        <translation>{name}, in {folder}</translation>
+    </message>
+    <message>
+        <source>{n} characters. At most {most} fit.</source>
+        <translation>{n} Zeichen. Höchstens {most} passen hinein.</translation>
+    </message>
+    <message>
+        <source>Add to notes</source>
+        <translation>Zu den Notizen hinzufügen</translation>
+    </message>
+    <message>
+        <source>It is added at the end of {path}.</source>
+        <translation>Es wird am Ende von {path} hinzugefügt.</translation>
+    </message>
+    <message>
+        <source>The model reads them before this chat, after those of the project and the persona.</source>
+        <translation>Das Modell liest sie vor diesem Chat, nach denen des Projekts und der Persona.</translation>
     </message>
     <message>
         <source>Built with</source>
@@ -5483,6 +5846,14 @@ Andere Programme: {others}</translation>
         <translation>Markdown (*.md)</translation>
     </message>
     <message>
+        <source>Move</source>
+        <translation>Verschieben</translation>
+    </message>
+    <message>
+        <source>Move this chat to “{folder}”?</source>
+        <translation>Diesen Chat nach „{folder}“ verschieben?</translation>
+    </message>
+    <message>
         <source>All chats</source>
         <translation>Alle Chats</translation>
     </message>
@@ -5509,6 +5880,10 @@ Andere Programme: {others}</translation>
     <message>
         <source>Move to folder</source>
         <translation>In Ordner verschieben</translation>
+    </message>
+    <message>
+        <source>New chat here</source>
+        <translation>Neuer Chat hier</translation>
     </message>
     <message>
         <source>New folder</source>
@@ -5627,12 +6002,20 @@ Andere Programme: {others}</translation>
         <translation>Neuer Titel</translation>
     </message>
     <message>
-        <source>Move</source>
-        <translation>Verschieben</translation>
+        <source>Create</source>
+        <translation>Anlegen</translation>
     </message>
     <message>
         <source>Name of the folder</source>
         <translation>Name des Ordners</translation>
+    </message>
+    <message>
+        <source>New project</source>
+        <translation>Neues Projekt</translation>
+    </message>
+    <message>
+        <source>This folder exists.</source>
+        <translation>Diesen Ordner gibt es schon.</translation>
     </message>
     <message>
         <source>This folder exists. The chat moves to it.</source>
@@ -5681,6 +6064,10 @@ Andere Programme: {others}</translation>
     <message>
         <source>Table in the answer</source>
         <translation>Tabelle in der Antwort</translation>
+    </message>
+    <message>
+        <source>Add to notes…</source>
+        <translation>Zu den Notizen hinzufügen…</translation>
     </message>
     <message>
         <source>Show more</source>
@@ -5932,6 +6319,14 @@ Andere Programme: {others}</translation>
         <translation>{share} % dieses Gedankens werden angezeigt. Der Export erfasst alles.</translation>
     </message>
     <message>
+        <source>Accept</source>
+        <translation>Annehmen</translation>
+    </message>
+    <message>
+        <source>Add this to the notes?</source>
+        <translation>Dies zu den Notizen hinzufügen?</translation>
+    </message>
+    <message>
         <source>Allow once</source>
         <translation>Einmal erlauben</translation>
     </message>
@@ -5946,6 +6341,10 @@ Andere Programme: {others}</translation>
     <message>
         <source>Allow “{title}”?</source>
         <translation>„{title}“ erlauben?</translation>
+    </message>
+    <message>
+        <source>Don't add</source>
+        <translation>Nicht hinzufügen</translation>
     </message>
     <message>
         <source>Done</source>
@@ -5978,6 +6377,10 @@ Andere Programme: {others}</translation>
     <message>
         <source>Show the details</source>
         <translation>Details anzeigen</translation>
+    </message>
+    <message>
+        <source>The model proposes a line at the end of {path}:</source>
+        <translation>Das Modell schlägt eine Zeile am Ende von {path} vor:</translation>
     </message>
     <message>
         <source>The model wants to send this to the server {server}:</source>
@@ -6572,6 +6975,10 @@ Andere Programme: {others}</translation>
     <message>
         <source>Fast without a GPU: 6 of its 64 experts work on a word.</source>
         <translation>Schnell ohne GPU: 6 seiner 64 Experten arbeiten an einem Wort.</translation>
+    </message>
+    <message>
+        <source>Finds passages of your documents by their meaning; not for chats.</source>
+        <translation>Findet Stellen in Ihren Dokumenten nach ihrem Sinn; nicht für Chats.</translation>
     </message>
     <message>
         <source>Follows instructions and works with documents, in 12 languages.</source>

@@ -332,6 +332,54 @@
         <translation>{name} 不含预设。</translation>
     </message>
     <message>
+        <source>Explain</source>
+        <translation>解释</translation>
+    </message>
+    <message>
+        <source>Explain {topic} so that {reader} understands it.</source>
+        <translation>请解释{topic}，让{reader}能够理解。</translation>
+    </message>
+    <message>
+        <source>Summarise</source>
+        <translation>总结</translation>
+    </message>
+    <message>
+        <source>Summarise this text in at most {number} sentences:</source>
+        <translation>请用不超过 {number} 句话概括以下文本：</translation>
+    </message>
+    <message>
+        <source>Translate</source>
+        <translation>翻译</translation>
+    </message>
+    <message>
+        <source>Translate this text into {language}:</source>
+        <translation>请将以下文本翻译成{language}：</translation>
+    </message>
+    <message>
+        <source>language</source>
+        <translation>语言</translation>
+    </message>
+    <message>
+        <source>number</source>
+        <translation>数量</translation>
+    </message>
+    <message>
+        <source>reader</source>
+        <translation>读者</translation>
+    </message>
+    <message>
+        <source>text</source>
+        <translation>文本</translation>
+    </message>
+    <message>
+        <source>topic</source>
+        <translation>主题</translation>
+    </message>
+    <message>
+        <source>{name} contains no prompts.</source>
+        <translation>{name} 中没有提示词。</translation>
+    </message>
+    <message>
         <source>{name} could not be read: {why}.</source>
         <translation>无法读取 {name}：{why}。</translation>
     </message>
@@ -340,48 +388,8 @@
         <translation>未附加 {name}：每条消息最多 {most} 个附件。</translation>
     </message>
     <message>
-        <source>{name} contains no text. Its pages are images, as in a scan.</source>
-        <translation>{name} 不含文本：其页面是图片，如扫描件。</translation>
-    </message>
-    <message>
-        <source>{name} could not be read within {seconds} s.</source>
-        <translation>未能在 {seconds} 秒内读取 {name}。</translation>
-    </message>
-    <message>
-        <source>{name} could not be read: it is damaged or too complex.</source>
-        <translation>无法读取 {name}：已损坏，或过大而无法解析。</translation>
-    </message>
-    <message>
-        <source>{name} could not be read: it is damaged.</source>
-        <translation>无法读取 {name}：已损坏。</translation>
-    </message>
-    <message>
-        <source>{name} is protected by a password.</source>
-        <translation>{name} 有密码保护。</translation>
-    </message>
-    <message>
         <source>{name} contains no text.</source>
         <translation>{name} 不含文本。</translation>
-    </message>
-    <message>
-        <source>{name} has {size} MB. Files up to {most} MB are read.</source>
-        <translation>{name} 有 {size} MB。最大可读取 {most} MB 的文件。</translation>
-    </message>
-    <message>
-        <source>{name} is a folder. Attach the files in it.</source>
-        <translation>{name} 是文件夹。请附加其中的文件。</translation>
-    </message>
-    <message>
-        <source>{name} is empty.</source>
-        <translation>{name} 是空的。</translation>
-    </message>
-    <message>
-        <source>{name} is not a file.</source>
-        <translation>{name} 不是文件。</translation>
-    </message>
-    <message>
-        <source>{name} is not a text file. Hearth reads text and PDF files.</source>
-        <translation>{name} 不是文本文件。Hearth 可读取文本和 PDF 文件。</translation>
     </message>
     <message>
         <source>Chat moved to the bin</source>
@@ -427,6 +435,14 @@
         <source>There is no chat in this file</source>
         <translation>此文件中没有聊天</translation>
     </message>
+    <message>
+        <source>With your next message, all that was said in this chat and what is attached to it goes to {host}.</source>
+        <translation>发送下一条消息时，此对话的全部内容及其附件都会发送到 {host}。</translation>
+    </message>
+    <message>
+        <source>With your next message, the instructions and notes of this project go to {host}.</source>
+        <translation>发送下一条消息时，此项目的指令和笔记会发送到 {host}。</translation>
+    </message>
     <message numerus="yes">
         <source>{n} chats</source>
         <translation>
@@ -456,6 +472,10 @@
         <translation>
             <numerusform>{n} 个已存在</numerusform>
         </translation>
+    </message>
+    <message>
+        <source>{server} on this PC</source>
+        <translation>本机上的 {server}</translation>
     </message>
     <message>
         <source>Answer deleted</source>
@@ -494,6 +514,38 @@
     <message>
         <source>Message removed</source>
         <translation>消息已移除</translation>
+    </message>
+    <message>
+        <source>A note can have {most} characters at most. Shorten it.</source>
+        <translation>一条笔记最多 {most} 个字符。请缩短。</translation>
+    </message>
+    <message>
+        <source>There is nothing to add.</source>
+        <translation>没有可添加的内容。</translation>
+    </message>
+    <message>
+        <source>{name} could not be used: {why}.</source>
+        <translation>无法使用 {name}：{why}。</translation>
+    </message>
+    <message>
+        <source>{name} could not be written: the disk is full.</source>
+        <translation>无法写入 {name}：磁盘已满。</translation>
+    </message>
+    <message>
+        <source>{name} is larger than {most} MB.</source>
+        <translation>{name} 大于 {most} MB。</translation>
+    </message>
+    <message>
+        <source>{name} is missing.</source>
+        <translation>{name} 不存在。</translation>
+    </message>
+    <message>
+        <source>{name} is not a file.</source>
+        <translation>{name} 不是文件。</translation>
+    </message>
+    <message>
+        <source>{name} is not a text in UTF-8. Save it as UTF-8.</source>
+        <translation>{name} 不是 UTF-8 文本。请将其另存为 UTF-8。</translation>
     </message>
     <message>
         <source>This file contains more values than Hearth reads.</source>
@@ -576,8 +628,16 @@
         <translation>上级</translation>
     </message>
     <message>
+        <source>the place of the source</source>
+        <translation>来源的位置</translation>
+    </message>
+    <message>
         <source>the role</source>
         <translation>角色</translation>
+    </message>
+    <message>
+        <source>the source</source>
+        <translation>来源</translation>
     </message>
     <message>
         <source>the state</source>
@@ -652,10 +712,6 @@
     <message>
         <source>{name} contains nothing that Hearth exported.</source>
         <translation>{name} 不含 Hearth 导出的内容。</translation>
-    </message>
-    <message>
-        <source>{name} is larger than {most} MB.</source>
-        <translation>{name} 大于 {most} MB。</translation>
     </message>
     <message>
         <source>{name} is not a JSON file.</source>
@@ -1116,6 +1172,86 @@
     <message>
         <source>Hearth is {reasons}</source>
         <translation>Hearth {reasons}</translation>
+    </message>
+    <message>
+        <source>Search my documents</source>
+        <translation>搜索我的文档</translation>
+    </message>
+    <message>
+        <source>The documents could not be searched. The answer goes without them.</source>
+        <translation>无法搜索文档。回答时不使用文档。</translation>
+    </message>
+    <message>
+        <source>There are {n} folders already. Remove one first.</source>
+        <translation>已有 {n} 个文件夹。请先移除一个。</translation>
+    </message>
+    <message>
+        <source>{name} is already there</source>
+        <translation>{name} 已在列表中</translation>
+    </message>
+    <message>
+        <source>{name} is in {folder}, which is already there</source>
+        <translation>{name} 位于 {folder} 中，后者已在列表中</translation>
+    </message>
+    <message>
+        <source>{name} is no longer searched</source>
+        <translation>不再搜索 {name}</translation>
+    </message>
+    <message>
+        <source>{name} is not a folder</source>
+        <translation>{name} 不是文件夹</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name} within {seconds} s. Split it into smaller files.</source>
+        <translation>无法在 {seconds} 秒内读取 {name}。请将它拆分为较小的文件。</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: Hearth doesn't read files of this kind. Save it as PDF, Word (.docx) or text.</source>
+        <translation>无法读取 {name}:Hearth 不支持这种文件。请将它另存为 PDF、Word(.docx)或文本。</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: it contains no text. Choose another file.</source>
+        <translation>无法读取 {name}:文件中没有文本。请选择其他文件。</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: it has {size} MB, and files up to {most} MB are read. Split it.</source>
+        <translation>无法读取 {name}:文件大小为 {size} MB,最多读取 {most} MB。请拆分文件。</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: it is damaged or incomplete. Download it or save it again.</source>
+        <translation>无法读取 {name}:文件已损坏或不完整。请重新下载或保存。</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: it is protected by a password. Save a copy without the password.</source>
+        <translation>无法读取 {name}:文件受密码保护。请保存一份不带密码的副本。</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: its content is too large or too complex. Split it into smaller files.</source>
+        <translation>无法读取 {name}:内容过大或过于复杂。请将它拆分为较小的文件。</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: its pages are images without text, as in a scan. Run text recognition (OCR) on it first.</source>
+        <translation>无法读取 {name}:页面是不含文本的图像,例如扫描件。请先进行文字识别(OCR)。</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: the file no longer exists. Check if it was moved.</source>
+        <translation>无法读取 {name}:文件已不存在。请检查它是否被移动。</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: the process that reads files did not start. Restart Hearth.</source>
+        <translation>无法读取 {name}:读取文件的进程未能启动。请重新启动 Hearth。</translation>
+    </message>
+    <message>
+        <source>Couldn't read {name}: {why}. Check that you may open it.</source>
+        <translation>无法读取 {name}:{why}。请检查您是否有权打开它。</translation>
+    </message>
+    <message>
+        <source>{name} is a folder. Choose the files in it.</source>
+        <translation>{name} 是一个文件夹。请选择其中的文件。</translation>
+    </message>
+    <message>
+        <source>{name} is not a file. Choose a file.</source>
+        <translation>{name} 不是文件。请选择一个文件。</translation>
     </message>
     <message>
         <source>A downloaded file is damaged. Trying again downloads only that file.</source>
@@ -2102,6 +2238,10 @@
         <translation>编辑预设</translation>
     </message>
     <message>
+        <source>Edit prompts</source>
+        <translation>编辑提示词</translation>
+    </message>
+    <message>
         <source>Edit the last message</source>
         <translation>编辑上一条消息</translation>
     </message>
@@ -2142,6 +2282,14 @@
         <translation>导入聊天</translation>
     </message>
     <message>
+        <source>Insert a saved prompt</source>
+        <translation>插入已保存的提示词</translation>
+    </message>
+    <message>
+        <source>Instructions for this chat…</source>
+        <translation>此对话的指令…</translation>
+    </message>
+    <message>
         <source>Keyboard shortcuts</source>
         <translation>键盘快捷键</translation>
     </message>
@@ -2174,8 +2322,16 @@
         <translation>将此聊天移到文件夹</translation>
     </message>
     <message>
+        <source>New chat in this project</source>
+        <translation>在此项目中新建对话</translation>
+    </message>
+    <message>
         <source>New line</source>
         <translation>换行</translation>
+    </message>
+    <message>
+        <source>New project…</source>
+        <translation>新建项目…</translation>
     </message>
     <message>
         <source>Next match</source>
@@ -2216,6 +2372,10 @@
     <message>
         <source>Privacy</source>
         <translation>隐私</translation>
+    </message>
+    <message>
+        <source>Project settings…</source>
+        <translation>项目设置…</translation>
     </message>
     <message>
         <source>Quit Hearth</source>
@@ -2374,6 +2534,18 @@
         <translation>查找 文本 消息</translation>
     </message>
     <message>
+        <source>folder begin start conversation</source>
+        <translation>文件夹 开始 新建 对话</translation>
+    </message>
+    <message>
+        <source>folder create</source>
+        <translation>文件夹 创建</translation>
+    </message>
+    <message>
+        <source>folder instructions notes tools</source>
+        <translation>文件夹 指令 笔记 工具</translation>
+    </message>
+    <message>
         <source>free memory stop</source>
         <translation>释放 内存 停止</translation>
     </message>
@@ -2514,12 +2686,24 @@
         <translation>搜索 文本 消息 词语</translation>
     </message>
     <message>
+        <source>slash add new template import export</source>
+        <translation>斜杠 添加 新建 模板 导入 导出</translation>
+    </message>
+    <message>
+        <source>slash template snippet library variables</source>
+        <translation>斜杠 模板 片段 库 变量</translation>
+    </message>
+    <message>
         <source>speed neurons sparse exact</source>
         <translation>速度 神经元 稀疏 精确</translation>
     </message>
     <message>
         <source>switch load</source>
         <translation>切换 加载</translation>
+    </message>
+    <message>
+        <source>system prompt without persona</source>
+        <translation>系统提示词 无角色</translation>
     </message>
     <message>
         <source>temperature top p seed stop</source>
@@ -2562,8 +2746,8 @@
         <translation>重置 缩放 字号</translation>
     </message>
     <message>
-        <source>All chats with their attachments and drafts, the bin, and the chats kept ready to continue</source>
-        <translation>所有对话及其附件和草稿、回收站，以及保持就绪的对话</translation>
+        <source>All chats with their attachments and drafts, the bin, the notes of projects in Hearth's folder, and the chats kept ready to continue</source>
+        <translation>所有对话及其附件和草稿、回收站、Hearth 文件夹中的项目笔记，以及为继续而保留的对话</translation>
     </message>
     <message>
         <source>Compiled code for this PC</source>
@@ -2576,6 +2760,10 @@
     <message>
         <source>Hearth makes it again at the next start, in about a minute</source>
         <translation>下次启动会重新生成，约需一分钟</translation>
+    </message>
+    <message>
+        <source>Index of documents</source>
+        <translation>文档索引</translation>
     </message>
     <message>
         <source>It could not be deleted at first.</source>
@@ -2602,8 +2790,12 @@
         <translation>服务器与密钥</translation>
     </message>
     <message>
-        <source>Settings, personas, presets and choices for models</source>
-        <translation>设置、角色、预设以及各模型的选项</translation>
+        <source>Settings, personas, presets, saved prompts, settings of projects and choices for models</source>
+        <translation>设置、角色、预设、已保存的提示词、项目设置以及对模型的选择</translation>
+    </message>
+    <message>
+        <source>The list of your folders of documents, and the text of their files, to be searched. The documents themselves stay</source>
+        <translation>您的文档文件夹列表及其文件的文本，用于搜索。文档本身会保留</translation>
     </message>
     <message>
         <source>The servers that you added; keys and the access token, also in this system's keyring</source>
@@ -2782,6 +2974,10 @@
         <translation>此服务器</translation>
     </message>
     <message>
+        <source>Propose a note</source>
+        <translation>建议笔记</translation>
+    </message>
+    <message>
         <source>Read web pages</source>
         <translation>阅读网页</translation>
     </message>
@@ -2800,6 +2996,10 @@
     <message>
         <source>Presets</source>
         <translation>预设</translation>
+    </message>
+    <message>
+        <source>Prompts</source>
+        <translation>提示词</translation>
     </message>
     <message>
         <source>the model decides</source>
@@ -2856,6 +3056,48 @@
     <message>
         <source>Stay</source>
         <translation>留在此处</translation>
+    </message>
+    <message>
+        <source>Added to {name}</source>
+        <translation>已添加到 {name}</translation>
+    </message>
+    <message>
+        <source>From project {name}: {parts}</source>
+        <translation>来自项目 {name}：{parts}</translation>
+    </message>
+    <message>
+        <source>Project {name}</source>
+        <translation>项目 {name}</translation>
+    </message>
+    <message>
+        <source>as in the settings</source>
+        <translation>与设置相同</translation>
+    </message>
+    <message>
+        <source>instructions</source>
+        <translation>指令</translation>
+    </message>
+    <message>
+        <source>no notes ({why})</source>
+        <translation>无笔记（{why}）</translation>
+    </message>
+    <message>
+        <source>notes</source>
+        <translation>笔记</translation>
+    </message>
+    <message>
+        <source>notes ({n} of {all} characters fit)</source>
+        <translation>笔记（容得下 {n} / {all} 个字符）</translation>
+    </message>
+    <message>
+        <source>the loaded one</source>
+        <translation>已加载的模型</translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} tools</source>
+        <translation>
+            <numerusform>{n} 个工具</numerusform>
+        </translation>
     </message>
     <message>
         <source>Answer, {side}</source>
@@ -3072,12 +3314,20 @@
         <translation>导出预设</translation>
     </message>
     <message>
+        <source>Export prompts</source>
+        <translation>导出提示词</translation>
+    </message>
+    <message>
         <source>Export your personas to a file</source>
         <translation>将您的角色写入文件</translation>
     </message>
     <message>
         <source>Export your presets to a file</source>
         <translation>将您的预设写入文件</translation>
+    </message>
+    <message>
+        <source>Export your prompts to a file</source>
+        <translation>将您的提示词导出到文件</translation>
     </message>
     <message>
         <source>Import personas</source>
@@ -3096,12 +3346,24 @@
         <translation>从文件导入预设</translation>
     </message>
     <message>
+        <source>Import prompts</source>
+        <translation>导入提示词</translation>
+    </message>
+    <message>
+        <source>Import prompts from a file</source>
+        <translation>从文件导入提示词</translation>
+    </message>
+    <message>
         <source>Name of the persona</source>
         <translation>角色名称</translation>
     </message>
     <message>
         <source>Name of the preset</source>
         <translation>预设名称</translation>
+    </message>
+    <message>
+        <source>Name of the prompt</source>
+        <translation>提示词名称</translation>
     </message>
     <message>
         <source>New persona</source>
@@ -3112,12 +3374,28 @@
         <translation>新预设</translation>
     </message>
     <message>
+        <source>New prompt</source>
+        <translation>新提示词</translation>
+    </message>
+    <message>
         <source>Small models may not follow long instructions.</source>
         <translation>小模型可能不会遵守很长的指令。</translation>
     </message>
     <message>
+        <source>The text that is put into the message</source>
+        <translation>将插入消息中的文本</translation>
+    </message>
+    <message>
+        <source>To fill in: {names}. Tab goes to the next one.</source>
+        <translation>待填写：{names}。按 Tab 跳到下一个。</translation>
+    </message>
+    <message>
         <source>What the model reads before the chat begins, in your words</source>
         <translation>聊天开始前告诉模型的话，由您来写</translation>
+    </message>
+    <message>
+        <source>Write a word in braces, such as {example}, where something is to be filled in.</source>
+        <translation>在需要填写的位置写一个花括号中的词，例如 {example}。</translation>
     </message>
     <message numerus="yes">
         <source>{n} characters. They take up context in every chat with this persona.</source>
@@ -3172,8 +3450,8 @@
         <translation>{name} 的文本</translation>
     </message>
     <message>
-        <source>Attach text or PDF files</source>
-        <translation>附加文本或 PDF 文件</translation>
+        <source>Documents and text files (*)</source>
+        <translation>文档和文本文件 (*)</translation>
     </message>
     <message>
         <source>How answers are made: {words}</source>
@@ -3198,10 +3476,6 @@
     <message>
         <source>Stop loading</source>
         <translation>停止加载</translation>
-    </message>
-    <message>
-        <source>Text and PDF files (*)</source>
-        <translation>文本和 PDF 文件 (*)</translation>
     </message>
     <message>
         <source>The attachments are counted first</source>
@@ -3260,10 +3534,6 @@
     <message>
         <source>Nothing is left out. When the chat no longer fits, the next message is not answered.</source>
         <translation>不省略任何内容。放不下时，下一条消息不予回答。</translation>
-    </message>
-    <message>
-        <source>Summarise</source>
-        <translation>总结</translation>
     </message>
     <message>
         <source>That leaves no room for an answer.</source>
@@ -3368,6 +3638,18 @@
     <message>
         <source>another program on this PC</source>
         <translation>本机上的另一程序</translation>
+    </message>
+    <message>
+        <source>Edit them</source>
+        <translation>编辑</translation>
+    </message>
+    <message>
+        <source>Instructions for this chat</source>
+        <translation>此对话的指令</translation>
+    </message>
+    <message>
+        <source>Open the settings of the project</source>
+        <translation>打开项目设置</translation>
     </message>
     <message>
         <source>Enter sends, Shift+Enter starts a new line</source>
@@ -3578,6 +3860,10 @@
     <message>
         <source>{preset}, for this chat</source>
         <translation>{preset}，用于此聊天</translation>
+    </message>
+    <message>
+        <source>{variable} is not filled in. Send again to send it as it is.</source>
+        <translation>{variable} 尚未填写。再次发送即可原样发送。</translation>
     </message>
     <message>
         <source>Ask again before every call</source>
@@ -4568,10 +4854,6 @@ Other programs: {others}</source>
         <translation>随下一条消息，此聊天的全部内容和附件会发送到 {host}。其他聊天不受影响。</translation>
     </message>
     <message>
-        <source>{server} on this PC</source>
-        <translation>本机上的 {server}</translation>
-    </message>
-    <message>
         <source>A server that speaks OpenAI's API: a program on this PC such as Ollama, or another machine. Only chats for which you choose it are sent there.</source>
         <translation>使用 OpenAI API 的服务器：本机上的程序（如 Ollama）或另一台机器。只有您为其选择该服务器的聊天才会发送到那里。</translation>
     </message>
@@ -4688,6 +4970,86 @@ Other programs: {others}</source>
     <message>
         <source>{name} and {more} more</source>
         <translation>{name} 等另外 {more} 个</translation>
+    </message>
+    <message>
+        <source>A text file of yours that the model reads after the instructions.</source>
+        <translation>您的一个文本文件，模型在指令之后读取。</translation>
+    </message>
+    <message>
+        <source>Calls that send or change something still ask you.</source>
+        <translation>发送或更改内容的调用仍会询问您。</translation>
+    </message>
+    <message>
+        <source>Chats without a choice of their own are sent to this server, with all that was said in them and the instructions and notes of the project.</source>
+        <translation>没有自行选择的对话会发送到此服务器，包括其中的全部内容以及项目的指令和笔记。</translation>
+    </message>
+    <message>
+        <source>Choose a file…</source>
+        <translation>选择文件…</translation>
+    </message>
+    <message>
+        <source>File for the notes</source>
+        <translation>笔记文件</translation>
+    </message>
+    <message>
+        <source>Notes</source>
+        <translation>笔记</translation>
+    </message>
+    <message>
+        <source>Nothing is written before you accept it.</source>
+        <translation>在您接受之前不会写入任何内容。</translation>
+    </message>
+    <message>
+        <source>Opens the file in your editor</source>
+        <translation>在您的编辑器中打开文件</translation>
+    </message>
+    <message>
+        <source>Persona</source>
+        <translation>角色</translation>
+    </message>
+    <message>
+        <source>Settings for all chats in this folder. What you choose in a chat itself comes first.</source>
+        <translation>此文件夹中所有对话的设置。您在对话中自行选择的内容优先。</translation>
+    </message>
+    <message>
+        <source>Text files (*.md *.txt)</source>
+        <translation>文本文件 (*.md *.txt)</translation>
+    </message>
+    <message>
+        <source>The model may propose notes</source>
+        <translation>模型可以建议笔记</translation>
+    </message>
+    <message>
+        <source>Tools for these chats</source>
+        <translation>这些对话的工具</translation>
+    </message>
+    <message>
+        <source>What the model reads before every chat of this project</source>
+        <translation>模型在此项目的每个对话之前读取的内容</translation>
+    </message>
+    <message>
+        <source>no longer there</source>
+        <translation>已不存在</translation>
+    </message>
+    <message>
+        <source>{name}, in {folder}</source>
+        <translation>{name}，位于 {folder}</translation>
+    </message>
+    <message>
+        <source>{n} characters. At most {most} fit.</source>
+        <translation>{n} 个字符。最多 {most} 个。</translation>
+    </message>
+    <message>
+        <source>Add to notes</source>
+        <translation>添加到笔记</translation>
+    </message>
+    <message>
+        <source>It is added at the end of {path}.</source>
+        <translation>将添加到 {path} 的末尾。</translation>
+    </message>
+    <message>
+        <source>The model reads them before this chat, after those of the project and the persona.</source>
+        <translation>模型在此对话之前读取，位于项目和角色的指令之后。</translation>
     </message>
     <message>
         <source>Built with</source>
@@ -5444,6 +5806,14 @@ Other programs: {others}</source>
         <translation>Markdown (*.md)</translation>
     </message>
     <message>
+        <source>Move</source>
+        <translation>移动</translation>
+    </message>
+    <message>
+        <source>Move this chat to “{folder}”?</source>
+        <translation>将此对话移至“{folder}”？</translation>
+    </message>
+    <message>
         <source>All chats</source>
         <translation>所有聊天</translation>
     </message>
@@ -5470,6 +5840,10 @@ Other programs: {others}</source>
     <message>
         <source>Move to folder</source>
         <translation>移到文件夹</translation>
+    </message>
+    <message>
+        <source>New chat here</source>
+        <translation>在此新建对话</translation>
     </message>
     <message>
         <source>New folder</source>
@@ -5588,12 +5962,20 @@ Other programs: {others}</source>
         <translation>新标题</translation>
     </message>
     <message>
-        <source>Move</source>
-        <translation>移动</translation>
+        <source>Create</source>
+        <translation>创建</translation>
     </message>
     <message>
         <source>Name of the folder</source>
         <translation>文件夹名称</translation>
+    </message>
+    <message>
+        <source>New project</source>
+        <translation>新建项目</translation>
+    </message>
+    <message>
+        <source>This folder exists.</source>
+        <translation>此文件夹已存在。</translation>
     </message>
     <message>
         <source>This folder exists. The chat moves to it.</source>
@@ -5642,6 +6024,10 @@ Other programs: {others}</source>
     <message>
         <source>Table in the answer</source>
         <translation>回答中的表格</translation>
+    </message>
+    <message>
+        <source>Add to notes…</source>
+        <translation>添加到笔记…</translation>
     </message>
     <message>
         <source>Show more</source>
@@ -5882,6 +6268,14 @@ Other programs: {others}</source>
         <translation>已显示此思考的 {share}%。导出包含全部内容。</translation>
     </message>
     <message>
+        <source>Accept</source>
+        <translation>接受</translation>
+    </message>
+    <message>
+        <source>Add this to the notes?</source>
+        <translation>将此添加到笔记？</translation>
+    </message>
+    <message>
         <source>Allow once</source>
         <translation>允许一次</translation>
     </message>
@@ -5896,6 +6290,10 @@ Other programs: {others}</source>
     <message>
         <source>Allow “{title}”?</source>
         <translation>允许“{title}”吗？</translation>
+    </message>
+    <message>
+        <source>Don't add</source>
+        <translation>不添加</translation>
     </message>
     <message>
         <source>Done</source>
@@ -5928,6 +6326,10 @@ Other programs: {others}</source>
     <message>
         <source>Show the details</source>
         <translation>显示详情</translation>
+    </message>
+    <message>
+        <source>The model proposes a line at the end of {path}:</source>
+        <translation>模型建议在 {path} 的末尾添加一行：</translation>
     </message>
     <message>
         <source>The model wants to send this to the server {server}:</source>
@@ -6520,6 +6922,10 @@ Other programs: {others}</source>
     <message>
         <source>Fast without a GPU: 6 of its 64 experts work on a word.</source>
         <translation>没有 GPU 也快：每个词只用 64 个专家中的 6 个。</translation>
+    </message>
+    <message>
+        <source>Finds passages of your documents by their meaning; not for chats.</source>
+        <translation>按含义查找文档中的段落；不用于聊天。</translation>
     </message>
     <message>
         <source>Follows instructions and works with documents, in 12 languages.</source>

@@ -27,6 +27,7 @@ from native_kernels.backend import U8
 Kind = Literal["kv", "state"]
 
 BLOCK_TOKENS = 256
+INSTRUCTIONS = "instructions"
 MAGIC = b"HearthP1"
 _HASH_BYTES = 32
 _KEY_BYTES = 16
@@ -38,8 +39,8 @@ class Header:
     """The header of a file. parent: key of all tokens before the file's own.
 
     tokens: in a kv file, those at its positions; in a state file, those since the last full block, which the state
-    includes. forms: as KVCache.forms; "" for a state. token_s: seconds to compute one token of such a prompt; 0 if not
-    measured.
+    includes. forms: as KVCache.forms; of a state "", or INSTRUCTIONS for one that other chats share. token_s: seconds
+    to compute one token of such a prompt; 0 if not measured.
     """
 
     parent: str

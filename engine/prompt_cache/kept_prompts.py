@@ -23,7 +23,7 @@ from engine.config import ModelConfig
 from engine.job import Job
 from engine.model.kv_cache import KVCache
 from engine.model.model_files import OpenedModel
-from engine.prompt_cache.block_file import BLOCK_TOKENS, Header, key_of
+from engine.prompt_cache.block_file import BLOCK_TOKENS, INSTRUCTIONS, Header, key_of
 from engine.prompt_cache.store import Block, PromptStore
 from native_kernels.backend import F32, U8
 
@@ -101,8 +101,12 @@ class KeptPrompts:
         cache.restore(prompt[:length], len(prompt), state)
         return done
 
-    def save(self, cache: KVCache, tokens: Sequence[int], chat: str, mode: str) -> Iterator[bool]:
+    def save(
+        self, cache: KVCache, tokens: Sequence[int], chat: str, mode: str, n_instructions: int = 0
+    ) -> Iterator[bool]:
         """Keep the cache's tokens, one block for each step of the iterator. Stop it before the cache changes.
+
+        n_instructions: tokens at the beginning with which other chats begin too. The last snapshot in them is kept.
 
         A step yields whether the store had room for its block; otherwise the next one tries the block again. It ends
         early if there will be no room: RAM is full, and nothing can be written.
@@ -121,12 +125,16 @@ class KeptPrompts:
                 return
         if not cache.recurs:
             return
+        first = max((n for n in cache.snapshots if n <= min(n_instructions, length)), default=0)
         states = {n: snapshot for n, snapshot in list(cache.snapshots.items())[-1:] if n <= length}
+        if first:
+            states[first] = cache.snapshots[first]
         if length == cache.length and length not in states:
             states[length] = cache.state()
         for n, state in states.items():
             full = n // BLOCK_TOKENS
-            header = Header(parents[full], "state", tuple(tokens[full * BLOCK_TOKENS : n]), "", self.token_s, 0)
+            forms = INSTRUCTIONS if n == first else ""
+            header = Header(parents[full], "state", tuple(tokens[full * BLOCK_TOKENS : n]), forms, self.token_s, 0)
             if n >= FEWEST_TOKENS:
                 yield from self._put(header, partial(_copied, state), chat)
 

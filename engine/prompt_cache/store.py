@@ -20,12 +20,12 @@ from pathlib import Path
 
 import psutil
 
-from engine.prompt_cache.block_file import Header, read_block, read_header, write_block
+from engine.prompt_cache.block_file import INSTRUCTIONS, Header, read_block, read_header, write_block
 from native_kernels.backend import U8
 
 log = logging.getLogger(__name__)
 
-MOST_STATES = 3  # of a chat on disk, the newest; each may have 150 MB
+MOST_STATES = 3  # of a chat on disk, the newest, and one after its instructions; each may have 150 MB
 FREE_DISK_BYTES = 2 << 30  # that stay free
 _ENDING = ".kv"
 _LISTS = "chats"
@@ -268,14 +268,15 @@ class PromptStore:
                 if shorter and new.tokens[: len(header.tokens)] == header.tokens and header.name in names:
                     found.append(header.name)
             return found
-        states = [name for name in dict.fromkeys(names) if self._is_state(name)]
-        return [name for name in states if name != new.name][: max(0, len(states) + 1 - MOST_STATES)]
+        most = 1 if new.forms == INSTRUCTIONS else MOST_STATES
+        states = [name for name in dict.fromkeys(names) if self._is_state(name, new.forms)]
+        return [name for name in states if name != new.name][: max(0, len(states) + 1 - most)]
 
-    def _is_state(self, name: str) -> bool:
+    def _is_state(self, name: str, forms: str) -> bool:
         with self._lock:
             header = self._files.by_parent.get(name.partition("-")[0], {}).get(name)
         header = header or read_header(self._path(name))
-        return header is not None and header.kind == "state"
+        return header is not None and (header.kind, header.forms) == ("state", forms)
 
     def _delete(self, name: str) -> None:
         with self._lock:

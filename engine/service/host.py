@@ -21,6 +21,7 @@ from engine.errors import InvalidRequestError, ServerError
 from engine.job import Job, Progress, StagedJob
 from engine.machine.cpu_and_ram import process_ram_bytes, return_freed_ram
 from engine.service import protocol
+from engine.service.embedder import Embedder
 from engine.service.live import LiveFeed
 from engine.service.request_events import Emit, failure_of, progress_of
 from engine.text.context_fit import checked_overflow, with_summary
@@ -67,6 +68,7 @@ class EngineHost:
         self._told: dict[str, Any] = {}  # the placement last reported
         self._told_generation = 0  # its LoadedModel.generation
         self._live = LiveFeed(emit)
+        self._embedder = Embedder()
         self._prompts: PromptStore | None = None  # created when the window first says what to keep
         self._api: LocalApi | None = None  # created on first use
         self._switches: ThreadPoolExecutor | None = None  # switches it, one request at a time
@@ -114,7 +116,8 @@ class EngineHost:
                 self._api.answer_waiting()
             else:
                 self._run(request)
-            wait = None if self._session is None else IDLE_AFTER_S
+            wait = None if self._session is None and self._embedder.idle() is None else IDLE_AFTER_S
+        self._embedder.close()
         self._unload()  # first: save what was learned, however long a client listens
         if self._prompts is not None:
             self._prompts.close(CLOSE_S)
@@ -171,7 +174,8 @@ class EngineHost:
 
     def _idle(self) -> float | None:
         """Do one step of idle work; return the seconds before the next one, None for nothing to do."""
-        waits = [wait for wait in (self._adapt(), self._balance(), self._keep_prompt()) if wait is not None]
+        work = (self._adapt(), self._balance(), self._keep_prompt(), self._embedder.idle())
+        waits = [wait for wait in work if wait is not None]
         return min(waits, default=None)
 
     def _balance(self) -> float | None:
@@ -293,6 +297,8 @@ class EngineHost:
                 return {}
             case protocol.Count():
                 return self._count(request)
+            case protocol.Embed():
+                return self._embed(request)
             case protocol.KeepPrompts():
                 return self._keep_prompts(request)
             case protocol.Shutdown():
@@ -478,6 +484,16 @@ class EngineHost:
             tool_tokens=self._session.tool_tokens(tools) if tools else 0,
         )
         return asdict(result)
+
+    def _embed(self, request: protocol.Embed) -> dict[str, Any]:
+        from engine.errors import Cancelled
+
+        job = Job(self._stop_wanted(request.id), self._progress(request.id, "loading"))
+        preparing = self._progress(request.id, "preparing")
+        try:
+            return self._embedder.embed(request, lambda: self._model, job, preparing, self.waits, self.go_first)
+        except Cancelled:
+            return {"cancelled": True}
 
     def _emit_stats(self, request_id: str, stats: GenerationStats, session: ChatSession) -> None:
         self._emit(

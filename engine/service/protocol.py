@@ -98,6 +98,21 @@ class Count:
 
 
 @dataclass(frozen=True)
+class Embed:
+    """Turn texts into vectors; answered by `finished` with an EmbedResult, or {"cancelled": true}.
+
+    model: a model to load beside the chat's, on the CPU, for as long as it is needed; "": the loaded one. dimensions:
+    keeps so many numbers of each vector; None: all. Other requests go between two texts. At most 256 texts.
+    """
+
+    type: ClassVar[str] = "embed"
+    id: str
+    texts: list[str]
+    model: str = ""
+    dimensions: int | None = None
+
+
+@dataclass(frozen=True)
 class KeepPrompts:
     """Keep computed prompts on disk, of these chats alone; answered by `finished`.
 
@@ -390,6 +405,22 @@ class GenerationResult:
 
 
 @dataclass(frozen=True)
+class EmbedResult:
+    """The result of Embed. vectors: of each text, little-endian float32 numbers in base64, of length 1. tokens: of all
+    texts. made_for_it: whether the model was trained for vectors.
+    """
+
+    vectors: list[str]
+    tokens: int
+    model: str
+    made_for_it: bool
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> EmbedResult:
+        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
+
+
+@dataclass(frozen=True)
 class CountResult:
     """Size of a prompt in tokens."""
 
@@ -429,13 +460,13 @@ class ServerState:
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
 
-Request = Load | Unload | Generate | Count | KeepPrompts | Cancel | Job | Serve | Watch | Shutdown
+Request = Load | Unload | Generate | Count | Embed | KeepPrompts | Cancel | Job | Serve | Watch | Shutdown
 Event = Progress | Token | Stats | Live | Finished | Failed | News | Heartbeat
 Message = Hello | Request | Event
 
 _TYPES: dict[str, type[Any]] = {
     cls.type: cls
-    for cls in (Hello, Load, Unload, Generate, Count, KeepPrompts, Cancel, Job, Serve, Watch, Shutdown,
+    for cls in (Hello, Load, Unload, Generate, Count, Embed, KeepPrompts, Cancel, Job, Serve, Watch, Shutdown,
                 Progress, Token, Stats, Live, Finished, Failed, News, Heartbeat)
 }  # fmt: skip
 

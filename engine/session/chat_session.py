@@ -26,7 +26,15 @@ from engine.session.loaded_model import LoadedModel
 from engine.session.sampling import Sampler, make_sampler
 from engine.session.thought_limit import limit_thought
 from engine.text.attached_texts import AttachedTexts, Portion
-from engine.text.context_fit import KEPT_SHARE_AFTER_DROP, ChatMessage, ChatRoom, Fitted, Overflow
+from engine.text.context_fit import (
+    KEPT_SHARE_AFTER_DROP,
+    ChatMessage,
+    ChatRoom,
+    Encode,
+    Fitted,
+    Overflow,
+    instructions,
+)
 from engine.thinking_level import Level
 from engine.tool_calls.call_style import call_style
 from engine.tool_calls.chat_encoder import chat_encoder
@@ -152,11 +160,13 @@ class ChatSession:
         make: MakeSampler | None = None,
         chat: str = "",
         shown: str = "",
+        n_instructions: int = 0,
     ) -> Generator[TokenEvent]:
         """Return the answer to a prompt of token ids.
 
         continues: the prompt ends within a text, which is continued. make: creates the sampler; None: `sampler_for`.
         chat: id of the chat that it belongs to, for the prompt cache; "": of none. shown: as Tokenizer.stream.
+        n_instructions: tokens at the beginning with which other chats begin too.
         Raises: ContextOverflowError if the prompt alone is too long.
         """
         if not prompt:
@@ -169,7 +179,7 @@ class ChatSession:
         if bad := next((token for token in prompt if not 0 <= token < vocabulary), None):
             raise InvalidRequestError(f"Token {bad} lies outside the vocabulary of {vocabulary}.")
         stream = partial(self.model.tokenizer.stream, continues, shown)
-        return self._generate(list(prompt), sampling, job, stream, make, chat)
+        return self._generate(list(prompt), sampling, job, stream, make, chat, n_instructions)
 
     def _generate(
         self,
@@ -179,11 +189,12 @@ class ChatSession:
         stream: Callable[[], TextStream],
         make: MakeSampler | None,
         chat: str,
+        n_instructions: int,
     ) -> Generator[TokenEvent]:
         for attempt in range(_TRIES):
             has_begun = False
             try:
-                for event in self._answer(prompt, sampling, job, stream, make, chat):
+                for event in self._answer(prompt, sampling, job, stream, make, chat, n_instructions):
                     has_begun = has_begun or event.token_id is not None
                     yield event
                 return
@@ -205,9 +216,10 @@ class ChatSession:
         stream: Callable[[], TextStream],
         make: MakeSampler | None,
         chat: str,
+        n_instructions: int,
     ) -> Iterator[TokenEvent]:
         self._keep_up()
-        savings = Savings(*self._make_ready(prompt, chat, job), guesses=Guesses(self._times))
+        savings = Savings(*self._make_ready(prompt, chat, job), Guesses(self._times), n_instructions)
         tokens = list(prompt)
         events = generate(
             self._transformer,
@@ -233,7 +245,9 @@ class ChatSession:
             if self.prompts is not None and self._computed_in is not None:
                 if stats is not None and len(prompt) - stats.reused_tokens >= FEWEST_TOKENS and stats.prefill_tok_s:
                     self.prompts.token_s = 1 / stats.prefill_tok_s
-                self._saving = self.prompts.save(self._cache, self._tokens, self._chat, self._computed_in)
+                self._saving = self.prompts.save(
+                    self._cache, self._tokens, self._chat, self._computed_in, n_instructions
+                )
             if self.adaptation is not None:
                 self.adaptation.learn(self._transformer.executor.counters)
 
@@ -315,9 +329,22 @@ class ChatSession:
             call_format = call_style(template).format
             grammar = ToolGrammar(call_format, use, self.model.tokenizer, self.model.vocabulary)
             make, shown = partial(self.sampler_for, fitted.prompt, grammar=grammar), call_format.texts
-        events = self.generate(fitted.prompt, sampling, job, continues, make, chat, shown)
+        said = self._instructions_of(
+            fitted.prompt, messages, chat_encoder(self.model.tokenizer, use.tools, sampling.thinking)
+        )
+        events = self.generate(fitted.prompt, sampling, job, continues, make, chat, shown, said)
         thought_mark = "" if continues else self.model.tokenizer.opened_thought(fitted.prompt)
         return fitted, _with_prefix(thought_mark, events) if thought_mark else events
+
+    def _instructions_of(self, prompt: list[int], messages: Sequence[ChatMessage], encode: Encode) -> int:
+        """Return how many tokens of a prompt are instructions, with which another chat would begin too.
+
+        0 for a model without recurrent state, which needs no snapshot there.
+        """
+        n_messages = instructions(messages)
+        if not n_messages or not self._cache.recurs:
+            return 0
+        return shared_length(prompt, encode([*messages[:n_messages], {"role": "user", "content": "?"}]))
 
     def fit(
         self,

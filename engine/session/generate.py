@@ -42,6 +42,9 @@ TARGET_LAYER_S = 0.2
 # If the cache has recurrent state, it is remembered before a prompt's last tokens.
 # They cover how a template begins an answer, which the next prompt may write in another way, such as without a thought.
 TURN_END_TOKENS = 16
+# It is also remembered after instructions of at least this many tokens, with which other chats begin too. Fewer are not
+# worth a chunk of their own.
+FEWEST_INSTRUCTIONS_TOKENS = 256
 
 
 @dataclass
@@ -106,6 +109,7 @@ class Savings:
     restored_tokens: int = 0  # of the prompt, just read into the cache
     restored_s: float = 0.0  # that this took, which counts as time of the answer
     guesses: Guesses | None = None  # of this answer; None: each token is computed by itself
+    instructions: int = 0  # tokens at the beginning of the prompt with which other chats begin too
 
 
 def prefill(
@@ -113,11 +117,13 @@ def prefill(
     tokens: Sequence[int],
     cache: KVCache,
     job: Job = Job(),
+    instructions: int = 0,
 ) -> Logits:
     """Run `tokens` through the model, appending to `cache`; return the logits [V] after the last one.
 
     The prompt is split into chunks, so that it can be cancelled and shows progress. A cache with recurrent state
-    remembers it near the end of the prompt, which is the end of a turn.
+    remembers it near the end of the prompt, which is the end of a turn, and near the end of `instructions`, the first
+    of the tokens.
 
     On the CPU, the logits do not depend on the speed of the chunks. Nor do they, on either device, on whether all
     tokens but the last are already cached from the same prompt. Prefill and decode round differently, so the last token
@@ -129,6 +135,9 @@ def prefill(
     ids = np.asarray(tokens, dtype=np.int64)  # [T]
     done, chunk, n_before = 0, model.first_chunk_tokens, len(ids) - 1
     turn_end = max(0, len(ids) - TURN_END_TOKENS) if cache.recurs else -1
+    # A multiple of SMALLEST_CHUNK_TOKENS, so that the state is remembered between two chunks.
+    said = min(instructions, n_before - SMALLEST_CHUNK_TOKENS) // SMALLEST_CHUNK_TOKENS * SMALLEST_CHUNK_TOKENS
+    first = said if cache.recurs and said >= FEWEST_INSTRUCTIONS_TOKENS else 0
 
     def after_layer(share: float) -> None:
         if job.cancelled():
@@ -153,11 +162,14 @@ def prefill(
         chunk = min(chunk, n_before - done)
         if 0 < (rest := n_before - done - chunk) < SMALLEST_CHUNK_TOKENS:
             chunk += rest if chunk <= SMALLEST_CHUNK_TOKENS else -SMALLEST_CHUNK_TOKENS
+        chunk = min(chunk, first - done) if done < first else chunk
         started = time.perf_counter()
         ahead, remembered = len(ids) - done - chunk, max(0, turn_end - done)
         model.prefill(ids[done : done + chunk], cache, ahead, after_layer, remembered)
         layer_s = (time.perf_counter() - started) / model.config.n_layers
         done += chunk
+        if done == first:
+            cache.remember()
         job.progress(done, len(ids))
         step, most = SMALLEST_CHUNK_TOKENS, max(LARGEST_CHUNK_TOKENS, model.first_chunk_tokens)
         wanted = chunk * TARGET_LAYER_S / layer_s if layer_s > 0 else LARGEST_CHUNK_TOKENS
@@ -252,7 +264,7 @@ def generate(
     limit = free if stop.max_tokens is None else min(stop.max_tokens, free)
 
     try:
-        logits = prefill(model, prompt[cache.length :], cache, job)
+        logits = prefill(model, prompt[cache.length :], cache, job, savings.instructions - cache.length)
     except Cancelled:
         stats.total_s = time.perf_counter() - started
         yield TokenEvent("", finish_reason="cancelled", stats=stats)

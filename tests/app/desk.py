@@ -15,6 +15,7 @@ from app.chat.answers.answer_policy import AnswerPolicy, PlaceFor
 from app.chat.answers.question_documents import Finder, QuestionDocuments
 from app.chat.chat_controller import ChatController
 from app.chat.chat_memory import ChatMemory
+from app.chat.projects.project import Projects
 from app.chat.store.conversation import Conversation, Message, MessageState
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
@@ -65,13 +66,17 @@ class Desk:
         self.memory = ChatMemory(lambda: store.rescue(self.path), self.saves, self.reads)
         settings = settings or AppSettings()
         self.box = ToolBox(sources)
-        self.policy = AnswerPolicy(settings, place_for=place_for, tools_for=self.box.definitions)
+        self.projects = Projects()
+        self.policy = AnswerPolicy(
+            settings, place_for=place_for, tools_for=self.box.definitions, projects=self.projects
+        )
         self.engine_options: dict[str, Any] = {}  # that are kept for the model
         switch = ModelSwitch(self.engine, settings, model, lambda model: self.engine_options)
         self.consents = FolderConsents()
         rounds = ToolRounds(
             self.memory, self.box, self.consents, lambda name, write: write(),
-            tools_on=lambda conversation: self.policy.chosen(conversation.choices, "").tools,
+            tools_on=lambda conversation: self.policy.chosen(self.policy.in_force(conversation), "").tools,
+            notes_of=self.policy.notes_to_propose,
         )  # fmt: skip
         context = lambda: self.engine.status.context_total  # noqa: E731
         gather = QuestionDocuments(self.memory, self.policy, finder, lambda: model, context).gather if finder else None

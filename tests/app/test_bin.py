@@ -81,7 +81,7 @@ def test_a_deleted_chat_survives_the_next_starts_and_can_be_restored(make_desk: 
     desk.wait_ready()
     assert desk.conversations == []
     assert len(binned(desk)) == 1
-    folders = ChatFolders(desk.memory)
+    folders = ChatFolders(desk.memory, desk.policy)
     folders.restore(chat)
     assert [c.id for c in desk.conversations] == [chat]
     assert binned(desk) == []

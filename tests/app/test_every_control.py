@@ -30,6 +30,7 @@ from pytestqt.qtbot import QtBot
 from support.repetitions import slow, some_daily
 
 import app.ui
+from app.chat.projects.project import Project
 from app.chat.store.conversation import (
     Attachment,
     BinnedChat,
@@ -44,6 +45,7 @@ from app.clients.servers import Place
 from app.settings import described
 from app.stored_data import Erased, Undeleted
 from app.tools.mcp.server_list import Definition, Proposal, ToolServer
+from app.tools.propose_note import PROPOSE_NOTE
 from app.tools.tool import Tool
 from app.tools.tool_offer import ToolOffer
 from app.ui.composer.persona_menu import PersonaMenu
@@ -52,6 +54,8 @@ from app.ui.composer.sampling_popup import SamplingPopup
 from app.ui.composer.tools_button import ToolsMenu
 from app.ui.keyboard.command_palette import CommandPalette
 from app.ui.look import theme
+from app.ui.projects.project_dialog import ProjectDialog
+from app.ui.projects.text_dialogs import AddNoteDialog
 from app.ui.settings.crash_dialog import CrashDialog
 from app.ui.settings.erase_dialogs import EraseDialog, ErasingDialog
 from app.ui.settings.search_row import SearchRow
@@ -141,6 +145,43 @@ def _palette(room: Room, typed: str) -> QWidget:
 
 def _new_folder(room: Room) -> QWidget:
     return room.opened(lambda: room.window.sidebar.panel.list.asked.emit("new_folder", room.talk.id))
+
+
+def _project(room: Room) -> QWidget:
+    room.hearth.folders.set_project("Work", Project("Be short.", tools=("calculate",), notes="/notes/of/Work.md"))
+    return room.opened(lambda: room.window.sidebar.panel.list.asked.emit("project", "Work"), ProjectDialog)
+
+
+def _chat_of_project(room: Room) -> QWidget:
+    room.hearth.folders.set_project("Work", Project("Be short.", tools=("calculate",), notes="/notes/of/Work.md"))
+    room.window.sidebar.panel.list.asked.emit("new_chat_in", "Work")
+    room.hearth.controller.choices.set(instructions="Rhyme.")
+    walk.settle()
+    return room.window
+
+
+def _add_note(room: Room) -> QWidget:
+    _chat_of_project(room)
+    return room.opened(lambda: room.page.note_asked.emit("A fact of this chat."), AddNoteDialog)
+
+
+def _slash(room: Room) -> QWidget:
+    room.window.activateWindow()
+    room.page.focus_composer()
+    room.wait(room.page.composer.field.hasFocus)
+    room.type("/")
+    walk.settle()
+    assert room.page.composer.prompts.is_open
+    return room.window
+
+
+def _proposed_note(room: Room) -> QWidget:
+    call = ToolCall("1", PROPOSE_NOTE, {"note": "Mia is a cat."}, CallState.ASKING, scope="/notes/of/Work.md")
+    room.page.transcript.show_messages([
+        Message(Role.USER, "Note that."), Message(Role.ASSISTANT, "", calls=(call,)),
+    ])  # fmt: skip
+    walk.settle()
+    return room.window
 
 
 def _model_menu(room: Room) -> QWidget:
@@ -408,6 +449,13 @@ PLACES: dict[str, Open] = {
     "the palette, something typed": lambda room: _palette(room, "chat"),
     "shortcuts": lambda room: room.opened(lambda: room.window.commands.run("shortcuts")),
     "a new folder": _new_folder,
+    "a new project": lambda room: room.opened(lambda: room.window.commands.run("new_project")),
+    "settings of a project": _project,
+    "instructions for a chat": lambda room: room.opened(lambda: room.window.commands.run("chat_instructions")),
+    "a note is added": _add_note,
+    "a chat of a project": _chat_of_project,
+    "prompts behind a slash": _slash,
+    "a note is proposed": _proposed_note,
     "menu: a model": _row_menu,
     "menu: order of models": _filter_menu,
     "menu: add a model": lambda room: _of_models(room, "_import_menu"),
@@ -420,6 +468,7 @@ PLACES: dict[str, Open] = {
     "a comparison": lambda room: _asked(room, "compare"),
     "personas": lambda room: _asked(room, "edit_personas"),
     "presets": lambda room: _asked(room, "edit_presets"),
+    "prompts": lambda room: _asked(room, "edit_prompts"),
     "a crash is told": lambda room: room.opened(
         lambda: CrashDialog(room.window, ["a line of the log"] * 40, True).open()
     ),
@@ -643,7 +692,8 @@ IN_THE_PALETTE = {
     "Search": "search_chats", "Hearth": "about", "Light": "theme_light", "Dark": "theme_dark",
     "System": "theme_system", "Auto": "presets", "Sparse": "presets", "Exact": "presets", "Dense": "presets",
     "Drop oldest": "context", "Change its size": "context", "Keep the beginning": "context", "Stop": "context",
-    "Summarise": "context",
+    "Summarise": "context", "New project…": "new_project", "Project settings…": "project_settings",
+    "New chat here": "new_chat_here", "Instructions for this chat…": "chat_instructions", "Prompts": "edit_prompts",
 }  # fmt: skip
 # Acts on one of many things, asked at its row; and what only opens or narrows what is shown there.
 AT_ITS_PLACE = {

@@ -205,7 +205,7 @@ def test_tab_goes_through_a_chat_as_it_is_read(window: QMainWindow) -> None:
         assert focus is not None
         names.append(focus.accessibleName())
     assert names == [
-        "Attach text or PDF files",
+        "Attach files",
         "Model: Pip",
         "Chat menu",
         "Messages",

@@ -187,7 +187,8 @@ def said() -> list[tuple[str, str]]:
     for name, words in (("70b-q4_0", "70B, Q4_0"), ("32b-f16", "32B, F16")):
         loads = newest(f"learned-placement-{name}")["loads"]
         rates = " | ".join(f"{statistics.median(loads[load]['tok_s']):.1f}" for load in loads)
-        rows.append((page, f"| {words} | {rates} |"))
+        shares = " | ".join(f"{loads[load]['active_neurons_on_gpu']:.2f}" for load in loads)
+        rows += [(page, f"| {words} | {rates} |"), (page, f"| share | {shares} |")]
     rows += [
         (page, row)
         for row in (

@@ -19,20 +19,22 @@ SILENT = {
     "command_line.py", "terminal.py",  # the command line
     "diagnostics.py", "shareable_log.py", "crash_notes.py", "engine_process.py",  # reports and details for others
     "desktop_bus.py", "desktop_motion.py", "single_instance.py", "thinking.py",  # names of programs, and marks
-    "store.py", "store_file.py", "store_rescue.py", "store_search.py",  # SQL, and details of failures
+    "store.py", "store_file.py", "store_rescue.py", "store_search.py", "index_file.py",  # SQL, and details of failures
     "math_rules.py", "math_symbols.py", "math_text.py", "math_typeset.py", "markdown_blocks.py",  # marks of texts
     "icons.py", "theme.py", "prose.py", "compositor.py",  # shapes, style sheets
     "chat_titles.py", "personas.py", "model_texts.py", "tool_error.py", "expression.py", "calculate.py",
     "page_fetch.py", "page_text.py", "web_page.py", "web_search.py",
-    "built_in.py", "results.py", "document_tool.py",  # what a model is told
+    "built_in.py", "results.py", "document_tool.py", "propose_note.py", "index_words.py",  # what a model is told
     "plans.py",  # names of files and folders
     "third_party.py",  # names of licences and of parts
+    "formats.py", "opendocument.py", "package.py", "powerpoint.py", "word.py",  # names in files, and what a model reads
 }  # fmt: skip
 # What goes to a model with an attachment, and what a damaged file of settings is said to hold, in the details.
 SILENT_FUNCTIONS = {
     "texts.py": {"cut"},
     "conversation.py": {"content_of", "_label"},
     "gathering.py": {"_whole", "_passage"},
+    "documents.py": {"search"},
     "settings.py": {"fault", "load_settings", "_parsed", "_kept_aside"},
 }
 PASTED = "Pasted text"  # goes to the model as the name of an attachment

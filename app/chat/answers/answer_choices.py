@@ -14,6 +14,7 @@ from typing import Any
 from app.chat.answers.answer_labels import MODES
 from app.chat.answers.personas import NO_PERSONA, Persona, Personas
 from app.chat.answers.presets import BALANCED, Preset, Presets, checked_sampling
+from app.chat.answers.saved_prompts import SavedPrompts
 from app.chat.store.preset_store import PresetStoreError, read_json, write_json
 from app.settings import AppSettings
 from engine.thinking_level import LEVELS, Level
@@ -46,19 +47,22 @@ class Chosen:
 
 
 class AnswerChoices:
-    """Personas, presets and the defaults of models, and the result for a chat."""
+    """Personas, presets, saved prompts and the defaults of models, and the result for a chat."""
 
-    def __init__(self, personas: Personas, presets: Presets, path: Path | None = None) -> None:
-        """Read nothing. path: None keeps the defaults in memory."""
-        self.personas, self.presets = personas, presets
+    def __init__(
+        self, personas: Personas, presets: Presets, path: Path | None = None, prompts: SavedPrompts | None = None
+    ) -> None:
+        """Read nothing. path: None keeps the defaults in memory. prompts: None: the built-in ones."""
+        self.personas, self.presets, self.prompts = personas, presets, prompts or SavedPrompts()
         self._path = path
         self._defaults: dict[str, dict[str, Any]] = {}
         self._newer = False  # the file belongs to a newer version and is not written
 
     def read(self) -> None:
-        """Read personas, presets and defaults; invalid values are skipped."""
+        """Read personas, presets, prompts and defaults; invalid values are skipped."""
         self.personas.read()
         self.presets.read()
+        self.prompts.read()
         if self._path is None:
             return
         try:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from app.chat.answers.answer_policy import AnswerPolicy
-from app.chat.chat_memory import ChatMemory
-from app.chat.store.conversation import Attachment, Message, branch, content_of
+from app.chat.store.conversation import Attachment, Conversation, Message, branch, content_of
 from app.documents.gathering import Given
 from app.documents.index_words import CHARS_PER_TOKEN, weight
 
@@ -22,11 +21,19 @@ class Finder(Protocol):
     def find(self, question: str, folders: Collection[str], space: int, given: Given, then: Then) -> None: ...
 
 
+class Memory(Protocol):
+    """All chats: app/chat/chat_memory.py."""
+
+    def conversation(self, conversation_id: str) -> Conversation | None: ...
+
+    def messages(self, conversation_id: str) -> list[Message] | None: ...
+
+
 class QuestionDocuments:
     """One for the window."""
 
     def __init__(
-        self, memory: ChatMemory, policy: AnswerPolicy, finder: Finder, model: Callable[[], str],
+        self, memory: Memory, policy: AnswerPolicy, finder: Finder, model: Callable[[], str],
         context: Callable[[], int | None],
     ) -> None:  # fmt: skip
         """model: the one that is loaded. context: its tokens; None: unknown."""
@@ -39,14 +46,16 @@ class QuestionDocuments:
         A chat that is sent to a server uses none: they stay on this PC.
         """
         conversation = self._memory.conversation(chat)
-        if conversation is None or self._policy.place_for(conversation.choices) is not None:
+        if conversation is None:
             return False
-        chosen = self._policy.chosen(conversation.choices, self._model())
-        if not chosen.documents:
+        choices = self._policy.in_force(conversation)
+        chosen = self._policy.chosen(choices, self._model())
+        if not chosen.documents or self._policy.place_for(choices) is not None:
             return False
         before = branch(self._memory.messages(chat) or [], question.parent) if question.parent else []
         given = Given.by([one for message in before for one in message.attachments])
-        used = sum(weight(content_of(m.text, m.attachments)) for m in (*before, question)) + weight(chosen.instructions)
+        instructions = self._policy.settings_for(choices, self._model(), conversation.folder).system_prompt
+        used = sum(weight(content_of(m.text, m.attachments)) for m in (*before, question)) + weight(instructions)
         total = self._context() or UNKNOWN_CONTEXT
         space = CHARS_PER_TOKEN * (total - min(total // _ANSWER_SHARE, _ANSWER_TOKENS)) - used
         self._finder.find(question.text, chosen.documents, max(space, 0), given, then)

@@ -132,7 +132,7 @@ class PresetStore(ABC, Generic[T]):
             self._newer = True
             return
         except PresetStoreError as error:
-            self._keep_aside(error)
+            self._newer = not keep_aside(self._path, error)
             return
         version = values.get("schema_version")
         self._newer = type(version) is int and version > self.schema_version
@@ -140,16 +140,6 @@ class PresetStore(ABC, Generic[T]):
             self._own = []
             for thing in self._checked(values, keep_ids=True)[0]:
                 self.put(thing)
-
-    def _keep_aside(self, fault: PresetStoreError) -> None:
-        assert self._path is not None, "it was read"
-        stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S-%f")
-        aside = self._path.with_name(f"{self._path.stem}-damaged-{stamp}{self._path.suffix}")
-        log.info("%s It is kept as %s.", fault, aside.name)
-        try:
-            self._path.rename(aside)
-        except OSError:
-            self._newer = True  # the damaged file could not be renamed, so it is not overwritten
 
     def to_json(self, things: Iterable[T] | None = None) -> dict[str, Any]:
         """Return the user's own things, or the given ones, as `read` and `import_file` expect them."""
@@ -211,6 +201,18 @@ class PresetStore(ABC, Generic[T]):
             seen.add(thing.id)
             found.append(thing)
         return found, len(listed) - len(found)
+
+
+def keep_aside(path: Path, fault: PresetStoreError) -> bool:
+    """Rename a damaged file, so that it is kept. Return False if it could not be renamed and must not be written."""
+    stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S-%f")
+    aside = path.with_name(f"{path.stem}-damaged-{stamp}{path.suffix}")
+    log.info("%s It is kept as %s.", fault, aside.name)
+    try:
+        path.rename(aside)
+    except OSError:
+        return False
+    return True
 
 
 def new_id() -> str:

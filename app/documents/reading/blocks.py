@@ -12,36 +12,39 @@ class Full(Exception):  # noqa: N818 - no error
 
 
 class Blocks:
-    """Collects blocks until there are more than `most` characters. Items of a list follow each other closely."""
+    """Collects blocks until there are more than `most` characters. Items of a list, and rows of a table, follow each
+    other closely.
+    """
 
     def __init__(self, most: int) -> None:
         self._parts: list[str] = []
         self._left = most
-        self._last_was_item = False
+        self._group = ""  # of the last block
 
     def add(self, text: str, level: int = 0) -> None:
         """Add a paragraph, or a heading of a level. Raises Full."""
         if text := text.strip():
-            self._put(f"{'#' * min(level, 6)} {' '.join(text.split())}" if level else text, False)
+            self._put(f"{'#' * min(level, 6)} {' '.join(text.split())}" if level else text)
 
     def add_item(self, text: str, depth: int = 0, mark: str = "-") -> None:
         """Add an item of a list. Raises Full."""
         if text := text.strip():
-            self._put(f"{'  ' * min(depth, _DEEPEST_ITEM)}{mark} {text}".rstrip(), True)
+            self._put(f"{'  ' * min(depth, _DEEPEST_ITEM)}{mark} {text}".rstrip(), "items")
 
     def add_row(self, cells: Sequence[str]) -> None:
-        """Add a row of a table. A table ends with another block. Raises Full."""
+        """Add a row of a table. Raises Full."""
         if text := row(cells):
-            self._put(text, True)
+            self._put(text, "rows")
 
-    def end_table(self) -> None:
-        self._last_was_item = False
+    def end_group(self) -> None:
+        """Let the next item or row belong to another list or table."""
+        self._group = ""
 
-    def _put(self, text: str, is_item: bool) -> None:
+    def _put(self, text: str, group: str = "") -> None:
         if self._parts:
-            self._parts.append("\n" if is_item and self._last_was_item else "\n\n")
+            self._parts.append("\n" if group and group == self._group else "\n\n")
         self._parts.append(text)
-        self._last_was_item = is_item
+        self._group = group
         self._left -= len(text) + 2
         if self._left < 0:
             raise Full

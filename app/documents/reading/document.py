@@ -11,16 +11,17 @@ Reason = Literal[
     "locked", "scan", "damaged", "too-large", "too-long", "empty", "unsupported", "gone", "unreadable"
 ]  # fmt: skip
 
-_SUFFIXES = (
-    ".pdf .docx .docm .pptx .pptm .xlsx .xlsm .odt .odp .ods .epub .html .htm .xhtml "
-    ".md .markdown .txt .text .rst .adoc .org .tex .bib .csv .tsv .json .jsonl .yaml .yml .toml .ini .cfg .conf .xml "
-    ".log .srt .vtt "
-    ".py .pyi .ipynb .c .h .cc .cpp .cxx .hpp .cu .cuh .cs .m .mm .rs .go .zig .js .mjs .cjs .jsx .ts .tsx .vue "
-    ".svelte .java .kt .kts .scala .groovy .clj .swift .dart .rb .php .pl .pm .lua .r .jl .hs .ml .fs .erl .ex .exs "
-    ".sh .bash .zsh .fish .ps1 .bat .sql .css .scss .less .graphql .proto .cmake .gradle .tf .nix .vb .f90 .pas .asm"
-)
 # Ends of file names, in lower case, that the document index takes. A file's content decides how it is read.
-SUFFIXES = frozenset(_SUFFIXES.split())
+SUFFIXES = frozenset({
+    ".pdf", ".docx", ".docm", ".pptx", ".pptm", ".xlsx", ".xlsm", ".odt", ".odp", ".ods", ".epub", ".html", ".htm",
+    ".xhtml", ".md", ".markdown", ".txt", ".text", ".rst", ".adoc", ".org", ".tex", ".bib", ".csv", ".tsv", ".json",
+    ".jsonl", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".xml", ".log", ".srt", ".vtt", ".py", ".pyi",
+    ".ipynb", ".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".cu", ".cuh", ".cs", ".m", ".mm", ".rs", ".go", ".zig",
+    ".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".vue", ".svelte", ".java", ".kt", ".kts", ".scala", ".groovy",
+    ".clj", ".swift", ".dart", ".rb", ".php", ".pl", ".pm", ".lua", ".r", ".jl", ".hs", ".ml", ".fs", ".erl", ".ex",
+    ".exs", ".sh", ".bash", ".zsh", ".fish", ".ps1", ".bat", ".sql", ".css", ".scss", ".less", ".graphql", ".proto",
+    ".cmake", ".gradle", ".tf", ".nix", ".vb", ".f90", ".pas", ".asm",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def read(package: Package, limit: TextLimit) -> Document:
     """Return a book by chapters. Raises Unreadable."""
     _refuse_protected(package)
     book = _Book(package)
-    parts, _ = limit.parts(book.chapters(limit))
+    parts, _ = limit.parts(book.chapters())
     return Document("epub", parts, len(book.spine), cut=limit.is_reached)
 
 
@@ -69,12 +69,12 @@ class _Book:
         if self._kinds.get(key, "").endswith(("xhtml+xml", "html", "dtbook+xml")):
             self.spine.append(self._files[key])
 
-    def chapters(self, limit: TextLimit) -> Iterator[tuple[str, str]]:
+    def chapters(self) -> Iterator[tuple[str, str]]:
         """Yield the text and name of each file of the spine."""
         names = self._names()
         for name in self.spine:
             text = ""
-            with suppress(Unreadable):  # other chapters may still be read
+            if name in self._package:
                 text = page_text(decoded(self._package.read(name), "", HTML), "", True).text
             yield text, names.get(name, "") or _first_heading(text)
 
@@ -121,10 +121,10 @@ class _Book:
             nonlocal label
             label = " ".join("".join(pieces).split())
 
-        starts = {
-            "ncx:text": lambda _: pieces.clear(),
-            "ncx:content": lambda values: found.setdefault(_file(folder, values.get("src", "")), label),
-        }
+        def place(values: Mapping[str, str]) -> None:
+            found.setdefault(_file(folder, values.get("src", "")), label)
+
+        starts = {"ncx:text": lambda _: pieces.clear(), "ncx:content": place}
         parse(self._package.read(name), starts, {"ncx:text": end}, pieces.append)
         return found
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from app.documents.reading.blocks import Blocks, Full
-from app.documents.reading.document import Document, TextLimit, Unreadable
+from app.documents.reading.document import Document, TextLimit
 from app.documents.reading.package import Package, parse
 
 _WIDEST_GAP = 32  # empty columns in a row that are kept, so that cells stay below their headings
@@ -39,7 +39,7 @@ def read(package: Package, limit: TextLimit) -> Document:
         for key, name in sheets:
             kind, part = related.get(key, ("", ""))
             blocks = Blocks(limit.left)
-            with suppress(Full, Unreadable):  # other sheets may still be read
+            with suppress(Full):
                 if kind == "worksheet":
                     _Sheet(blocks, texts, formats).parse(package.read(part))
             yield blocks.text, name

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Literal
 
 from app.documents.reading.blocks import Blocks, Full, row
@@ -14,7 +15,7 @@ from app.documents.reading.document import Document, TextLimit, Unreadable
 from app.documents.reading.package import Package, parse
 
 _SKIPPED = ("text:tracked-changes", "office:annotation", "office:forms", "text:ruby-text", "text:note-citation",
-            "text:sequence-decls", "table:tracked-changes")  # fmt: skip
+            "text:sequence-decls", "table:tracked-changes", "text:page-number")  # fmt: skip
 _MOST_SPACES = 100
 _MOST_COLUMNS = 1_000  # cells of a row that repeat one another
 _MOST_REPEATS = 1_000  # rows
@@ -24,7 +25,11 @@ def read(package: Package, limit: TextLimit, kind: Literal["odt", "odp", "ods"])
     """Return a document's text. Raises Unreadable."""
     if "META-INF/manifest.xml" in package:
         parse(package.read("META-INF/manifest.xml"), {"manifest:encryption-data": _refuse})
-    content = _Content(kind, limit.left)
+    styles = _Styles()
+    for name in ("styles.xml", "content.xml"):
+        if name in package:
+            styles.parse(package.read(name))
+    content = _Content(kind, limit.left, styles)
     with suppress(Full):
         content.parse(package.read("content.xml"))
     content.end_part()
@@ -36,15 +41,47 @@ def _refuse(_: Mapping[str, str]) -> None:
     raise Unreadable("locked")
 
 
+class _Styles:
+    """parents: of styles by name. ordered: levels of list styles that have numbers, from 1."""
+
+    def __init__(self) -> None:
+        self.parents: dict[str, str] = {}
+        self.ordered: set[tuple[str, int]] = set()
+        self._list = ""
+
+    def parse(self, data: bytes) -> None:
+        starts = {"style:style": self._style, "text:list-style": self._list_style,
+                  "text:list-level-style-number": self._numbers}  # fmt: skip
+        parse(data, starts, skipped=("office:body",))
+
+    def _style(self, values: Mapping[str, str]) -> None:
+        self.parents[values.get("style:name", "")] = values.get("style:parent-style-name", "")
+
+    def _list_style(self, values: Mapping[str, str]) -> None:
+        self._list = values.get("style:name", "")
+
+    def _numbers(self, values: Mapping[str, str]) -> None:
+        self.ordered.add((self._list, _whole(values.get("text:level"), 1, 20)))
+
+
+@dataclass
+class _List:
+    style: str
+    n_items: int = 0
+
+
 class _Content:
     """Turns the elements of content.xml into parts: (text, name)."""
 
-    def __init__(self, kind: str, most: int) -> None:
+    def __init__(self, kind: str, most: int, styles: _Styles) -> None:
         self.parts: list[tuple[str, str]] = []
         self._kind, self._most = kind, most
         self._blocks, self._name = Blocks(most), ""
         self._pieces: list[list[str]] = []  # of the open paragraphs
-        self._list_depth = self._note_depth = self._level = 0
+        self._note_depth = self._level = 0
+        self._lists: list[_List] = []
+        self._styles = styles
+        self._is_title = False  # of a slide
         self._notes: list[str] = []
         self._note: list[str] = []
         self._is_item_start = self._is_page_notes = False
@@ -59,11 +96,12 @@ class _Content:
                   "text:line-break": self._break, "text:list": self._list, "text:list-item": self._item,
                   "text:note": self._begin_note, "table:table": self._table, "table:table-row": self._row,
                   "table:table-cell": self._begin_cell, "table:covered-table-cell": self._begin_cell,
-                  "draw:page": self._page, "presentation:notes": self._begin_page_notes}  # fmt: skip
+                  "draw:frame": self._frame, "presentation:notes": self._begin_page_notes}  # fmt: skip
         ends = {"text:h": self._end_paragraph, "text:p": self._end_paragraph, "text:list": self._end_list,
                 "text:note": self._end_note, "table:table": self._end_table, "table:table-row": self._end_row,
                 "table:table-cell": self._end_cell, "table:covered-table-cell": self._end_cell,
-                "draw:page": self._end_page, "presentation:notes": self._end_page_notes}  # fmt: skip
+                "draw:page": self._end_page, "draw:frame": self._end_frame,
+                "presentation:notes": self._end_page_notes}  # fmt: skip
         parse(data, starts, ends, self._characters, _SKIPPED)
 
     def end_part(self) -> None:
@@ -89,9 +127,10 @@ class _Content:
         if self._pieces:
             self._pieces[-1].append(" ".join(f".{text}.".split())[1:-1])  # as in XML, spaces stand for one
 
-    def _paragraph(self, _: Mapping[str, str]) -> None:
+    def _paragraph(self, values: Mapping[str, str]) -> None:
         self._pieces.append([])
-        self._level = 0
+        style = values.get("text:style-name", "")
+        self._level = 1 if "Title" in (style, self._styles.parents.get(style)) else 0
 
     def _heading(self, values: Mapping[str, str]) -> None:
         self._pieces.append([])
@@ -106,16 +145,16 @@ class _Content:
     def _break(self, _: Mapping[str, str]) -> None:
         self._put("\n")
 
-    def _list(self, _: Mapping[str, str]) -> None:
-        self._list_depth += 1
+    def _list(self, values: Mapping[str, str]) -> None:
+        style = values.get("text:style-name") or (self._lists[-1].style if self._lists else "")
+        self._lists.append(_List(style))
 
     def _item(self, _: Mapping[str, str]) -> None:
         self._is_item_start = True
 
     def _end_list(self) -> None:
-        self._list_depth -= 1
-        if not self._list_depth:
-            self._blocks.end_table()
+        if self._lists:
+            self._lists.pop()
 
     def _begin_note(self, _: Mapping[str, str]) -> None:
         self._note_depth += 1
@@ -140,9 +179,15 @@ class _Content:
             self._cell[-1].append(text)
         elif level:
             self._blocks.add(text, level)
-        elif self._list_depth and self._is_item_start and text:
+        elif self._is_title and text:
+            self._name = f"{self._name} {text}".strip()
+            self._blocks.add(text, 1)
+        elif self._lists and self._is_item_start and text:
             self._is_item_start = False
-            self._blocks.add_item(text, self._list_depth - 1)
+            self._lists[-1].n_items += 1
+            is_ordered = (self._lists[-1].style, len(self._lists)) in self._styles.ordered
+            mark = f"{self._lists[-1].n_items}." if is_ordered else "-"
+            self._blocks.add_item(text, len(self._lists) - 1, mark)
         else:
             self._blocks.add(text)
 
@@ -157,7 +202,7 @@ class _Content:
         if self._rows:
             self._rows.pop()
         if not self._rows:
-            self._blocks.end_table()
+            self._blocks.end_group()
             if self._kind == "ods":
                 self._next_part()
 
@@ -196,8 +241,11 @@ class _Content:
 
     # -------------------------------------------------------------- slides
 
-    def _page(self, values: Mapping[str, str]) -> None:
-        self._name = values.get("draw:name", "")
+    def _frame(self, values: Mapping[str, str]) -> None:
+        self._is_title = values.get("presentation:class") == "title" and not self._is_page_notes
+
+    def _end_frame(self) -> None:
+        self._is_title = False
 
     def _end_page(self) -> None:
         if self._page_notes and (text := "\n".join(filter(None, self._page_notes))):

@@ -31,7 +31,7 @@ _NAMESPACES = (
     ("drawingml/main", "a"), ("xmlns:text:", "text"), ("xmlns:office:", "office"), ("xmlns:table:", "table"),
     ("xmlns:drawing:", "draw"), ("xmlns:presentation:", "presentation"), ("xmlns:manifest:", "manifest"),
     ("xmlns:container", "container"), ("idpf.org/2007/opf", "opf"), ("daisy.org/z3986/2005/ncx", "ncx"),
-    ("1999/xhtml", "html"), ("idpf.org/2007/ops", "epub"), ("04/xmlenc", "enc"),
+    ("1999/xhtml", "html"), ("idpf.org/2007/ops", "epub"), ("04/xmlenc", "enc"), ("xmlns:style:", "style"),
 )  # fmt: skip
 
 Start = Callable[[Mapping[str, str]], None]  # with the element's attributes

@@ -31,7 +31,7 @@ _LIGATURES = re.compile("[\ufb00-\ufb06\ufb13-\ufb17]")
 _NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\xad\ufeff\ufffe\uffff]")
 _ITEM = re.compile(r"([•◦▪■●○–—*·‣⁃▸►✓]|[-o] |\(?[0-9]{1,3}[.)] |\(?[a-zA-Z][.)] )")
 _LEADER = re.compile(r"(\. ?){4,}[0-9ivxlc]*$")  # of a table of contents
-_SHORTEST_OF_PROSE = 25  # characters of a line that goes on in the next; shorter ones are rows of a table
+_SHORTEST_OF_PROSE = 25  # columns of a line that goes on in the next; shorter ones are rows of a table
 _FEWEST_OF_PASSAGE = 12  # letters of a passage that are looked for
 _PIECE = 48  # letters that are looked for one after another if the passage is not found as a whole
 _SHARES = 1 << 20  # units of a page's width and height, to turn coordinates into shares
@@ -177,9 +177,17 @@ def _paragraphs(lines: Sequence[_Line]) -> str:
 
 
 def _right_edge(lines: Sequence[_Line], at: int) -> float:
-    """Return where the lines around a line end, of those that begin near it and so are in its column."""
+    """Return where the lines around a line end, of those of its size that begin near it and so are in its column."""
     left, height = lines[at].left, lines[at].height
-    return max(line.right for line in lines[max(at - 6, 0) : at + 7] if abs(line.left - left) < 4 * height)
+    return max(
+        line.right
+        for line in lines[max(at - 6, 0) : at + 7]
+        if abs(line.left - left) < 4 * height and _is_of_size(line, height)
+    )
+
+
+def _is_of_size(line: _Line, height: float) -> bool:
+    return 0.8 < line.height / height < 1.25
 
 
 def _between(before: _Line, line: _Line, usual_step: float, is_short: bool) -> str:
@@ -189,12 +197,25 @@ def _between(before: _Line, line: _Line, usual_step: float, is_short: bool) -> s
         return " " if line.left >= before.right - 1 else "\n"
     if step < 0:  # upwards: another column
         return " " if line.text[:1].islower() and before.text[-1:] not in ".!?:" else "\n\n"
-    if step > 1.3 * max(usual_step, height * 0.8) or not 0.8 < line.height / before.height < 1.25:
+    if before.text.endswith("-") and before.text[-2:-1].isalnum() and line.text[:1].isalnum():
+        return ""  # 2019-2020
+    if step > 1.3 * max(usual_step, height * 0.8) or not _is_of_size(line, before.height):
         return "\n\n"
-    if is_short or len(before.text) < _SHORTEST_OF_PROSE or _ITEM.match(line.text) or _LEADER.search(before.text):
+    if is_short or _columns(before.text) < _SHORTEST_OF_PROSE or _ITEM.match(line.text) or _LEADER.search(before.text):
         return "\n"
-    is_indented = line.left > before.left + 0.8 * height and not _ITEM.match(before.text)
-    return "\n\n" if is_indented else " "
+    if line.left > before.left + 0.8 * height and not _ITEM.match(before.text):
+        return "\n\n"
+    return "" if _is_ideograph(before.text[-1]) and _is_ideograph(line.text[0]) else " "
+
+
+def _columns(text: str) -> int:
+    """Return the width of a text in Latin letters."""
+    return len(text) + sum(map(_is_ideograph, text[:_SHORTEST_OF_PROSE]))
+
+
+def _is_ideograph(character: str) -> bool:
+    """Return whether a character is Chinese or Japanese, where no spaces divide words."""
+    return "\u2e80" <= character < "\uac00" or "\uf900" <= character < "\ufb00" or "\uff01" <= character < "\uff66"
 
 
 # ------------------------------------------------------------------ pictures

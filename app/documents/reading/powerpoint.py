@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from app.documents.reading.blocks import Blocks, Full
-from app.documents.reading.document import Document, TextLimit, Unreadable
+from app.documents.reading.document import Document, TextLimit
 from app.documents.reading.package import Package, parse
 
 _LEFT_OUT = ("sldNum", "dt", "ftr", "hdr")  # placeholders of a slide's number, date, footer and header
@@ -31,13 +31,11 @@ def _slides(package: Package, slides: list[str], limit: TextLimit) -> Iterator[t
     for name in slides:
         blocks, title = Blocks(limit.left), ""
         with suppress(Full):
-            with suppress(Unreadable):  # other slides may still be read
-                slide = _Slide(package.read(name))
-                title = slide.title
-                slide.write(blocks)
+            slide = _Slide(package.read(name))
+            title = slide.title
+            slide.write(blocks)
             if notes := package.first_related(name, "notesSlide"):
-                with suppress(Unreadable):
-                    blocks.add(_Slide(package.read(notes)).notes)
+                blocks.add(_Slide(package.read(notes)).notes)
         yield blocks.text, title
 
 
@@ -75,14 +73,14 @@ class _Slide:
             if kind == "table":
                 for cells in self._tables[at]:
                     blocks.add_row(cells)
-                blocks.end_table()
+                blocks.end_group()
                 continue
             placeholder, paragraphs = self._shapes[at]
             is_list = placeholder in ("body", "obj") and len(paragraphs) > 1
             if is_list:
                 for text, level in paragraphs:
                     blocks.add_item(text, level)
-                blocks.end_table()
+                blocks.end_group()
             else:
                 blocks.add("\n".join(text for text, _ in paragraphs))
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from app.documents.reading.blocks import Blocks, Full, row
-from app.documents.reading.document import Document, TextLimit, Unreadable
+from app.documents.reading.document import Document, TextLimit
 from app.documents.reading.package import Package, parse
 
 _SKIPPED = ("w:del", "w:moveFrom", "w:pPrChange", "w:rPrChange", "w:sectPrChange", "w:tblPrChange", "mc:Fallback")
@@ -26,7 +26,7 @@ def read(package: Package, limit: TextLimit) -> Document:
     for kind in ("footnotes", "endnotes"):
         if name := package.first_related(main, kind):
             body = _Body(Blocks(limit.left), styles, numbering, kind)
-            with suppress(Full, Unreadable):
+            with suppress(Full):
                 body.parse(package.read(name))
             notes |= body.notes
     body = _Body(Blocks(limit.left), styles, numbering)
@@ -327,4 +327,4 @@ class _Body:
         if self._tables:
             self._tables.pop()
         if not self._tables:
-            self.blocks.end_table()
+            self.blocks.end_group()

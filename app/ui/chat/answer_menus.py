@@ -39,6 +39,7 @@ class AnswerMenus(QObject):
         super().__init__(window)
         self._window, self._page, self.setup = window, page, setup
         page.composer.preset_menu_asked.connect(self.open_presets)
+        page.composer.prompts.edit_asked.connect(self.edit_prompts)
         page.composer.thinking_menu_asked.connect(self.open_thinking)
         setup.changed.connect(self._show)
         self._show()
@@ -65,6 +66,7 @@ class AnswerMenus(QObject):
         menu = PersonaMenu(self._window)
         menu.picked.connect(self.setup.pick_persona)
         menu.edit_asked.connect(self.edit_personas)
+        menu.instructions_asked.connect(self._page.composer.inherited.instructions_asked)
         return menu
 
     @cached_property
@@ -87,7 +89,8 @@ class AnswerMenus(QObject):
         """The commands of app/shortcuts.py that are implemented here."""
         return {"presets": self.open_presets, "personas": self.open_personas, "sampling": self.open_sampling,
                 "thinking": self.open_thinking, "compare": self.open_comparison, "edit_presets": self.edit_presets,
-                "edit_personas": self.edit_personas}  # fmt: skip
+                "edit_personas": self.edit_personas, "edit_prompts": self.edit_prompts,
+                "prompts": self._page.composer.prompts.begin}  # fmt: skip
 
     def serve(self, live: LivePage) -> None:
         """Connect the Live page's mode switch with the open chat."""
@@ -159,6 +162,13 @@ class AnswerMenus(QObject):
         store = self.setup.choices.personas
         return self._open(personas_dialog(self._owner(), store), lambda: self.setup.store_changed(store))
 
+    def edit_prompts(self) -> PresetStoreDialog[Any]:
+        """Open the dialog with all saved prompts."""
+        from app.ui.chat.preset_dialogs import prompts_dialog
+
+        store = self.setup.choices.prompts
+        return self._open(prompts_dialog(self._owner(), store), lambda: self.setup.store_changed(store))
+
     def edit_presets(self) -> PresetStoreDialog[Any]:
         """Open the dialog with all presets."""
         from app.ui.chat.preset_dialogs import presets_dialog
@@ -168,13 +178,14 @@ class AnswerMenus(QObject):
         return self._open(presets_dialog(self._owner(), store, inherited), lambda: setup.store_changed(store))
 
     def add_to(self, dialog: SettingsDialog) -> None:
-        """Add rows to the settings that open personas and presets."""
+        """Add rows to the settings that open personas, presets and prompts."""
         from app.ui.settings.setting_groups import LinkRow
 
         choices = self.setup.choices
         for title, store, act in (
             (tr("Personas"), choices.personas, self.edit_personas),
             (tr("Presets"), choices.presets, self.edit_presets),
+            (tr("Prompts"), choices.prompts, self.edit_prompts),
         ):
             row = LinkRow(title, _count(store))
             row.clicked.connect(partial(self._edit_from, row, store, act))
@@ -214,6 +225,8 @@ class AnswerMenus(QObject):
     # -------------------------------------------------------------- showing
 
     def _show(self) -> None:
+        prompts = self.setup.choices.prompts
+        self._page.composer.prompts.set_prompts([*prompts.own, *prompts.built_in])
         chosen = self.setup.chosen
         words = [tr("{name}, changed", name=chosen.preset.name) if chosen.is_changed else chosen.preset.name]
         if chosen.persona is not None:

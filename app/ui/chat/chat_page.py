@@ -70,6 +70,7 @@ class ChatPage(QFrame):
     # id of the answer to regenerate with another model, and the anchor of the model menu
     other_model_asked = Signal(str, QWidget)
     stop_requested = Signal()
+    note_asked = Signal(str)  # text to add to the notes of the project
     title_menu = Signal(str)
     menu_asked = Signal(Menu)  # emitted before the title bar's menu opens, so that others can add rows
     copied = Signal(str)
@@ -321,7 +322,9 @@ class ChatPage(QFrame):
             self._act(MessageAction(act, answer.id))
 
     def _act(self, act: MessageAction) -> None:
-        if act.act != "other_model":
+        if act.act == "note":
+            self.note_asked.emit(act.text)
+        elif act.act != "other_model":
             self.acted.emit(act)
         elif self._status.answering:  # the controller explains that it must wait
             self.acted.emit(MessageAction("regenerate", act.message_id))

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Slot
 
+from app.tools.propose_note import TOOL as NOTE_TOOL
 from app.tools.web_search import BRAVE_ADDRESS
+from app.translation import tr
 
 if TYPE_CHECKING:
     from app.chat.answer_setup import AnswerSetup
@@ -77,7 +79,9 @@ class ChatTools(QObject):
         offer = replace(self._setup.tool_offer, has_consents=self._chat.has_tool_consents)
         self._page.composer.set_tools(replace(offer, tokens=self._tokens if offer.n_on else None))
         self._page.empty.set_tools_send(any(tool.name in offer.on and not tool.is_local for tool in offer.tools))
-        self._page.transcript.set_tool_titles({tool.name: tool.title for tool in offer.tools})
+        self._page.transcript.set_tool_titles(
+            {NOTE_TOOL.name: tr(NOTE_TOOL.title), **{tool.name: tool.title for tool in offer.tools}}
+        )
 
     @Slot(list)
     def _show_folder(self, conversations: list[Conversation]) -> None:

@@ -1,4 +1,4 @@
-"""The persona and preset dialogs, with their editors."""
+"""The dialogs of personas, presets and saved prompts, with their editors."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QFrame, QPlainTextEdit, QScrollArea, QVBoxLayout, 
 
 from app.chat.answers.personas import MAX_INSTRUCTIONS, Persona, Personas
 from app.chat.answers.presets import Preset, Presets
+from app.chat.answers.saved_prompts import MAX_TEXT, SavedPrompt, SavedPrompts
 from app.translation import figure, noted, tr, tr_n
 from app.ui.composer.sampling_editor import SamplingEditor
 from app.ui.look import theme
@@ -18,16 +19,18 @@ from app.ui.widgets.controls import Label
 from app.ui.widgets.preset_store_dialog import Editor, PresetStoreDialog, PresetStoreTexts
 
 
-class InstructionsEditor(Editor):
-    """The editor of a persona's instructions, with their length."""
+class TextEditor(Editor):
+    """The editor of a long text: of a field of the thing."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, hint: str, most: int) -> None:
+        """most: characters."""
         super().__init__()
+        self._most = most
         self.field = QPlainTextEdit()
         self.field.setProperty("kind", "field")
         self.field.setTabChangesFocus(True)
-        self.field.setAccessibleName(tr("Instructions"))
-        self.field.setPlaceholderText(tr("What the model reads before the chat begins, in your words"))
+        self.field.setAccessibleName(name)
+        self.field.setPlaceholderText(hint)
         self.length = Label("", "meta", wrap=True)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
@@ -38,35 +41,78 @@ class InstructionsEditor(Editor):
         theme.current().changed.connect(self._restyle)
         self._restyle()
 
-    def show_thing(self, thing: Persona, editable: bool) -> None:
+    def text_of(self, thing: Any) -> str:
+        """Return the text of a thing."""
+        raise NotImplementedError  # a QWidget cannot be an abstract base class
+
+    def about(self, text: str) -> str:
+        """Return what is said below the text."""
+        raise NotImplementedError
+
+    def show_thing(self, thing: Any, editable: bool) -> None:
+        text = self.text_of(thing)
         self.field.blockSignals(True)
-        if thing.instructions != self.field.toPlainText():
-            self.field.setPlainText(thing.instructions)
+        if text != self.field.toPlainText():
+            self.field.setPlainText(text)
         self.field.setReadOnly(not editable)
         self.field.blockSignals(False)
         self._tell()
 
-    def taken(self, thing: Persona) -> Persona:
-        return replace(thing, instructions=self.field.toPlainText()[:MAX_INSTRUCTIONS])
-
     def _typed(self) -> None:
-        if len(self.field.toPlainText()) > MAX_INSTRUCTIONS:
+        if len(self.field.toPlainText()) > self._most:
             self.field.undo()
         self._tell()
         self.edited.emit()
 
     def _tell(self) -> None:
-        n = len(self.field.toPlainText())
+        self.length.setText(self.about(self.field.toPlainText()))
+
+    def _restyle(self) -> None:
+        self.field.setFont(theme.font("row"))
+
+
+class InstructionsEditor(TextEditor):
+    """The editor of a persona's instructions, with their length."""
+
+    def __init__(self) -> None:
+        hint = tr("What the model reads before the chat begins, in your words")
+        super().__init__(tr("Instructions"), hint, MAX_INSTRUCTIONS)
+
+    def text_of(self, thing: Persona) -> str:
+        return thing.instructions
+
+    def taken(self, thing: Persona) -> Persona:
+        return replace(thing, instructions=self.field.toPlainText()[:MAX_INSTRUCTIONS])
+
+    def about(self, text: str) -> str:
+        n = len(text)
         words = tr_n(
             "{n} character. It takes up context in every chat with this persona.",
             "{n} characters. They take up context in every chat with this persona.",
             n,
             n=figure(n),
         )
-        self.length.setText(words if n else tr("Small models may not follow long instructions."))
+        return words if n else tr("Small models may not follow long instructions.")
 
-    def _restyle(self) -> None:
-        self.field.setFont(theme.font("row"))
+
+class PromptEditor(TextEditor):
+    """The editor of a saved prompt, with the variables in it."""
+
+    def __init__(self) -> None:
+        super().__init__(tr("Prompt"), tr("The text that is put into the message"), MAX_TEXT)
+
+    def text_of(self, thing: SavedPrompt) -> str:
+        return thing.text
+
+    def taken(self, thing: SavedPrompt) -> SavedPrompt:
+        return replace(thing, text=self.field.toPlainText()[:MAX_TEXT])
+
+    def about(self, text: str) -> str:
+        names = SavedPrompt("", "", text).variables
+        shown = ", ".join(names[:8]) + ("…" if len(names) > 8 else "")
+        if names:
+            return tr("To fill in: {names}. Tab goes to the next one.", names=shown)
+        return tr("Write a word in braces, such as {example}, where something is to be filled in.", example="{topic}")
 
 
 class SamplingPage(Editor):
@@ -128,9 +174,25 @@ PRESET_TEXTS = PresetStoreTexts(
 )
 
 
+PROMPT_TEXTS = PresetStoreTexts(
+    many=noted("Prompts"),
+    new=noted("New prompt"),
+    name_of=noted("Name of the prompt"),
+    import_file=noted("Import prompts from a file"),
+    export_file=noted("Export your prompts to a file"),
+    importing=noted("Import prompts"),
+    exporting=noted("Export prompts"),
+)
+
+
 def personas_dialog(parent: QWidget | None, personas: Personas) -> PresetStoreDialog[Persona]:
     """Return the dialog of all personas."""
     return PresetStoreDialog(parent, personas, InstructionsEditor(), PERSONA_TEXTS, "chat", Persona("", "", ""))
+
+
+def prompts_dialog(parent: QWidget | None, prompts: SavedPrompts) -> PresetStoreDialog[SavedPrompt]:
+    """Return the dialog of all saved prompts."""
+    return PresetStoreDialog(parent, prompts, PromptEditor(), PROMPT_TEXTS, "lines", SavedPrompt("", "", ""))
 
 
 def presets_dialog(parent: QWidget | None, presets: Presets, inherited: Mapping[str, Any]) -> PresetStoreDialog[Preset]:

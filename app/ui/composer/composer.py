@@ -30,8 +30,10 @@ from app.ui.composer.attachment_chip import AttachmentRow
 from app.ui.composer.context_meter import ContextMeter
 from app.ui.composer.destination_line import DestinationLine
 from app.ui.composer.documents_button import DocumentsButton
+from app.ui.composer.inherited_line import InheritedLine
 from app.ui.composer.message_field import MessageField, files_in
 from app.ui.composer.next_message_row import NextMessageRow
+from app.ui.composer.slash_prompts import SlashPrompts
 from app.ui.composer.tools_button import ToolsButton
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
@@ -140,7 +142,7 @@ class Composer(QFrame):
         self.attached = AttachmentRow()
         self.field = MessageField(self, self.draft.add_paste, edit_last, self._history)
         self.field.setAcceptDrops(False)  # the whole card accepts drops
-        self.attach_button = IconButton("plus", tr("Attach text or PDF files"), keys("attach"))
+        self.attach_button = IconButton("plus", tr("Attach files"), keys("attach"))
         self._model = ModelButton()
         self._stop_load = IconButton("close", tr("Stop loading"))
         self._stop_load.glyph_px = 15
@@ -169,11 +171,13 @@ class Composer(QFrame):
         self._bar.addWidget(self.meter)
         self._bar.addWidget(self.send)
         self.destination = DestinationLine()
+        self.inherited = InheritedLine()
         self.next = NextMessageRow()
         self._goes_once_counted = False
         self._column = QVBoxLayout(self)
         self._column.addWidget(self.next)
         self._column.addWidget(self.destination)
+        self._column.addWidget(self.inherited)
         self._tiles = QHBoxLayout()
         self._tiles.addWidget(self.attached)
         self._words = QHBoxLayout()
@@ -187,6 +191,7 @@ class Composer(QFrame):
         self.field.send_requested.connect(self._submit)
         self.field.focus_changed.connect(self._on_focus)
         self.field.files_given.connect(self.attach)
+        self.prompts = SlashPrompts(self.field, self)
         self.draft.changed.connect(self._show_attached)
         self.draft.changed.connect(self.changed)
         self.attached.removed.connect(self.draft.remove)
@@ -252,7 +257,7 @@ class Composer(QFrame):
         dialog = QFileDialog(self.window(), tr("Attach files"))
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
-        dialog.setNameFilters([tr("Text and PDF files (*)")])
+        dialog.setNameFilters([tr("Documents and text files (*)")])
         dialog.filesSelected.connect(self.attach)
         dialog.open()
 
@@ -405,6 +410,8 @@ class Composer(QFrame):
         nothing = not text.strip() and not self.draft.items
         if nothing or (self.draft.is_reading if answering else self._why_not()):
             return  # keep the typed text
+        if self.prompts.holds_back():
+            return
         given = self.draft.take_whole() if answering else self.draft.take()
         if text.strip():
             self._recent.append(text)

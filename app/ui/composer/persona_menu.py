@@ -31,6 +31,7 @@ class PersonaMenu(PickMenu):
 
     picked = Signal(str)
     edit_asked = Signal()
+    instructions_asked = Signal()  # edit the instructions for this chat
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(tr("Personas"), window, WIDTH)
@@ -48,6 +49,9 @@ class PersonaMenu(PickMenu):
         self._nobody = Label("", "small", "ink3", wrap=True)
         self.body.addWidget(self._nobody)
         self.add_rule()
+        self.instructions = PickRow(tr("Instructions for this chat…"), "chat")
+        self.body.addWidget(self.instructions)
+        self.instructions.clicked.connect(self._ask_instructions)
         self.edit = PickRow(tr("Edit personas"), "pen")
         self.body.addWidget(self.edit)
         self.edit.clicked.connect(self._edit)
@@ -91,6 +95,10 @@ class PersonaMenu(PickMenu):
     def _pick(self, persona_id: str) -> None:
         self.dismiss()
         self.picked.emit(persona_id)
+
+    def _ask_instructions(self) -> None:
+        self.dismiss()
+        self.instructions_asked.emit()
 
     def _edit(self) -> None:
         self.dismiss()

@@ -138,6 +138,8 @@ class ChatModels(QObject):
             if elsewhere is not None:
                 name = next((row.name for row in self._models.rows if row.id == row_id), "") or tr("the model")
                 self._chat.toast.emit(tr("From the next message on, {model} answers this chat", model=name), None)
+            if (row := self._models.row(row_id)) is not None and row.installed is not None:
+                self._chat.keep_model(row.installed.id)
             self._models.use(row_id)
 
     # -------------------------------------------------------------- updates

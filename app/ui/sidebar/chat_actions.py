@@ -19,6 +19,7 @@ from app.translation import tr
 from app.ui.sidebar import chat_menus
 from app.ui.sidebar.bin_dialog import BinDialog
 from app.ui.sidebar.folder_dialog import FolderDialog
+from app.ui.widgets.floating import confirm
 
 if TYPE_CHECKING:
     from app.chat.chat_folders import ChatFolders
@@ -35,7 +36,7 @@ class ChatActions(QObject):
         super().__init__(window)
         self._window, self._sidebar, self._id_shown, self._folders = window, sidebar, shown, folders
         self._list = sidebar.panel.list
-        self._list.placed.connect(folders.place)
+        self._list.placed.connect(self._place)
         self._list.folder_renamed.connect(folders.rename_folder)
         self._list.asked.connect(self.do)
 
@@ -107,8 +108,18 @@ class ChatActions(QObject):
 
     def _ask_name(self, chat: Conversation) -> None:
         dialog = FolderDialog(self._window, self._list.chats.folders)
-        dialog.named.connect(lambda name: self._folders.place(chat.id, chat.pinned, name))
+        dialog.named.connect(lambda name: self._place(chat.id, chat.pinned, name))
         dialog.open()
+
+    def _place(self, chat: str, pinned: bool, folder: str) -> None:
+        """Pin and move a chat; ask first if it would send something elsewhere in that folder."""
+        if question := self._folders.question_before_move(chat, folder):
+            confirm(
+                self._window, tr("Move this chat to “{folder}”?", folder=folder), question, tr("Stay"), tr("Move"),
+                lambda: self._folders.place(chat, pinned, folder),
+            ).danger.set_look("secondary")  # fmt: skip
+        else:
+            self._folders.place(chat, pinned, folder)
 
     def _show_bin(self, chats: list[BinnedChat]) -> None:
         dialog = BinDialog(self._window, chats)

@@ -41,7 +41,8 @@ class ChatList(QListView):
     menu.
 
     Chats can be dragged; the menu does the same. asked: an action of a menu ("export_markdown", "export_json",
-    "new_folder" of a chat, "take_out" of a folder, "export_all", "import_chats", "bin"), and the chat or folder.
+    "new_folder" of a chat, "take_out", "new_chat_in" and "project" of a folder, "new_project", "export_all",
+    "import_chats", "bin"), and the chat or folder.
     """
 
     opened = Signal(str)

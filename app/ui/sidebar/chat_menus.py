@@ -47,6 +47,9 @@ def folders_menu(view: ChatList, chat: Conversation) -> Menu:
 def folder_menu(view: ChatList, name: str) -> Menu:
     """Return the menu of a folder."""
     menu = _menu(tr("Folder"), view)
+    menu.add(tr("New chat here"), "plus", lambda: view.asked.emit("new_chat_in", name))
+    menu.add(tr("Project settings…"), "settings", lambda: view.asked.emit("project", name))
+    menu.addSeparator()
     menu.add(tr("Rename"), "pen", lambda: view.rename_folder(name), keys("rename_in_list"))
     menu.add(tr("Remove folder, keep chats"), "folder", lambda: view.asked.emit("take_out", name))
     return menu
@@ -55,6 +58,8 @@ def folder_menu(view: ChatList, name: str) -> Menu:
 def list_menu(view: ChatList) -> Menu:
     """Return the menu for all chats."""
     menu = _menu(tr("All chats"), view)
+    menu.add(tr("New project…"), "folder-new", lambda: view.asked.emit("new_project", ""))
+    menu.addSeparator()
     menu.add(tr("Import chats"), "get", lambda: view.asked.emit("import_chats", ""))
     menu.add(tr("Export all as JSON"), "put", lambda: view.asked.emit("export_all", ""))
     menu.add(tr("Export all as Markdown"), "put", lambda: view.asked.emit("export_all_markdown", ""))

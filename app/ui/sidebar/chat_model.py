@@ -55,22 +55,28 @@ class FolderRow:
 Row = str | ChatRow | FolderRow
 
 
-def folders_of(conversations: Sequence[Conversation]) -> list[str]:
-    """Return the names of all folders in alphabetical order."""
-    return sorted({c.folder for c in conversations if c.folder}, key=lambda name: (name.casefold(), name))
+def folders_of(conversations: Sequence[Conversation], projects: Set[str] = frozenset()) -> list[str]:
+    """Return the names of all folders in alphabetical order. projects: folders that exist without a chat too."""
+    names = projects | {c.folder for c in conversations if c.folder}
+    return sorted(names, key=lambda name: (name.casefold(), name))
 
 
-def grouped(conversations: Sequence[Conversation], today: date, closed: Set[str] = frozenset()) -> list[Row]:
+def grouped(
+    conversations: Sequence[Conversation],
+    today: date,
+    closed: Set[str] = frozenset(),
+    projects: Set[str] = frozenset(),
+) -> list[Row]:
     """Return the rows: pinned chats, folders, then the others by date, newest first.
 
-    closed: names of the collapsed folders.
+    closed: names of the collapsed folders. projects: those of the folders with settings.
     """
     newest = sorted(conversations, key=lambda c: c.updated_at, reverse=True)
     rows: list[Row] = [ChatRow(c) for c in newest if c.pinned]
     if rows:
         rows.insert(0, tr(PINNED))
     loose = [c for c in newest if not c.pinned]
-    if names := folders_of(newest):
+    if names := folders_of(newest, projects):
         rows.append(tr(FOLDERS))
         inside: dict[str, list[Conversation]] = {name: [] for name in names}
         for c in loose:
@@ -119,6 +125,7 @@ class ChatModel(QStringListModel):
         super().__init__(parent)
         self.rows: list[Row] = []
         self.closed: frozenset[str] = frozenset()  # collapsed folders
+        self.projects: frozenset[str] = frozenset()  # folders with settings
         self.running = ""  # id of the chat that is being answered
         self.today = date.today
         self._conversations: list[Conversation] = []
@@ -146,11 +153,17 @@ class ChatModel(QStringListModel):
     @property
     def folders(self) -> list[str]:
         """The names of all folders in alphabetical order."""
-        return folders_of(self._conversations)
+        return folders_of(self._conversations, self.projects)
 
     def set_closed(self, folders: Iterable[str]) -> None:
         """Set the collapsed folders."""
         self.closed = frozenset(folders)
+        if not self.searching:
+            self._show()
+
+    def set_projects(self, folders: Iterable[str]) -> None:
+        """Set the folders with settings, which are listed without a chat too."""
+        self.projects = frozenset(folders)
         if not self.searching:
             self._show()
 
@@ -178,7 +191,7 @@ class ChatModel(QStringListModel):
         self._day = self.today()
         rows: list[Row]
         if self._hits is None:
-            rows = grouped(self._conversations, self._day, self.closed)
+            rows = grouped(self._conversations, self._day, self.closed, self.projects)
         else:
             known = {one.id: one for one in self._conversations}  # a chat that was deleted since is no result
             rows = [_hit_row(hit, known[hit.conversation.id]) for hit in self._hits if hit.conversation.id in known]

@@ -15,13 +15,13 @@ from app.ui.widgets.dialog import Dialog
 
 
 class FolderDialog(Dialog):
-    """A dialog with one field. named: the name, which may be that of an existing folder."""
+    """A dialog with one field. named: the name, which may be that of an existing folder, but not of a new project."""
 
     named = Signal(str)
 
-    def __init__(self, parent: QWidget, folders: Sequence[str]) -> None:
-        super().__init__(parent, tr("New folder"), "", 380)
-        self._folders = set(folders)
+    def __init__(self, parent: QWidget, folders: Sequence[str], of_project: bool = False) -> None:
+        super().__init__(parent, tr("New project") if of_project else tr("New folder"), "", 380)
+        self._folders, self._of_project = set(folders), of_project
         self.field = QLineEdit()
         self.field.setProperty("kind", "field")
         self.field.setPlaceholderText(tr("Name"))
@@ -33,7 +33,7 @@ class FolderDialog(Dialog):
         self.body.addWidget(self.field)
         self.body.addWidget(self.note)
         cancel = self.add_button(Button(tr("Cancel")))
-        self.confirm = self.add_button(Button(tr("Move"), "primary"))
+        self.confirm = self.add_button(Button(tr("Create") if of_project else tr("Move"), "primary"))
         self.confirm.setDefault(True)
         cancel.clicked.connect(self.reject)
         self.confirm.clicked.connect(self._take)
@@ -45,8 +45,10 @@ class FolderDialog(Dialog):
         return " ".join(self.field.text().split())
 
     def _typed(self, _: str) -> None:
-        self.confirm.setEnabled(bool(self._name()))
-        self.note.setText(tr("This folder exists. The chat moves to it.") if self._name() in self._folders else "")
+        exists = self._name() in self._folders
+        self.confirm.setEnabled(bool(self._name()) and not (exists and self._of_project))
+        words = tr("This folder exists.") if self._of_project else tr("This folder exists. The chat moves to it.")
+        self.note.setText(words if exists else "")
 
     def _take(self) -> None:
         name = self._name()

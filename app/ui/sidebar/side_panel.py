@@ -270,6 +270,11 @@ class SidePanel(QFrame):
         self.list.set_conversations(conversations)
         self._settle()
 
+    def show_projects(self, folders: Sequence[str]) -> None:
+        """Show the folders with settings, also those without a chat."""
+        self.list.chats.set_projects(folders)
+        self._settle()
+
     def show_hits(self, text: str, hits: Sequence[SearchHit] | None) -> None:
         """Show the results for a text, unless the search field has changed since."""
         if hits is not None and text.strip() != self.field.text().strip():

@@ -19,7 +19,7 @@ from app.ui.look import theme
 from app.ui.transcript.answer_figures import AnswerFigures
 from app.ui.transcript.answer_parts import AnswerParts, Part
 from app.ui.transcript.answer_sources import AnswerSources, Sources
-from app.ui.transcript.message_view import MessageView
+from app.ui.transcript.message_view import MessageView, has_notes
 from app.ui.transcript.selection.selectable import SelectableText
 from app.ui.transcript.stat_line import StatLine
 from app.ui.transcript.text.more_row import MoreRow
@@ -401,6 +401,8 @@ class AnswerView(MessageView):
         if self.stats.has_figures:
             menu.add(tr("Figures of this answer"), "table", self.show_figures)
         menu.add(tr("Copy"), "copy", self.stats.copy.click)
+        if has_notes(self):
+            menu.add(tr("Add to notes…"), "file", lambda: self.do("note", self.source))
         menu.add(tr("Answer again"), "redo", lambda: self.do("regenerate"))
         menu.add(tr("Answer again with another model"), "chip", lambda: self.do("other_model"))
         menu.addSeparator()

@@ -21,6 +21,19 @@ if TYPE_CHECKING:
 PART_GAP = 14
 
 
+HAS_NOTES = "hasNotes"  # property of a transcript: whether its chat has notes of a project
+
+
+def has_notes(widget: QWidget) -> bool:
+    """Return whether texts of the chat around a widget can be added to the notes of its project."""
+    around: QWidget | None = widget
+    while around is not None:
+        if around.property(HAS_NOTES) is not None:
+            return bool(around.property(HAS_NOTES))
+        around = around.parentWidget()
+    return False
+
+
 class MessageView(QWidget):
     """The interface between the transcript and a message.
 

@@ -17,7 +17,7 @@ from app.ui.composer.destination_line import DestinationLine, sent_to
 from app.ui.composer.message_field import MessageField
 from app.ui.look import theme
 from app.ui.transcript.message_buttons import CopyButton, HoverButton, VersionSwitch, reveal_all
-from app.ui.transcript.message_view import MessageView
+from app.ui.transcript.message_view import MessageView, has_notes
 from app.ui.transcript.selection.selectable import SelectableText
 from app.ui.transcript.text.more_row import MoreRow
 from app.ui.transcript.text.text_view import PlainText
@@ -261,6 +261,8 @@ class OwnMessage(MessageView):
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.add(tr("Edit"), "pen", self.start_editing)
         menu.add(tr("Copy"), "copy", self._copy.click)
+        if has_notes(self) and self.message.text.strip():
+            menu.add(tr("Add to notes…"), "file", lambda: self.do("note", self.message.text))
         menu.addSeparator()
         menu.add(tr("Delete with its answer"), "trash", lambda: self.do("delete"), token="bad")
         return menu

@@ -15,7 +15,8 @@ from PySide6.QtWidgets import QApplication, QFrame, QSizePolicy, QVBoxLayout, QW
 
 from app.chat.store.conversation import CallState, ToolCall
 from app.text.markdown_blocks import displayable
-from app.tools.call_text import arguments_text, breakable, label, one_line
+from app.tools.call_text import arguments_text, breakable, label, one_line, visible
+from app.tools.propose_note import PROPOSE_NOTE, note_in
 from app.translation import noted, tr
 from app.ui.look import icons, theme
 from app.ui.look.direction import set_margins
@@ -142,8 +143,15 @@ class CallDetails(QFrame):
         """Show the state of a call."""
         self._asks = asks = call.state is CallState.ASKING
         title, what = words.title(call), one_line(call.scope) or words.title(call)
-        self.question.setText(tr("Allow “{title}”?", title=breakable(title)))
-        if call.source:
+        is_note = call.tool == PROPOSE_NOTE and not call.source
+        self.question.setText(
+            tr("Add this to the notes?") if is_note else tr("Allow “{title}”?", title=breakable(title))
+        )
+        self.once.setText(tr("Accept") if is_note else tr("Allow once"))
+        self.refuse.setText(tr("Don't add") if is_note else tr("Refuse"))
+        if is_note:
+            self.receiver.setText(tr("The model proposes a line at the end of {path}:", path=breakable(what)))
+        elif call.source:
             server = breakable(one_line(call.source))
             self.receiver.setText(tr("The model wants to send this to the server {server}:", server=server))
         else:
@@ -158,12 +166,14 @@ class CallDetails(QFrame):
         for part in (self.question, self.receiver, self.buttons):
             part.setVisible(asks)
         self.arguments.caption.setVisible(not asks)
-        self.in_folder.setVisible(words.has_folder)
+        self.in_chat.setVisible(not is_note)
+        self.in_folder.setVisible(words.has_folder and not is_note)
         self.result.setVisible(bool(call.result))
         theme.set_property(self, "kind", "card" if asks else "")
         self._restyle()
         most = MOST_LINES * theme.line_height("code")
-        self.arguments.text.show_text(arguments_text(call.arguments), HIGHEST_PX if asks else most)
+        arguments = visible(note_in(call.arguments)) if is_note and asks else arguments_text(call.arguments)
+        self.arguments.text.show_text(arguments, HIGHEST_PX if asks else most)
         self.result.text.show_text(displayable(call.result), most)
 
     def set_width(self, width: int) -> None:

@@ -13,6 +13,7 @@ from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QScrollArea, QWidget
 from shiboken6 import isValid
 
+from app.chat.message_action import MessageAction
 from app.chat.store.conversation import Message, MessageState, Role
 from app.clients.engine_status import EngineStatus
 from app.translation import tr
@@ -22,7 +23,7 @@ from app.ui.transcript.context_reach import ContextReach
 from app.ui.transcript.jump_button import JumpButton
 from app.ui.transcript.message_builder import BATCH, NEWEST, MessageBuilder
 from app.ui.transcript.message_column import MessageColumn, common_length, text_column
-from app.ui.transcript.message_view import MessageView
+from app.ui.transcript.message_view import HAS_NOTES, MessageView
 from app.ui.transcript.own_message import OwnMessage
 from app.ui.transcript.selection.selection import TextSelection
 from app.ui.transcript.text_find import TextFind
@@ -54,6 +55,7 @@ class Transcript(QScrollArea):
         self._reach = ContextReach(self._column)
         self.selection = TextSelection(self, self._column)
         self.selection.link_activated.connect(self.link_activated)
+        self.selection.note_asked.connect(lambda text: self.acted.emit(MessageAction("note", "", text)))
         self.text_find = TextFind(
             self, self._column, lambda index: self._go_to(index, theme.px(24)), self._show_part, self._top_message
         )
@@ -228,6 +230,11 @@ class Transcript(QScrollArea):
     def set_has_folder(self, has_folder: bool) -> None:
         """Set whether the chat is in a folder, so that consent to calls can cover the folder."""
         self._column.set_tool_words(has_folder=has_folder)
+
+    def set_has_notes(self, has_notes: bool) -> None:
+        """Set whether texts of the chat can be added to the notes of its project."""
+        self.setProperty(HAS_NOTES, has_notes)
+        self.selection.set_has_notes(has_notes)
 
     def set_dropped(self, message_id: str, count: int, at: int = 0) -> None:
         """Mark where the context of that answer begins: `count` messages after the first `at` were dropped."""

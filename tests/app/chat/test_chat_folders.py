@@ -12,11 +12,13 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 from support.shown_text import numbers_in
 
+from app.chat.answers.answer_policy import AnswerPolicy
 from app.chat.chat_folders import ChatFolders
 from app.chat.chat_memory import ChatMemory
 from app.chat.store.conversation import Conversation, Message, Role
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
+from app.settings import AppSettings
 from app.ui.keyboard.commands import Commands
 from app.ui.sidebar.chat_actions import ChatActions
 from app.ui.sidebar.sidebar import Sidebar
@@ -30,7 +32,7 @@ class Room:
         self.qtbot = qtbot
         self.saves, self.reads = Operations(retry_s=0.01), Operations()
         self.memory = ChatMemory(lambda: Store.rescue(path), self.saves, self.reads)
-        self.folders = ChatFolders(self.memory)
+        self.folders = ChatFolders(self.memory, AnswerPolicy(AppSettings()))
         self.said: list[tuple[str, Any]] = []
         self.problems: list[UserMessage] = []
         self.changes = 0

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pdf_files import pdf_with
 
 from app.documents.reading import plain_text, reader
 from app.documents.reading.document import Limits, Unreadable
 from app.documents.reading.reader import DocumentReader, ReadError
+from app.tools.mcp.confined import can_confine
 from engine.errors import Cancelled
 
 GERMAN = "Die Wärmepumpe läuft für 5 €, sagte Jürgen. Größe und Übung genügen. " * 30
@@ -195,12 +195,16 @@ def test_the_process_ends_with_its_parent_however_that_ends(tmp_path: Path) -> N
         assert not Path(f"/proc/{child}").exists()
 
 
-# ------------------------------------------------------------------ PDF
-
-
-def test_the_pages_of_a_pdf(documents: DocumentReader, tmp_path: Path) -> None:
-    path = tmp_path / "a.pdf"
-    path.write_bytes(pdf_with(["Heat pumps (air to water)", "", "Page three"]))
-    read = documents.read(path)
-    assert (read.kind, read.n_parts, read.n_scanned, read.cut) == ("pdf", 3, 0, False)
-    assert [(part.number, part.text) for part in read.parts] == [(1, "Heat pumps (air to water)"), (3, "Page three")]
+@pytest.mark.skipif(not can_confine(), reason="this kernel has no Landlock of version 3 or newer")
+def test_the_process_reads_no_file_of_the_user_writes_nothing_and_has_no_socket(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    script = (
+        "import socket, sys\nfrom app.documents.reading import reading_process\nreading_process._confine()\n"
+        "for act in (lambda: open(sys.argv[1]), lambda: open(sys.argv[1] + '2', 'w'), lambda: socket.socket(),\n"
+        "            lambda: socket.socket(socket.AF_UNIX), lambda: open('/etc/passwd')):\n"
+        "    try:\n        act()\n    except PermissionError:\n        print('denied')\n"
+        "import wave\nprint('imported')"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "secret")]
+    done = subprocess.run(command, capture_output=True, text=True, env=reader._environment(), timeout=60)
+    assert done.stdout.split() == ["denied"] * 5 + ["imported"], done.stderr

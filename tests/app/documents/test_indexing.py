@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -157,3 +159,48 @@ def test_names_that_are_no_text_are_left_out_or_read(tmp_path: Path) -> None:
         file.write("x")
     found = list(documents_in(os.fsdecode(folder)))
     assert len(found) <= 1
+
+
+_INDEXES = """
+import sys, time
+from pathlib import Path
+from app.documents.index_file import IndexFile
+from app.documents.indexing import Indexer
+index = IndexFile(Path(sys.argv[1]))
+indexer = Indexer(index, lambda: print(len(index.files()) if index._connection else 0, flush=True))
+indexer.set_folders([sys.argv[2]])
+while True:
+    time.sleep(1)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the process is ended by a signal")
+def test_a_kill_costs_at_most_the_file_being_read(tmp_path: Path) -> None:
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    for n in range(60):
+        (folder / f"{n:02}.txt").write_text(f"paper number {n}\n\n" * 200)
+    seen = 0
+    for most in (5, 25, 45):
+        command = [sys.executable, "-c", _INDEXES, str(tmp_path / "documents.db"), str(folder)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                seen = int(line)
+                if seen >= most:
+                    break
+            process.kill()
+    again = Watched(tmp_path / "documents.db")
+    again.index.open()
+    assert len(again.index.files()) >= seen
+    read: list[Path] = []
+    reads = again.indexer._reader.read
+    again.indexer._reader.read = lambda path, cancelled: read.append(path) or reads(path, cancelled)  # type: ignore[method-assign,func-returns-value,assignment]
+    again.indexer.set_folders([str(folder)])
+    again.wait_idle()
+    assert len(read) <= 60 - seen
+    texts = again.texts()
+    assert len(texts) == 60
+    assert all(text.count(f"paper number {int(name[:2])}\n") >= 199 for name, text in texts.items())
+    assert len(again.index.with_words("paper 41", [one.id for one in again.index.files().values()], 500)) > 60
+    again.close()

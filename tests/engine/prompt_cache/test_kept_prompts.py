@@ -19,7 +19,7 @@ from engine.prompt_cache.block_file import BLOCK_TOKENS
 from engine.prompt_cache.kept_prompts import FEWEST_TOKENS, KeptPrompts
 from engine.prompt_cache.store import PromptStore, keep_only
 from engine.session.chat_session import ChatSession
-from engine.session.generate import TURN_END_TOKENS, TokenEvent
+from engine.session.generate import FEWEST_INSTRUCTIONS_TOKENS, TURN_END_TOKENS, TokenEvent
 from engine.session.loaded_model import LoadedModel
 from native_kernels.cuda.runtime.driver import CudaError
 from native_kernels.kv_blocks import KvLayout, allocate, from_rows, read, to_rows, write
@@ -309,3 +309,38 @@ def test_rows_and_blocks_hold_the_same_numbers(codec: KvCodec, shared: bool) -> 
     back = from_rows(rows, layout, 3, 75)
     for one, other in zip(read(back, layout, 75), read(blocks, layout, 75), strict=True):
         assert np.array_equal(one, other)
+
+
+def test_chats_with_the_same_instructions_share_their_state(recurrent: LoadedModel, prompts: Prompts) -> None:
+    """After an answer elsewhere, and after a restart; also once the first chat has gone on for some turns."""
+    told = {"role": "system", "content": "Say what you know of the sea and its ships. " * 8}
+
+    def answer(session: ChatSession, words: str, chat: str, *before: str) -> list[TokenEvent]:
+        turns = [{"role": ("user", "assistant")[n % 2], "content": one} for n, one in enumerate((*before, words))]
+        return list(session.chat([told, *turns], GREEDY, chat=chat)[1])
+
+    session = prompts.session(recurrent)
+    n_told = len(recurrent.tokenizer.encode_chat([told, {"role": "user", "content": ""}]))
+    question = "Which of all the ships that lie in the harbour will leave tonight, and which of them tomorrow? " * 2
+    cold = answer(session, question, "a")
+    assert cold[-1].stats.reused_tokens == 0
+    assert n_told > FEWEST_INSTRUCTIONS_TOKENS
+    least = (n_told - 48) // 32 * 32
+    assert answer(session, f"How many? {question}", "b")[-1].stats.reused_tokens >= least
+    turns = [question]
+    for _ in range(4):
+        turns += ["These.", "And now?"]
+        answer(session, turns[-1], "a", *turns[:-1])
+    ask(session, prompt(), "elsewhere")
+    prompts.end(session)
+    again = prompts.session(recurrent)
+    warm = answer(again, f"The tide? {question}", "c")
+    assert warm[-1].stats.restored_tokens >= least
+    assert ids(warm) == ids(answer(ChatSession(recurrent), f"The tide? {question}", ""))
+
+
+def test_remembering_the_state_after_instructions_changes_no_token(recurrent: LoadedModel) -> None:
+    tokens = prompt(400)
+    plain = list(ChatSession(recurrent).generate(tokens, GREEDY))
+    for n_instructions in (300, 399, 400, 256, 255):
+        assert ids(list(ChatSession(recurrent).generate(tokens, GREEDY, n_instructions=n_instructions))) == ids(plain)

@@ -82,3 +82,29 @@ def test_nothing_is_kept_that_was_not_asked_for(tmp_path: Path, told: list[tuple
         start.keep(tmp_path / "prompts", chat, quota_bytes=quota_bytes)
     start.end()
     assert not files(tmp_path / "prompts")
+
+
+def test_new_chats_of_a_project_share_its_instructions_and_notes(tmp_path: Path) -> None:
+    """Right after another chat of the project, after an answer elsewhere, and after a restart."""
+    notes = "\n".join(
+        f"- Note {n}: the ship number {n} leaves at noon and comes back with the tide." for n in range(12)
+    )
+    system = {"role": "system", "content": f"Answer in one sentence.\n\n<notes>\n{notes}\n</notes>"}
+
+    def first_message(words: str) -> list[dict[str, str]]:
+        return [system, {"role": "user", "content": words}]
+
+    start = Start()
+    start.keep(tmp_path / "prompts", "a", "b", "c", "d", "other")
+    cold = start.ask(first_message("When does ship 3 leave?"), chat="a")
+    n_shared = cold["prompt_tokens"] - 16  # the question, and what the template writes around it
+    assert cold["reused_tokens"] == 0
+    assert n_shared > 250
+    assert start.ask(first_message("Who is at sea?"), chat="b")["reused_tokens"] >= n_shared
+    start.ask(STORY, chat="other")
+    assert start.ask(first_message("What of ship 7?"), chat="c")["restored_tokens"] >= n_shared
+    start.end()
+    again = Start()
+    again.keep(tmp_path / "prompts", "a", "b", "c", "d", "other")
+    assert again.ask(first_message("Is there a tide?"), chat="d")["restored_tokens"] >= n_shared
+    again.end()

@@ -41,9 +41,11 @@ class TextSelection(QObject):
 
     began = Signal()
     link_activated = Signal(str)
+    note_asked = Signal(str)  # the selected text, for the notes of the project
 
     def __init__(self, area: QScrollArea, column: MessageColumn) -> None:
         super().__init__(area)
+        self._has_notes = False
         self._area, self._column = area, column
         self._selection: Selection | None = None
         self._origin: tuple[Place, Place] | None = None  # what was pressed: a place, a word or a paragraph
@@ -320,6 +322,10 @@ class TextSelection(QObject):
 
     # ------------------------------------------------------------------ menu
 
+    def set_has_notes(self, has_notes: bool) -> None:
+        """Set whether the chat has notes of a project."""
+        self._has_notes = has_notes
+
     def make_menu(self, point: QPoint) -> Menu:
         """Return the menu for a point of the column."""
         menu = Menu(tr("Text"), self._area)
@@ -333,6 +339,8 @@ class TextSelection(QObject):
         if not self.is_empty:
             menu.add(tr("Copy"), "copy", self.copy, shown("Ctrl+C"))
             menu.add(tr("Copy as Markdown"), "code", lambda: self.copy(markdown=True))
+            if self._has_notes:
+                menu.add(tr("Add to notes…"), "file", lambda: self.note_asked.emit(self.plain_text()))
             menu.addSeparator()
         column = self._column
         which = min(column.first_visible(point.y()), len(column.views) - 1)

@@ -444,7 +444,7 @@ def test_files_are_dropped_and_pasted_and_read_behind_the_window(
     assert "note.txt" in composer.send.toolTip()
     qtbot.waitUntil(lambda: len(composer.draft.texts) == 2 and bool(refused))
     assert composer.draft.texts == ["Heat pumps", "Page one\n\nPage two"]
-    assert [words.partition(" ")[0] for words in refused] == ["picture.png"]
+    assert ["picture.png" in words for words in refused] == [True]
     assert composer.text() == ""
 
 

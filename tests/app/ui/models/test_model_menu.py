@@ -57,6 +57,9 @@ class Chat(QObject):
         self.names: dict[str, str] = {}
         self.place: Place | None = None
 
+    def keep_model(self, model: str) -> None:
+        self.kept_model = model
+
     def use_model(self, model: str) -> None:
         self.actions.append(f"use {model}")
 

@@ -1,0 +1,1 @@
+"""Projects: folders of chats with instructions, notes and choices that their chats inherit."""

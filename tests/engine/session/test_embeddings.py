@@ -1,0 +1,106 @@
+"""Vectors of texts equal those of transformers, however the files say that they are pooled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from samples.tiny_model import make_tiny_model
+
+from engine.config import EngineConfig
+from engine.errors import Cancelled, InvalidRequestError
+from engine.job import Job
+from engine.model.weights import open_model
+from engine.session.embeddings import embed, n_tokens, pooling_of
+from engine.session.loaded_model import LoadedModel
+
+TEXTS = ["the cat sat on the mat", "a dog", "dog dog dog cat"]
+
+
+def loaded(folder: Path, pooling: str = "") -> LoadedModel:
+    make_tiny_model(folder)
+    if pooling:
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps({f"pooling_mode_{pooling}": True}))
+    return LoadedModel.load(folder, EngineConfig(device="cpu", threads=1))
+
+
+def hidden_states(folder: Path, ids: list[int]) -> np.ndarray:
+    import torch
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        return np.asarray(model(torch.tensor([ids])).last_hidden_state[0])
+
+
+def of_length_1(vector: np.ndarray) -> np.ndarray:
+    return np.asarray(vector / np.linalg.norm(vector))
+
+
+def test_the_mean_of_all_states(tmp_path: Path) -> None:
+    model = loaded(tmp_path / "m")
+    assert pooling_of(model.opened) is None
+    for text, vector in zip(TEXTS, embed(model, TEXTS), strict=True):
+        ids = model.tokenizer.encode(text, add_bos=model.tokenizer.adds_bos)
+        wanted = of_length_1(hidden_states(tmp_path / "m", ids).mean(axis=0))
+        assert np.allclose(vector, wanted, atol=1e-3)
+        assert vector.dtype == np.float32
+
+
+def test_the_last_state_after_the_end_token(tmp_path: Path) -> None:
+    model = loaded(tmp_path / "m", "lasttoken")
+    assert pooling_of(model.opened) == "last"
+    end = model.opened.config.eos_token_ids[0]
+    for text, vector in zip(TEXTS, embed(model, TEXTS), strict=True):
+        ids = [*model.tokenizer.encode(text, add_bos=model.tokenizer.adds_bos), end]
+        assert n_tokens(model, text) == len(ids)
+        assert np.allclose(vector, of_length_1(hidden_states(tmp_path / "m", ids)[-1]), atol=1e-3)
+
+
+def test_fewer_dimensions_have_length_1_again(tmp_path: Path) -> None:
+    model = loaded(tmp_path / "m")
+    (whole,), (part,) = embed(model, TEXTS[:1]), embed(model, TEXTS[:1], 8)
+    assert np.allclose(part, of_length_1(whole[:8]), atol=1e-6)
+    for wrong in (0, -1, model.opened.config.d_model + 1):
+        with pytest.raises(InvalidRequestError, match=str(model.opened.config.d_model)):
+            list(embed(model, TEXTS, wrong))
+
+
+def test_a_long_text_is_cut_at_the_context_and_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = loaded(tmp_path / "m", "lasttoken")
+    long = "the cat sat on the mat " * 50
+    (whole,) = embed(model, [long])
+    assert n_tokens(model, long) == model.context
+    monkeypatch.setattr("engine.session.embeddings._CHUNK_TOKENS", 7)
+    (pieces,) = embed(model, [long])
+    assert np.allclose(whole, pieces, atol=1e-4)
+
+
+def test_a_text_without_tokens_is_refused_and_a_cancel_stops(tmp_path: Path) -> None:
+    model = loaded(tmp_path / "m")
+    with pytest.raises(InvalidRequestError):
+        list(embed(model, [[]]))
+    with pytest.raises(Cancelled):
+        list(embed(model, TEXTS, job=Job(lambda: True)))
+
+
+@pytest.mark.parametrize(("number", "pooling"), [(1, "mean"), (3, "last"), (2, None), ("x", None)])
+def test_gguf_files_say_how(tmp_path: Path, number: object, pooling: str | None) -> None:
+    from dataclasses import replace
+
+    make_tiny_model(tmp_path / "m")
+    opened = open_model(tmp_path / "m")
+    files = replace(opened.files, kind="gguf")
+    stated = replace(opened, files=files, metadata={"general.architecture": "qwen3", "qwen3.pooling_type": number})
+    assert pooling_of(stated) == pooling
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '"x"', "\\ud800", "[" * 100_000])
+def test_a_damaged_pooling_file_says_nothing(tmp_path: Path, text: str) -> None:
+    make_tiny_model(tmp_path / "m")
+    (tmp_path / "m" / "1_Pooling").mkdir()
+    (tmp_path / "m" / "1_Pooling" / "config.json").write_text(text)
+    assert pooling_of(open_model(tmp_path / "m")) is None
