@@ -2245,6 +2245,10 @@
         <translation>Diesen Chat löschen</translation>
     </message>
     <message>
+        <source>Documents</source>
+        <translation>Dokumente</translation>
+    </message>
+    <message>
         <source>Edit personas</source>
         <translation>Personas bearbeiten</translation>
     </message>
@@ -2635,6 +2639,10 @@
     <message>
         <source>model gpu memory placement layers</source>
         <translation>modell gpu speicher verteilung schichten</translation>
+    </message>
+    <message>
+        <source>my folders files pdf search sources knowledge</source>
+        <translation>meine ordner dateien pdf suche quellen wissen</translation>
     </message>
     <message>
         <source>next</source>
@@ -3035,6 +3043,29 @@
     <message>
         <source>Couldn't attach that</source>
         <translation>Das wurde nicht angehängt</translation>
+    </message>
+    <message>
+        <source>Add to documents</source>
+        <translation>Zu den Dokumenten hinzufügen</translation>
+    </message>
+    <message numerus="yes">
+        <source>Answer from {n} folders?</source>
+        <translation>
+            <numerusform>Aus „{name}“ antworten?</numerusform>
+            <numerusform>Aus {n} Ordnern antworten?</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>Abbrechen</translation>
+    </message>
+    <message>
+        <source>Choose a folder with documents</source>
+        <translation>Ordner mit Dokumenten wählen</translation>
+    </message>
+    <message>
+        <source>The documents stay where they are, and nothing leaves this PC. The model reads passages that fit a question of this chat.</source>
+        <translation>Die Dokumente bleiben, wo sie sind, und nichts verlässt diesen PC. Das Modell liest Stellen, die zu einer Frage dieses Chats passen.</translation>
     </message>
     <message>
         <source>Answer copied</source>
@@ -3664,6 +3695,41 @@
         <translation>ein anderes Programm auf diesem PC</translation>
     </message>
     <message>
+        <source>Add a folder…</source>
+        <translation>Ordner hinzufügen…</translation>
+    </message>
+    <message>
+        <source>Documents of this chat</source>
+        <translation>Dokumente dieses Chats</translation>
+    </message>
+    <message>
+        <source>Documents: no folder is on</source>
+        <translation>Dokumente: kein Ordner ist eingeschaltet</translation>
+    </message>
+    <message>
+        <source>Documents: they stay on this PC and are not sent</source>
+        <translation>Dokumente: Sie bleiben auf diesem PC und werden nicht gesendet</translation>
+    </message>
+    <message numerus="yes">
+        <source>Documents: {n} folders are on</source>
+        <translation>
+            <numerusform>Dokumente: {n} Ordner ist eingeschaltet</numerusform>
+            <numerusform>Dokumente: {n} Ordner sind eingeschaltet</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Manage documents…</source>
+        <translation>Dokumente verwalten …</translation>
+    </message>
+    <message>
+        <source>The model can answer from folders of your documents. They stay where they are, on this PC.</source>
+        <translation>Das Modell kann aus Ordnern Ihrer Dokumente antworten. Sie bleiben, wo sie sind: auf diesem PC.</translation>
+    </message>
+    <message>
+        <source>This chat is sent to {server}. Your documents stay on this PC: they are not searched for it, and passages of them are not sent.</source>
+        <translation>Dieser Chat wird an {server} gesendet. Ihre Dokumente bleiben auf diesem PC: Sie werden dafür nicht durchsucht, und Stellen aus ihnen werden nicht gesendet.</translation>
+    </message>
+    <message>
         <source>Edit them</source>
         <translation>Bearbeiten</translation>
     </message>
@@ -3923,6 +3989,163 @@
             <numerusform>Werkzeuge: {n} eingeschaltet</numerusform>
             <numerusform>Werkzeuge: {n} eingeschaltet</numerusform>
         </translation>
+    </message>
+    <message>
+        <source>Not there</source>
+        <translation>Nicht vorhanden</translation>
+    </message>
+    <message>
+        <source>Paused at {n} of {total}</source>
+        <translation>Angehalten bei {n} von {total}</translation>
+    </message>
+    <message>
+        <source>Reading {n} of {total}</source>
+        <translation>{n} von {total} gelesen</translation>
+    </message>
+    <message>
+        <source>chapter {n}</source>
+        <translation>Kapitel {n}</translation>
+    </message>
+    <message>
+        <source>line {n}</source>
+        <translation>Zeile {n}</translation>
+    </message>
+    <message>
+        <source>page {n}</source>
+        <translation>Seite {n}</translation>
+    </message>
+    <message>
+        <source>sheet {name}</source>
+        <translation>Tabelle {name}</translation>
+    </message>
+    <message>
+        <source>sheet {n}</source>
+        <translation>Tabelle {n}</translation>
+    </message>
+    <message>
+        <source>slide {n}</source>
+        <translation>Folie {n}</translation>
+    </message>
+    <message>
+        <source>whole text</source>
+        <translation>ganzer Text</translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} could not be read</source>
+        <translation>
+            <numerusform>{n} konnte nicht gelesen werden</numerusform>
+            <numerusform>{n} konnten nicht gelesen werden</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} documents</source>
+        <translation>
+            <numerusform>{n} Dokument</numerusform>
+            <numerusform>{n} Dokumente</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Add a folder, and the model can answer from the documents in it. They stay where they are. Hearth keeps an index of their text on this PC and sends nothing.</source>
+        <translation>Fügen Sie einen Ordner hinzu, und das Modell kann aus den Dokumenten darin antworten. Sie bleiben, wo sie sind. Hearth führt auf diesem PC ein Verzeichnis ihres Textes und sendet nichts.</translation>
+    </message>
+    <message numerus="yes">
+        <source>And {n} more</source>
+        <translation>
+            <numerusform>Und {n} weiteres</numerusform>
+            <numerusform>Und {n} weitere</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Collapsed</source>
+        <translation>Zugeklappt</translation>
+    </message>
+    <message>
+        <source>Expanded</source>
+        <translation>Aufgeklappt</translation>
+    </message>
+    <message>
+        <source>Further documents are left out</source>
+        <translation>Weitere Dokumente werden ausgelassen</translation>
+    </message>
+    <message>
+        <source>Go on reading</source>
+        <translation>Weiterlesen</translation>
+    </message>
+    <message>
+        <source>No folders yet</source>
+        <translation>Noch keine Ordner</translation>
+    </message>
+    <message>
+        <source>Not there now. Its documents are searched again when the drive is connected.</source>
+        <translation>Zurzeit nicht vorhanden. Seine Dokumente werden wieder durchsucht, wenn das Laufwerk angeschlossen ist.</translation>
+    </message>
+    <message>
+        <source>Open {name}</source>
+        <translation>{name} öffnen</translation>
+    </message>
+    <message>
+        <source>Pause reading</source>
+        <translation>Lesen anhalten</translation>
+    </message>
+    <message>
+        <source>Remove {name} from documents</source>
+        <translation>{name} aus den Dokumenten entfernen</translation>
+    </message>
+    <message>
+        <source>Switch folders on in a chat with the button below the message field. Documents stay where they are. Hearth keeps an index of their text on this PC and sends nothing.</source>
+        <translation>Schalten Sie Ordner in einem Chat mit der Taste unter dem Nachrichtenfeld ein. Dokumente bleiben, wo sie sind. Hearth führt auf diesem PC ein Verzeichnis ihres Textes und sendet nichts.</translation>
+    </message>
+    <message>
+        <source>Copy text</source>
+        <translation>Text kopieren</translation>
+    </message>
+    <message>
+        <source>Couldn't find the passage on this page. The file may have changed since. Below is the text that went to the model.</source>
+        <translation>Die Stelle wurde auf dieser Seite nicht gefunden. Die Datei hat sich vielleicht geändert. Unten steht der Text, den das Modell gelesen hat.</translation>
+    </message>
+    <message>
+        <source>No program opened it. Its folder is {folder}.</source>
+        <translation>Kein Programm hat sie geöffnet. Ihr Ordner ist {folder}.</translation>
+    </message>
+    <message>
+        <source>Open file</source>
+        <translation>Datei öffnen</translation>
+    </message>
+    <message>
+        <source>Page</source>
+        <translation>Seite</translation>
+    </message>
+    <message>
+        <source>Picture of {place} of {name}</source>
+        <translation>Bild von {place} von {name}</translation>
+    </message>
+    <message>
+        <source>Show in folder</source>
+        <translation>Im Ordner zeigen</translation>
+    </message>
+    <message>
+        <source>Text</source>
+        <translation>Text</translation>
+    </message>
+    <message>
+        <source>The file has changed since. Below is the text that went to the model.</source>
+        <translation>Die Datei hat sich seither geändert. Unten steht der Text, den das Modell gelesen hat.</translation>
+    </message>
+    <message>
+        <source>The file is no longer there. Below is the text that went to the model.</source>
+        <translation>Die Datei ist nicht mehr vorhanden. Unten steht der Text, den das Modell gelesen hat.</translation>
+    </message>
+    <message>
+        <source>This file is in none of your folders of documents, so Hearth doesn't open it. Below is the text that went to the model.</source>
+        <translation>Diese Datei liegt in keinem Ihrer Ordner mit Dokumenten, daher öffnet Hearth sie nicht. Unten steht der Text, den das Modell gelesen hat.</translation>
+    </message>
+    <message>
+        <source>View</source>
+        <translation>Ansicht</translation>
+    </message>
+    <message>
+        <source>{why} Below is the text that went to the model.</source>
+        <translation>{why} Unten steht der Text, den das Modell gelesen hat.</translation>
     </message>
     <message>
         <source>Commands, chats, models, settings</source>
@@ -4436,10 +4659,6 @@ Andere Programme: {others}</translation>
     <message>
         <source>Arrange the weights for this PC</source>
         <translation>Gewichte für diesen PC anordnen</translation>
-    </message>
-    <message>
-        <source>Cancel</source>
-        <translation>Abbrechen</translation>
     </message>
     <message>
         <source>Continue</source>
@@ -5119,10 +5338,6 @@ Andere Programme: {others}</translation>
         <translation>Startmodell</translation>
     </message>
     <message>
-        <source>Text</source>
-        <translation>Text</translation>
-    </message>
-    <message>
         <source>This text cannot be read: {path} ({why}). Install Hearth again.</source>
         <translation>Dieser Text kann nicht gelesen werden: {path} ({why}). Installieren Sie Hearth neu.</translation>
     </message>
@@ -5367,20 +5582,12 @@ Andere Programme: {others}</translation>
         <translation>Werkzeuge</translation>
     </message>
     <message>
-        <source>Collapsed</source>
-        <translation>Zugeklappt</translation>
-    </message>
-    <message>
         <source>Copied</source>
         <translation>Kopiert</translation>
     </message>
     <message>
         <source>Copy: {what}</source>
         <translation>Kopieren: {what}</translation>
-    </message>
-    <message>
-        <source>Expanded</source>
-        <translation>Aufgeklappt</translation>
     </message>
     <message>
         <source>No program opened this folder. Copy its path instead.</source>
@@ -5429,6 +5636,10 @@ Andere Programme: {others}</translation>
     <message>
         <source>Data folder</source>
         <translation>Datenordner</translation>
+    </message>
+    <message>
+        <source>Folders that a chat can answer from</source>
+        <translation>Ordner, aus denen ein Chat antworten kann</translation>
     </message>
     <message>
         <source>For models that ask for one</source>
@@ -5573,10 +5784,6 @@ Andere Programme: {others}</translation>
     <message>
         <source>A server that offers tools. What a chat sends to a tool goes to this address.</source>
         <translation>Ein Server, der Werkzeuge anbietet. Was ein Chat an ein Werkzeug sendet, geht an diese Adresse.</translation>
-    </message>
-    <message>
-        <source>Add a folder…</source>
-        <translation>Ordner hinzufügen…</translation>
     </message>
     <message>
         <source>Allow</source>
@@ -6064,6 +6271,38 @@ Andere Programme: {others}</translation>
     <message>
         <source>Table in the answer</source>
         <translation>Tabelle in der Antwort</translation>
+    </message>
+    <message>
+        <source>Sources</source>
+        <translation>Quellen</translation>
+    </message>
+    <message numerus="yes">
+        <source>The whole of {n} documents went along</source>
+        <translation>
+            <numerusform>{n} Dokument ging als Ganzes mit</numerusform>
+            <numerusform>{n} Dokumente gingen als Ganzes mit</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} more documents</source>
+        <translation>
+            <numerusform>{n} weiteres Dokument</numerusform>
+            <numerusform>{n} weitere Dokumente</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} more that were found</source>
+        <translation>
+            <numerusform>{n} weitere gefunden</numerusform>
+            <numerusform>{n} weitere gefunden</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} sources that were found</source>
+        <translation>
+            <numerusform>{n} gefundene Quelle</numerusform>
+            <numerusform>{n} gefundene Quellen</numerusform>
+        </translation>
     </message>
     <message>
         <source>Add to notes…</source>

@@ -2230,6 +2230,10 @@
         <translation>删除此聊天</translation>
     </message>
     <message>
+        <source>Documents</source>
+        <translation>文档</translation>
+    </message>
+    <message>
         <source>Edit personas</source>
         <translation>编辑角色</translation>
     </message>
@@ -2620,6 +2624,10 @@
     <message>
         <source>model gpu memory placement layers</source>
         <translation>模型 gpu 显存 分布 层</translation>
+    </message>
+    <message>
+        <source>my folders files pdf search sources knowledge</source>
+        <translation>我的 文件夹 文件 pdf 搜索 来源 知识</translation>
     </message>
     <message>
         <source>next</source>
@@ -3020,6 +3028,28 @@
     <message>
         <source>Couldn't attach that</source>
         <translation>未能附加</translation>
+    </message>
+    <message>
+        <source>Add to documents</source>
+        <translation>添加到文档</translation>
+    </message>
+    <message numerus="yes">
+        <source>Answer from {n} folders?</source>
+        <translation>
+            <numerusform>根据 {n} 个文件夹回答？</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Choose a folder with documents</source>
+        <translation>选择包含文档的文件夹</translation>
+    </message>
+    <message>
+        <source>The documents stay where they are, and nothing leaves this PC. The model reads passages that fit a question of this chat.</source>
+        <translation>文档留在原处，任何内容都不会离开这台电脑。模型会阅读与本聊天问题相关的段落。</translation>
     </message>
     <message>
         <source>Answer copied</source>
@@ -3640,6 +3670,40 @@
         <translation>本机上的另一程序</translation>
     </message>
     <message>
+        <source>Add a folder…</source>
+        <translation>添加文件夹…</translation>
+    </message>
+    <message>
+        <source>Documents of this chat</source>
+        <translation>本聊天的文档</translation>
+    </message>
+    <message>
+        <source>Documents: no folder is on</source>
+        <translation>文档：未开启任何文件夹</translation>
+    </message>
+    <message>
+        <source>Documents: they stay on this PC and are not sent</source>
+        <translation>文档：留在这台电脑上，不会发送</translation>
+    </message>
+    <message numerus="yes">
+        <source>Documents: {n} folders are on</source>
+        <translation>
+            <numerusform>文档：已开启 {n} 个文件夹</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Manage documents…</source>
+        <translation>管理文档…</translation>
+    </message>
+    <message>
+        <source>The model can answer from folders of your documents. They stay where they are, on this PC.</source>
+        <translation>模型可以根据您的文档文件夹作答。文档留在原处，不离开这台电脑。</translation>
+    </message>
+    <message>
+        <source>This chat is sent to {server}. Your documents stay on this PC: they are not searched for it, and passages of them are not sent.</source>
+        <translation>本聊天会发送到 {server}。您的文档留在这台电脑上：不会为它搜索文档，也不会发送其中的段落。</translation>
+    </message>
+    <message>
         <source>Edit them</source>
         <translation>编辑</translation>
     </message>
@@ -3896,6 +3960,160 @@
         <translation>
             <numerusform>工具：已启用 {n} 个</numerusform>
         </translation>
+    </message>
+    <message>
+        <source>Not there</source>
+        <translation>不存在</translation>
+    </message>
+    <message>
+        <source>Paused at {n} of {total}</source>
+        <translation>已暂停，{n}/{total}</translation>
+    </message>
+    <message>
+        <source>Reading {n} of {total}</source>
+        <translation>正在读取 {n}/{total}</translation>
+    </message>
+    <message>
+        <source>chapter {n}</source>
+        <translation>第 {n} 章</translation>
+    </message>
+    <message>
+        <source>line {n}</source>
+        <translation>第 {n} 行</translation>
+    </message>
+    <message>
+        <source>page {n}</source>
+        <translation>第 {n} 页</translation>
+    </message>
+    <message>
+        <source>sheet {name}</source>
+        <translation>工作表 {name}</translation>
+    </message>
+    <message>
+        <source>sheet {n}</source>
+        <translation>工作表 {n}</translation>
+    </message>
+    <message>
+        <source>slide {n}</source>
+        <translation>第 {n} 张幻灯片</translation>
+    </message>
+    <message>
+        <source>whole text</source>
+        <translation>全文</translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} could not be read</source>
+        <translation>
+            <numerusform>{n} 个无法读取</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} documents</source>
+        <translation>
+            <numerusform>{n} 个文档</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Add a folder, and the model can answer from the documents in it. They stay where they are. Hearth keeps an index of their text on this PC and sends nothing.</source>
+        <translation>添加一个文件夹，模型就能根据其中的文档作答。文档留在原处。Hearth 只在这台电脑上保存其文本的索引，不发送任何内容。</translation>
+    </message>
+    <message numerus="yes">
+        <source>And {n} more</source>
+        <translation>
+            <numerusform>还有 {n} 个</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Collapsed</source>
+        <translation>已折叠</translation>
+    </message>
+    <message>
+        <source>Expanded</source>
+        <translation>已展开</translation>
+    </message>
+    <message>
+        <source>Further documents are left out</source>
+        <translation>其余文档已略去</translation>
+    </message>
+    <message>
+        <source>Go on reading</source>
+        <translation>继续读取</translation>
+    </message>
+    <message>
+        <source>No folders yet</source>
+        <translation>还没有文件夹</translation>
+    </message>
+    <message>
+        <source>Not there now. Its documents are searched again when the drive is connected.</source>
+        <translation>目前不存在。连接该驱动器后会再次搜索其中的文档。</translation>
+    </message>
+    <message>
+        <source>Open {name}</source>
+        <translation>打开 {name}</translation>
+    </message>
+    <message>
+        <source>Pause reading</source>
+        <translation>暂停读取</translation>
+    </message>
+    <message>
+        <source>Remove {name} from documents</source>
+        <translation>从文档中移除 {name}</translation>
+    </message>
+    <message>
+        <source>Switch folders on in a chat with the button below the message field. Documents stay where they are. Hearth keeps an index of their text on this PC and sends nothing.</source>
+        <translation>在聊天中用消息框下方的按钮开启文件夹。文档留在原处。Hearth 只在这台电脑上保存其文本的索引，不发送任何内容。</translation>
+    </message>
+    <message>
+        <source>Copy text</source>
+        <translation>复制文本</translation>
+    </message>
+    <message>
+        <source>Couldn't find the passage on this page. The file may have changed since. Below is the text that went to the model.</source>
+        <translation>在此页上找不到该段落。文件可能已更改。下面是模型读取的文本。</translation>
+    </message>
+    <message>
+        <source>No program opened it. Its folder is {folder}.</source>
+        <translation>没有程序打开它。其所在文件夹为 {folder}。</translation>
+    </message>
+    <message>
+        <source>Open file</source>
+        <translation>打开文件</translation>
+    </message>
+    <message>
+        <source>Page</source>
+        <translation>页面</translation>
+    </message>
+    <message>
+        <source>Picture of {place} of {name}</source>
+        <translation>{name} {place}的图像</translation>
+    </message>
+    <message>
+        <source>Show in folder</source>
+        <translation>在文件夹中显示</translation>
+    </message>
+    <message>
+        <source>Text</source>
+        <translation>文本</translation>
+    </message>
+    <message>
+        <source>The file has changed since. Below is the text that went to the model.</source>
+        <translation>文件此后已更改。下面是模型读取的文本。</translation>
+    </message>
+    <message>
+        <source>The file is no longer there. Below is the text that went to the model.</source>
+        <translation>文件已不存在。下面是模型读取的文本。</translation>
+    </message>
+    <message>
+        <source>This file is in none of your folders of documents, so Hearth doesn't open it. Below is the text that went to the model.</source>
+        <translation>此文件不在您的任何文档文件夹中，因此 Hearth 不会打开它。下面是模型读取的文本。</translation>
+    </message>
+    <message>
+        <source>View</source>
+        <translation>视图</translation>
+    </message>
+    <message>
+        <source>{why} Below is the text that went to the model.</source>
+        <translation>{why}下面是模型读取的文本。</translation>
     </message>
     <message>
         <source>Commands, chats, models, settings</source>
@@ -4408,10 +4626,6 @@ Other programs: {others}</source>
     <message>
         <source>Arrange the weights for this PC</source>
         <translation>为此电脑排列权重</translation>
-    </message>
-    <message>
-        <source>Cancel</source>
-        <translation>取消</translation>
     </message>
     <message>
         <source>Continue</source>
@@ -5088,10 +5302,6 @@ Other programs: {others}</source>
         <translation>入门模型</translation>
     </message>
     <message>
-        <source>Text</source>
-        <translation>文本</translation>
-    </message>
-    <message>
         <source>This text cannot be read: {path} ({why}). Install Hearth again.</source>
         <translation>无法读取此文本：{path}（{why}）。请重新安装 Hearth。</translation>
     </message>
@@ -5332,20 +5542,12 @@ Other programs: {others}</source>
         <translation>工具</translation>
     </message>
     <message>
-        <source>Collapsed</source>
-        <translation>已折叠</translation>
-    </message>
-    <message>
         <source>Copied</source>
         <translation>已复制</translation>
     </message>
     <message>
         <source>Copy: {what}</source>
         <translation>复制：{what}</translation>
-    </message>
-    <message>
-        <source>Expanded</source>
-        <translation>已展开</translation>
     </message>
     <message>
         <source>No program opened this folder. Copy its path instead.</source>
@@ -5394,6 +5596,10 @@ Other programs: {others}</source>
     <message>
         <source>Data folder</source>
         <translation>数据文件夹</translation>
+    </message>
+    <message>
+        <source>Folders that a chat can answer from</source>
+        <translation>聊天可用来作答的文件夹</translation>
     </message>
     <message>
         <source>For models that ask for one</source>
@@ -5538,10 +5744,6 @@ Other programs: {others}</source>
     <message>
         <source>A server that offers tools. What a chat sends to a tool goes to this address.</source>
         <translation>提供工具的服务器。对话发送给工具的内容会发往此地址。</translation>
-    </message>
-    <message>
-        <source>Add a folder…</source>
-        <translation>添加文件夹…</translation>
     </message>
     <message>
         <source>Allow</source>
@@ -6024,6 +6226,34 @@ Other programs: {others}</source>
     <message>
         <source>Table in the answer</source>
         <translation>回答中的表格</translation>
+    </message>
+    <message>
+        <source>Sources</source>
+        <translation>来源</translation>
+    </message>
+    <message numerus="yes">
+        <source>The whole of {n} documents went along</source>
+        <translation>
+            <numerusform>一并附上了 {n} 个文档的全文</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} more documents</source>
+        <translation>
+            <numerusform>另有 {n} 个文档</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} more that were found</source>
+        <translation>
+            <numerusform>另外找到 {n} 个</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>{n} sources that were found</source>
+        <translation>
+            <numerusform>找到 {n} 个来源</numerusform>
+        </translation>
     </message>
     <message>
         <source>Add to notes…</source>
