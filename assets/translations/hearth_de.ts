@@ -455,6 +455,13 @@
 </translation>
 </message>
 <message numerus="yes">
+<source>{n} chats deleted</source>
+<translation>
+<numerusform>{n} Chat gelöscht</numerusform>
+<numerusform>{n} Chats gelöscht</numerusform>
+</translation>
+</message>
+<message numerus="yes">
 <source>{n} chats exported to {name}</source>
 <translation>
 <numerusform>{n} Chat nach {name} exportiert</numerusform>
@@ -522,6 +529,38 @@
 <translation>{name} bringt keine Prädiktoren mit: Seine Neuronen werden automatisch gewählt</translation>
 </message>
 <message>
+<source>It contains no chats that Hearth can read. Choose an export of Hearth, ChatGPT, Claude, LM Studio, Jan, Open WebUI or GPT4All.</source>
+<translation>Darin sind keine Chats, die Hearth lesen kann. Wählen Sie einen Export von Hearth, ChatGPT, Claude, LM Studio, Jan, Open WebUI oder GPT4All.</translation>
+</message>
+<message>
+<source>Reading it takes more memory than Hearth uses for an import.</source>
+<translation>Zum Lesen ist mehr Speicher nötig, als Hearth für einen Import verwendet.</translation>
+</message>
+<message>
+<source>The process that read it ended unexpectedly. Try again.</source>
+<translation>Der Prozess, der sie las, endete unerwartet. Versuchen Sie es noch einmal.</translation>
+</message>
+<message>
+<source>There are more than 100,000 files in it. Choose a folder with fewer.</source>
+<translation>Darin sind mehr als 100.000 Dateien. Wählen Sie einen Ordner mit weniger.</translation>
+</message>
+<message>
+<source>This ZIP file is damaged. Download it again.</source>
+<translation>Diese ZIP-Datei ist beschädigt. Laden Sie sie noch einmal herunter.</translation>
+</message>
+<message>
+<source>This ZIP file is protected by a password. Unpack it and choose the folder.</source>
+<translation>Diese ZIP-Datei ist mit einem Passwort geschützt. Entpacken Sie sie und wählen Sie den Ordner.</translation>
+</message>
+<message>
+<source>This ZIP file would unpack to more than 200 times its size. No real export does.</source>
+<translation>Diese ZIP-Datei wäre entpackt mehr als 200-mal so groß. Kein echter Export ist so.</translation>
+</message>
+<message>
+<source>This file is not JSON, or it is cut off.</source>
+<translation>Diese Datei ist kein JSON oder abgeschnitten.</translation>
+</message>
+<message>
 <source>Message removed</source>
 <translation>Nachricht entfernt</translation>
 </message>
@@ -568,10 +607,6 @@
 <message>
 <source>This file is damaged: in {where}, {what} is wrong.</source>
 <translation>Diese Datei ist beschädigt: In {where} stimmt {what} nicht.</translation>
-</message>
-<message>
-<source>This file is not JSON, or it is cut off.</source>
-<translation>Diese Datei ist kein JSON oder abgeschnitten.</translation>
 </message>
 <message>
 <source>This file is not a text in UTF-8.</source>
@@ -2246,7 +2281,7 @@
 </message>
 <message>
 <source>Documents</source>
-<translation type="unfinished"></translation>
+<translation>Dokumente</translation>
 </message>
 <message>
 <source>Edit personas</source>
@@ -2642,15 +2677,15 @@
 </message>
 <message>
 <source>my folders files pdf search sources knowledge</source>
-<translation type="unfinished"></translation>
+<translation>meine ordner dateien pdf suche quellen wissen</translation>
 </message>
 <message>
 <source>next</source>
 <translation>nächster</translation>
 </message>
 <message>
-<source>open file json restore</source>
-<translation>datei öffnen json wiederherstellen</translation>
+<source>open file json zip restore chatgpt claude lm studio jan open webui gpt4all</source>
+<translation>öffnen datei json zip wiederherstellen chatgpt claude lm studio jan open webui gpt4all</translation>
 </message>
 <message>
 <source>openai api remote ollama lm studio llama.cpp</source>
@@ -3046,13 +3081,13 @@
 </message>
 <message>
 <source>Add to documents</source>
-<translation type="unfinished"></translation>
+<translation>Zu den Dokumenten hinzufügen</translation>
 </message>
 <message numerus="yes">
 <source>Answer from {n} folders?</source>
-<translation type="unfinished">
-<numerusform></numerusform>
-<numerusform></numerusform>
+<translation>
+<numerusform>Aus „{name}“ antworten?</numerusform>
+<numerusform>Aus {n} Ordnern antworten?</numerusform>
 </translation>
 </message>
 <message>
@@ -3061,11 +3096,11 @@
 </message>
 <message>
 <source>Choose a folder with documents</source>
-<translation type="unfinished"></translation>
+<translation>Ordner mit Dokumenten wählen</translation>
 </message>
 <message>
-<source>Hearth reads the documents where they are. Passages that fit a question of this chat go to the model with it. Nothing is copied, and nothing leaves this PC.</source>
-<translation type="unfinished"></translation>
+<source>The documents stay where they are, and nothing leaves this PC. The model reads passages that fit a question of this chat.</source>
+<translation>Die Dokumente bleiben, wo sie sind, und nichts verlässt diesen PC. Das Modell liest Stellen, die zu einer Frage dieses Chats passen.</translation>
 </message>
 <message>
 <source>Answer copied</source>
@@ -3700,34 +3735,34 @@
 </message>
 <message>
 <source>Documents of this chat</source>
-<translation type="unfinished"></translation>
+<translation>Dokumente dieses Chats</translation>
 </message>
 <message>
 <source>Documents: no folder is on</source>
-<translation type="unfinished"></translation>
+<translation>Dokumente: kein Ordner ist eingeschaltet</translation>
 </message>
 <message>
 <source>Documents: they stay on this PC and are not sent</source>
-<translation type="unfinished"></translation>
+<translation>Dokumente: Sie bleiben auf diesem PC und werden nicht gesendet</translation>
 </message>
 <message numerus="yes">
 <source>Documents: {n} folders are on</source>
-<translation type="unfinished">
-<numerusform></numerusform>
-<numerusform></numerusform>
+<translation>
+<numerusform>Dokumente: {n} Ordner ist eingeschaltet</numerusform>
+<numerusform>Dokumente: {n} Ordner sind eingeschaltet</numerusform>
 </translation>
 </message>
 <message>
 <source>Manage documents…</source>
-<translation type="unfinished"></translation>
+<translation>Dokumente verwalten …</translation>
 </message>
 <message>
 <source>The model can answer from folders of your documents. They stay where they are, on this PC.</source>
-<translation type="unfinished"></translation>
+<translation>Das Modell kann aus Ordnern Ihrer Dokumente antworten. Sie bleiben, wo sie sind: auf diesem PC.</translation>
 </message>
 <message>
 <source>This chat is sent to {server}. Your documents stay on this PC: they are not searched for it, and passages of them are not sent.</source>
-<translation type="unfinished"></translation>
+<translation>Dieser Chat wird an {server} gesendet. Ihre Dokumente bleiben auf diesem PC: Sie werden dafür nicht durchsucht, und Stellen aus ihnen werden nicht gesendet.</translation>
 </message>
 <message>
 <source>Edit them</source>
@@ -3992,71 +4027,67 @@
 </message>
 <message>
 <source>Not there</source>
-<translation type="unfinished"></translation>
+<translation>Nicht vorhanden</translation>
 </message>
 <message>
 <source>Paused at {n} of {total}</source>
-<translation type="unfinished"></translation>
+<translation>Angehalten bei {n} von {total}</translation>
 </message>
 <message>
 <source>Reading {n} of {total}</source>
-<translation type="unfinished"></translation>
+<translation>{n} von {total} gelesen</translation>
 </message>
 <message>
 <source>chapter {n}</source>
-<translation type="unfinished"></translation>
+<translation>Kapitel {n}</translation>
 </message>
 <message>
 <source>line {n}</source>
-<translation type="unfinished"></translation>
+<translation>Zeile {n}</translation>
 </message>
 <message>
 <source>page {n}</source>
-<translation type="unfinished"></translation>
-</message>
-<message>
-<source>part {n}</source>
-<translation type="unfinished"></translation>
+<translation>Seite {n}</translation>
 </message>
 <message>
 <source>sheet {name}</source>
-<translation type="unfinished"></translation>
+<translation>Tabelle {name}</translation>
 </message>
 <message>
 <source>sheet {n}</source>
-<translation type="unfinished"></translation>
+<translation>Tabelle {n}</translation>
 </message>
 <message>
 <source>slide {n}</source>
-<translation type="unfinished"></translation>
+<translation>Folie {n}</translation>
 </message>
 <message>
 <source>whole text</source>
-<translation type="unfinished"></translation>
+<translation>ganzer Text</translation>
 </message>
 <message numerus="yes">
 <source>{n} could not be read</source>
-<translation type="unfinished">
-<numerusform></numerusform>
-<numerusform></numerusform>
+<translation>
+<numerusform>{n} konnte nicht gelesen werden</numerusform>
+<numerusform>{n} konnten nicht gelesen werden</numerusform>
 </translation>
 </message>
 <message numerus="yes">
 <source>{n} documents</source>
-<translation type="unfinished">
-<numerusform></numerusform>
-<numerusform></numerusform>
+<translation>
+<numerusform>{n} Dokument</numerusform>
+<numerusform>{n} Dokumente</numerusform>
 </translation>
 </message>
 <message>
-<source>Add a folder, and the model can answer from the documents in it. They are read where they are: nothing is copied, and nothing leaves this PC.</source>
-<translation type="unfinished"></translation>
+<source>Add a folder, and the model can answer from the documents in it. They stay where they are. Hearth keeps an index of their text on this PC and sends nothing.</source>
+<translation>Fügen Sie einen Ordner hinzu, und das Modell kann aus den Dokumenten darin antworten. Sie bleiben, wo sie sind. Hearth führt auf diesem PC ein Verzeichnis ihres Textes und sendet nichts.</translation>
 </message>
 <message numerus="yes">
 <source>And {n} more</source>
-<translation type="unfinished">
-<numerusform></numerusform>
-<numerusform></numerusform>
+<translation>
+<numerusform>Und {n} weiteres</numerusform>
+<numerusform>Und {n} weitere</numerusform>
 </translation>
 </message>
 <message>
@@ -4068,68 +4099,64 @@
 <translation>Aufgeklappt</translation>
 </message>
 <message>
+<source>Further documents are left out</source>
+<translation>Weitere Dokumente werden ausgelassen</translation>
+</message>
+<message>
 <source>Go on reading</source>
-<translation type="unfinished"></translation>
+<translation>Weiterlesen</translation>
 </message>
 <message>
 <source>No folders yet</source>
-<translation type="unfinished"></translation>
+<translation>Noch keine Ordner</translation>
 </message>
 <message>
 <source>Not there now. Its documents are searched again when the drive is connected.</source>
-<translation type="unfinished"></translation>
+<translation>Zurzeit nicht vorhanden. Seine Dokumente werden wieder durchsucht, wenn das Laufwerk angeschlossen ist.</translation>
 </message>
 <message>
 <source>Open {name}</source>
-<translation type="unfinished"></translation>
-</message>
-<message>
-<source>Pause</source>
-<translation type="unfinished"></translation>
+<translation>{name} öffnen</translation>
 </message>
 <message>
 <source>Pause reading</source>
-<translation type="unfinished"></translation>
+<translation>Lesen anhalten</translation>
 </message>
 <message>
 <source>Remove {name} from documents</source>
-<translation type="unfinished"></translation>
+<translation>{name} aus den Dokumenten entfernen</translation>
 </message>
 <message>
-<source>Switch folders on in a chat with the button below the message field. Documents are read where they are: nothing is copied, and nothing leaves this PC.</source>
-<translation type="unfinished"></translation>
-</message>
-<message>
-<source>There are more, which are left out</source>
-<translation type="unfinished"></translation>
+<source>Switch folders on in a chat with the button below the message field. Documents stay where they are. Hearth keeps an index of their text on this PC and sends nothing.</source>
+<translation>Schalten Sie Ordner in einem Chat mit der Taste unter dem Nachrichtenfeld ein. Dokumente bleiben, wo sie sind. Hearth führt auf diesem PC ein Verzeichnis ihres Textes und sendet nichts.</translation>
 </message>
 <message>
 <source>Copy text</source>
-<translation type="unfinished"></translation>
+<translation>Text kopieren</translation>
 </message>
 <message>
 <source>Couldn't find the passage on this page. The file may have changed since. Below is the text that went to the model.</source>
-<translation type="unfinished"></translation>
+<translation>Die Stelle wurde auf dieser Seite nicht gefunden. Die Datei hat sich vielleicht geändert. Unten steht der Text, den das Modell gelesen hat.</translation>
 </message>
 <message>
 <source>No program opened it. Its folder is {folder}.</source>
-<translation type="unfinished"></translation>
+<translation>Kein Programm hat sie geöffnet. Ihr Ordner ist {folder}.</translation>
 </message>
 <message>
 <source>Open file</source>
-<translation type="unfinished"></translation>
+<translation>Datei öffnen</translation>
 </message>
 <message>
 <source>Page</source>
-<translation type="unfinished"></translation>
+<translation>Seite</translation>
 </message>
 <message>
 <source>Picture of {place} of {name}</source>
-<translation type="unfinished"></translation>
+<translation>Bild von {place} von {name}</translation>
 </message>
 <message>
 <source>Show in folder</source>
-<translation type="unfinished"></translation>
+<translation>Im Ordner zeigen</translation>
 </message>
 <message>
 <source>Text</source>
@@ -4137,23 +4164,23 @@
 </message>
 <message>
 <source>The file has changed since. Below is the text that went to the model.</source>
-<translation type="unfinished"></translation>
+<translation>Die Datei hat sich seither geändert. Unten steht der Text, den das Modell gelesen hat.</translation>
 </message>
 <message>
 <source>The file is no longer there. Below is the text that went to the model.</source>
-<translation type="unfinished"></translation>
+<translation>Die Datei ist nicht mehr vorhanden. Unten steht der Text, den das Modell gelesen hat.</translation>
 </message>
 <message>
 <source>This file is in none of your folders of documents, so Hearth doesn't open it. Below is the text that went to the model.</source>
-<translation type="unfinished"></translation>
+<translation>Diese Datei liegt in keinem Ihrer Ordner mit Dokumenten, daher öffnet Hearth sie nicht. Unten steht der Text, den das Modell gelesen hat.</translation>
 </message>
 <message>
 <source>View</source>
-<translation type="unfinished"></translation>
+<translation>Ansicht</translation>
 </message>
 <message>
 <source>{why} Below is the text that went to the model.</source>
-<translation type="unfinished"></translation>
+<translation>{why} Unten steht der Text, den das Modell gelesen hat.</translation>
 </message>
 <message>
 <source>Commands, chats, models, settings</source>
@@ -5646,6 +5673,10 @@ Andere Programme: {others}</translation>
 <translation>Datenordner</translation>
 </message>
 <message>
+<source>Folders that a chat can answer from</source>
+<translation>Ordner, aus denen ein Chat antworten kann</translation>
+</message>
+<message>
 <source>For models that ask for one</source>
 <translation>Für Modelle, die eines verlangen</translation>
 </message>
@@ -6029,8 +6060,8 @@ Andere Programme: {others}</translation>
 </translation>
 </message>
 <message>
-<source>Chats (*.json)</source>
-<translation>Chats (*.json)</translation>
+<source>Chats (*.json *.jsonl *.zip *.chat)</source>
+<translation>Chats (*.json *.jsonl *.zip *.chat)</translation>
 </message>
 <message>
 <source>Export all chats</source>
@@ -6045,8 +6076,16 @@ Andere Programme: {others}</translation>
 <translation>Wo die Chats liegen sollen</translation>
 </message>
 <message>
+<source>Folder of chats</source>
+<translation>Ordner mit Chats</translation>
+</message>
+<message>
 <source>Hearth chats</source>
 <translation>Hearth-Chats</translation>
+</message>
+<message>
+<source>Import cancelled. Nothing was imported.</source>
+<translation>Import abgebrochen. Nichts wurde importiert.</translation>
 </message>
 <message>
 <source>JSON, which Hearth can import (*.json)</source>
@@ -6067,6 +6106,10 @@ Andere Programme: {others}</translation>
 <message>
 <source>All chats</source>
 <translation>Alle Chats</translation>
+</message>
+<message>
+<source>Delete folder and chats</source>
+<translation>Ordner und Chats löschen</translation>
 </message>
 <message>
 <source>Export all as JSON</source>
@@ -6233,6 +6276,185 @@ Andere Programme: {others}</translation>
 <translation>Einen Ordner dieses Namens gibt es: Der Chat kommt hinein.</translation>
 </message>
 <message>
+<source>Already here</source>
+<translation>Schon da</translation>
+</message>
+<message>
+<source>Cancel import</source>
+<translation>Import abbrechen</translation>
+</message>
+<message>
+<source>Choose a file</source>
+<translation>Datei wählen</translation>
+</message>
+<message>
+<source>Choose a folder</source>
+<translation>Ordner wählen</translation>
+</message>
+<message>
+<source>Choose the folder of its models, which also holds its chats.</source>
+<translation>Wählen Sie den Ordner seiner Modelle; darin liegen auch die Chats.</translation>
+</message>
+<message>
+<source>Choose the folder “.lmstudio/conversations” in your home folder.</source>
+<translation>Wählen Sie den Ordner „.lmstudio/conversations“ in Ihrem Benutzerordner.</translation>
+</message>
+<message>
+<source>Choose the folder “threads” in Jan's data folder.</source>
+<translation>Wählen Sie den Ordner „threads“ in Jans Datenordner.</translation>
+</message>
+<message>
+<source>Choose what the other program exported, or drop it on the list of chats. Nothing leaves this PC.</source>
+<translation>Wählen Sie, was das andere Programm exportiert hat, oder ziehen Sie es auf die Liste der Chats. Nichts verlässt diesen PC.</translation>
+</message>
+<message>
+<source>Continue in the background</source>
+<translation>Im Hintergrund fortsetzen</translation>
+</message>
+<message>
+<source>Importing chats</source>
+<translation>Chats werden importiert</translation>
+</message>
+<message>
+<source>In the bin</source>
+<translation>Im Papierkorb</translation>
+</message>
+<message>
+<source>Left out</source>
+<translation>Weggelassen</translation>
+</message>
+<message>
+<source>Menu of all chats, Export all as JSON. Choose the JSON file.</source>
+<translation>Menü aller Chats, Alle als JSON exportieren. Wählen Sie die JSON-Datei.</translation>
+</message>
+<message>
+<source>No new chats</source>
+<translation>Keine neuen Chats</translation>
+</message>
+<message>
+<source>Reading the file</source>
+<translation>Die Datei wird gelesen</translation>
+</message>
+<message>
+<source>Settings, Data controls, Export chats. Choose the JSON file.</source>
+<translation>Settings, Data Controls, Export Chats. Wählen Sie die JSON-Datei.</translation>
+</message>
+<message>
+<source>Settings, Data controls, Export data. Choose the ZIP file that you are sent.</source>
+<translation>Einstellungen, Datenkontrolle, Daten exportieren. Wählen Sie die ZIP-Datei, die Sie erhalten.</translation>
+</message>
+<message>
+<source>Settings, Privacy, Export data. Choose the ZIP file that you are sent.</source>
+<translation>Einstellungen, Datenschutz, Daten exportieren. Wählen Sie die ZIP-Datei, die Sie erhalten.</translation>
+</message>
+<message>
+<source>Skipped</source>
+<translation>Übersprungen</translation>
+</message>
+<message>
+<source>The file is cut off or damaged: chats after that place are missing. Export it again.</source>
+<translation>Die Datei ist abgeschnitten oder beschädigt: Chats nach dieser Stelle fehlen. Exportieren Sie sie noch einmal.</translation>
+</message>
+<message>
+<source>Undo import</source>
+<translation>Import rückgängig machen</translation>
+</message>
+<message numerus="yes">
+<source>{n} chats imported from {programs}</source>
+<translation>
+<numerusform>{n} Chat aus {programs} importiert</numerusform>
+<numerusform>{n} Chats aus {programs} importiert</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} chats so far</source>
+<translation>
+<numerusform>{n} Chat bisher</numerusform>
+<numerusform>{n} Chats bisher</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} chats, which stay as they are</source>
+<translation>
+<numerusform>{n} Chat, der bleibt, wie er ist</numerusform>
+<numerusform>{n} Chats, die bleiben, wie sie sind</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} chats. Restore them there.</source>
+<translation>
+<numerusform>{n} Chat. Stellen Sie ihn dort wieder her.</numerusform>
+<numerusform>{n} Chats. Stellen Sie sie dort wieder her.</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} damaged</source>
+<translation>
+<numerusform>{n} beschädigter</numerusform>
+<numerusform>{n} beschädigte</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} of an unknown version</source>
+<translation>
+<numerusform>{n} in unbekannter Version</numerusform>
+<numerusform>{n} in unbekannter Version</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} other parts</source>
+<translation>
+<numerusform>{n} anderer Teil</numerusform>
+<numerusform>{n} andere Teile</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} pictures</source>
+<translation>
+<numerusform>{n} Bild</numerusform>
+<numerusform>{n} Bilder</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} recordings</source>
+<translation>
+<numerusform>{n} Aufnahme</numerusform>
+<numerusform>{n} Aufnahmen</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} that are no chats</source>
+<translation>
+<numerusform>{n}, der kein Chat ist</numerusform>
+<numerusform>{n}, die keine Chats sind</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} that are there twice</source>
+<translation>
+<numerusform>{n}, der doppelt vorkommt</numerusform>
+<numerusform>{n}, die doppelt vorkommen</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} too large</source>
+<translation>
+<numerusform>{n} zu großer</numerusform>
+<numerusform>{n} zu große</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} without messages</source>
+<translation>
+<numerusform>{n} ohne Nachrichten</numerusform>
+<numerusform>{n} ohne Nachrichten</numerusform>
+</translation>
+</message>
+<message>
+<source>{parts}. Their places are marked.</source>
+<translation>{parts}. Ihre Stellen sind markiert.</translation>
+</message>
+<message>
 <source>Open the sidebar</source>
 <translation>Seitenleiste öffnen</translation>
 </message>
@@ -6278,27 +6500,34 @@ Andere Programme: {others}</translation>
 </message>
 <message>
 <source>Sources</source>
-<translation type="unfinished"></translation>
+<translation>Quellen</translation>
 </message>
 <message numerus="yes">
 <source>The whole of {n} documents went along</source>
-<translation type="unfinished">
-<numerusform></numerusform>
-<numerusform></numerusform>
+<translation>
+<numerusform>{n} Dokument ging als Ganzes mit</numerusform>
+<numerusform>{n} Dokumente gingen als Ganzes mit</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} more documents</source>
+<translation>
+<numerusform>{n} weiteres Dokument</numerusform>
+<numerusform>{n} weitere Dokumente</numerusform>
 </translation>
 </message>
 <message numerus="yes">
 <source>{n} more that were found</source>
-<translation type="unfinished">
-<numerusform></numerusform>
-<numerusform></numerusform>
+<translation>
+<numerusform>{n} weitere gefunden</numerusform>
+<numerusform>{n} weitere gefunden</numerusform>
 </translation>
 </message>
 <message numerus="yes">
 <source>{n} sources that were found</source>
-<translation type="unfinished">
-<numerusform></numerusform>
-<numerusform></numerusform>
+<translation>
+<numerusform>{n} gefundene Quelle</numerusform>
+<numerusform>{n} gefundene Quellen</numerusform>
 </translation>
 </message>
 <message>

@@ -450,6 +450,12 @@
 </translation>
 </message>
 <message numerus="yes">
+<source>{n} chats deleted</source>
+<translation>
+<numerusform>已删除 {n} 个对话</numerusform>
+</translation>
+</message>
+<message numerus="yes">
 <source>{n} chats exported to {name}</source>
 <translation>
 <numerusform>已将 {n} 个聊天导出到 {name}</numerusform>
@@ -512,6 +518,38 @@
 <translation>{name} 没有预测器：其神经元将自动选择</translation>
 </message>
 <message>
+<source>It contains no chats that Hearth can read. Choose an export of Hearth, ChatGPT, Claude, LM Studio, Jan, Open WebUI or GPT4All.</source>
+<translation>其中没有 Hearth 能读取的对话。请选择 Hearth、ChatGPT、Claude、LM Studio、Jan、Open WebUI 或 GPT4All 的导出文件。</translation>
+</message>
+<message>
+<source>Reading it takes more memory than Hearth uses for an import.</source>
+<translation>读取它所需的内存超过 Hearth 导入时使用的上限。</translation>
+</message>
+<message>
+<source>The process that read it ended unexpectedly. Try again.</source>
+<translation>读取它的进程意外结束。请重试。</translation>
+</message>
+<message>
+<source>There are more than 100,000 files in it. Choose a folder with fewer.</source>
+<translation>其中的文件超过 100,000 个。请选择文件较少的文件夹。</translation>
+</message>
+<message>
+<source>This ZIP file is damaged. Download it again.</source>
+<translation>此 ZIP 文件已损坏。请重新下载。</translation>
+</message>
+<message>
+<source>This ZIP file is protected by a password. Unpack it and choose the folder.</source>
+<translation>此 ZIP 文件受密码保护。请先解压，再选择文件夹。</translation>
+</message>
+<message>
+<source>This ZIP file would unpack to more than 200 times its size. No real export does.</source>
+<translation>此 ZIP 文件解压后会超过其大小的 200 倍。真正的导出文件不会这样。</translation>
+</message>
+<message>
+<source>This file is not JSON, or it is cut off.</source>
+<translation>此文件不是 JSON，或不完整。</translation>
+</message>
+<message>
 <source>Message removed</source>
 <translation>消息已移除</translation>
 </message>
@@ -558,10 +596,6 @@
 <message>
 <source>This file is damaged: in {where}, {what} is wrong.</source>
 <translation>此文件已损坏：{where} 中，{what} 不正确。</translation>
-</message>
-<message>
-<source>This file is not JSON, or it is cut off.</source>
-<translation>此文件不是 JSON，或不完整。</translation>
 </message>
 <message>
 <source>This file is not a text in UTF-8.</source>
@@ -2231,7 +2265,7 @@
 </message>
 <message>
 <source>Documents</source>
-<translation type="unfinished"></translation>
+<translation>文档</translation>
 </message>
 <message>
 <source>Edit personas</source>
@@ -2627,15 +2661,15 @@
 </message>
 <message>
 <source>my folders files pdf search sources knowledge</source>
-<translation type="unfinished"></translation>
+<translation>我的 文件夹 文件 pdf 搜索 来源 知识</translation>
 </message>
 <message>
 <source>next</source>
 <translation>下一个</translation>
 </message>
 <message>
-<source>open file json restore</source>
-<translation>打开 文件 json 恢复</translation>
+<source>open file json zip restore chatgpt claude lm studio jan open webui gpt4all</source>
+<translation>打开 文件 json zip 恢复 chatgpt claude lm studio jan open webui gpt4all</translation>
 </message>
 <message>
 <source>openai api remote ollama lm studio llama.cpp</source>
@@ -3031,12 +3065,12 @@
 </message>
 <message>
 <source>Add to documents</source>
-<translation type="unfinished"></translation>
+<translation>添加到文档</translation>
 </message>
 <message numerus="yes">
 <source>Answer from {n} folders?</source>
-<translation type="unfinished">
-<numerusform></numerusform>
+<translation>
+<numerusform>根据 {n} 个文件夹回答？</numerusform>
 </translation>
 </message>
 <message>
@@ -3045,11 +3079,11 @@
 </message>
 <message>
 <source>Choose a folder with documents</source>
-<translation type="unfinished"></translation>
+<translation>选择包含文档的文件夹</translation>
 </message>
 <message>
-<source>Hearth reads the documents where they are. Passages that fit a question of this chat go to the model with it. Nothing is copied, and nothing leaves this PC.</source>
-<translation type="unfinished"></translation>
+<source>The documents stay where they are, and nothing leaves this PC. The model reads passages that fit a question of this chat.</source>
+<translation>文档留在原处，任何内容都不会离开这台电脑。模型会阅读与本聊天问题相关的段落。</translation>
 </message>
 <message>
 <source>Answer copied</source>
@@ -3675,33 +3709,33 @@
 </message>
 <message>
 <source>Documents of this chat</source>
-<translation type="unfinished"></translation>
+<translation>本聊天的文档</translation>
 </message>
 <message>
 <source>Documents: no folder is on</source>
-<translation type="unfinished"></translation>
+<translation>文档：未开启任何文件夹</translation>
 </message>
 <message>
 <source>Documents: they stay on this PC and are not sent</source>
-<translation type="unfinished"></translation>
+<translation>文档：留在这台电脑上，不会发送</translation>
 </message>
 <message numerus="yes">
 <source>Documents: {n} folders are on</source>
-<translation type="unfinished">
-<numerusform></numerusform>
+<translation>
+<numerusform>文档：已开启 {n} 个文件夹</numerusform>
 </translation>
 </message>
 <message>
 <source>Manage documents…</source>
-<translation type="unfinished"></translation>
+<translation>管理文档…</translation>
 </message>
 <message>
 <source>The model can answer from folders of your documents. They stay where they are, on this PC.</source>
-<translation type="unfinished"></translation>
+<translation>模型可以根据您的文档文件夹作答。文档留在原处，不离开这台电脑。</translation>
 </message>
 <message>
 <source>This chat is sent to {server}. Your documents stay on this PC: they are not searched for it, and passages of them are not sent.</source>
-<translation type="unfinished"></translation>
+<translation>本聊天会发送到 {server}。您的文档留在这台电脑上：不会为它搜索文档，也不会发送其中的段落。</translation>
 </message>
 <message>
 <source>Edit them</source>
@@ -3963,68 +3997,64 @@
 </message>
 <message>
 <source>Not there</source>
-<translation type="unfinished"></translation>
+<translation>不存在</translation>
 </message>
 <message>
 <source>Paused at {n} of {total}</source>
-<translation type="unfinished"></translation>
+<translation>已暂停，{n}/{total}</translation>
 </message>
 <message>
 <source>Reading {n} of {total}</source>
-<translation type="unfinished"></translation>
+<translation>正在读取 {n}/{total}</translation>
 </message>
 <message>
 <source>chapter {n}</source>
-<translation type="unfinished"></translation>
+<translation>第 {n} 章</translation>
 </message>
 <message>
 <source>line {n}</source>
-<translation type="unfinished"></translation>
+<translation>第 {n} 行</translation>
 </message>
 <message>
 <source>page {n}</source>
-<translation type="unfinished"></translation>
-</message>
-<message>
-<source>part {n}</source>
-<translation type="unfinished"></translation>
+<translation>第 {n} 页</translation>
 </message>
 <message>
 <source>sheet {name}</source>
-<translation type="unfinished"></translation>
+<translation>工作表 {name}</translation>
 </message>
 <message>
 <source>sheet {n}</source>
-<translation type="unfinished"></translation>
+<translation>工作表 {n}</translation>
 </message>
 <message>
 <source>slide {n}</source>
-<translation type="unfinished"></translation>
+<translation>第 {n} 张幻灯片</translation>
 </message>
 <message>
 <source>whole text</source>
-<translation type="unfinished"></translation>
+<translation>全文</translation>
 </message>
 <message numerus="yes">
 <source>{n} could not be read</source>
-<translation type="unfinished">
-<numerusform></numerusform>
+<translation>
+<numerusform>{n} 个无法读取</numerusform>
 </translation>
 </message>
 <message numerus="yes">
 <source>{n} documents</source>
-<translation type="unfinished">
-<numerusform></numerusform>
+<translation>
+<numerusform>{n} 个文档</numerusform>
 </translation>
 </message>
 <message>
-<source>Add a folder, and the model can answer from the documents in it. They are read where they are: nothing is copied, and nothing leaves this PC.</source>
-<translation type="unfinished"></translation>
+<source>Add a folder, and the model can answer from the documents in it. They stay where they are. Hearth keeps an index of their text on this PC and sends nothing.</source>
+<translation>添加一个文件夹，模型就能根据其中的文档作答。文档留在原处。Hearth 只在这台电脑上保存其文本的索引，不发送任何内容。</translation>
 </message>
 <message numerus="yes">
 <source>And {n} more</source>
-<translation type="unfinished">
-<numerusform></numerusform>
+<translation>
+<numerusform>还有 {n} 个</numerusform>
 </translation>
 </message>
 <message>
@@ -4036,68 +4066,64 @@
 <translation>已展开</translation>
 </message>
 <message>
+<source>Further documents are left out</source>
+<translation>其余文档已略去</translation>
+</message>
+<message>
 <source>Go on reading</source>
-<translation type="unfinished"></translation>
+<translation>继续读取</translation>
 </message>
 <message>
 <source>No folders yet</source>
-<translation type="unfinished"></translation>
+<translation>还没有文件夹</translation>
 </message>
 <message>
 <source>Not there now. Its documents are searched again when the drive is connected.</source>
-<translation type="unfinished"></translation>
+<translation>目前不存在。连接该驱动器后会再次搜索其中的文档。</translation>
 </message>
 <message>
 <source>Open {name}</source>
-<translation type="unfinished"></translation>
-</message>
-<message>
-<source>Pause</source>
-<translation type="unfinished"></translation>
+<translation>打开 {name}</translation>
 </message>
 <message>
 <source>Pause reading</source>
-<translation type="unfinished"></translation>
+<translation>暂停读取</translation>
 </message>
 <message>
 <source>Remove {name} from documents</source>
-<translation type="unfinished"></translation>
+<translation>从文档中移除 {name}</translation>
 </message>
 <message>
-<source>Switch folders on in a chat with the button below the message field. Documents are read where they are: nothing is copied, and nothing leaves this PC.</source>
-<translation type="unfinished"></translation>
-</message>
-<message>
-<source>There are more, which are left out</source>
-<translation type="unfinished"></translation>
+<source>Switch folders on in a chat with the button below the message field. Documents stay where they are. Hearth keeps an index of their text on this PC and sends nothing.</source>
+<translation>在聊天中用消息框下方的按钮开启文件夹。文档留在原处。Hearth 只在这台电脑上保存其文本的索引，不发送任何内容。</translation>
 </message>
 <message>
 <source>Copy text</source>
-<translation type="unfinished"></translation>
+<translation>复制文本</translation>
 </message>
 <message>
 <source>Couldn't find the passage on this page. The file may have changed since. Below is the text that went to the model.</source>
-<translation type="unfinished"></translation>
+<translation>在此页上找不到该段落。文件可能已更改。下面是模型读取的文本。</translation>
 </message>
 <message>
 <source>No program opened it. Its folder is {folder}.</source>
-<translation type="unfinished"></translation>
+<translation>没有程序打开它。其所在文件夹为 {folder}。</translation>
 </message>
 <message>
 <source>Open file</source>
-<translation type="unfinished"></translation>
+<translation>打开文件</translation>
 </message>
 <message>
 <source>Page</source>
-<translation type="unfinished"></translation>
+<translation>页面</translation>
 </message>
 <message>
 <source>Picture of {place} of {name}</source>
-<translation type="unfinished"></translation>
+<translation>{name} {place}的图像</translation>
 </message>
 <message>
 <source>Show in folder</source>
-<translation type="unfinished"></translation>
+<translation>在文件夹中显示</translation>
 </message>
 <message>
 <source>Text</source>
@@ -4105,23 +4131,23 @@
 </message>
 <message>
 <source>The file has changed since. Below is the text that went to the model.</source>
-<translation type="unfinished"></translation>
+<translation>文件此后已更改。下面是模型读取的文本。</translation>
 </message>
 <message>
 <source>The file is no longer there. Below is the text that went to the model.</source>
-<translation type="unfinished"></translation>
+<translation>文件已不存在。下面是模型读取的文本。</translation>
 </message>
 <message>
 <source>This file is in none of your folders of documents, so Hearth doesn't open it. Below is the text that went to the model.</source>
-<translation type="unfinished"></translation>
+<translation>此文件不在您的任何文档文件夹中，因此 Hearth 不会打开它。下面是模型读取的文本。</translation>
 </message>
 <message>
 <source>View</source>
-<translation type="unfinished"></translation>
+<translation>视图</translation>
 </message>
 <message>
 <source>{why} Below is the text that went to the model.</source>
-<translation type="unfinished"></translation>
+<translation>{why}下面是模型读取的文本。</translation>
 </message>
 <message>
 <source>Commands, chats, models, settings</source>
@@ -5606,6 +5632,10 @@ Other programs: {others}</source>
 <translation>数据文件夹</translation>
 </message>
 <message>
+<source>Folders that a chat can answer from</source>
+<translation>聊天可用来作答的文件夹</translation>
+</message>
+<message>
 <source>For models that ask for one</source>
 <translation>用于需要令牌的模型</translation>
 </message>
@@ -5984,8 +6014,8 @@ Other programs: {others}</source>
 </translation>
 </message>
 <message>
-<source>Chats (*.json)</source>
-<translation>聊天 (*.json)</translation>
+<source>Chats (*.json *.jsonl *.zip *.chat)</source>
+<translation>对话 (*.json *.jsonl *.zip *.chat)</translation>
 </message>
 <message>
 <source>Export all chats</source>
@@ -6000,8 +6030,16 @@ Other programs: {others}</source>
 <translation>聊天存放位置</translation>
 </message>
 <message>
+<source>Folder of chats</source>
+<translation>对话所在的文件夹</translation>
+</message>
+<message>
 <source>Hearth chats</source>
 <translation>Hearth 聊天</translation>
+</message>
+<message>
+<source>Import cancelled. Nothing was imported.</source>
+<translation>导入已取消，未导入任何内容。</translation>
 </message>
 <message>
 <source>JSON, which Hearth can import (*.json)</source>
@@ -6022,6 +6060,10 @@ Other programs: {others}</source>
 <message>
 <source>All chats</source>
 <translation>所有聊天</translation>
+</message>
+<message>
+<source>Delete folder and chats</source>
+<translation>删除文件夹和对话</translation>
 </message>
 <message>
 <source>Export all as JSON</source>
@@ -6188,6 +6230,172 @@ Other programs: {others}</source>
 <translation>已有同名文件夹：聊天将放入其中。</translation>
 </message>
 <message>
+<source>Already here</source>
+<translation>已存在</translation>
+</message>
+<message>
+<source>Cancel import</source>
+<translation>取消导入</translation>
+</message>
+<message>
+<source>Choose a file</source>
+<translation>选择文件</translation>
+</message>
+<message>
+<source>Choose a folder</source>
+<translation>选择文件夹</translation>
+</message>
+<message>
+<source>Choose the folder of its models, which also holds its chats.</source>
+<translation>选择它的模型文件夹，对话也在其中。</translation>
+</message>
+<message>
+<source>Choose the folder “.lmstudio/conversations” in your home folder.</source>
+<translation>选择主文件夹中的“.lmstudio/conversations”文件夹。</translation>
+</message>
+<message>
+<source>Choose the folder “threads” in Jan's data folder.</source>
+<translation>选择 Jan 数据文件夹中的“threads”文件夹。</translation>
+</message>
+<message>
+<source>Choose what the other program exported, or drop it on the list of chats. Nothing leaves this PC.</source>
+<translation>选择其他程序导出的内容，或将其拖到对话列表上。任何内容都不会离开这台电脑。</translation>
+</message>
+<message>
+<source>Continue in the background</source>
+<translation>在后台继续</translation>
+</message>
+<message>
+<source>Importing chats</source>
+<translation>正在导入对话</translation>
+</message>
+<message>
+<source>In the bin</source>
+<translation>在回收站中</translation>
+</message>
+<message>
+<source>Left out</source>
+<translation>已省略</translation>
+</message>
+<message>
+<source>Menu of all chats, Export all as JSON. Choose the JSON file.</source>
+<translation>所有对话的菜单，全部导出为 JSON。选择该 JSON 文件。</translation>
+</message>
+<message>
+<source>No new chats</source>
+<translation>没有新对话</translation>
+</message>
+<message>
+<source>Reading the file</source>
+<translation>正在读取文件</translation>
+</message>
+<message>
+<source>Settings, Data controls, Export chats. Choose the JSON file.</source>
+<translation>设置、数据控制、导出对话。选择该 JSON 文件。</translation>
+</message>
+<message>
+<source>Settings, Data controls, Export data. Choose the ZIP file that you are sent.</source>
+<translation>设置、数据管理、导出数据。选择您收到的 ZIP 文件。</translation>
+</message>
+<message>
+<source>Settings, Privacy, Export data. Choose the ZIP file that you are sent.</source>
+<translation>设置、隐私、导出数据。选择您收到的 ZIP 文件。</translation>
+</message>
+<message>
+<source>Skipped</source>
+<translation>已跳过</translation>
+</message>
+<message>
+<source>The file is cut off or damaged: chats after that place are missing. Export it again.</source>
+<translation>文件被截断或已损坏：该处之后的对话缺失。请重新导出。</translation>
+</message>
+<message>
+<source>Undo import</source>
+<translation>撤销导入</translation>
+</message>
+<message numerus="yes">
+<source>{n} chats imported from {programs}</source>
+<translation>
+<numerusform>已从 {programs} 导入 {n} 个对话</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} chats so far</source>
+<translation>
+<numerusform>目前 {n} 个对话</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} chats, which stay as they are</source>
+<translation>
+<numerusform>{n} 个对话，保持不变</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} chats. Restore them there.</source>
+<translation>
+<numerusform>{n} 个对话。请在那里恢复。</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} damaged</source>
+<translation>
+<numerusform>{n} 个已损坏</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} of an unknown version</source>
+<translation>
+<numerusform>{n} 个版本未知</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} other parts</source>
+<translation>
+<numerusform>{n} 个其他部分</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} pictures</source>
+<translation>
+<numerusform>{n} 张图片</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} recordings</source>
+<translation>
+<numerusform>{n} 段录音或视频</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} that are no chats</source>
+<translation>
+<numerusform>{n} 个不是对话</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} that are there twice</source>
+<translation>
+<numerusform>{n} 个重复</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} too large</source>
+<translation>
+<numerusform>{n} 个过大</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} without messages</source>
+<translation>
+<numerusform>{n} 个没有消息</numerusform>
+</translation>
+</message>
+<message>
+<source>{parts}. Their places are marked.</source>
+<translation>{parts}。其位置已标注。</translation>
+</message>
+<message>
 <source>Open the sidebar</source>
 <translation>打开侧栏</translation>
 </message>
@@ -6233,24 +6441,30 @@ Other programs: {others}</source>
 </message>
 <message>
 <source>Sources</source>
-<translation type="unfinished"></translation>
+<translation>来源</translation>
 </message>
 <message numerus="yes">
 <source>The whole of {n} documents went along</source>
-<translation type="unfinished">
-<numerusform></numerusform>
+<translation>
+<numerusform>一并附上了 {n} 个文档的全文</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} more documents</source>
+<translation>
+<numerusform>另有 {n} 个文档</numerusform>
 </translation>
 </message>
 <message numerus="yes">
 <source>{n} more that were found</source>
-<translation type="unfinished">
-<numerusform></numerusform>
+<translation>
+<numerusform>另外找到 {n} 个</numerusform>
 </translation>
 </message>
 <message numerus="yes">
 <source>{n} sources that were found</source>
-<translation type="unfinished">
-<numerusform></numerusform>
+<translation>
+<numerusform>找到 {n} 个来源</numerusform>
 </translation>
 </message>
 <message>

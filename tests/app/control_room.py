@@ -23,6 +23,7 @@ from app.chat.store.store import Store
 from app.settings import AppSettings
 from app.startup.bootstrap import folders_in
 from app.tools.tool_offer import ToolOffer
+from app.ui.composer.documents_button import DocumentsOffer
 from app.ui.widgets.floating import Toast
 from app.ui.widgets.popover import Popover
 from engine.library.records import Download
@@ -119,6 +120,7 @@ class Room(Person):
         self.page.composer.next.show_message(None)
         self.page.composer.set_text("")
         self.page.composer.set_tools(ToolOffer())
+        self.page.composer.documents_button.show_offer(DocumentsOffer())
         self.page.close_find()
         for item in list(self.page.composer.draft.items):
             self.page.composer.draft.remove(item.id)

@@ -38,20 +38,26 @@ from app.chat.store.conversation import (
     Conversation,
     Message,
     Role,
+    Source,
     ToolCall,
     Unsent,
 )
 from app.clients.servers import Place
+from app.documents.documents import Documents
+from app.documents.indexing import FolderState
 from app.settings import described
 from app.stored_data import Erased, Undeleted
 from app.tools.mcp.server_list import Definition, Proposal, ToolServer
 from app.tools.propose_note import PROPOSE_NOTE
 from app.tools.tool import Tool
 from app.tools.tool_offer import ToolOffer
+from app.ui.composer.documents_button import DocumentsMenu, DocumentsOffer
 from app.ui.composer.persona_menu import PersonaMenu
 from app.ui.composer.preset_menu import PresetMenu
 from app.ui.composer.sampling_popup import SamplingPopup
 from app.ui.composer.tools_button import ToolsMenu
+from app.ui.documents.documents_dialog import DocumentsDialog
+from app.ui.documents.source_dialog import SourceDialog
 from app.ui.keyboard.command_palette import CommandPalette
 from app.ui.look import theme
 from app.ui.projects.project_dialog import ProjectDialog
@@ -376,6 +382,85 @@ def _calls(room: Room) -> QWidget:
     return room.window
 
 
+def _with_documents(room: Room) -> list[FolderState]:
+    """Folders of documents in every state."""
+    states = [
+        FolderState("/home/ann/Verträge und Rechnungen der letzten zwanzig Jahre", 412, 3),
+        FolderState("/home/ann/papers", 30, 0, 382), FolderState("/media/drive/scans", is_there=False),
+        FolderState("/srv/everything", 50_000, 0, 0, has_more=True),
+    ]  # fmt: skip
+    room.page.composer.documents_button.show_offer(DocumentsOffer(tuple(states), frozenset({"/home/ann/papers"})))
+    return states
+
+
+def _documents_menu(room: Room, server: str = "") -> QWidget:
+    states = tuple(_with_documents(room)) if server else ()
+    button = room.page.composer.documents_button
+    button.show_offer(DocumentsOffer(states, frozenset(), server=server))
+    return _popover(room, DocumentsMenu, button.open_menu)
+
+
+class _Folders(Documents):
+    """Folders that are in no file, and are not read."""
+
+    given: list[FolderState]
+    states = property(lambda self: self.given)  # type: ignore[assignment]
+    is_idle = property(lambda self: False)  # type: ignore[assignment]
+
+    def failures(self, folder: str) -> list[tuple[str, str]]:
+        why = (
+            "Couldn't read it: its pages are images without text, as in a scan. Run text recognition (OCR) on it first."
+        )
+        return [(f"{folder}/Steuern/Bescheid-{n}.pdf", why) for n in range(3)]
+
+
+def _documents(room: Room) -> QWidget:
+    folders = _Folders(None, None, lambda name, save: None)
+    folders.given = _with_documents(room)
+    dialog = DocumentsDialog(room.window, folders)
+    dialog.finished.connect(folders.close)
+    room.opened(dialog.open, DocumentsDialog)
+    dialog.lines[folders.given[0].path].failed.click()
+    walk.settle()
+    return dialog
+
+
+def _source(
+    number: int, name: str, part: int = 1, label: str = "", text: str = "The rent is paid each month. " * 40
+) -> Attachment:
+    place = Source(number, f"/home/ann/papers/{name}", part, 12, label)
+    return Attachment(name, text, "document", source=place)
+
+
+def _with_sources(room: Room) -> QWidget:
+    """An answer that cites some of its sources; the others are unfolded."""
+    room.new_chat()
+    names = ["contract.pdf", "Abrechnung der Heizkosten und des Wassers 2024.xlsx", "talk.pptx", "a.md", "book.epub"]
+    found = [_source(n, name, n) for n, name in enumerate(names, start=1)] + [_source(6, "b.txt", 0)]
+    messages = [
+        Message(Role.USER, "How high is it?", attachments=tuple(found)),
+        Message(Role.ASSISTANT, "So [2] [1, 6]."),
+    ]
+    room.page.show_conversation(Conversation(title="Sources"), messages)
+    view = room.page.transcript.views[-1]
+    assert isinstance(view, AnswerView)
+    assert view._source_row is not None
+    view._source_row.more.click()
+    walk.settle()
+    return room.window
+
+
+def _source_dialog(room: Room) -> QWidget:
+    source = _source(1, "contract.pdf", 3)
+    dialog = room.opened(lambda: SourceDialog(room.window, source, lambda path: False).open(), SourceDialog)
+    dialog.views.show()
+    dialog.open_file.show()
+    dialog.open_folder.show()
+    dialog.fit()
+    walk.settle()
+    return dialog
+
+
 MCP_SERVER = ToolServer(
     "Files", "stdio", command="/usr/bin/npx", args=("-y", "files"), variables={"KEY": "1"},
     approved=(Definition("read", "Read", "Reads a file.", {"type": "object"}),),
@@ -486,6 +571,12 @@ PLACES: dict[str, Open] = {
     "a program is to be started": lambda room: room.opened(
         lambda: StartsProgramDialog(room.window, MCP_SERVER, lambda: None).open(), StartsProgramDialog
     ),
+    "menu: the documents": _documents_menu,
+    "menu: documents of a chat that is sent": lambda room: _documents_menu(room, "Das Rechenzentrum"),
+    "folders of documents": _documents,
+    "folders of documents, none": lambda room: room.opened(lambda: room.window.commands.run("documents")),
+    "an answer with sources": _with_sources,
+    "a source": _source_dialog,
     "MCP servers of a file": lambda room: room.opened(
         lambda: ToolProposalDialog(
             room.window, room.hearth.tools.controller, Proposal((MCP_SERVER,), (("Old", "It is old."),)), "mcp.json"
@@ -691,6 +782,7 @@ IN_THE_PALETTE = {
     "Show the log": "log", "New chat": "new_chat", "Models": "models", "Live": "live", "Settings": "settings",
     "Search": "search_chats", "Hearth": "about", "Light": "theme_light", "Dark": "theme_dark",
     "System": "theme_system", "Auto": "presets", "Sparse": "presets", "Exact": "presets", "Dense": "presets",
+    "Documents": "documents", "Manage documents…": "documents", "Add a folder…": "documents",
     "Drop oldest": "context", "Change its size": "context", "Keep the beginning": "context", "Stop": "context",
     "Summarise": "context", "New project…": "new_project", "Project settings…": "project_settings",
     "New chat here": "new_chat_here", "Instructions for this chat…": "chat_instructions", "Prompts": "edit_prompts",
@@ -737,6 +829,7 @@ def test_every_act_of_a_menu_or_a_page_is_in_the_palette(room: Room) -> None:
         ("local server", {"Local server"}),
         ("system prompt", {"System prompt and persona"}),
         ("privacy", {"Privacy"}),
+        ("pdf", {"Attach files", "Documents"}),
         ("find", {"Find in this chat", "Next match", "Search all chats"}),
         ("export", {"Export all chats as JSON"}),
         ("import", {"Import chats"}),

@@ -204,6 +204,12 @@ def _speaker(message: Message) -> str:
 
 
 def _attached(attachment: Attachment) -> Iterator[str]:
+    if (source := attachment.source) is not None:  # of a whole document, the name alone
+        words = ", ".join(part for part in (attachment.name, source.label) if part)
+        yield f"\n**[{source.number}] {' '.join(words.split())}**\n"
+        if source.part:
+            yield f"\n{_fenced(attachment.text)}"
+        return
     n = attachment.n_pages
     pages = f" ({tr_n('{n} page', '{n} pages', n)})" if n else ""
     yield f"\n**{' '.join(attachment.name.split())}**{pages}\n\n{_fenced(attachment.text)}"

@@ -37,8 +37,7 @@ from app.ui.composer.slash_prompts import SlashPrompts
 from app.ui.composer.tools_button import ToolsButton
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
-from app.ui.widgets.controls import Button, IconButton
-from app.ui.widgets.indicators import Dot
+from app.ui.widgets.controls import Button, Dot, IconButton
 from engine.service.protocol import CountResult
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from app.chat.store.conversation import Attachment
     from app.documents.indexing import FolderState
 
+_WITHOUT_LINES = (".docx", ".docm", ".odt", ".html", ".htm", ".xhtml")
 _SLIDES, _SHEETS = (".pptx", ".pptm", ".odp"), (".xlsx", ".xlsm", ".ods")
 _NAMED = re.compile(r"\((.*)\)$", re.DOTALL)  # the end of Source.label: the name of the part
 
@@ -40,7 +41,9 @@ def failed_of(state: FolderState) -> str:
 
 
 def place_of(source: Attachment) -> str:
-    """Return where in its document a source is: "page 3", "line 12", "whole text"."""
+    """Return where in its document a source is: "page 3", "line 12", "whole text". Empty where programs show the
+    document without lines.
+    """
     place = source.source
     if place is None or not place.part:
         return tr("whole text")
@@ -54,13 +57,13 @@ def place_of(source: Attachment) -> str:
         return tr("sheet {name}", name=_line(named[1])) if named else tr("sheet {n}", n=place.part)
     if suffix == ".epub":
         return _line(named[1]) if named else tr("chapter {n}", n=place.part)
-    return tr("line {n}", n=place.line) if place.line else tr("part {n}", n=place.part)
+    return "" if suffix in _WITHOUT_LINES or not place.line else tr("line {n}", n=place.line)
 
 
 def source_words(source: Attachment) -> str:
     """Return a source in words: "[1] contract.pdf, page 3"."""
     number = source.source.number if source.source is not None else 0
-    return f"[{number}] {_line(source.name)}, {place_of(source)}"
+    return f"[{number}] " + ", ".join(part for part in (_line(source.name), place_of(source)) if part)
 
 
 def _line(text: str) -> str:

@@ -71,7 +71,7 @@ class FolderLine(QFrame):
         if not state.is_there:
             words = [tr("Not there now. Its documents are searched again when the drive is connected.")]
         elif state.has_more:
-            words.append(tr("There are more, which are left out"))
+            words.append(tr("Further documents are left out"))
         self.state.setText(" · ".join(words))
         self.state.set_look("small", "warn" if not state.is_there or state.has_more else None)
         read, waiting = state.n_files + state.n_failed, state.n_waiting
@@ -129,15 +129,15 @@ class DocumentsDialog(Dialog):
         self.empty = EmptyState()
         self.empty.say(
             tr("No folders yet"),
-            tr("Add a folder, and the model can answer from the documents in it. They are read where they are: "
-               "nothing is copied, and nothing leaves this PC."),
+            tr("Add a folder, and the model can answer from the documents in it. They stay where they are. Hearth "
+               "keeps an index of their text on this PC and sends nothing."),
             "documents",
         )  # fmt: skip
         self.body.addWidget(self.empty)
         self._rows = QVBoxLayout()
         self._rows.setSpacing(theme.px(2))
         self.body.addLayout(self._rows)
-        self.pause = self.add_button(Button(tr("Pause"), "quiet", "pause"), at_start=True)
+        self.pause = self.add_button(Button(tr("Pause reading"), "quiet", "pause"), at_start=True)
         self.pause.clicked.connect(lambda: documents.pause(not documents.is_paused))
         self.add = self.add_button(Button(tr("Add a folder…"), "secondary", "plus"))
         self.add.clicked.connect(self.folder_wanted)
@@ -147,7 +147,8 @@ class DocumentsDialog(Dialog):
 
     def show_toast(self, words: str, undo: Callable[[], None] | None) -> None:
         """Show a toast above the buttons."""
-        Toast.show_on(self, words, undo, lambda: TOAST_LIFT)
+        shadow = round(self._pad / theme.current().zoom)
+        Toast.show_on(self, words, undo, lambda: TOAST_LIFT + shadow)
 
     def _show(self) -> None:
         states, is_paused = self._documents.states, self._documents.is_paused
@@ -156,8 +157,8 @@ class DocumentsDialog(Dialog):
         for state in states:
             self.lines[state.path].show_state(state, is_paused)
         self.empty.setVisible(not states)
-        says = tr("Switch folders on in a chat with the button below the message field. Documents are read where they "
-                  "are: nothing is copied, and nothing leaves this PC.")  # fmt: skip
+        says = tr("Switch folders on in a chat with the button below the message field. Documents stay where they are. "
+                  "Hearth keeps an index of their text on this PC and sends nothing.")  # fmt: skip
         self.sentence.setText(says if states else "")
         self.sentence.setVisible(bool(states))
         self.pause.setText(tr("Go on reading") if is_paused else tr("Pause reading"))

@@ -19,14 +19,14 @@ from app.ui.documents.document_labels import place_of
 from app.ui.documents.source_text import Excerpt, SourceText
 from app.ui.look import theme
 from app.ui.widgets.controls import Button, Label, Segments
-from app.ui.widgets.dialog import Dialog
+from app.ui.widgets.dialog import HIGHEST, Dialog
 from engine.errors import Cancelled
 
 if TYPE_CHECKING:
     from app.chat.store.conversation import Attachment
 
-WIDE, HIGH, LEAST_HIGH = 700, 560, 160
-AROUND = 260  # px of height of the window that the rest of the dialog takes
+WIDE, HIGH, LEAST_HIGH, LOWEST = 700, 560, 160, 96
+AROUND = 166  # px of height that the dialog's head and buttons take
 _MARK = 0.38  # opacity of the marks on a page
 _ENDS_S = 2.0
 # Files that only a viewer or an office program opens: a program or a script would be run.
@@ -107,8 +107,6 @@ class SourceDialog(Dialog):
         self.stack = QStackedWidget()
         self.stack.addWidget(self.text)
         self.stack.addWidget(self.area)
-        high = parent.window().height() - theme.px(AROUND)
-        self.stack.setFixedHeight(min(max(high, theme.px(LEAST_HIGH)), theme.px(HIGH)))
         for part in (self.note, self.views, self.stack):
             self.body.addWidget(part)
         self.open_folder = self.add_button(Button(tr("Show in folder"), "quiet", "folder"), at_start=True)
@@ -187,6 +185,7 @@ class SourceDialog(Dialog):
             self._say(tr("The file has changed since. Below is the text that went to the model."))
         else:
             self.text.show_excerpt(excerpt)
+            self._fit_if_shown()
 
     def _not_read(self, error: BaseException) -> None:
         self.is_looking = False
@@ -216,7 +215,23 @@ class SourceDialog(Dialog):
         if name == "page" and (marks := self.page.marks()):
             self.area.verticalScrollBar().setValue(round(marks[0].top()) - theme.px(90))
 
+    def fit(self) -> None:
+        """Make the view as high as the window allows, or lower for a short text, so that it alone scrolls."""
+        owner = self.parentWidget()
+        room = round(HIGHEST * owner.window().height()) if owner is not None else theme.px(HIGH)
+        room -= theme.px(AROUND)
+        if not self.views.isHidden():
+            room -= self.views.sizeHint().height() + self.body.spacing()
+        if not self.note.isHidden():
+            room -= self.note.heightForWidth(theme.px(WIDE - 40)) + self.body.spacing()
+        high = min(max(room, theme.px(LEAST_HIGH)), theme.px(HIGH))
+        if self.views.isHidden():
+            high = min(high, max(self.text.height_for_text(), theme.px(LOWEST)))
+        self.stack.setFixedHeight(high)
+        super().fit()
+
     def showEvent(self, event: QShowEvent) -> None:
+        self.text.resize(theme.px(WIDE - 40), theme.px(HIGH))  # so that its lines are known
         super().showEvent(event)
         self.text.show_passage()  # only now the lines have their height
 

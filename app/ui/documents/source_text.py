@@ -85,12 +85,16 @@ class SourceText(QPlainTextEdit):
     def show_excerpt(self, excerpt: Excerpt) -> None:
         """Show a text, and scroll to its passage."""
         self._excerpt = excerpt
-        before, passage = broken(excerpt.before), broken(excerpt.passage)
-        self.setPlainText(before + passage + broken(excerpt.after))
+        self.setPlainText(broken(excerpt.before) + broken(excerpt.passage) + broken(excerpt.after))
         self._numbers.setVisible(excerpt.first_line > 0)
         self.setViewportMargins(self.numbers_width(), 0, 0, 0)
-        self._mark(_in_qt(before), _in_qt(passage))
+        self._restyle()
         self.show_passage()
+
+    def height_for_text(self) -> int:
+        """Return the height that shows all of the text, px."""
+        lines = self.document().size().height()  # of a plain text, Qt counts lines
+        return round((lines + 1) * QFontMetrics(self.font()).lineSpacing())
 
     def show_passage(self) -> None:
         """Scroll to the passage."""
@@ -100,10 +104,11 @@ class SourceText(QPlainTextEdit):
         bar = self.verticalScrollBar()  # in lines
         bar.setValue(max(cursor.block().firstLineNumber() - 3, 0))
 
-    def _mark(self, start: int, length: int) -> None:
+    def _mark(self) -> None:
         if not (self._excerpt.before or self._excerpt.after):
             self.setExtraSelections([])  # it is all that is shown
             return
+        start, length = _in_qt(broken(self._excerpt.before)), _in_qt(broken(self._excerpt.passage))
         mark = QTextEdit.ExtraSelection()
         cursor = QTextCursor(self.document())
         cursor.setPosition(start)
@@ -144,8 +149,8 @@ class SourceText(QPlainTextEdit):
         self._numbers.setGeometry(inside.left(), inside.top(), self.numbers_width(), inside.height())
 
     def _restyle(self) -> None:
-        self.setFont(theme.font("code"))
-        self._mark(_in_qt(broken(self._excerpt.before)), _in_qt(broken(self._excerpt.passage)))
+        self.setFont(theme.font("code" if self._excerpt.first_line else "row"))
+        self._mark()
 
 
 def _in_qt(text: str) -> int:

@@ -180,6 +180,7 @@ class SettingsDialog(QDialog):
         if tool_servers is not None:
             self.tool_servers = ToolServerRows(tool_servers)
             self.add_row(tr("Tools"), self.tool_servers, self.tool_servers.is_found_by)
+        self._add_link(tr("Tools"), tr("Documents"), tr("Folders that a chat can answer from"), "documents")
         self._column.removeWidget(tools := self._groups[tr("Tools")])
         answers = self._groups[worded(description_of("system_prompt")).group]
         self._column.insertWidget(self._column.indexOf(answers) + 1, tools)

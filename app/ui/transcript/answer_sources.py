@@ -50,7 +50,7 @@ class SourceButton(Button):
     def __init__(self, source: Attachment) -> None:
         words = source_words(source)
         super().__init__(words.replace("&", "&&"), "quiet", "file", tr("Show {name}", name=words))
-        self.padding_px, self.glyph_px, self.height_px, self.radius_px = 8, 15, HEIGHT, 7
+        self.padding_px, self.glyph_px, self.height_px, self.radius_px = 4, 15, HEIGHT, 7
         self.setAccessibleName(words)
         self._restyle()
 
@@ -77,7 +77,7 @@ class AnswerSources(QWidget):
         self._rows = QWidget()
         self._flow = Flow(self._rows)
         self.more = Button("", "quiet", "right")
-        self.more.padding_px, self.more.glyph_px, self.more.height_px = 8, 15, HEIGHT
+        self.more.padding_px, self.more.glyph_px, self.more.height_px = 4, 15, HEIGHT
         self.more.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         self.more.clicked.connect(self._unfold)
         column = QVBoxLayout(self)
@@ -121,7 +121,9 @@ class AnswerSources(QWidget):
             self._flow.addWidget(button)
             button.show()
         n, whole = len(others), sum(not one.source.part for one in self._sources.own if one.source is not None)
-        if numbers:
+        if whole == len(self._sources.own):
+            words = tr_n("{n} more document", "{n} more documents", n, n=figure(n))
+        elif numbers:
             words = tr_n("{n} more that was found", "{n} more that were found", n, n=figure(n))
         else:
             words = tr_n("{n} source that was found", "{n} sources that were found", n, n=figure(n))
@@ -152,6 +154,6 @@ class AnswerSources(QWidget):
 
     def _restyle(self) -> None:
         self.more.setFont(theme.font("chip"))
-        self.whole.setContentsMargins(theme.px(8), 0, 0, 0)
-        self._flow.setSpacing(theme.px(2))
+        self.whole.setContentsMargins(theme.px(4), 0, theme.px(4), 0)
+        self._flow.setSpacing(theme.px(8))
         self._fit()

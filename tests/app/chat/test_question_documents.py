@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection
 
 import pytest
 from desk import Desk
 
+from app.chat.answers.answer_settings import AnswerSettings, request_for
 from app.chat.answers.question_documents import QuestionDocuments
 from app.chat.message_action import MessageAction
 from app.chat.store.conversation import (
@@ -146,3 +148,18 @@ def test_the_model_reads_numbered_texts_before_the_question() -> None:
     words = content_of("How high?", (own, LEASE))
     assert words.index("The deposit is 900.") < words.index("mine") < words.index("How high?")
     assert "[1: lease.pdf, page 2]" in words
+
+
+def test_a_server_is_not_sent_what_was_found_for_earlier_questions() -> None:
+    found = Attachment("lease.pdf", "The deposit is 900.", "document", source=Source(1, "/d/l.pdf", 3, 1, "page 3"))
+    own = Attachment("note.txt", "My own note", "text")
+    asked = Message(Role.USER, "How high?", attachments=(found, own))
+    answer = Message(Role.ASSISTANT, "900.", parent=asked.id)
+    again = Message(Role.USER, "Sure?", parent=answer.id)
+    place = Place(Server("s", "Server", "http://192.168.1.2/v1"), "large")
+    there = json.dumps(request_for([asked, answer, again], again.id, AnswerSettings(place=place)).messages)
+    here = json.dumps(request_for([asked, answer, again], again.id, AnswerSettings()).messages)
+    assert "The deposit is 900." in here
+    assert "The deposit is 900." not in there
+    assert "lease.pdf" not in there
+    assert "My own note" in there

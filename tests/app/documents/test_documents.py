@@ -182,3 +182,21 @@ def test_a_model_can_search_by_itself(qtbot: QtBot, make: MakeDocuments, papers:
     assert "900" in result.text
     assert tool.call(NAME, {"query": 3}, lambda: False).is_error
     assert not tool.call(NAME, {"query": "zebra crossing"}, lambda: False).is_error
+
+
+def test_only_files_inside_a_folder_are_known(make: MakeDocuments, papers: Path) -> None:
+    documents = make()
+    documents.add(papers)
+    (papers.parent / "secret.txt").write_text("secret")
+    (papers / "link.txt").symlink_to(papers.parent / "secret.txt")
+    assert documents.knows(str(papers / "lease.txt"))
+    for path in (papers.parent / "secret.txt", papers / "link.txt", f"{papers}/../secret.txt", papers, ""):
+        assert not documents.knows(str(path))
+
+
+def test_a_folder_that_is_named_by_a_link_is_known(make: MakeDocuments, papers: Path) -> None:
+    link = papers.parent / "link"
+    link.symlink_to(papers)
+    documents = make()
+    assert documents.add(link)
+    assert documents.knows(str(link / "lease.txt"))

@@ -16,7 +16,7 @@ import pytest
 from app.chat.store import chat_file_check, chat_files
 from app.chat.store.chat_file_check import parsed
 from app.chat.store.chat_files import file_name, plain, read_json, write_json, write_markdown, write_markdown_folder
-from app.chat.store.conversation import Attachment, Conversation, Message, MessageState, Role, WholeChat
+from app.chat.store.conversation import Attachment, Conversation, Message, MessageState, Role, Source, WholeChat
 from app.chat.store.store import Store
 from app.errors import ChatFileError
 
@@ -133,6 +133,17 @@ def test_markdown_is_the_branch_that_is_shown(tmp_path: Path) -> None:
         "````\npage one\n```\ncode\n```\n````\n\nWhat is \x00 this?\r\n\u2028\n\n## Pip\n\n**That**\n\n*Stopped*\n"
     ).replace("\r\n", "\n")
     assert b"\r" in (tmp_path / "c.md").read_bytes()
+
+
+def test_markdown_names_sources_by_their_numbers_and_leaves_out_whole_documents(tmp_path: Path) -> None:
+    passage = Attachment("lease.pdf", "The deposit is 900.", "document", source=Source(1, "/d/l.pdf", 3, 1, "page 3"))
+    document = Attachment("all.txt", "A long text", "document", source=Source(2, "/d/all.txt", label="the whole text"))
+    question = Message(Role.USER, "How high?", attachments=(passage, document))
+    write_markdown(tmp_path / "c.md", WholeChat(Conversation(), (question,)))
+    text = (tmp_path / "c.md").read_text("utf-8")
+    assert "**[1] lease.pdf, page 3**\n\n```\nThe deposit is 900.\n```" in text
+    assert "**[2] all.txt, the whole text**" in text
+    assert "A long text" not in text
 
 
 def test_a_folder_of_markdown_never_writes_over_a_file(tmp_path: Path) -> None:
