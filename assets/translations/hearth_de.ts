@@ -586,6 +586,14 @@
     </message>
     <message numerus="yes">
         <location filename="../../app/chat/chat_folders.py"/>
+        <source>{n} chats deleted</source>
+        <translation>
+            <numerusform>{n} Chat gelöscht</numerusform>
+            <numerusform>{n} Chats gelöscht</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>{n} chats exported to {name}</source>
         <translation>
             <numerusform>{n} Chat nach {name} exportiert</numerusform>
@@ -660,6 +668,47 @@
         <translation>{name} bringt keine Prädiktoren mit: Seine Neuronen werden automatisch gewählt</translation>
     </message>
     <message>
+        <location filename="../../app/chat/imports/chat_import.py"/>
+        <source>It contains no chats that Hearth can read. Choose an export of Hearth, ChatGPT, Claude, LM Studio, Jan, Open WebUI or GPT4All.</source>
+        <translation>Darin sind keine Chats, die Hearth lesen kann. Wählen Sie einen Export von Hearth, ChatGPT, Claude, LM Studio, Jan, Open WebUI oder GPT4All.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/imports/chat_import.py"/>
+        <source>Reading it takes more memory than Hearth uses for an import.</source>
+        <translation>Zum Lesen ist mehr Speicher nötig, als Hearth für einen Import verwendet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/imports/chat_import.py"/>
+        <source>The process that read it ended unexpectedly. Try again.</source>
+        <translation>Der Prozess, der sie las, endete unerwartet. Versuchen Sie es noch einmal.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/imports/chat_import.py"/>
+        <source>There are more than 100,000 files in it. Choose a folder with fewer.</source>
+        <translation>Darin sind mehr als 100.000 Dateien. Wählen Sie einen Ordner mit weniger.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/imports/chat_import.py"/>
+        <source>This ZIP file is damaged. Download it again.</source>
+        <translation>Diese ZIP-Datei ist beschädigt. Laden Sie sie noch einmal herunter.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/imports/chat_import.py"/>
+        <source>This ZIP file is protected by a password. Unpack it and choose the folder.</source>
+        <translation>Diese ZIP-Datei ist mit einem Passwort geschützt. Entpacken Sie sie und wählen Sie den Ordner.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/imports/chat_import.py"/>
+        <source>This ZIP file would unpack to more than 200 times its size. No real export does.</source>
+        <translation>Diese ZIP-Datei wäre entpackt mehr als 200-mal so groß. Kein echter Export ist so.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/imports/chat_import.py"/>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>This file is not JSON, or it is cut off.</source>
+        <translation>Diese Datei ist kein JSON oder abgeschnitten.</translation>
+    </message>
+    <message>
         <location filename="../../app/chat/next_message.py"/>
         <source>Message removed</source>
         <translation>Nachricht entfernt</translation>
@@ -679,11 +728,6 @@
         <location filename="../../app/chat/store/chat_file_check.py"/>
         <source>This file is damaged: in {where}, {what} is wrong.</source>
         <translation>Diese Datei ist beschädigt: In {where} stimmt {what} nicht.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/store/chat_file_check.py"/>
-        <source>This file is not JSON, or it is cut off.</source>
-        <translation>Diese Datei ist kein JSON oder abgeschnitten.</translation>
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
@@ -2830,6 +2874,7 @@
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
         <source>Import chats</source>
         <translation>Chats importieren</translation>
     </message>
@@ -3260,8 +3305,8 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <source>open file json restore</source>
-        <translation>datei öffnen json wiederherstellen</translation>
+        <source>open file json zip restore chatgpt claude lm studio jan open webui gpt4all</source>
+        <translation>öffnen datei json zip wiederherstellen chatgpt claude lm studio jan open webui gpt4all</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -3684,6 +3729,16 @@
         <location filename="../../app/ui/settings/search_row.py"/>
         <source>Web search</source>
         <translation>Websuche</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <source>As imported</source>
+        <translation>Wie importiert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <source>As in the settings</source>
+        <translation>Wie in den Einstellungen</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/answer_menus.py"/>
@@ -4531,11 +4586,6 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/persona_menu.py"/>
-        <source>As in the settings</source>
-        <translation>Wie in den Einstellungen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/persona_menu.py"/>
         <source>Filter personas</source>
         <translation>Personas filtern</translation>
     </message>
@@ -4788,6 +4838,7 @@
     </message>
     <message>
         <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
         <location filename="../../app/ui/transcript/transcript.py"/>
         <source>Messages</source>
         <translation>Nachrichten</translation>
@@ -5221,6 +5272,7 @@ Andere Programme: {others}</translation>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
         <source>Folder</source>
         <translation>Ordner</translation>
     </message>
@@ -5444,6 +5496,7 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
         <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <location filename="../../app/ui/sidebar/folder_dialog.py"/>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
         <location filename="../../app/ui/transcript/own_message.py"/>
         <source>Cancel</source>
         <translation>Abbrechen</translation>
@@ -5976,6 +6029,7 @@ Andere Programme: {others}</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/models/repository_view.py"/>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
         <source>{n} files</source>
         <translation>
             <numerusform>{n} Datei</numerusform>
@@ -7107,8 +7161,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_actions.py"/>
-        <source>Chats (*.json)</source>
-        <translation>Chats (*.json)</translation>
+        <source>Chats (*.json *.jsonl *.zip *.chat)</source>
+        <translation>Chats (*.json *.jsonl *.zip *.chat)</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_actions.py"/>
@@ -7127,8 +7181,18 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_actions.py"/>
+        <source>Folder of chats</source>
+        <translation>Ordner mit Chats</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Hearth chats</source>
         <translation>Hearth-Chats</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
+        <source>Import cancelled. Nothing was imported.</source>
+        <translation>Import abgebrochen. Nichts wurde importiert.</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_actions.py"/>
@@ -7145,6 +7209,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>All chats</source>
         <translation>Alle Chats</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Delete folder and chats</source>
+        <translation>Ordner und Chats löschen</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
@@ -7336,6 +7405,220 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <source>This folder exists. The chat moves to it.</source>
         <translation>Einen Ordner dieses Namens gibt es: Der Chat kommt hinein.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Already here</source>
+        <translation>Schon da</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Cancel import</source>
+        <translation>Import abbrechen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Choose a file</source>
+        <translation>Datei wählen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Choose a folder</source>
+        <translation>Ordner wählen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Choose the folder of its models, which also holds its chats.</source>
+        <translation>Wählen Sie den Ordner seiner Modelle; darin liegen auch die Chats.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Choose the folder “.lmstudio/conversations” in your home folder.</source>
+        <translation>Wählen Sie den Ordner „.lmstudio/conversations“ in Ihrem Benutzerordner.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Choose the folder “threads” in Jan's data folder.</source>
+        <translation>Wählen Sie den Ordner „threads“ in Jans Datenordner.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Choose what the other program exported, or drop it on the list of chats. Nothing leaves this PC.</source>
+        <translation>Wählen Sie, was das andere Programm exportiert hat, oder ziehen Sie es auf die Liste der Chats. Nichts verlässt diesen PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Continue in the background</source>
+        <translation>Im Hintergrund fortsetzen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Importing chats</source>
+        <translation>Chats werden importiert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>In the bin</source>
+        <translation>Im Papierkorb</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Left out</source>
+        <translation>Weggelassen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Menu of all chats, Export all as JSON. Choose the JSON file.</source>
+        <translation>Menü aller Chats, Alle als JSON exportieren. Wählen Sie die JSON-Datei.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>No new chats</source>
+        <translation>Keine neuen Chats</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Reading the file</source>
+        <translation>Die Datei wird gelesen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Settings, Data controls, Export chats. Choose the JSON file.</source>
+        <translation>Settings, Data Controls, Export Chats. Wählen Sie die JSON-Datei.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Settings, Data controls, Export data. Choose the ZIP file that you are sent.</source>
+        <translation>Einstellungen, Datenkontrolle, Daten exportieren. Wählen Sie die ZIP-Datei, die Sie erhalten.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Settings, Privacy, Export data. Choose the ZIP file that you are sent.</source>
+        <translation>Einstellungen, Datenschutz, Daten exportieren. Wählen Sie die ZIP-Datei, die Sie erhalten.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Skipped</source>
+        <translation>Übersprungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>The file is cut off or damaged: chats after that place are missing. Export it again.</source>
+        <translation>Die Datei ist abgeschnitten oder beschädigt: Chats nach dieser Stelle fehlen. Exportieren Sie sie noch einmal.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Undo import</source>
+        <translation>Import rückgängig machen</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} chats imported from {programs}</source>
+        <translation>
+            <numerusform>{n} Chat aus {programs} importiert</numerusform>
+            <numerusform>{n} Chats aus {programs} importiert</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} chats so far</source>
+        <translation>
+            <numerusform>{n} Chat bisher</numerusform>
+            <numerusform>{n} Chats bisher</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} chats, which stay as they are</source>
+        <translation>
+            <numerusform>{n} Chat, der bleibt, wie er ist</numerusform>
+            <numerusform>{n} Chats, die bleiben, wie sie sind</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} chats. Restore them there.</source>
+        <translation>
+            <numerusform>{n} Chat. Stellen Sie ihn dort wieder her.</numerusform>
+            <numerusform>{n} Chats. Stellen Sie sie dort wieder her.</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} damaged</source>
+        <translation>
+            <numerusform>{n} beschädigter</numerusform>
+            <numerusform>{n} beschädigte</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} of an unknown version</source>
+        <translation>
+            <numerusform>{n} in unbekannter Version</numerusform>
+            <numerusform>{n} in unbekannter Version</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} other parts</source>
+        <translation>
+            <numerusform>{n} anderer Teil</numerusform>
+            <numerusform>{n} andere Teile</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} pictures</source>
+        <translation>
+            <numerusform>{n} Bild</numerusform>
+            <numerusform>{n} Bilder</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} recordings</source>
+        <translation>
+            <numerusform>{n} Aufnahme</numerusform>
+            <numerusform>{n} Aufnahmen</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} that are no chats</source>
+        <translation>
+            <numerusform>{n}, der kein Chat ist</numerusform>
+            <numerusform>{n}, die keine Chats sind</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} that are there twice</source>
+        <translation>
+            <numerusform>{n}, der doppelt vorkommt</numerusform>
+            <numerusform>{n}, die doppelt vorkommen</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} too large</source>
+        <translation>
+            <numerusform>{n} zu großer</numerusform>
+            <numerusform>{n} zu große</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} without messages</source>
+        <translation>
+            <numerusform>{n} ohne Nachrichten</numerusform>
+            <numerusform>{n} ohne Nachrichten</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{parts}. Their places are marked.</source>
+        <translation>{parts}. Ihre Stellen sind markiert.</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/rail.py"/>

@@ -581,6 +581,13 @@
     </message>
     <message numerus="yes">
         <location filename="../../app/chat/chat_folders.py"/>
+        <source>{n} chats deleted</source>
+        <translation>
+            <numerusform>已删除 {n} 个对话</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>{n} chats exported to {name}</source>
         <translation>
             <numerusform>已将 {n} 个聊天导出到 {name}</numerusform>
@@ -650,6 +657,47 @@
         <translation>{name} 没有预测器：其神经元将自动选择</translation>
     </message>
     <message>
+        <location filename="../../app/chat/imports/chat_import.py"/>
+        <source>It contains no chats that Hearth can read. Choose an export of Hearth, ChatGPT, Claude, LM Studio, Jan, Open WebUI or GPT4All.</source>
+        <translation>其中没有 Hearth 能读取的对话。请选择 Hearth、ChatGPT、Claude、LM Studio、Jan、Open WebUI 或 GPT4All 的导出文件。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/imports/chat_import.py"/>
+        <source>Reading it takes more memory than Hearth uses for an import.</source>
+        <translation>读取它所需的内存超过 Hearth 导入时使用的上限。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/imports/chat_import.py"/>
+        <source>The process that read it ended unexpectedly. Try again.</source>
+        <translation>读取它的进程意外结束。请重试。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/imports/chat_import.py"/>
+        <source>There are more than 100,000 files in it. Choose a folder with fewer.</source>
+        <translation>其中的文件超过 100,000 个。请选择文件较少的文件夹。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/imports/chat_import.py"/>
+        <source>This ZIP file is damaged. Download it again.</source>
+        <translation>此 ZIP 文件已损坏。请重新下载。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/imports/chat_import.py"/>
+        <source>This ZIP file is protected by a password. Unpack it and choose the folder.</source>
+        <translation>此 ZIP 文件受密码保护。请先解压，再选择文件夹。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/imports/chat_import.py"/>
+        <source>This ZIP file would unpack to more than 200 times its size. No real export does.</source>
+        <translation>此 ZIP 文件解压后会超过其大小的 200 倍。真正的导出文件不会这样。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/imports/chat_import.py"/>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>This file is not JSON, or it is cut off.</source>
+        <translation>此文件不是 JSON，或不完整。</translation>
+    </message>
+    <message>
         <location filename="../../app/chat/next_message.py"/>
         <source>Message removed</source>
         <translation>消息已移除</translation>
@@ -669,11 +717,6 @@
         <location filename="../../app/chat/store/chat_file_check.py"/>
         <source>This file is damaged: in {where}, {what} is wrong.</source>
         <translation>此文件已损坏：{where} 中，{what} 不正确。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/store/chat_file_check.py"/>
-        <source>This file is not JSON, or it is cut off.</source>
-        <translation>此文件不是 JSON，或不完整。</translation>
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
@@ -2815,6 +2858,7 @@
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
         <source>Import chats</source>
         <translation>导入聊天</translation>
     </message>
@@ -3245,8 +3289,8 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <source>open file json restore</source>
-        <translation>打开 文件 json 恢复</translation>
+        <source>open file json zip restore chatgpt claude lm studio jan open webui gpt4all</source>
+        <translation>打开 文件 json zip 恢复 chatgpt claude lm studio jan open webui gpt4all</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -3669,6 +3713,16 @@
         <location filename="../../app/ui/settings/search_row.py"/>
         <source>Web search</source>
         <translation>网页搜索</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <source>As imported</source>
+        <translation>与导入时相同</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <source>As in the settings</source>
+        <translation>按设置</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/answer_menus.py"/>
@@ -4507,11 +4561,6 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/persona_menu.py"/>
-        <source>As in the settings</source>
-        <translation>按设置</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/persona_menu.py"/>
         <source>Filter personas</source>
         <translation>筛选角色</translation>
     </message>
@@ -4762,6 +4811,7 @@
     </message>
     <message>
         <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
         <location filename="../../app/ui/transcript/transcript.py"/>
         <source>Messages</source>
         <translation>消息</translation>
@@ -5194,6 +5244,7 @@ Other programs: {others}</source>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
         <source>Folder</source>
         <translation>文件夹</translation>
     </message>
@@ -5417,6 +5468,7 @@ Other programs: {others}</source>
         <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
         <location filename="../../app/ui/settings/tool_server_dialog.py"/>
         <location filename="../../app/ui/sidebar/folder_dialog.py"/>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
         <location filename="../../app/ui/transcript/own_message.py"/>
         <source>Cancel</source>
         <translation>取消</translation>
@@ -5948,6 +6000,7 @@ Other programs: {others}</source>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/models/repository_view.py"/>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
         <source>{n} files</source>
         <translation>
             <numerusform>{n} 个文件</numerusform>
@@ -7068,8 +7121,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_actions.py"/>
-        <source>Chats (*.json)</source>
-        <translation>聊天 (*.json)</translation>
+        <source>Chats (*.json *.jsonl *.zip *.chat)</source>
+        <translation>对话 (*.json *.jsonl *.zip *.chat)</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_actions.py"/>
@@ -7088,8 +7141,18 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_actions.py"/>
+        <source>Folder of chats</source>
+        <translation>对话所在的文件夹</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Hearth chats</source>
         <translation>Hearth 聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
+        <source>Import cancelled. Nothing was imported.</source>
+        <translation>导入已取消，未导入任何内容。</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_actions.py"/>
@@ -7106,6 +7169,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>All chats</source>
         <translation>所有聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Delete folder and chats</source>
+        <translation>删除文件夹和对话</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
@@ -7297,6 +7365,207 @@ Other programs: {others}</source>
         <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <source>This folder exists. The chat moves to it.</source>
         <translation>已有同名文件夹：聊天将放入其中。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Already here</source>
+        <translation>已存在</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Cancel import</source>
+        <translation>取消导入</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Choose a file</source>
+        <translation>选择文件</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Choose a folder</source>
+        <translation>选择文件夹</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Choose the folder of its models, which also holds its chats.</source>
+        <translation>选择它的模型文件夹，对话也在其中。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Choose the folder “.lmstudio/conversations” in your home folder.</source>
+        <translation>选择主文件夹中的“.lmstudio/conversations”文件夹。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Choose the folder “threads” in Jan's data folder.</source>
+        <translation>选择 Jan 数据文件夹中的“threads”文件夹。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Choose what the other program exported, or drop it on the list of chats. Nothing leaves this PC.</source>
+        <translation>选择其他程序导出的内容，或将其拖到对话列表上。任何内容都不会离开这台电脑。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Continue in the background</source>
+        <translation>在后台继续</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Importing chats</source>
+        <translation>正在导入对话</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>In the bin</source>
+        <translation>在回收站中</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Left out</source>
+        <translation>已省略</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Menu of all chats, Export all as JSON. Choose the JSON file.</source>
+        <translation>所有对话的菜单，全部导出为 JSON。选择该 JSON 文件。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>No new chats</source>
+        <translation>没有新对话</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Reading the file</source>
+        <translation>正在读取文件</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Settings, Data controls, Export chats. Choose the JSON file.</source>
+        <translation>设置、数据控制、导出对话。选择该 JSON 文件。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Settings, Data controls, Export data. Choose the ZIP file that you are sent.</source>
+        <translation>设置、数据管理、导出数据。选择您收到的 ZIP 文件。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Settings, Privacy, Export data. Choose the ZIP file that you are sent.</source>
+        <translation>设置、隐私、导出数据。选择您收到的 ZIP 文件。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Skipped</source>
+        <translation>已跳过</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>The file is cut off or damaged: chats after that place are missing. Export it again.</source>
+        <translation>文件被截断或已损坏：该处之后的对话缺失。请重新导出。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>Undo import</source>
+        <translation>撤销导入</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} chats imported from {programs}</source>
+        <translation>
+            <numerusform>已从 {programs} 导入 {n} 个对话</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} chats so far</source>
+        <translation>
+            <numerusform>目前 {n} 个对话</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} chats, which stay as they are</source>
+        <translation>
+            <numerusform>{n} 个对话，保持不变</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} chats. Restore them there.</source>
+        <translation>
+            <numerusform>{n} 个对话。请在那里恢复。</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} damaged</source>
+        <translation>
+            <numerusform>{n} 个已损坏</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} of an unknown version</source>
+        <translation>
+            <numerusform>{n} 个版本未知</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} other parts</source>
+        <translation>
+            <numerusform>{n} 个其他部分</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} pictures</source>
+        <translation>
+            <numerusform>{n} 张图片</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} recordings</source>
+        <translation>
+            <numerusform>{n} 段录音或视频</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} that are no chats</source>
+        <translation>
+            <numerusform>{n} 个不是对话</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} that are there twice</source>
+        <translation>
+            <numerusform>{n} 个重复</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} too large</source>
+        <translation>
+            <numerusform>{n} 个过大</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{n} without messages</source>
+        <translation>
+            <numerusform>{n} 个没有消息</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/import_dialogs.py"/>
+        <source>{parts}. Their places are marked.</source>
+        <translation>{parts}。其位置已标注。</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/rail.py"/>
