@@ -114,7 +114,7 @@ def rows_of(summary: ImportSummary) -> list[tuple[str, str]]:
     if summary.chats:
         rows.append((tr("Messages"), figure(staged.messages)))
         folders = sorted({chat.folder for chat in summary.chats})
-        rows.append((tr("Folders"), ", ".join(folders)))
+        rows.append((tr("Folder"), "; ".join(folders)))
     if staged.here:
         words = tr_n("{n} chat, which stays as it is", "{n} chats, which stay as they are", staged.here,
                      n=figure(staged.here))  # fmt: skip
