@@ -96,8 +96,8 @@ class ChatDocuments(QObject):
         """Ask whether dropped folders are documents of the chat."""
         n = len(folders)
         title = tr_n("Answer from “{name}”?", "Answer from {n} folders?", n, n=n, name=name_of(str(folders[0])))
-        sentence = tr("The documents stay where they are, and nothing leaves this PC. The model reads passages that fit "
-                      "a question of this chat.")  # fmt: skip
+        sentence = tr("The documents stay where they are, and nothing leaves this PC. The model reads passages that "
+                      "fit a question of this chat.")  # fmt: skip
         dialog = confirm(self._page, title, sentence, tr("Cancel"), tr("Add to documents"), lambda: self.add(folders))
         dialog.danger.set_look("secondary")  # it destroys nothing
 

@@ -129,8 +129,8 @@ class DocumentsDialog(Dialog):
         self.empty = EmptyState()
         self.empty.say(
             tr("No folders yet"),
-            tr("Add a folder, and the model can answer from the documents in it. They stay where they are. Hearth keeps "
-               "an index of their text on this PC and sends nothing."),
+            tr("Add a folder, and the model can answer from the documents in it. They stay where they are. Hearth "
+               "keeps an index of their text on this PC and sends nothing."),
             "documents",
         )  # fmt: skip
         self.body.addWidget(self.empty)
