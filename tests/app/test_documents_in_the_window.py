@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from pdf_files import pdf_with
 from person import Arrive, Person
 from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
-from PySide6.QtGui import QDesktopServices, QDropEvent, QGuiApplication
+from PySide6.QtGui import QColor, QDesktopServices, QDropEvent, QGuiApplication
 from PySide6.QtWidgets import QApplication, QFileDialog
 
 from app.chat.store.conversation import Attachment, Message, Role, Source
@@ -19,12 +20,14 @@ from app.ui.composer.documents_button import DocumentsMenu
 from app.ui.composer.file_drop import FileDrop
 from app.ui.documents.documents_dialog import DocumentsDialog
 from app.ui.documents.source_dialog import SourceDialog
+from app.ui.look import theme
 from app.ui.transcript.answer_sources import AnswerSources
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.widgets.floating import ConfirmDialog, Toast
 
 pytestmark = pytest.mark.gui
 
+ROOT = Path(__file__).parents[2]
 FILLER = "\n\n".join(f"Paragraph {n} tells of the weather in the valley, where it rains often." for n in range(40))
 
 
@@ -325,3 +328,47 @@ def test_whole_documents_and_sources_of_earlier_questions_are_named(person: Pers
     person.page.show_conversation(None, [Message(Role.USER, "One?"), answers[0]])
     assert answer_of(person)._source_row is None
     assert "#source" not in "".join(part._html for part in answer_of(person).parts())  # type: ignore[union-attr]
+
+
+ANSWER = """The deposit is **three monthly rents** [1]. You can pay it in three parts [1, 2].
+
+- The landlord keeps it in an account of its own [1].
+- You get it back within six months [3].
+"""
+
+
+def test_an_answer_with_its_sources_in_light_and_dark(person: Person, tmp_path: Path) -> None:
+    """Pictures go to tests/output, and the light one to docs if HEARTH_UPDATE_SCREENSHOTS=1 is set."""
+    folders = [tmp_path / name for name in ("Contracts", "Manuals of the house")]
+    for one in folders:
+        one.mkdir()
+        (one / "a.txt").write_text("A text", encoding="utf-8")
+        person.hearth.tools.documents.add(one)
+    person.hearth.setup.pick_documents([str(folders[0])])
+    person.wait(lambda: all(one.n_files for one in person.page.composer.documents_button._offer.folders))
+    places = [("lease.pdf", 3), ("lease.pdf", 4), ("letter.pdf", 1), ("costs.pdf", 2)]
+    found = tuple(
+        Attachment(name, "Text", "document", source=Source(n, f"/d/{name}", part, 1, f"page {part}"))
+        for n, (name, part) in enumerate(places, start=1)
+    )
+    asked = Message(Role.USER, "How high is the deposit of my flat, and when do I get it back?", attachments=found)
+    person.page.show_conversation(None, [asked, Message(Role.ASSISTANT, ANSWER)])
+    person.page.set_title("The deposit")
+    person.window.resize(1120, 620)
+    click(person, row_of(person).more)
+    app = QApplication.instance()
+    assert isinstance(app, QApplication)
+    choices: tuple[theme.Choice, ...] = ("dark", "light")
+    for choice in choices:
+        theme.apply(app, choice, 1.0)
+        menu_of(person)
+        person.qtbot.wait(60)
+        assert [button.isVisible() for button in row_of(person).buttons] == [True] * 4
+        image = person.window.grab().toImage()
+        assert image.pixelColor(4, 500) == QColor(theme.current().tokens.side)
+        places_for = [ROOT / "tests" / "output" / f"documents-{choice}.png"]
+        if choice == "light" and os.environ.get("HEARTH_UPDATE_SCREENSHOTS") == "1":
+            places_for.append(ROOT / "docs" / "screenshots" / "documents.png")
+        for place in places_for:
+            place.parent.mkdir(exist_ok=True)
+            assert image.save(str(place))
