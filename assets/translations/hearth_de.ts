@@ -3091,6 +3091,10 @@
 </translation>
 </message>
 <message>
+<source>Answer from “{name}”?</source>
+<translation>Aus „{name}“ antworten?</translation>
+</message>
+<message>
 <source>Cancel</source>
 <translation>Abbrechen</translation>
 </message>

@@ -3074,6 +3074,10 @@
 </translation>
 </message>
 <message>
+<source>Answer from “{name}”?</source>
+<translation>根据“{name}”回答？</translation>
+</message>
+<message>
 <source>Cancel</source>
 <translation>取消</translation>
 </message>
