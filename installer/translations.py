@@ -3,7 +3,7 @@
     python -m installer.translations          after words were changed: new ones come in unfinished, old ones go
     python -m installer.translations --check  say what is missing; 1 where something is
 
-The .ts files in assets/translations are edited with Qt Linguist or by hand. The .qm files beside them are made from
+The .ts files in assets/translations are edited with Qt Linguist or by hand. The .qm.z files beside them are made from
 them and lie in the repository too: who runs Hearth needs no tool of Qt's. English is the source and has no file.
 """
 
@@ -14,7 +14,9 @@ import ast
 import json
 import subprocess
 import sys
+import tempfile
 import xml.etree.ElementTree as ET
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,9 +163,12 @@ def update(language: str) -> int:
 def compile_(language: str) -> None:
     """Make the file that the window reads. Raises CalledProcessError with what Qt's tool said."""
     source = FOLDER / f"hearth_{language}.ts"
-    command = ["pyside6-lrelease", "-silent", str(source), "-qm", str(source.with_suffix(".qm"))]
-    beside = Path(sys.executable).with_name(command[0])  # a virtual environment that is not activated
-    subprocess.run([str(beside) if beside.exists() else command[0], *command[1:]], check=True)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "words.qm"
+        command = ["pyside6-lrelease", "-silent", str(source), "-qm", str(made)]
+        beside = Path(sys.executable).with_name(command[0])  # a virtual environment that is not activated
+        subprocess.run([str(beside) if beside.exists() else command[0], *command[1:]], check=True)
+        source.with_suffix(".qm.z").write_bytes(zlib.compress(made.read_bytes(), 9))
 
 
 def main() -> int:

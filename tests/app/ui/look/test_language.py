@@ -100,6 +100,6 @@ class TestGerman:
 
 @pytest.mark.expects_log("there are no words in de")
 def test_without_its_file_the_window_speaks_english(monkeypatch: pytest.MonkeyPatch, qapp: QApplication) -> None:
-    monkeypatch.setattr(language, "FILE", "nothing_{language}.qm")
+    monkeypatch.setattr(language, "FILE", "nothing_{language}.qm.z")
     language.use_language("de")
     assert translation.tr("New chat") == "New chat"
