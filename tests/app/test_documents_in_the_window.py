@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pdf_files import pdf_with
 from person import Arrive, Person
-from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
+from PySide6.QtCore import QMimeData, QPoint, QPointF, QRect, Qt, QUrl
 from PySide6.QtGui import QColor, QDesktopServices, QDropEvent, QGuiApplication
 from PySide6.QtWidgets import QApplication, QFileDialog
 
@@ -371,4 +371,6 @@ def test_an_answer_with_its_sources_in_light_and_dark(person: Person, tmp_path: 
             places_for.append(ROOT / "docs" / "screenshots" / "documents.png")
         for place in places_for:
             place.parent.mkdir(exist_ok=True)
-            assert image.save(str(place))
+            assert image.copy(QRect(person.page.mapTo(person.window, QPoint(0, 0)), person.page.size())).save(
+                str(place)
+            )
