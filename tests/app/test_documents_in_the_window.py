@@ -369,6 +369,7 @@ def test_an_answer_with_its_sources_in_light_and_dark(person: Person, tmp_path: 
         places_for = [ROOT / "tests" / "output" / f"documents-{choice}.png"]
         if choice == "light" and os.environ.get("HEARTH_UPDATE_SCREENSHOTS") == "1":
             places_for.append(ROOT / "docs" / "screenshots" / "documents.png")
+        corner = person.page.mapTo(person.window, QPoint(0, 0))
         for place in places_for:
             place.parent.mkdir(exist_ok=True)
             assert image.copy(QRect(person.page.mapTo(person.window, QPoint(0, 0)), person.page.size())).save(
