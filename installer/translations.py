@@ -127,22 +127,22 @@ def written(language: str, entries: dict[Words, Entry], places: dict[Words, list
         "<!DOCTYPE TS>",
         f'<TS version="2.1" language="{language}" sourcelanguage="en">',
         "<context>",
-        f"    <name>{CONTEXT}</name>",
+        f"<name>{CONTEXT}</name>",
     ]
     for words, _ in sorted(places.items(), key=lambda item: (item[1][0], item[0].text, item[0].about)):
         entry = entries[words]
         unfinished = ' type="unfinished"' if entry.is_unfinished else ""
-        lines.append('    <message numerus="yes">' if words.counted else "    <message>")
-        lines.append(f"        <source>{escape(words.text)}</source>")
+        lines.append('<message numerus="yes">' if words.counted else "<message>")
+        lines.append(f"<source>{escape(words.text)}</source>")
         if words.about:
-            lines.append(f"        <comment>{escape(words.about)}</comment>")
+            lines.append(f"<comment>{escape(words.about)}</comment>")
         if words.counted:
-            lines.append(f"        <translation{unfinished}>")
-            lines += [f"            <numerusform>{escape(form)}</numerusform>" for form in entry.forms]
-            lines.append("        </translation>")
+            lines.append(f"<translation{unfinished}>")
+            lines += [f"<numerusform>{escape(form)}</numerusform>" for form in entry.forms]
+            lines.append("</translation>")
         else:
-            lines.append(f"        <translation{unfinished}>{escape(entry.forms[0])}</translation>")
-        lines.append("    </message>")
+            lines.append(f"<translation{unfinished}>{escape(entry.forms[0])}</translation>")
+        lines.append("</message>")
     return "\n".join([*lines, "</context>", "</TS>", ""])
 
 

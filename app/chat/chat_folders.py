@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QObject, QSignalBlocker, Signal
+from PySide6.QtCore import QObject, Signal
 
 from app.chat.answers.answer_policy import AnswerPolicy
 from app.chat.chat_memory import ChatMemory
+from app.chat.imports.chat_import import ChatImport, ImportSummary
 from app.chat.projects.project import SERVER, Project
 from app.chat.store.conversation import BinnedChat, Conversation
 from app.translation import figure, tr, tr_n
@@ -38,6 +39,9 @@ class ChatFolders(QObject):
         super().__init__()
         self._memory, self._policy, self._save = memory, policy, save
         self.projects = policy.projects
+        self.imports = ChatImport(memory)
+        self.imports.failed.connect(partial(self._not_done, "import"))
+        self.imports.done.connect(self._imported_elsewhere)
 
     def place(self, conversation_id: str, pinned: bool, folder: str) -> None:
         """Pin or unpin a chat and set its folder; empty: none."""
@@ -162,9 +166,21 @@ class ChatFolders(QObject):
             None,
         )
 
-    def import_chats(self, path: Path) -> None:
-        """Import the chats of a JSON file, all or none."""
-        self._memory.import_chats(path, self._imported, partial(self._not_done, "import"))
+    def import_chats(self, *paths: Path) -> None:
+        """Import the chats of files that Hearth exported, each all or none; those of others by `imports`, together."""
+        self._memory.look_at_export(paths, partial(self._import, paths), partial(self._not_done, "import"))
+
+    def _import(self, paths: Sequence[Path], ours: Sequence[bool]) -> None:
+        for path, is_ours in zip(paths, ours, strict=True):
+            if is_ours:
+                self._memory.import_chats(path, self._imported, partial(self._not_done, "import"))
+        if others := [path for path, is_ours in zip(paths, ours, strict=True) if not is_ours]:
+            self.imports.start(others)
+
+    def _imported_elsewhere(self, summary: ImportSummary) -> None:
+        self.solved.emit("import")
+        for chat in summary.chats:
+            self._kept_here(chat)
 
     def _imported(self, added: list[Conversation], known: int) -> None:
         self.solved.emit("import")
@@ -176,7 +192,7 @@ class ChatFolders(QObject):
         words = tr_n("{n} chat imported", "{n} chats imported", len(added), n=figure(len(added)))
         if known:
             words += ", " + tr_n("{n} was already here", "{n} were already here", known)
-        self.toast.emit(words, partial(self._undo_import, added))
+        self.toast.emit(words, partial(self.undo_import, added))
 
     def _kept_here(self, chat: Conversation) -> Conversation:
         """Keep an imported chat from what its project would send elsewhere: its server, and tools. Return it so."""
@@ -187,15 +203,25 @@ class ChatFolders(QObject):
             self._memory.set_choices(chat.id, {**chat.choices, **held})
         return self._memory.conversation(chat.id) or chat
 
-    def _undo_import(self, added: Sequence[Conversation]) -> None:
+    def undo_import(self, added: Sequence[Conversation]) -> None:
         """Remove imported chats. One that has changed since goes to the bin."""
         unchanged = [chat.id for chat in added if self._memory.conversation(chat.id) == chat]
-        with QSignalBlocker(self._memory):  # emit the list once, not for each of thousands
-            for chat in added:
-                if self._memory.conversation(chat.id) is not None:
-                    self._memory.delete(chat.id)
+        self._memory.delete_all([chat.id for chat in added])
         self._memory.erase(unchanged)
-        self._memory.changed.emit()
+
+    def delete_folder(self, name: str) -> None:
+        """Move a folder's chats to the bin, and remove its settings; the file of its notes stays."""
+        gone, project = list(self._chats_in(name)), self.projects.of(name)
+        if gone or project:
+            self._memory.delete_all(gone)
+            self.projects.put(name, None)
+            self._projects_changed()
+            words = tr_n("{n} chat deleted", "{n} chats deleted", len(gone), n=figure(len(gone)))
+            self.toast.emit(words, partial(self._restore_folder, name, gone, project))
+
+    def _restore_folder(self, name: str, gone: Sequence[str], project: Project | None) -> None:
+        self._memory.restore_all(gone)
+        self._put_back({}, {name: project})
 
     def _not_done(self, during: str, error: BaseException) -> None:
         self.problem.emit(during, describe(error, during=during))

@@ -17,7 +17,7 @@ from typing import Any
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.chat.chat_search import ChatSearch
-from app.chat.store.chat_files import read_json, write_json, write_markdown, write_markdown_folder
+from app.chat.store.chat_files import is_ours, read_json, write_json, write_markdown, write_markdown_folder
 from app.chat.store.conversation import (
     BinnedChat,
     Conversation,
@@ -34,7 +34,7 @@ from app.chat.store.conversation import (
     take_out,
 )
 from app.chat.store.operations import Operations
-from app.chat.store.store import Store
+from app.chat.store.store import Staged, Store
 from app.errors import RescueReport, StoreError
 
 log = logging.getLogger(__name__)
@@ -207,20 +207,28 @@ class ChatMemory(QObject):
 
     def delete(self, conversation_id: str) -> None:
         """Move a chat to the bin. The first start after BIN_DAYS deletes it for good."""
+        self.delete_all([conversation_id])
+
+    def delete_all(self, conversation_ids: Sequence[str]) -> None:
+        """Move chats to the bin at once."""
         self._save_drafts()
-        self._bin[conversation_id] = BinnedChat(self._conversations.pop(conversation_id), time.time())
-        self._keep("delete a chat", lambda: self._stored.delete(conversation_id))
+        now, gone = time.time(), [one for one in conversation_ids if one in self._conversations]
+        self._bin |= {one: BinnedChat(self._conversations.pop(one), now) for one in gone}
+        self._keep("delete a chat", lambda: self._stored.delete(*gone))
         self.changed.emit()
 
     def restore(self, conversation_id: str) -> bool:
         """Take a chat out of the bin. Returns False if it is not there."""
-        binned = self._bin.pop(conversation_id, None)
-        if binned is None:
-            return False
-        self._conversations[conversation_id] = binned.conversation
-        self._keep("bring a chat back", lambda: self._stored.restore(conversation_id))
-        self.changed.emit()
-        return True
+        return bool(self.restore_all([conversation_id]))
+
+    def restore_all(self, conversation_ids: Sequence[str]) -> list[str]:
+        """Take chats out of the bin at once. Returns the ids of those that were there."""
+        back = [one for one in conversation_ids if one in self._bin]
+        if back:
+            self._conversations |= {one: self._bin.pop(one).conversation for one in back}
+            self._keep("bring a chat back", lambda: self._stored.restore(*back))
+            self.changed.emit()
+        return back
 
     def erase(self, conversation_ids: Sequence[str]) -> None:
         """Delete chats in the bin for good."""
@@ -277,18 +285,44 @@ class ChatMemory(QObject):
 
         def store(chats: list[WholeChat]) -> None:
             def taken(added: list[Conversation]) -> None:
-                self._conversations |= {c.id: c for c in added}
-                self._erased.difference_update(c.id for c in added)
-                if added:
-                    self.imported.emit({c.folder for c in added})
-                    self.changed.emit()
-                    self._search.grow_soon()
+                self._add_imported(added)
                 then(added, len(chats) - len(added))
 
             if not self._ending:
                 self._saves.run("take in chats from a file", lambda: self._stored.add_chats(chats), taken, failed)
 
         self._reads.run("read a file of chats", lambda: read_json(path), store, failed)
+
+    def look_at_export(
+        self, paths: Sequence[Path], then: Callable[[list[bool]], None], failed: Callable[[BaseException], None]
+    ) -> None:
+        """Pass to `then` which of the files Hearth exported; an OSError to `failed`."""
+        self._reads.run("look at a file of chats", lambda: [is_ours(path) for path in paths], then, failed)
+
+    def stage(self, batch: Path, then: Callable[[Staged], None], failed: Callable[[BaseException], None]) -> None:
+        """Take in a file of chats unseen: see Store.stage. `failed` gets a StoreError."""
+        self._saves.run("take in chats from a file", lambda: self._stored.stage(batch), then, failed)
+
+    def show_staged(self, then: Callable[[list[Conversation]], None], failed: Callable[[BaseException], None]) -> None:
+        """Make all staged chats visible, and pass them to `then`; a StoreError to `failed`."""
+
+        def taken(added: list[Conversation]) -> None:
+            self._add_imported(added)
+            then(added)
+
+        self._saves.run("show the imported chats", lambda: self._stored.show_staged(), taken, failed)
+
+    def drop_staged(self, then: Callable[[object], None]) -> None:
+        """Remove all staged chats. If that fails, the next start does."""
+        self._saves.run("drop the imported chats", lambda: self._stored.drop_staged(), then, then)
+
+    def _add_imported(self, added: Sequence[Conversation]) -> None:
+        self._conversations |= {c.id: c for c in added}
+        self._erased.difference_update(c.id for c in added)
+        if added:
+            self.imported.emit({c.folder for c in added})
+            self.changed.emit()
+            self._search.grow_soon()
 
     # -------------------------------------------------------------- search
 

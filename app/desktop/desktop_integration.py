@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 _AT_WORK = frozenset({"queued", "downloading", "checking"})  # states of a download that continues by itself
 _MODEL_FILES = frozenset({".gguf", ".safetensors"})
+_CHAT_FILES = frozenset({".json", ".zip", ".chat"})
 
 
 class DesktopIntegration(QObject):
@@ -155,15 +156,18 @@ class DesktopIntegration(QObject):
     def open_files(self, files: list[str]) -> None:
         """Open files by type: import models in place, import chats, attach the text of all others to the draft."""
         texts: list[str] = []
+        chats: list[Path] = []
         for file in files:
             path = Path(file)
             if path.is_dir() or path.suffix.lower() in _MODEL_FILES:
                 self._window.show_models()
                 self._models.import_path(str(path.parent if path.suffix.lower() == ".safetensors" else path), False)
-            elif path.suffix.lower() == ".json":
-                self._folders.import_chats(path)
+            elif path.suffix.lower() in _CHAT_FILES:
+                chats.append(path)
             else:
                 texts.append(file)
+        if chats:
+            self._folders.import_chats(*chats)
         if texts:
             self._window.show_chat()
             self._window.page.composer.attach(texts)

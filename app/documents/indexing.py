@@ -17,6 +17,7 @@ from app.documents.index_file import IndexedFile, IndexFile
 from app.documents.passages import divided
 from app.documents.reading.document import SUFFIXES, ReadError
 from app.documents.reading.reader import DocumentReader
+from engine.errors import Cancelled
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +150,7 @@ class Indexer:
         with self._there:
             work = self._work
             if not work.ends and not work.scans and (work.paused or not work.waiting):
+                self._reader.close()  # its process keeps memory
                 again = self._there.wait(_SCAN_AGAIN_S)
                 work.scans = work.scans or (not again and not work.paused)
             if work.ends:
@@ -210,9 +212,9 @@ class Indexer:
             )
         except FileNotFoundError:
             pass
+        except Cancelled:
+            return
         except ReadError as error:
-            if self._ended():
-                return
             if file is not None and error.reason != "gone":
                 file = replace(file, reason=error.reason, why=error.message)
             else:

@@ -26,6 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from app.documents.reading.reading_process import main as read_documents
 
         return read_documents()
+    if given[:1] == ["--import-chats"]:
+        from app.chat.imports.process import main as read_export
+
+        return read_export()
     parser = argparse.ArgumentParser(prog="hearth", description="Chat with a language model on this PC.")
     parser.add_argument("files", metavar="FILE", nargs="*", help="a model, an exported chat, or a text to ask about")
     parser.add_argument("--engine", choices=("process", "in-thread"), help="where the engine runs (default: a setting)")

@@ -97,10 +97,10 @@ class Hearth(QObject):
         self.window.connect_servers(self.servers)
         self._chat_tools = ChatTools(self.window, self.controller, self.setup, self.tools.box, self.servers)
         self._chat_tools.connect_tool_servers(self.tools.controller)
-        self._chat_tools.connect_documents(self.tools.documents)
         self._chat_projects = ChatProjects(
             self.window, self.controller, self.setup, self.folders, self.models, book, places.projects_folder
         )
+        self._chat_tools.connect_documents(self.tools.documents)
         self.window.connect_local_server(self.local_server)
         self._faulted.connect(self._show_fault)
         self.controller.window_action.connect(self.models.remedy)
@@ -183,6 +183,7 @@ class Hearth(QObject):
         self._closed = True
         began = time.perf_counter()
         self.controller.close()
+        self.folders.imports.close()
         self._save_settings(
             replace(
                 self.window.settings,

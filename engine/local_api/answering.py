@@ -10,11 +10,13 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from engine.errors import Cancelled
 from engine.job import Job
+from engine.local_api.embeddings import too_long
 from engine.local_api.failures import failure_of, interrupted, no_model
 from engine.local_api.likelihoods import Notes
 from engine.local_api.parts import PartsReader
-from engine.local_api.prompts import Asked, asked
+from engine.local_api.prompts import Asked, asked, check_length
 from engine.local_api.served import ServedModel
 from engine.local_api.turns import Begun, End, Line, Piece, Turn, TurnEvent
 from engine.session.grammar import Grammar, ToolGrammar
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from engine.session.generate import TokenEvent
     from engine.session.loaded_model import LoadedModel
     from engine.session.sampling import Sampler
+    from native_kernels.backend import F32
 
 KEPT_FREE_BYTES = 512 << 20  # of RAM, after its own cache is allocated
 
@@ -79,16 +82,20 @@ class ApiAnswers:
                 end = failure_of(error)
             self._line.finish(turn, end)
 
-    def _session(self, model: str) -> ChatSession:
-        """Return a session with its own cache, or the window's if there is no memory for one.
-
-        Raises: ApiError if no model is loaded, or a different one.
-        """
+    def _model(self, name: str) -> LoadedModel:
+        """Return the loaded model. Raises: ApiError if it is a different one, or none is loaded."""
         window = self._window.session
         if window is None:
             raise no_model()
-        if not ServedModel(window.model).answers_to(model):
+        if not ServedModel(window.model).answers_to(name):
             raise interrupted("Another model has been loaded meanwhile; /v1/models says which.")
+        return window.model
+
+    def _session(self, model: str) -> ChatSession:
+        """Return a session with its own cache, or the window's if there is no memory for one. Raises: as `_model`."""
+        self._model(model)
+        window = self._window.session
+        assert window is not None, "its model is loaded"
         if self._own is None or self._own.model is not window.model:
             from engine.session.chat_session import ChatSession
 
@@ -100,6 +107,8 @@ class ApiAnswers:
 
     def _answer(self, turn: Turn) -> End:
         """Raises: ApiError, EngineError."""
+        if turn.api_request.what == "embedding":
+            return self._embed(turn)
         has_begun = False
         while True:
             session = self._session(turn.api_request.model)
@@ -128,6 +137,36 @@ class ApiAnswers:
             if end.finish_reason != "cancelled" or turn.is_gone:
                 return end
             self._window.go_first()  # the prompt was put back: what of it was read is kept
+
+    def _embed(self, turn: Turn) -> End:
+        """Return the vectors of a request. The window's requests interrupt a text, which is then begun again.
+
+        Raises: ApiError, EngineError.
+        """
+        from engine.session.embeddings import embed, most_tokens, tokens_of
+
+        api_request = turn.api_request
+        stops = Job(lambda: turn.is_gone or self._window.is_closed or self._window.waits())
+        vectors: list[F32] = []
+        while len(vectors) < len(api_request.inputs):
+            self._window.go_first()
+            if self._window.is_closed:
+                raise interrupted("Hearth is closing.")
+            if turn.is_gone:
+                return End("cancelled", turn.tokens, 0, 0)
+            model, i = self._model(api_request.model), len(vectors)
+            most = most_tokens(model)
+            check_length(len(api_request.inputs[i]), most)
+            ids = tokens_of(model, api_request.inputs[i])
+            if len(ids) > most:
+                raise too_long(i, len(ids), most)
+            try:
+                vectors += embed(model, [ids], api_request.dimensions, stops)
+            except Cancelled:
+                continue
+            turn.tokens += len(ids)
+            self._line.changed()
+        return End("stop", turn.tokens, 0, 0, vectors=tuple(vectors))
 
     def _pass_on(self, turn: Turn, session: ChatSession, events: Iterator[TokenEvent], telling: Telling) -> End:
         """Send the answer to the request, and let the window in between two tokens, unless the cache is its own."""

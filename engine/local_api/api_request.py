@@ -19,7 +19,7 @@ from engine.session.grammar import ANY_OBJECT
 from engine.text.context_fit import ChatMessage
 from engine.tool_calls.tool import ToolUse
 
-What = Literal["chat", "completion"]
+What = Literal["chat", "completion", "embedding"]
 
 MOST_MESSAGES = 4096
 MOST_STOPS = 4
@@ -50,7 +50,8 @@ _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed")
 class ApiRequest:
     """One request. messages: {"role", "content"}; those of the assistant may have calls (list of Call) and reasoning,
     those of the role tool have the id and name of a call. prompt: of a completion; a text, or token ids. alternatives:
-    number of tokens to report besides the chosen one; None: no probabilities at all.
+    number of tokens to report besides the chosen one; None: no probabilities at all. inputs: of embeddings; texts, or
+    token ids. dimensions: keeps so many numbers of each vector; None: all.
     """
 
     what: What
@@ -65,6 +66,9 @@ class ApiRequest:
     tells_usage: bool = False  # at the end of a stream
     ignored: tuple[str, ...] = ()  # unknown fields, such as "messages[0].mood"
     continues: bool = False  # the last message, which is the assistant's
+    inputs: list[str | list[int]] = field(default_factory=list)
+    dimensions: int | None = None
+    as_base64: bool = False  # the vectors, instead of lists of numbers
 
 
 def read_api_request(what: What, body: bytes) -> ApiRequest:

@@ -42,7 +42,7 @@ def asked(api_request: ApiRequest, model: LoadedModel, capacity: int) -> Asked:
     sampling, tokenizer = model.sampling.changed(api_request.sampling), model.tokenizer
     if api_request.what == "completion":
         given = api_request.prompt
-        _check_length(len(given), capacity)
+        check_length(len(given), capacity)
         if isinstance(given, str):
             given = tokenizer.encode(given, special=True, add_bos=tokenizer.adds_bos)
         return Asked(given, sampling)
@@ -82,7 +82,7 @@ def _prompt(
     Raises: ContextOverflowError if it is far too long, and errors of the chat template.
     """
     given, tools = _with_one_system(api_request.messages), api_request.use.tools
-    _check_length(len(str([given, [tool.values for tool in tools]])), capacity)
+    check_length(len(str([given, [tool.values for tool in tools]])), capacity)
     return fit(given, chat_encoder(tokenizer, tools, thinking, api_request.continues))
 
 
@@ -95,6 +95,7 @@ def _with_one_system(messages: list[ChatMessage]) -> list[ChatMessage]:
     return [{"role": "system", "content": content}, *messages[n_first:]]
 
 
-def _check_length(n_chars: int, capacity: int) -> None:
+def check_length(n_chars: int, capacity: int) -> None:
+    """Raises: ContextOverflowError for more characters than can ever fit, before they become tokens."""
     if n_chars > most_chars(capacity):
         raise ContextOverflowError(f"The request is far longer than the context, which holds {capacity} tokens.")

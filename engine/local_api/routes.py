@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from engine.local_api.access import refusal, reply_headers
 from engine.local_api.api_request import ApiRequest, read_api_request
+from engine.local_api.embeddings import embeddings_reply, read_embeddings_request
 from engine.local_api.failures import ApiError, failure_of, no_model
 from engine.local_api.likelihoods import TokenLikelihood
 from engine.local_api.messages_reply import MessagesReply
@@ -38,7 +39,7 @@ log = logging.getLogger(__name__)
 STILL_HERE_EVERY_S = 15.0
 _LONGEST_CLIENT = 60  # characters of a client's name
 _PATHS = (
-    "/v1/models", "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages",
+    "/v1/models", "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages",
     "/v1/messages/count_tokens",
 )  # fmt: skip
 _GONE = ApiError(499, "client_gone", "The client has gone.")
@@ -75,6 +76,7 @@ class Routes:
                 Route("/v1/models/{name:path}", self._model, methods=["GET"]),
                 Route("/v1/chat/completions", self._endpoint(CHAT), methods=["POST"]),
                 Route("/v1/completions", self._endpoint(COMPLETION), methods=["POST"]),
+                Route("/v1/embeddings", self._embeddings, methods=["POST"]),
                 Route("/v1/responses", self._endpoint(RESPONSES), methods=["POST"]),
                 Route("/v1/messages", self._endpoint(MESSAGES), methods=["POST"]),
                 Route("/v1/messages/count_tokens", self._count_tokens, methods=["POST"]),
@@ -99,6 +101,27 @@ class Routes:
         n_tokens = await asyncio.to_thread(self._named(api_request.model).count, api_request)
         return JSONResponse({"input_tokens": n_tokens}, headers=reply_headers(api_request.ignored))
 
+    async def _embeddings(self, request: Request) -> Response:
+        api_request = read_embeddings_request(await request.body())
+        served = self._named(api_request.model)
+        turn = self._join(request, api_request)
+        watching = asyncio.create_task(_watch(request, turn))
+        try:
+            end = await turn.events.get()
+        finally:
+            watching.cancel()
+            self._line.leave(turn)
+        if not isinstance(end, End):
+            raise _failure(end)
+        reply = await asyncio.to_thread(embeddings_reply, api_request, served.name, end)
+        return JSONResponse(reply, headers=reply_headers(api_request.ignored))
+
+    def _join(self, request: Request, api_request: ApiRequest) -> Turn:
+        """Add the request to the queue. Raises: ApiError if that is full."""
+        turn = Turn(api_request, _client(request), asyncio.get_running_loop())
+        self._line.join(turn)
+        return turn
+
     def _named(self, name: str) -> ServedModel:
         """Raises: ApiError if no model is loaded, or a different one."""
         served = self._served()
@@ -115,8 +138,7 @@ class Routes:
         async def answer(request: Request) -> Response:
             api_request = dialect.read(await request.body())
             served = self._named(api_request.model)
-            turn = Turn(api_request, _client(request), asyncio.get_running_loop())
-            self._line.join(turn)
+            turn = self._join(request, api_request)
             watching = asyncio.create_task(_watch(request, turn))
             is_handed_on = False
             try:

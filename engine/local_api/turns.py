@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from engine.local_api.likelihoods import TokenLikelihood
     from engine.local_api.parts import Part
     from engine.session.generate import FinishReason
+    from native_kernels.backend import F32
 
 MOST_WAITING = 16
 State = Literal["waiting", "answering", "over"]
@@ -41,7 +42,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class End:
-    """The answer is complete. stop_text: the stop text that ended it, if one did. thought_tokens: of `tokens`."""
+    """The answer is complete. stop_text: the stop text that ended it, if one did. thought_tokens: of `tokens`.
+
+    vectors: of embeddings, one [d] for each input.
+    """
 
     finish_reason: FinishReason | Literal["tool_calls"]
     prompt_tokens: int
@@ -49,6 +53,7 @@ class End:
     tokens: int
     stop_text: str = ""
     thought_tokens: int = 0
+    vectors: tuple[F32, ...] = ()
 
 
 TurnEvent = Begun | Piece | End | ApiError

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from engine.errors import InvalidRequestError
+from engine.errors import DeviceFailedError, InvalidRequestError
 from engine.job import Job
 
 if TYPE_CHECKING:
     from engine.model.model_files import OpenedModel
-    from engine.model.transformer import Transformer
     from engine.session.loaded_model import LoadedModel
     from native_kernels.backend import F32
 
@@ -50,58 +49,91 @@ def pooling_of(opened: OpenedModel) -> Pooling | None:
 def embed(
     model: LoadedModel, texts: Sequence[str | Sequence[int]], dimensions: int | None = None, job: Job = Job()
 ) -> Iterator[F32]:
-    """Yield the vector [d] of each text, or of its tokens, of length 1. Texts are cut at MOST_TOKENS or the context.
+    """Yield the vector [d] of each text, or of its tokens, of length 1. Texts are cut at `most_tokens`.
 
     dimensions: keeps so many numbers of each vector, for models that were trained for it; None: all D.
-    Cost: a prompt of each text, on a cache of its own. Raises: InvalidRequestError for a text without tokens, or more
-    dimensions than the model has; Cancelled between two layers.
+    Cost: a prompt of each text, on a cache of its own. Raises: InvalidRequestError for a text without tokens, a token
+    outside the vocabulary, or more dimensions than the model has; DeviceFailedError; Cancelled between two layers.
     """
-    width = model.opened.config.d_model
-    if dimensions is not None and not 0 < dimensions <= width:
-        raise InvalidRequestError(f"{dimensions} dimensions were asked for, and the model's vectors have {width}.")
-    pooling = pooling_of(model.opened)
-    transformer, most = model.transformer("dense"), min(MOST_TOKENS, model.context)
+    config = model.opened.config
+    if dimensions is not None and not 0 < dimensions <= config.d_model:
+        raise InvalidRequestError(
+            f"{dimensions} dimensions were asked for, and the model's vectors have {config.d_model}."
+        )
     for text in texts:
-        ids = _tokens_of(model, text, most, ends=pooling == "last")
+        ids = _cut(model, tokens_of(model, text))
         if not ids:
             raise InvalidRequestError("A text to embed is empty.")
-        vector = _pooled(transformer, model, ids, pooling or "mean", job)[: dimensions or width]
+        if bad := next((token for token in ids if not 0 <= token < config.vocab_size), None):
+            raise InvalidRequestError(f"Token {bad} lies outside the vocabulary of {config.vocab_size}.")
+        try:
+            vector = _pooled(model, ids, job)[: dimensions or config.d_model]
+        except DeviceFailedError as error:
+            if model.gpu is not None:
+                model.gpu.after_failure(error)
+            raise
         length = float(np.linalg.norm(vector))
         yield vector / np.float32(length) if length > 0 else vector
 
 
 def n_tokens(model: LoadedModel, text: str | Sequence[int]) -> int:
     """Return how many tokens `embed` reads of a text."""
-    most = min(MOST_TOKENS, model.context)
-    return len(_tokens_of(model, text, most, ends=pooling_of(model.opened) == "last"))
+    return len(_cut(model, tokens_of(model, text)))
 
 
-def _tokens_of(model: LoadedModel, text: str | Sequence[int], most: int, ends: bool) -> list[int]:
-    """Return a text's tokens. ends: the model's end token is added, whose state is the vector."""
+def most_tokens(model: LoadedModel) -> int:
+    """Return how many tokens of a text `embed` reads at most."""
+    return min(MOST_TOKENS, model.context)
+
+
+def tokens_of(model: LoadedModel, text: str | Sequence[int]) -> list[int]:
+    """Return all tokens of a text, with the end token whose state is the vector, if the model has one.
+
+    Tokens that are given stay as they are.
+    """
     if not isinstance(text, str):
-        return list(text)[:most]
-    ids = model.tokenizer.encode(text, add_bos=model.tokenizer.adds_bos)
-    end = _end_of(model.opened) if ends else None
-    return ids[:most] if end is None else [*ids[: most - 1], end]
+        return list(text)
+    ids, end = model.tokenizer.encode(text, add_bos=model.tokenizer.adds_bos), _end_of(model.opened)
+    return ids if end is None else [*ids, end]
+
+
+def _cut(model: LoadedModel, ids: list[int]) -> list[int]:
+    """Return as many tokens as `embed` reads. The end token stays."""
+    most = most_tokens(model)
+    if len(ids) <= most:
+        return ids
+    return [*ids[: most - 1], ids[-1]] if ids[-1] == _end_of(model.opened) else ids[:most]
 
 
 def _end_of(opened: OpenedModel) -> int | None:
     """Return the token that ends a text of a model that is pooled at the last token; None: no token does."""
+    if pooling_of(opened) != "last":
+        return None
     if opened.files.kind == "gguf":
         end = opened.metadata.get("tokenizer.ggml.eos_token_id")
         return end if opened.metadata.get("tokenizer.ggml.add_eos_token") is True and isinstance(end, int) else None
     return next(iter(opened.config.eos_token_ids), None)
 
 
-def _pooled(transformer: Transformer, model: LoadedModel, ids: Sequence[int], pooling: Pooling, job: Job) -> F32:
+def _pooled(model: LoadedModel, ids: Sequence[int], job: Job) -> F32:
+    """Return the pooled hidden states [D] of a text's tokens."""
+
     def look(share: float) -> None:
         job.stop_if_cancelled()
 
-    cache = model.new_cache(len(ids))
+    if model.gpu is not None:
+        model.gpu.make_room()
+    transformer, pooling, cache = (
+        model.transformer("dense"),
+        pooling_of(model.opened) or "mean",
+        model.new_cache(len(ids)),
+    )
     tokens, total = np.asarray(ids, np.int64), np.zeros(model.opened.config.d_model, np.float64)
     run = transformer.forward if pooling == "mean" else transformer.prefill
-    for start in range(0, len(tokens), _CHUNK_TOKENS):
-        chunk = tokens[start : start + _CHUNK_TOKENS]
-        hidden = run(chunk, cache, len(tokens) - start - len(chunk), look)
-        total = total + hidden.sum(axis=0, dtype=np.float64) if pooling == "mean" else hidden[-1].astype(np.float64)
+    with model.undisturbed():
+        for start in range(0, len(tokens), _CHUNK_TOKENS):
+            chunk = tokens[start : start + _CHUNK_TOKENS]
+            hidden = run(chunk, cache, len(tokens) - start - len(chunk), look)
+            states = hidden.astype(np.float64)
+            total = total + states.sum(axis=0) if pooling == "mean" else states[-1]
     return np.asarray(total / len(tokens) if pooling == "mean" else total, np.float32)

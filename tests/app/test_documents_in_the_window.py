@@ -372,6 +372,4 @@ def test_an_answer_with_its_sources_in_light_and_dark(person: Person, tmp_path: 
         corner = person.page.mapTo(person.window, QPoint(0, 0))
         for place in places_for:
             place.parent.mkdir(exist_ok=True)
-            assert image.copy(QRect(person.page.mapTo(person.window, QPoint(0, 0)), person.page.size())).save(
-                str(place)
-            )
+            assert image.copy(QRect(corner, person.page.size())).save(str(place))

@@ -789,7 +789,8 @@ IN_THE_PALETTE = {
 }  # fmt: skip
 # Acts on one of many things, asked at its row; and what only opens or narrows what is shown there.
 AT_ITS_PLACE = {
-    "Remove folder, keep chats", "Details", "Load", "Open its folder", "Open its page", "Copy the repository id",
+    "Remove folder, keep chats", "Delete folder and chats",
+    "Details", "Load", "Open its folder", "Open its page", "Copy the repository id",
     "Prepare for this PC", "Figures of this answer", "Why?", "Renew", "Advanced", "Add", "Recommended", "Name", "Size",
     "Speed here", "All", "Chat", "Download", "Family: any", "Fits the GPU", "Fits this PC", "On this PC", "Research",
     "Size: any", "Sort: recommended", "What would fit?", "Remove key", "Take over from a file…",

@@ -29,13 +29,17 @@ SILENT = {
     "third_party.py",  # names of licences and of parts
     "formats.py", "opendocument.py", "package.py", "powerpoint.py", "word.py",  # names in files, and what a model reads
 }  # fmt: skip
-# What goes to a model with an attachment, and what a damaged file of settings is said to hold, in the details.
+# What goes to a model with an attachment or in the place of a picture, what a damaged file of settings is said to hold,
+# in the details, and names in files and folders of other programs.
 SILENT_FUNCTIONS = {
     "texts.py": {"cut"},
     "conversation.py": {"content_of", "_label"},
     "gathering.py": {"_whole", "_passage"},
     "documents.py": {"search"},
     "settings.py": {"fault", "load_settings", "_parsed", "_kept_aside"},
+    "building.py": {"picture", "audio", "video", "file", "other", "_mark"},
+    "gpt4all.py": {"_part"},
+    "import_dialogs.py": {"known_folders"},
 }
 PASTED = "Pasted text"  # goes to the model as the name of an attachment
 # Calls whose words are for programs, for the log, or for Qt.
@@ -47,6 +51,7 @@ DEAF = re.compile(
 )
 NAMES = re.compile(
     r"Hearth|[A-Z]{2,}s?|N[Vv]IDIA|GeForce|PyTorch|Qt.*|Markdown|JSON|Unicode|Safetensors|Ctrl|Esc|Del|Return|Shift|Up"
+    r"|ChatGPT|Claude|Studio|Jan|Open WebUI"
     r"|None|PgUp|PgDown|UTF|Linux|Python|WAYLAND_DISPLAY|tok|k?B|Me?i?B|Ge?i?B|HF|TOKEN"
 )
 

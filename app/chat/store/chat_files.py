@@ -32,7 +32,16 @@ from app.chat.store.conversation import (
 from app.errors import ChatFileError
 from app.translation import noted, tr, tr_n
 
-__all__ = ["ChatFileError", "file_name", "plain", "read_json", "write_json", "write_markdown", "write_markdown_folder"]
+__all__ = [
+    "ChatFileError",
+    "file_name",
+    "is_ours",
+    "plain",
+    "read_json",
+    "write_json",
+    "write_markdown",
+    "write_markdown_folder",
+]
 
 MOST_FILE_BYTES = 128 << 20
 _LONGEST_NAME = 80  # characters of a file name: at most 240 bytes; file systems allow 255
@@ -45,6 +54,14 @@ _STATES = {
 
 
 # ------------------------------------------------------------------ JSON
+
+
+def is_ours(path: Path) -> bool:
+    """Return whether a file begins like one that `write_json` wrote. Raises OSError."""
+    if path.exists() and not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return f'"{FORMAT}"'.encode() in file.read(4096)
 
 
 def read_json(path: Path) -> list[WholeChat]:

@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,47 @@ from app.chat.store.conversation import (
     Unsent,
     WholeChat,
 )
-from app.chat.store.store_file import failures, open_file
+from app.chat.store.store_file import (
+    BATCH_CACHE_KB,
+    CONVERSATION_COLUMNS,
+    MESSAGE_COLUMNS,
+    failures,
+    open_batch,
+    open_file,
+)
 from app.chat.store.store_rescue import copy_rows, open_in_memory, open_or_restore, restore
 from app.chat.store.store_search import SearchIndex, snippet
 from app.errors import RescueReport, StoreError, StoreErrorKind
 from app.text.plain_text import fold, marks_in
 
-__all__ = ["RescueReport", "Store", "StoreError", "StoreErrorKind"]
+__all__ = ["RescueReport", "Staged", "Store", "StoreError", "StoreErrorKind"]
 
 _HEAD = "id, title, created_at, updated_at, pinned, folder, leaf, draft, choices, queued"
 _PUT_HEAD = f"INSERT INTO conversation ({_HEAD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _MESSAGE = "id, role, text, created_at, state, stats, parent, attachments, calls"
+_PUT_MESSAGE = (
+    f"INSERT INTO message ({_MESSAGE}, conversation_id, position) VALUES "
+    "(:id, :role, :text, :created_at, :state, :stats, :parent, :attachments, :calls, :chat, :position)"
+)
+# The deleted_at of chats that are being imported: nobody sees them, emptying the bin leaves them, and the next start
+# removes those of an import that did not end.
+_STAGED = 1.0
+_DROPPED_AT_ONCE = 200  # chats, in one transaction
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What `Store.stage` did with a batch: chats and messages added, chats that were here, and in the bin."""
+
+    chats: int = 0
+    messages: int = 0
+    here: int = 0
+    binned: int = 0
+
+    def __add__(self, other: Staged) -> Staged:
+        return Staged(
+            self.chats + other.chats, self.messages + other.messages, self.here + other.here, self.binned + other.binned
+        )
 
 
 class Store:
@@ -153,14 +183,67 @@ class Store:
                     self._is_taken("message", message.id) for message in chat.messages
                 )
                 new = chat.with_new_ids() if taken else chat
-                db.execute(_PUT_HEAD, _head_row(new.conversation))
-                db.executemany(
-                    f"INSERT INTO message ({_MESSAGE}, conversation_id, position) VALUES "
-                    "(:id, :role, :text, :created_at, :state, :stats, :parent, :attachments, :calls, :chat, :position)",
-                    [_row(m) | {"chat": new.conversation.id, "position": at} for at, m in enumerate(new.messages)],
-                )
+                _put(db, new)
                 added.append(new.conversation)
         return added
+
+    # -------------------------------------------------------------- imports in batches
+
+    @staticmethod
+    def write_batch(path: Path, chats: Sequence[WholeChat]) -> None:
+        """Write chats with different ids to a new file, for `stage`. Raises StoreError."""
+        with failures(path), contextlib.closing(open_batch(path)) as db:
+            db.execute("BEGIN")
+            for chat in sorted(chats, key=lambda one: one.conversation.id):  # in the order of the indexes
+                _put(db, chat)
+            db.execute("COMMIT")
+
+    def stage(self, batch: Path) -> Staged:
+        """Take in the chats of a file that `write_batch` wrote, unseen until `show_staged`. Those that exist stay.
+
+        One transaction. A file that was removed, because the import ended, adds nothing. Raises StoreError.
+        """
+        if not batch.is_file():
+            return Staged()
+        with self._lock, failures(self.path):
+            self._db.execute("ATTACH DATABASE ? AS batch", (str(batch),))
+            cache = self._db.execute("PRAGMA main.cache_size").fetchone()[0]
+            self._db.execute(f"PRAGMA main.cache_size = -{BATCH_CACHE_KB}")
+            try:
+                with self._transaction() as db:
+                    known = "id IN (SELECT id FROM main.conversation WHERE deleted_at IS {})"
+                    here = db.execute(f"DELETE FROM batch.conversation WHERE {known.format('NULL')}").rowcount
+                    binned = db.execute(f"DELETE FROM batch.conversation WHERE {known.format('NOT NULL')}").rowcount
+                    heads = CONVERSATION_COLUMNS.replace("deleted_at", str(_STAGED))
+                    chats = db.execute(
+                        f"INSERT INTO main.conversation ({CONVERSATION_COLUMNS}) SELECT {heads} "
+                        "FROM batch.conversation ORDER BY rowid"
+                    ).rowcount
+                    messages = db.execute(
+                        f"INSERT INTO main.message ({MESSAGE_COLUMNS}) SELECT {MESSAGE_COLUMNS} FROM batch.message "
+                        "WHERE conversation_id IN (SELECT id FROM batch.conversation) ORDER BY rowid"
+                    ).rowcount
+            finally:
+                self._db.execute("DETACH DATABASE batch")
+                self._db.execute(f"PRAGMA main.cache_size = {cache}")
+        return Staged(chats, messages, here, binned)
+
+    def show_staged(self) -> list[Conversation]:
+        """Make all staged chats visible at once. Returns them."""
+        with self._transaction() as db:
+            rows = db.execute(f"SELECT {_HEAD} FROM conversation WHERE deleted_at = ?", (_STAGED,)).fetchall()
+            db.execute("UPDATE conversation SET deleted_at = NULL WHERE deleted_at = ?", (_STAGED,))
+        return [_conversation(row) for row in rows]
+
+    def drop_staged(self) -> None:
+        """Remove all staged chats."""
+        while True:
+            with self._transaction() as db:
+                some = "SELECT rowid FROM conversation WHERE deleted_at = ? LIMIT ?"
+                values = (_STAGED, _DROPPED_AT_ONCE)
+                if not db.execute(f"UPDATE conversation SET deleted_at = 0 WHERE rowid IN ({some})", values).rowcount:
+                    return
+            self.purge_deleted(0.0, _STAGED)
 
     def _is_taken(self, table: str, id_: str) -> bool:
         return self._db.execute(f"SELECT 1 FROM {table} WHERE id = ?", (id_,)).fetchone() is not None
@@ -169,23 +252,28 @@ class Store:
         conversation = self.conversation(conversation_id)
         return None if conversation is None else WholeChat(conversation, tuple(self.messages(conversation_id)))
 
-    def delete(self, conversation_id: str) -> None:
-        """Move a conversation to the bin, until it is restored, erased or purged."""
+    def delete(self, *conversation_ids: str) -> None:
+        """Move conversations to the bin, until they are restored, erased or purged."""
         with self._transaction() as db:
-            db.execute("UPDATE conversation SET deleted_at = ? WHERE id = ?", (time.time(), conversation_id))
+            db.executemany(
+                "UPDATE conversation SET deleted_at = ? WHERE id = ?", [(time.time(), one) for one in conversation_ids]
+            )
 
     def binned(self) -> list[BinnedChat]:
         """Return the conversations in the bin, last deleted first."""
         with self._reading() as db:
             rows = db.execute(
-                f"SELECT deleted_at, {_HEAD} FROM conversation WHERE deleted_at IS NOT NULL ORDER BY deleted_at DESC"
+                f"SELECT deleted_at, {_HEAD} FROM conversation WHERE deleted_at > ? ORDER BY deleted_at DESC",
+                (_STAGED,),
             ).fetchall()
         return [BinnedChat(_conversation(head), deleted_at) for deleted_at, *head in rows]
 
-    def restore(self, conversation_id: str) -> None:
+    def restore(self, *conversation_ids: str) -> None:
         """Undo `delete`."""
         with self._transaction() as db:
-            db.execute("UPDATE conversation SET deleted_at = NULL WHERE id = ?", (conversation_id,))
+            db.executemany(
+                "UPDATE conversation SET deleted_at = NULL WHERE id = ?", [(one,) for one in conversation_ids]
+            )
 
     def erase(self, conversation_ids: Sequence[str]) -> None:
         """Delete conversations in the bin for good."""
@@ -194,7 +282,7 @@ class Store:
                 "UPDATE conversation SET deleted_at = 0 WHERE id = ? AND deleted_at IS NOT NULL",
                 [(one,) for one in conversation_ids],
             )
-        self.purge_deleted(0.0, 1.0)
+        self.purge_deleted(0.0, _STAGED)
 
     def purge_deleted(self, messages_before: float, chats_before: float) -> int:
         """Delete for good what was deleted before these times, chats with all their messages. Returns the number of
@@ -399,6 +487,13 @@ def _hit(row: Sequence[Any], needle: str) -> SearchHit:
     return SearchHit(conversation, cut, marks, marks_in(conversation.title, needle), message_id or "")
 
 
+def _put(db: sqlite3.Connection, chat: WholeChat) -> None:
+    """Add a chat that does not exist."""
+    c = chat.conversation
+    db.execute(_PUT_HEAD, _head_row(c))
+    db.executemany(_PUT_MESSAGE, [_row(m) | {"chat": c.id, "position": at} for at, m in enumerate(chat.messages)])
+
+
 def _head_row(c: Conversation) -> tuple[Any, ...]:
     return (c.id, _storable(c.title), c.created_at, c.updated_at, c.pinned, _storable(c.folder), c.leaf,
             _storable(c.draft), _json(c.choices or None), _json(asdict(c.queued) if c.queued else None))  # fmt: skip
@@ -413,7 +508,7 @@ def _row(m: Message) -> dict[str, Any]:
 
 def _storable(text: str) -> str:
     """Return text that UTF-8 can hold: surrogate pairs, which Qt lets through, are joined or replaced."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _json(value: object) -> str | None:

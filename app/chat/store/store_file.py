@@ -62,6 +62,7 @@ LATER_COLUMNS = {  # missing in files of the first version
     "pinned", "folder", "leaf", "draft", "choices", "queued", "parent", "attachments", "deleted_at", "calls",
 }  # fmt: skip
 
+BATCH_CACHE_KB = 64 << 10  # holds the index of ids, which are added in no order
 _HEADER_BYTES = 100  # of an SQLite file; user_version is the big-endian number at 60
 _LAST_CREDIBLE_VERSION = 9999  # a larger number is a damaged header, not a later version
 _KINDS: dict[int, StoreErrorKind] = {
@@ -170,6 +171,16 @@ def connect_private(path: Path) -> sqlite3.Connection:
     """Connect to a new file that only this user can read. SQLite gives its journals the same permissions."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     return connect(str(path))
+
+
+def open_batch(path: Path) -> sqlite3.Connection:
+    """Create a file to hand chats over in, without indexes. If the program is killed, it is lost."""
+    db = connect_private(path)
+    db.execute("PRAGMA journal_mode = OFF")
+    db.execute("PRAGMA synchronous = OFF")
+    db.execute(f"CREATE TABLE conversation ({CONVERSATION_COLUMNS})")
+    db.execute(f"CREATE TABLE message ({MESSAGE_COLUMNS})")
+    return db
 
 
 def finish_rescue(path: Path) -> Path | None:

@@ -95,7 +95,8 @@ class ChatDocuments(QObject):
     def _offer_folders(self, folders: list[Path]) -> None:
         """Ask whether dropped folders are documents of the chat."""
         n = len(folders)
-        title = tr_n("Answer from “{name}”?", "Answer from {n} folders?", n, n=n, name=name_of(str(folders[0])))
+        one = tr("Answer from “{name}”?", name=name_of(str(folders[0])))
+        title = one if n == 1 else tr_n("Answer from {n} folder?", "Answer from {n} folders?", n, n=n)
         sentence = tr("The documents stay where they are, and nothing leaves this PC. The model reads passages that "
                       "fit a question of this chat.")  # fmt: skip
         dialog = confirm(self._page, title, sentence, tr("Cancel"), tr("Add to documents"), lambda: self.add(folders))

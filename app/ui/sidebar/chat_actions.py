@@ -19,10 +19,12 @@ from app.translation import tr
 from app.ui.sidebar import chat_menus
 from app.ui.sidebar.bin_dialog import BinDialog
 from app.ui.sidebar.folder_dialog import FolderDialog
+from app.ui.sidebar.import_dialogs import ImportDialog, ProgressDialog, SummaryDialog, known_folders, title_of
 from app.ui.widgets.floating import confirm
 
 if TYPE_CHECKING:
     from app.chat.chat_folders import ChatFolders
+    from app.chat.imports.chat_import import ImportSummary
     from app.ui.keyboard.commands import Commands
     from app.ui.sidebar.sidebar import Sidebar
     from app.ui.widgets.floating import Menu
@@ -39,6 +41,15 @@ class ChatActions(QObject):
         self._list.placed.connect(self._place)
         self._list.folder_renamed.connect(folders.rename_folder)
         self._list.asked.connect(self.do)
+        self._list.files_dropped.connect(lambda paths: folders.import_chats(*paths))
+        self._progress: ProgressDialog | None = None
+        folders.imports.began.connect(self._show_progress)
+        folders.imports.done.connect(self._show_summary)
+        folders.imports.cancelled.connect(
+            lambda: folders.toast.emit(tr("Import cancelled. Nothing was imported."), None)
+        )
+        for ended in (folders.imports.done, folders.imports.cancelled, folders.imports.failed):
+            ended.connect(self._close_progress)
 
     def bind(self, commands: Commands) -> None:
         """Bind the commands for the visible chat and for all chats."""
@@ -74,8 +85,10 @@ class ChatActions(QObject):
         chat = self._list.chats.conversation(whose)
         if act == "take_out":
             self._folders.take_out(whose)
+        elif act == "delete_folder":
+            self._folders.delete_folder(whose)
         elif act == "import_chats":
-            self._import()
+            self._ask_what_to_import()
         elif act == "bin":
             self._folders.read_bin(self._show_bin)
         elif act == "export_all":
@@ -141,10 +154,55 @@ class ChatActions(QObject):
         if path:
             self._folders.export_chats(Path(path) / tr("Hearth chats"))
 
-    def _import(self) -> None:
-        path, _ = QFileDialog.getOpenFileName(self._window, tr("Import chats"), str(_documents()), tr("Chats (*.json)"))
+    def _ask_what_to_import(self) -> None:
+        if self._folders.imports.is_running:
+            self._show_progress()
+            return
+        dialog = ImportDialog(self._window)
+        dialog.file_asked.connect(self._import_files)
+        dialog.folder_asked.connect(self._import_folder)
+        dialog.open()
+
+    def _import_files(self) -> None:
+        kinds = tr("Chats (*.json *.jsonl *.zip *.chat)")
+        paths, _ = QFileDialog.getOpenFileNames(self._window, tr("Import chats"), str(_downloads()), kinds)
+        if paths:
+            self._folders.import_chats(*map(Path, paths))
+
+    def _import_folder(self) -> None:
+        start = next(iter(known_folders()), _downloads())
+        path = QFileDialog.getExistingDirectory(self._window, tr("Folder of chats"), str(start))
         if path:
             self._folders.import_chats(Path(path))
+
+    def _show_progress(self) -> None:
+        if self._progress is None:
+            dialog = self._progress = ProgressDialog(self._window)
+            self._folders.imports.progressed.connect(dialog.show_progress)
+            dialog.cancel_asked.connect(self._folders.imports.cancel)
+            dialog.finished.connect(self._forget_progress)
+        self._progress.open()
+
+    def _forget_progress(self) -> None:
+        self._progress = None
+
+    def _close_progress(self) -> None:
+        if self._progress is not None:
+            self._progress.accept()
+
+    def _show_summary(self, summary: ImportSummary) -> None:
+        """Show what was imported: as a note only if the user went on in the meantime."""
+        undo = partial(self._folders.undo_import, summary.chats)
+        if self._progress is None:
+            self._folders.toast.emit(title_of(summary), undo if summary.chats else None)
+            return
+        dialog = SummaryDialog(self._window, summary)
+        dialog.undo_asked.connect(undo)
+        dialog.open()
+
+
+def _downloads() -> Path:
+    return Path(QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DownloadLocation))
 
 
 def _documents() -> Path:

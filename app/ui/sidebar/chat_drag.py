@@ -1,8 +1,9 @@
-"""Dragging a chat within the list: where it can be dropped, and what the drop means."""
+"""Dragging a chat within the list, or files onto it: where they can be dropped, and what the drop means."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QMimeData, QPoint, QRectF, Qt
@@ -53,6 +54,11 @@ def rows_of(model: ChatModel, place: Place) -> frozenset[int]:
         i for i, row in enumerate(model.rows)
         if isinstance(row, ChatRow) and not row.folder and row.conversation.pinned == place.pinned
     )  # fmt: skip
+
+
+def files_in(data: QMimeData) -> list[Path]:
+    """Return the local files and folders that are dragged from another program."""
+    return [Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile() and url.toLocalFile()]
 
 
 def carried(data: QMimeData) -> str:

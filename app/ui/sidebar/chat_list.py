@@ -41,8 +41,8 @@ class ChatList(QListView):
     menu.
 
     Chats can be dragged; the menu does the same. asked: an action of a menu ("export_markdown", "export_json",
-    "new_folder" of a chat, "take_out", "new_chat_in" and "project" of a folder, "new_project", "export_all",
-    "import_chats", "bin"), and the chat or folder.
+    "new_folder" of a chat, "take_out", "delete_folder", "new_chat_in" and "project" of a folder, "new_project",
+    "export_all", "import_chats", "bin"), and the chat or folder.
     """
 
     opened = Signal(str)
@@ -53,6 +53,7 @@ class ChatList(QListView):
     folder_renamed = Signal(str, str)
     closed_changed = Signal(list)  # names of the collapsed folders
     asked = Signal(str, str)
+    files_dropped = Signal(list)  # Paths, to import
     focus_rect_changed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -321,9 +322,13 @@ class ChatList(QListView):
             self.viewport().update()
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        event.setAccepted(bool(chat_drag.carried(event.mimeData())))
+        event.setAccepted(bool(chat_drag.carried(event.mimeData()) or chat_drag.files_in(event.mimeData())))
 
     def dragMoveEvent(self, event: QDragMoveEvent) -> None:
+        if chat_drag.files_in(event.mimeData()):
+            event.setDropAction(Qt.DropAction.CopyAction)
+            event.accept()
+            return
         place = self._place_at(event)
         self._mark_drop(place)
         event.setAccepted(place is not None)
@@ -332,6 +337,11 @@ class ChatList(QListView):
         self._mark_drop(None)
 
     def dropEvent(self, event: QDropEvent) -> None:
+        if files := chat_drag.files_in(event.mimeData()):
+            event.setDropAction(Qt.DropAction.CopyAction)
+            event.accept()
+            self.files_dropped.emit(files)
+            return
         place, chat = self._place_at(event), chat_drag.carried(event.mimeData())
         self._mark_drop(None)
         if place is not None:

@@ -52,6 +52,8 @@ def folder_menu(view: ChatList, name: str) -> Menu:
     menu.addSeparator()
     menu.add(tr("Rename"), "pen", lambda: view.rename_folder(name), keys("rename_in_list"))
     menu.add(tr("Remove folder, keep chats"), "folder", lambda: view.asked.emit("take_out", name))
+    menu.addSeparator()
+    menu.add(tr("Delete folder and chats"), "trash", lambda: view.asked.emit("delete_folder", name), "", "bad")
     return menu
 
 

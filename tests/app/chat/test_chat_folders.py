@@ -21,6 +21,7 @@ from app.chat.store.store import Store
 from app.settings import AppSettings
 from app.ui.keyboard.commands import Commands
 from app.ui.sidebar.chat_actions import ChatActions
+from app.ui.sidebar.import_dialogs import ImportDialog
 from app.ui.sidebar.sidebar import Sidebar
 from app.user_messages import UserMessage
 
@@ -222,7 +223,7 @@ def test_export_is_two_clicks_and_the_ending_says_what_is_written(
 
     monkeypatch.setattr(QFileDialog, "getSaveFileName", save)
     monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(tmp_path))
-    monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *_: (str(tmp_path / "out.json"), ""))
+    monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *_: ([str(tmp_path / "out.json")], ""))
     menu = bar.panel.list.menu_for(bar.panel.list.chats.rows[bar.panel.list.chats.index_of(storks.id).row()])
     next(action for action in menu.actions() if action.text() == "Export as Markdown").trigger()
     room.wait(lambda: (tmp_path / "out.md").is_file())
@@ -234,6 +235,7 @@ def test_export_is_two_clicks_and_the_ending_says_what_is_written(
     commands.run("export_all_markdown")
     room.wait(lambda: len(list((tmp_path / "Hearth chats").glob("*.md"))) == 2)
     commands.run("import_chats")
+    window.findChildren(ImportDialog)[0].file_button.click()
     room.wait(lambda: any("already here" in words for words, _ in room.said))
     commands.run("export_all")
     room.wait(lambda: sum("2 chats exported" in words for words, _ in room.said) >= 1)

@@ -171,9 +171,9 @@ def test_what_cannot_be_answered_is_refused_as_the_client_expects(client: openai
         with pytest.raises(openai.BadRequestError):
             client.completions.create(model="Pip", prompt=prompt)
     with pytest.raises(openai.NotFoundError, match="/v1/chat/completions"):
-        client.embeddings.create(model="Pip", input="x")
+        client.moderations.create(model="Pip", input="x")
     told = serving.news(lambda state: state.refused >= 11)
-    assert "/v1/embeddings" in told.last_error
+    assert "/v1/moderations" in told.last_error
 
 
 def test_requests_by_hand_get_words_in_the_same_shape(client: openai.OpenAI) -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_model
 
 from engine.config import EngineConfig
 from engine.errors import Cancelled, InvalidRequestError
 from engine.job import Job
 from engine.model.weights import open_model
-from engine.session.embeddings import embed, n_tokens, pooling_of
+from engine.session.embeddings import embed, n_tokens, pooling_of, tokens_of
 from engine.session.loaded_model import LoadedModel
 
 TEXTS = ["the cat sat on the mat", "a dog", "dog dog dog cat"]
@@ -60,6 +61,36 @@ def test_the_last_state_after_the_end_token(tmp_path: Path) -> None:
         assert np.allclose(vector, of_length_1(hidden_states(tmp_path / "m", ids)[-1]), atol=1e-3)
 
 
+def test_a_qwen3_model_as_in_transformers(tmp_path: Path) -> None:
+    norms = {
+        f"model.layers.{i}.self_attn.{name}_norm.weight": np.linspace(0.5, 1.5, 8, dtype=np.float32)
+        for i in range(2)
+        for name in "qk"
+    }
+    of_qwen3 = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]}
+    folder = make_tiny_model(tmp_path / "m", activation="silu", config=of_qwen3, tensors=norms)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_lasttoken": true}')
+    model = LoadedModel.load(folder, EngineConfig(device="cpu", threads=1))
+    for text, vector in zip(TEXTS, embed(model, TEXTS), strict=True):
+        wanted = of_length_1(hidden_states(folder, tokens_of(model, text))[-1])
+        assert vector @ wanted > 0.9999
+
+
+@pytest.mark.parametrize("pooling", ["", "lasttoken"])
+def test_a_gpu_finds_the_same_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pooling: str) -> None:
+    wanted = list(embed(loaded(tmp_path / "m", pooling), TEXTS))
+    machine = FakeGpuMachine(tmp_path, monkeypatch)
+    model = machine.load(tmp_path / "m")
+    try:
+        assert model.device == "cuda"
+        for vector, same in zip(embed(model, TEXTS), wanted, strict=True):
+            assert vector @ same > 0.9999
+    finally:
+        for gpu in machine.gpus:
+            gpu.close()
+
+
 def test_fewer_dimensions_have_length_1_again(tmp_path: Path) -> None:
     model = loaded(tmp_path / "m")
     (whole,), (part,) = embed(model, TEXTS[:1]), embed(model, TEXTS[:1], 8)
@@ -83,6 +114,9 @@ def test_a_text_without_tokens_is_refused_and_a_cancel_stops(tmp_path: Path) -> 
     model = loaded(tmp_path / "m")
     with pytest.raises(InvalidRequestError):
         list(embed(model, [[]]))
+    for bad in (-1, model.opened.config.vocab_size):
+        with pytest.raises(InvalidRequestError, match=str(bad)):
+            list(embed(model, [[3, bad]]))
     with pytest.raises(Cancelled):
         list(embed(model, TEXTS, job=Job(lambda: True)))
 
