@@ -4135,10 +4135,6 @@
 <translation>Schalten Sie Ordner in einem Chat mit der Taste unter dem Nachrichtenfeld ein. Dokumente bleiben, wo sie sind. Hearth führt auf diesem PC ein Verzeichnis ihres Textes und sendet nichts.</translation>
 </message>
 <message>
-<source>Copy text</source>
-<translation>Text kopieren</translation>
-</message>
-<message>
 <source>Couldn't find the passage on this page. The file may have changed since. Below is the text that went to the model.</source>
 <translation>Die Stelle wurde auf dieser Seite nicht gefunden. Die Datei hat sich vielleicht geändert. Unten steht der Text, den das Modell gelesen hat.</translation>
 </message>

@@ -4102,10 +4102,6 @@
 <translation>在聊天中用消息框下方的按钮开启文件夹。文档留在原处。Hearth 只在这台电脑上保存其文本的索引，不发送任何内容。</translation>
 </message>
 <message>
-<source>Copy text</source>
-<translation>复制文本</translation>
-</message>
-<message>
 <source>Couldn't find the passage on this page. The file may have changed since. Below is the text that went to the model.</source>
 <translation>在此页上找不到该段落。文件可能已更改。下面是模型读取的文本。</translation>
 </message>

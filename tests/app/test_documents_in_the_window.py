@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pdf_files import pdf_with
 from person import Arrive, Person
-from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
+from PySide6.QtCore import QMimeData, QPoint, QPointF, QRect, Qt, QUrl
 from PySide6.QtGui import QColor, QDesktopServices, QDropEvent, QGuiApplication
 from PySide6.QtWidgets import QApplication, QFileDialog
 
@@ -369,6 +369,7 @@ def test_an_answer_with_its_sources_in_light_and_dark(person: Person, tmp_path: 
         places_for = [ROOT / "tests" / "output" / f"documents-{choice}.png"]
         if choice == "light" and os.environ.get("HEARTH_UPDATE_SCREENSHOTS") == "1":
             places_for.append(ROOT / "docs" / "screenshots" / "documents.png")
+        corner = person.page.mapTo(person.window, QPoint(0, 0))
         for place in places_for:
             place.parent.mkdir(exist_ok=True)
-            assert image.save(str(place))
+            assert image.copy(QRect(corner, person.page.size())).save(str(place))

@@ -199,7 +199,7 @@ def test_tab_goes_through_a_chat_as_it_is_read(window: QMainWindow) -> None:
     settle()
     page.focus_composer()
     names = []
-    for _ in range(12):
+    for _ in range(13):
         QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Tab)
         focus = QApplication.focusWidget()
         assert focus is not None
@@ -207,6 +207,7 @@ def test_tab_goes_through_a_chat_as_it_is_read(window: QMainWindow) -> None:
     assert names == [
         "Attach files",
         "Model: Pip",
+        "Documents: no folder is on",
         "Chat menu",
         "Messages",
         "More for this message",

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QSize, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QDragEnterEvent,
     QDragLeaveEvent,
     QDragMoveEvent,
     QDropEvent,
+    QFontMetrics,
     QKeyEvent,
     QMouseEvent,
     QResizeEvent,
@@ -37,7 +38,7 @@ from app.ui.composer.slash_prompts import SlashPrompts
 from app.ui.composer.tools_button import ToolsButton
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
-from app.ui.widgets.controls import Button, Dot, IconButton
+from app.ui.widgets.controls import Button, Dot, IconButton, Look
 from engine.service.protocol import CountResult
 
 
@@ -74,7 +75,7 @@ class ModelButton(Button):
         self.update()
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(min(theme.px(96), self.sizeHint().width()), self.sizeHint().height())
+        return QSize(min(theme.px(76), self.sizeHint().width()), self.sizeHint().height())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -88,6 +89,29 @@ class ModelButton(Button):
 
 class NameButton(Button):
     """A button with a name that may be long; it shrinks if space is scarce."""
+
+    def __init__(self, words: str, look: Look, glyph: str = "") -> None:
+        super().__init__(words, look, glyph)
+        self._words, self._is_short = words, False
+
+    def set_words(self, words: str) -> None:
+        """Set the name."""
+        self._words = words.replace("&", "&&")
+        self.setText("" if self._is_short else self._words)
+        self.updateGeometry()
+
+    def set_short(self, is_short: bool) -> None:
+        """Show the icon alone, or the name too."""
+        if is_short != self._is_short:
+            self._is_short = is_short
+            self.setText("" if is_short else self._words)
+            self.updateGeometry()
+
+    def full_width(self) -> int:
+        """Return the width with the name, px."""
+        hidden = QFontMetrics(self.font()).horizontalAdvance(self._words.replace("&&", "&"))
+        beside = theme.px(8) + 2 * theme.px(self.padding_px) + 2 + theme.px(self.glyph_px)
+        return hidden + beside if self._is_short else self.sizeHint().width()
 
     def minimumSizeHint(self) -> QSize:
         return QSize(min(theme.px(96), self.sizeHint().width()), self.sizeHint().height())
@@ -297,7 +321,7 @@ class Composer(QFrame):
         self._model.setToolTip("\n".join(part for part in (tooltip("model_menu"), about) if part))
         loading = status.phase is Phase.LOADING and not status.cancelling
         self._show_part(self._stop_load, loading)
-        self._load.setText(tr("Load {model}", model=status.can_load).replace("&", "&&"))
+        self._load.set_words(tr("Load {model}", model=status.can_load))
         self._load.setToolTip(tr("Load {model}; the chat stays", model=status.can_load))
         self._show_part(self._load, bool(status.can_load))
         self._show_context()
@@ -328,11 +352,10 @@ class Composer(QFrame):
 
     def set_preset(self, words: str, tooltip: str) -> None:
         """Set the text and the tooltip of the preset button."""
-        self.preset_button.setText(words.replace("&", "&&"))
+        self.preset_button.set_words(words)
         self.preset_button.setAccessibleName(tr("How answers are made: {words}", words=words))
         self.preset_button.setToolTip(tooltip)
         self.preset_button.setVisible(bool(words))
-        self.preset_button.updateGeometry()
 
     def set_thinking(self, words: str, is_on: bool = True) -> None:
         """Show how much the model thinks; "": it has no choice."""
@@ -431,6 +454,18 @@ class Composer(QFrame):
         theme.set_property(self, "state", "focus" if focused else "")
 
     # -------------------------------------------------------------- events
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() in {QEvent.Type.LayoutRequest, QEvent.Type.Resize}:
+            self._fit_bar()
+        return super().event(event)
+
+    def _fit_bar(self) -> None:
+        """Leave out the preset's name if the row is too narrow, even with the model's name cut."""
+        button, model, margins = self.preset_button, self._model, self._column.contentsMargins()
+        needed = self._bar.sizeHint().width() - button.sizeHint().width() + button.full_width()
+        needed -= model.sizeHint().width() - model.minimumSizeHint().width()
+        button.set_short(needed > self.width() - margins.left() - margins.right())
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape and self._status.answering:

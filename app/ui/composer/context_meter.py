@@ -95,7 +95,8 @@ class ContextMeter(Button):
         if words != self.text():
             self.setText(words)
             self.updateGeometry()
-        self.setToolTip(about + "\n" + tr("What happens when it is full"))
+        # A narrow composer shows only the first of the words.
+        self.setToolTip("\n".join((words, about, tr("What happens when it is full"))))
         self.setAccessibleName(tr("Context used, {percent} percent", percent=figure(100 * self.share, ".0f")))
         self.setAccessibleDescription(about.replace("\n", ". "))
         self.update()

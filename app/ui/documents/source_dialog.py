@@ -18,7 +18,7 @@ from app.translation import tr
 from app.ui.documents.document_labels import place_of
 from app.ui.documents.source_text import Excerpt, SourceText
 from app.ui.look import theme
-from app.ui.widgets.controls import Button, Label, Segments
+from app.ui.widgets.controls import Button, IconButton, Label, Segments
 from app.ui.widgets.dialog import HIGHEST, Dialog
 from engine.errors import Cancelled
 
@@ -109,11 +109,11 @@ class SourceDialog(Dialog):
         self.stack.addWidget(self.area)
         for part in (self.note, self.views, self.stack):
             self.body.addWidget(part)
-        self.open_folder = self.add_button(Button(tr("Show in folder"), "quiet", "folder"), at_start=True)
+        self.open_folder = self.add_button(IconButton("folder", tr("Show in folder")), at_start=True)
         self.open_folder.clicked.connect(lambda: self._open(os.path.dirname(self._path)))
         self.open_file = self.add_button(Button(tr("Open file")))
         self.open_file.clicked.connect(lambda: self._open(self._path))
-        self.copy = self.add_button(Button(tr("Copy text"), "secondary", "copy"))
+        self.copy = self.add_button(Button(tr("Copy"), "secondary", "copy"))
         self.copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(source.text))
         self.add_close()
         self.open_folder.setVisible(is_own)
