@@ -69,6 +69,7 @@ class ChatPage(QFrame):
     acted = Signal(object)  # MessageAction: an action on one message
     # id of the answer to regenerate with another model, and the anchor of the model menu
     other_model_asked = Signal(str, QWidget)
+    print_asked = Signal(str)  # id of a message to print or export
     stop_requested = Signal()
     title_menu = Signal(str)
     menu_asked = Signal(Menu)  # emitted before the title bar's menu opens, so that others can add rows
@@ -321,7 +322,9 @@ class ChatPage(QFrame):
             self._act(MessageAction(act, answer.id))
 
     def _act(self, act: MessageAction) -> None:
-        if act.act != "other_model":
+        if act.act == "print":
+            self.print_asked.emit(act.message_id)
+        elif act.act != "other_model":
             self.acted.emit(act)
         elif self._status.answering:  # the controller explains that it must wait
             self.acted.emit(MessageAction("regenerate", act.message_id))

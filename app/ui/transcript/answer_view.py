@@ -362,6 +362,7 @@ class AnswerView(MessageView):
         if figures_of(self.message.stats or {}):
             menu.add(tr("Figures of this answer"), "table", self.show_figures)
         menu.add(tr("Copy"), "copy", self.stats.copy.click)
+        menu.add(tr("Print or export"), "put", lambda: self.do("print"))
         menu.add(tr("Answer again"), "redo", lambda: self.do("regenerate"))
         menu.add(tr("Answer again with another model"), "chip", lambda: self.do("other_model"))
         menu.addSeparator()

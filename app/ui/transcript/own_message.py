@@ -260,6 +260,7 @@ class OwnMessage(MessageView):
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.add(tr("Edit"), "pen", self.start_editing)
         menu.add(tr("Copy"), "copy", self._copy.click)
+        menu.add(tr("Print or export"), "put", lambda: self.do("print"))
         menu.addSeparator()
         menu.add(tr("Delete with its answer"), "trash", lambda: self.do("delete"), token="bad")
         return menu

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QFontMetricsF, QGuiApplication, QTextBlockFormat, QTextCharFormat, QTextCursor, QWheelEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
+from app.text.code_colours import HIGHLIGHT_UP_TO, coloured_spans
 from app.text.markdown_blocks import CodeBlock
 from app.text.selected_text import FAR
 from app.text.text_pages import broken, page_end, unbroken
@@ -25,7 +25,6 @@ from app.ui.widgets.slices import later
 FOLD_OVER = 30  # lines
 FOLDED_LINES = 16
 PAGE, PAGE_LINES = 30_000, 1000  # characters and lines shown before the user asks for more
-HIGHLIGHT_UP_TO = 60_000  # characters; lexers are Python and run in the GUI thread
 SPANS_AT_ONCE = 150  # coloured before the window is painted again
 
 
@@ -168,32 +167,6 @@ class CodeText(TextView):
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         scroll_sideways(self, event)
-
-
-def coloured_spans(language: str, code: str) -> Iterator[tuple[int, int, str]]:
-    """Yield start, length (both in UTF-16 units, as Qt counts) and colour token of everything that is not plain
-    text."""
-    from pygments.lexers import get_lexer_by_name  # imported here: it takes 20 ms, and many chats have no code
-    from pygments.token import Comment, Keyword, Literal, Name, Number, Operator, String
-    from pygments.util import ClassNotFound
-
-    try:
-        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
-    except ClassNotFound:
-        return
-    tokens: tuple[tuple[Any, str], ...] = (
-        (Comment, "ink3"), (Keyword, "code_keyword"), (Operator.Word, "code_keyword"), (Name.Tag, "code_keyword"),
-        (Name.Function, "code_function"), (Name.Class, "code_function"), (Name.Decorator, "code_function"),
-        (Name.Builtin, "code_function"), (Name.Attribute, "code_function"), (String, "code_string"),
-        (Number, "code_number"), (Keyword.Constant, "code_number"), (Literal, "code_number"),
-    )  # fmt: skip
-    position = 0
-    for kind, text in lexer.get_tokens(code):
-        length = len(text) + sum(ch > "\uffff" for ch in text)
-        colour = next((token for family, token in tokens if kind in family), "")
-        if colour and text.strip():
-            yield position, length, colour
-        position += length
 
 
 class CodeBlockView(QFrame):
