@@ -274,8 +274,8 @@ class PrintedChat:
 
 
 def _plain_shapes(font: QFont) -> QFont:
-    """Switch off contextual shapes, such as a raised "+" in "C++": a PDF file has no text for them."""
-    for feature in ("calt", "case", "ccmp", "tnum"):
+    """Switch off contextual shapes, such as a raised "+" in "C++", and ligatures: a PDF file has no text for them."""
+    for feature in ("calt", "case", "liga", "tnum"):
         font.setFeature(QFont.Tag(feature), 0)
     return font
 
