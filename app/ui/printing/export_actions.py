@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QMarginsF, QObject, Qt
 from PySide6.QtGui import QPageLayout, QPageSize
-from PySide6.QtWidgets import QFileDialog, QWidget
+from PySide6.QtWidgets import QDialog, QFileDialog, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.chat.exports.outline import Scope, outline
 from app.chat.exports.web_page import write_web_page
 from app.chat.store.chat_files import file_name
 from app.chat.store.conversation import Conversation, WholeChat
 from app.translation import tr
-from app.ui.look import formulas
+from app.ui.look import formulas, theme
 from app.ui.printing.export_dialog import ExportDialog, Form
 from app.ui.printing.pdf_file import page_size, write_pdf
 from app.ui.printing.printed_chat import MARGIN_MM, Prepared, PrintedChat, prepare
+from app.ui.widgets.controls import Button
 
 if TYPE_CHECKING:
     from PySide6.QtPrintSupport import QPrinter
@@ -79,13 +80,35 @@ class ExportActions(QObject):
         dialog.show()
 
     def _show_preview(self, prepared: Prepared) -> None:
-        from PySide6.QtPrintSupport import QPrintPreviewDialog
-
-        chat, printer = PrintedChat(prepared), _printer(prepared.title)
-        preview = QPrintPreviewDialog(printer, self._window)
-        preview.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        preview.paintRequested.connect(lambda device: chat.paint(device, *_range(device)))
+        preview = Preview(prepared, self._window)
+        preview.accepted.connect(lambda: self._print(prepared))
         preview.open()
+
+
+class Preview(QDialog):
+    """The pages of a chat. accepted: print them."""
+
+    def __init__(self, prepared: Prepared, parent: QWidget) -> None:
+        from PySide6.QtPrintSupport import QPrintPreviewWidget
+
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle(tr("Preview: {title}", title=prepared.title))
+        self._chat, self._printer = PrintedChat(prepared), _printer(prepared.title)  # the widget keeps neither
+        pages = QPrintPreviewWidget(self._printer)
+        pages.setAccessibleName(tr("Pages"))
+        pages.paintRequested.connect(self._chat.paint)
+        pages.fitToWidth()
+        column, row = QVBoxLayout(self), QHBoxLayout()
+        close, go = Button(tr("Close")), Button(tr("Print"), "primary")
+        close.clicked.connect(self.reject)
+        go.clicked.connect(self.accept)
+        row.addStretch(1)
+        row.addWidget(close)
+        row.addWidget(go)
+        column.addWidget(pages, 1)
+        column.addLayout(row)
+        self.resize(theme.px(780), min(theme.px(1000), self.screen().availableSize().height() * 9 // 10))
 
 
 def _printer(title: str) -> QPrinter:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from app.chat.exports.outline import Scope
 from app.translation import tr
-from app.ui.look import theme
 from app.ui.widgets.controls import Button, Label, Segments, Toggle
 from app.ui.widgets.dialog import Dialog
 
@@ -52,11 +51,12 @@ class ExportDialog(Dialog):
         return Scope(self.branches.isChecked(), self.thoughts.isChecked(), self._message_id)
 
     def _add_row(self, toggle: Toggle, title: str, words: str) -> None:
-        row, column = QHBoxLayout(), Label(title, "label")
+        row, column = QHBoxLayout(), QVBoxLayout()
         toggle.setAccessibleDescription(words)
-        row.setSpacing(theme.px(10))
-        row.addWidget(column)
-        row.addWidget(Label(words, "small", "ink3", elide=True), 1)
+        column.setSpacing(1)
+        column.addWidget(Label(title, "label"))
+        column.addWidget(Label(words, "small", "ink3", elide=True))
+        row.addLayout(column, 1)
         row.addWidget(toggle)
         self.body.addLayout(row)
 
