@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from html import escape, unescape
 
+from app.text.block_parser import parse
 from app.text.code_colours import coloured_parts
 from app.text.markdown_blocks import FORMULA, PAD, STRUT, Block, CodeBlock, TableBlock
 from app.text.math_typeset import Drawing, formula
@@ -27,27 +28,32 @@ _TO_ANCHOR = re.compile(r'<a href="#((?:note|back)-\d+)">')
 _NO_BREAK = "\u00a0"
 
 
-def blocks_html(
-    blocks: Iterable[Block], draw: Draw | None, top: int = 1, prefix: str = "", coloured: bool = True
-) -> str:
+def blocks_html(blocks: Iterable[Block], draw: Draw | None = None, top: int = 1, prefix: str = "") -> str:
     """Return the HTML of an answer.
 
-    draw: without it, formulas are LaTeX. top: level of its highest headings. prefix: of the names of its anchors, which
-    must be unique in a document. coloured: mark parts of code with classes named after the theme's colours.
+    draw: without it, it is for other programs' documents: formulas are LaTeX, code has no colours, tables have borders.
+    top: level of its highest headings. prefix: of the names of its anchors, which must be unique in a document. Parts
+    of code have classes named after the theme's colours.
     """
-    return "\n".join(_block_html(block, draw, top, prefix, coloured) for block in blocks)
+    return "\n".join(_block_html(block, draw, top, prefix) for block in blocks)
 
 
-def _block_html(block: Block, draw: Draw | None, top: int, prefix: str, coloured: bool) -> str:
+def answer_html(text: str) -> str:
+    """Return the HTML of an answer's Markdown for other programs' documents."""
+    return blocks_html(parse(text))
+
+
+def _block_html(block: Block, draw: Draw | None, top: int, prefix: str) -> str:
     if isinstance(block, CodeBlock):
-        return code_html(block, coloured)
+        return code_html(block.code, block.language if draw else None)
     html = block.html
     if isinstance(block, TableBlock) and block.rest:
         ending = "</tbody></table>"
         html = html.rstrip().removesuffix(ending) + "".join(_rows(rows, ending) for rows in rows_behind(block)) + ending
     html = _HEADING.sub(lambda found: _heading(int(found[1]) + top - 1, found[2]), html)
     html = _QUOTE.sub("<blockquote>", html).replace("</td></tr></table>", "</blockquote>")
-    html = html.replace('<table width="100%" cellspacing="0" cellpadding="0">', "<table>")
+    table = "<table>" if draw else '<table border="1" cellspacing="0" cellpadding="4">'
+    html = html.replace('<table width="100%" cellspacing="0" cellpadding="0">', table)
     html = _LIST_INDENT.sub(r' class="in\1"', html)
     for state, box in (("checked", "\u2611"), ("unchecked", "\u2610")):
         html = html.replace(f'<li class="{state}">', f'<li class="task">{box} ')
@@ -67,17 +73,13 @@ def _rows(rows: str, ending: str) -> str:
     return rows.rstrip().removesuffix(ending).removeprefix("<tbody>")
 
 
-def code_html(block: CodeBlock, coloured: bool = True) -> str:
-    """Return a code block as HTML."""
-    if not coloured:
-        return f"<pre><code>{escape(block.code, quote=False)}</code></pre>"
+def code_html(code: str, language: str | None = None) -> str:
+    """Return code as HTML. language: its parts get classes named after the theme's colours; None: no colours."""
     parts = (
         f'<span class="{colour}">{escape(text, quote=False)}</span>' if colour else escape(text, quote=False)
-        for text, colour in coloured_parts(block.language, block.code)
+        for text, colour in coloured_parts(language or "", code)
     )
-    # A browser drops the first line end inside <pre>.
-    first = "\n" if block.code.startswith("\n") else ""
-    return f"<pre><code>{first}{''.join(parts)}</code></pre>"
+    return f"<pre><code>{''.join(parts)}</code></pre>"
 
 
 def formula_html(source: str, draw: Draw | None) -> str:
@@ -103,6 +105,11 @@ def plain_html(text: str) -> str:
     """Return plain text as paragraphs, with its line ends and runs of spaces."""
     paragraphs = re.split(r"\n{2,}", text.strip("\n"))
     return "\n".join(f"<p>{_spaced(escape(one, quote=False)).replace(chr(10), '<br>')}</p>" for one in paragraphs)
+
+
+def document_html(html: str) -> str:
+    """Return HTML as a document for the clipboard, where some programs expect another encoding."""
+    return f'<html><head><meta charset="utf-8"></head><body>{html}</body></html>'
 
 
 def _spaced(text: str) -> str:

@@ -303,9 +303,7 @@ class ChatPage(QFrame):
 
     def copy_last_answer(self) -> None:
         """Copy the last answer as Markdown."""
-        answer = self.transcript.last_answer()
-        if answer is not None and answer.text:
-            QGuiApplication.clipboard().setText(answer.text)
+        if self.transcript.copy_last_answer():
             self.copied.emit(tr("Answer copied"))
 
     def can_act_on_last(self, act: ActionName) -> bool:

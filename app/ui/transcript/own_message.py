@@ -100,7 +100,7 @@ class OwnMessage(MessageView):
             self._show_left()
         self._more = HoverButton("more", tr("More for this message"), only_on_hover=True)
         self._edit = HoverButton("pen", tr("Edit message"), only_on_hover=True)
-        self._copy = CopyButton(tr("Copy message"), only_on_hover=True)
+        self._copy = CopyButton(tr("Copy message"), is_answer=False, only_on_hover=True)
         self._copy.text_to_copy = message.text
         self._more.clicked.connect(self._open_menu)
         self._edit.clicked.connect(self.start_editing)
