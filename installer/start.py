@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-_OWN_PROCESSES = ("--engine-host", "--pdf-text", "--mcp-server")
+_OWN_PROCESSES = ("--engine-host", "--pdf-text", "--diagrams", "--mcp-server")
 
 
 def main() -> int:

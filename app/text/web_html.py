@@ -17,6 +17,7 @@ from app.text.math_typeset import Drawing, formula
 from app.text.plain_text import rows_behind
 
 Draw = Callable[[str], Drawing | None]  # lays out a formula with its delimiters
+DrawDiagram = Callable[[str], str | None]  # returns a diagram as SVG that is safe in a page
 
 _FORMULA = re.compile(f'<img src="{FORMULA}" alt="([^"]*)"/><img src="{STRUT}"[^>]*/>')
 _CODE = re.compile(r"<code>(.*?)</code>", re.DOTALL)
@@ -25,17 +26,39 @@ _HEADING = re.compile(r'<p class="h([1-3])">(.*?)</p>', re.DOTALL)
 _LIST_INDENT = re.compile(r' style="-qt-list-indent: (\d)"')
 _ANCHOR = re.compile(r'<a name="((?:note|back)-\d+)"></a>')
 _TO_ANCHOR = re.compile(r'<a href="#((?:note|back)-\d+)">')
+_ID = re.compile(r'(id="|url\(#)')
+DIAGRAM = "mermaid"  # the language
 _NO_BREAK = "\u00a0"
 
 
-def blocks_html(blocks: Iterable[Block], draw: Draw | None = None, top: int = 1, prefix: str = "") -> str:
+def blocks_html(
+    blocks: Iterable[Block],
+    draw: Draw | None = None,
+    draw_diagram: DrawDiagram | None = None,
+    top: int = 1,
+    prefix: str = "",
+) -> str:
     """Return the HTML of an answer.
 
     draw: without it, it is for other programs' documents: formulas are LaTeX, code has no colours, tables have borders.
-    top: level of its highest headings. prefix: of the names of its anchors, which must be unique in a document. Parts
-    of code have classes named after the theme's colours.
+    draw_diagram: without it, diagrams are code. top: level of its highest headings. prefix: of the names of its
+    anchors, which must be unique in a document. Parts of code have classes named after the theme's colours.
     """
-    return "\n".join(_block_html(block, draw, top, prefix) for block in blocks)
+    out = []
+    for number, block in enumerate(blocks):
+        html = ""
+        if isinstance(block, CodeBlock) and block.language == DIAGRAM and draw_diagram is not None:
+            html = _diagram_html(draw_diagram(block.code), f"{prefix}{number}-", block.code)
+        out.append(html or _block_html(block, draw, top, prefix))
+    return "\n".join(out)
+
+
+def _diagram_html(svg: str | None, prefix: str, code: str) -> str:
+    """Return a diagram and its code; "" if it was not drawn. prefix: of its ids, which must be unique in a document."""
+    if svg is None:
+        return ""
+    svg = _ID.sub(rf"\1{prefix}", svg)
+    return f'<figure class="diagram">{svg}<details><summary>{DIAGRAM}</summary>{code_html(code)}</details></figure>'
 
 
 def answer_html(text: str) -> str:

@@ -18,7 +18,7 @@ from app.chat.store.chat_files import replacing, storable
 from app.chat.store.conversation import WholeChat
 from app.text.block_parser import parse
 from app.text.math_typeset import Words, typeset
-from app.text.web_html import Draw, blocks_html, plain_html
+from app.text.web_html import Draw, DrawDiagram, blocks_html, plain_html
 from app.translation import tr
 
 _MOST_FORMULAS = 512  # drawings kept for the next use of the same formula
@@ -55,21 +55,28 @@ table { border-collapse: collapse } th, td { padding: .4rem 1rem .4rem 0; border
   text-align: start; vertical-align: top } [align=right] { text-align: right } [align=center] { text-align: center }
 li.task { list-style: none } p, li, h1, h2, h3, h4, h5, h6, td, th { unicode-bidi: plaintext }
 .formula { fill: currentColor; max-width: 100% } p.math { margin-left: 1.75rem; overflow-x: auto }
+figure.diagram { margin: 1rem 0; padding: 1rem; border-radius: .5rem; background: #F3F0EB; color: #5A524A }
+figure.diagram > svg { max-width: 100%; height: auto; display: block; margin: 0 auto }
+figure.diagram text { font-family: system-ui, sans-serif } figure.diagram details { font-size: .8rem }
+figure.diagram pre { color: var(--ink) }
 .in1 { margin-left: 1.75rem } .in2 { margin-left: 3.5rem } .in3 { margin-left: 5.25rem } .in4 { margin-left: 7rem }
 .in5 { margin-left: 8.75rem } .in6 { margin-left: 10.5rem }
 """
 
 
-def write_web_page(path: Path, chat: WholeChat, scope: Scope, words: Words | None = None) -> None:
-    """Write a chat as a web page. words: draws text that the formula font lacks. Raises OSError."""
+def write_web_page(
+    path: Path, chat: WholeChat, scope: Scope, words: Words | None = None, diagram: DrawDiagram | None = None
+) -> None:
+    """Write a chat as a web page. words: draws text that the formula font lacks. diagram: draws diagrams in light
+    colours; without it they are code. Raises OSError."""
     with replacing(path) as file:
-        file.write(web_page(outline(chat, scope), words))
+        file.write(web_page(outline(chat, scope), words, diagram))
 
 
-def web_page(chat: Outline, words: Words | None = None) -> str:
+def web_page(chat: Outline, words: Words | None = None, diagram: DrawDiagram | None = None) -> str:
     """Return the page. Cost: linear in the text; a formula takes 2 to 30 ms."""
     draw = lru_cache(_MOST_FORMULAS)(partial(typeset, words=words))
-    body = str(storable("".join(_body(chat, draw))))
+    body = str(storable("".join(_body(chat, draw, diagram))))
     depths = "".join(f".d{d} {{ vertical-align: -{int(d) / 100}em }}\n" for d in sorted(set(_DEPTH.findall(body))))
     style = _style() + depths
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -89,7 +96,7 @@ def _style() -> str:
     return _STYLE.replace("LIGHT", light).replace("DARK", dark) + code + "pre .ink3 { color: var(--ink3) }\n"
 
 
-def _body(chat: Outline, draw: Draw) -> Iterator[str]:
+def _body(chat: Outline, draw: Draw, diagram: DrawDiagram | None) -> Iterator[str]:
     anchors = {
         entry.id: f"m{number}"
         for number, entry in enumerate((entry for section in chat.sections for entry in section.entries), 1)
@@ -99,12 +106,12 @@ def _body(chat: Outline, draw: Draw) -> Iterator[str]:
         if not section.is_shown:
             yield f'<section class="branch">\n<h2>{escape(section_title(section))}</h2>\n'
         for entry in section.entries:
-            yield from _article(entry, anchors, draw)
+            yield from _article(entry, anchors, draw, diagram)
         if not section.is_shown:
             yield "</section>\n"
 
 
-def _article(entry: Entry, anchors: dict[str, str], draw: Draw) -> Iterator[str]:
+def _article(entry: Entry, anchors: dict[str, str], draw: Draw, diagram: DrawDiagram | None) -> Iterator[str]:
     anchor = anchors[entry.id]
     yield f'<article id="{anchor}"{" class=own" if entry.is_own else ""}>\n<h2>{escape(entry.speaker)}</h2>\n'
     if entry.versions[1:]:
@@ -123,7 +130,7 @@ def _article(entry: Entry, anchors: dict[str, str], draw: Draw) -> Iterator[str]
     if entry.is_own:
         yield plain_html(entry.text) + "\n"
     elif entry.text:
-        yield blocks_html(parse(entry.text), draw, top=3, prefix=f"{anchor}-") + "\n"
+        yield blocks_html(parse(entry.text), draw, diagram, top=3, prefix=f"{anchor}-") + "\n"
     for line in (*entry.calls, entry.note):
         if line:
             yield f'<p class="meta">{escape(line)}</p>\n'

@@ -15,6 +15,7 @@ from app.chat.exports.outline import Scope, outline
 from app.chat.exports.web_page import write_web_page
 from app.chat.store.chat_files import file_name
 from app.chat.store.conversation import Conversation, WholeChat
+from app.diagrams.process import draw
 from app.translation import tr
 from app.ui.look import formulas, theme
 from app.ui.printing.export_dialog import ExportDialog, Form
@@ -58,7 +59,10 @@ class ExportActions(QObject):
     def write(self, path: Path, chat_id: str, form: Form, scope: Scope) -> None:
         """Write a chat to a PDF file or a web page, in the background."""
         words = formulas.current().words
-        write = partial(write_pdf, scope=scope) if form == "pdf" else partial(write_web_page, scope=scope, words=words)
+        if form == "pdf":
+            write = partial(write_pdf, scope=scope)
+        else:
+            write = partial(write_web_page, scope=scope, words=words, diagram=light_diagram)
         ending = ".pdf" if form == "pdf" else ".html"
         if path.suffix.lower() != ending:
             path = path.with_name(path.name + ending)
@@ -109,6 +113,12 @@ class Preview(QDialog):
         column.addWidget(pages, 1)
         column.addLayout(row)
         self.resize(theme.px(780), min(theme.px(1000), self.screen().availableSize().height() * 9 // 10))
+
+
+def light_diagram(source: str) -> str | None:
+    """Draw a diagram in light colours, in any thread. None: it cannot be drawn."""
+    drawing = draw(source, vars(theme.LIGHT))
+    return drawing.text if drawing is not None else None
 
 
 def _printer(title: str) -> QPrinter:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import NamedTuple
 
-from PySide6.QtCore import QRectF, QSizeF, Qt
+from PySide6.QtCore import QByteArray, QRect, QRectF, QSizeF, Qt
 from PySide6.QtGui import (
     QAbstractTextDocumentLayout,
     QColor,
@@ -25,14 +25,17 @@ from PySide6.QtGui import (
     QTextFormat,
     QTextOption,
 )
+from PySide6.QtSvg import QSvgRenderer
 
 from app.chat.exports.outline import Entry, Outline, section_title, version_words
+from app.diagrams.plain_svg import PlainSvg
+from app.diagrams.process import draw
 from app.text.block_parser import parse
 from app.text.code_colours import coloured_parts
 from app.text.markdown_blocks import Block, CodeBlock, TableBlock
 from app.text.plain_text import rows_behind
 from app.text.text_pages import broken
-from app.text.web_html import plain_html
+from app.text.web_html import DIAGRAM, plain_html
 from app.translation import figure, tr
 from app.ui.look import formulas, theme
 from app.ui.transcript.text.document_style import LIST_INDENT, directed, table_sheet
@@ -40,6 +43,7 @@ from app.ui.transcript.text.document_style import LIST_INDENT, directed, table_s
 LAYOUT_DPI = 96
 SCALE = 0.85  # of the window's text: 9.6 points
 MARGIN_MM = 18.0
+HIGHEST_PX = 700  # of a diagram at zoom 1: it fits on a page
 EDGE_PX = 8  # above the first line of a page: the padding of a box
 HEAD_PX, FOOT_PX = 34, 34  # at zoom 1: title and date above the text, page numbers below
 _END_OF_TABLE = "</tbody></table>"
@@ -54,26 +58,28 @@ class Prepared:
     day: str
     html: str
     formulas: Mapping[str, formulas.Outline | None]
+    diagrams: Mapping[str, PlainSvg]
 
 
 def prepare(chat: Outline) -> Prepared:
     """Parse a chat and lay out its formulas. Any thread."""
-    html = "".join(_body(chat))
+    diagrams: dict[str, PlainSvg] = {}
+    html = "".join(_body(chat, diagrams))
     outlines = {source: formulas.outline_of(source) for source in dict.fromkeys(formulas.sources_in(html))}
     html = formulas.shown(html, lambda source: outlines.get(source) is None)
-    return Prepared(chat.title, chat.day, directed(html), outlines)
+    return Prepared(chat.title, chat.day, directed(html), outlines, diagrams)
 
 
-def _body(chat: Outline) -> Iterator[str]:
+def _body(chat: Outline, diagrams: dict[str, PlainSvg]) -> Iterator[str]:
     yield f'<p class="title">{escape(chat.title)}</p>'
     for section in chat.sections:
         if not section.is_shown:
             yield f'<hr/><p class="h1">{escape(section_title(section))}</p>'
         for entry in section.entries:
-            yield from _entry_html(entry)
+            yield from _entry_html(entry, diagrams)
 
 
-def _entry_html(entry: Entry) -> Iterator[str]:
+def _entry_html(entry: Entry, diagrams: dict[str, PlainSvg]) -> Iterator[str]:
     version = f"   {escape(version_words(entry))}" if version_words(entry) else ""
     yield f'<p class="who">{escape(entry.speaker)}<span class="meta">{version}</span></p>'
     for name in entry.attachments:
@@ -85,7 +91,14 @@ def _entry_html(entry: Entry) -> Iterator[str]:
             yield from _boxed("own", plain_html(broken(entry.text)))
     else:
         for block in parse(entry.text):
-            yield from _block_html(block)
+            source = block.code if isinstance(block, CodeBlock) and block.language == DIAGRAM else ""
+            drawing = draw(source, vars(theme.LIGHT)) if source else None
+            if drawing is not None:
+                diagrams[source] = drawing
+                attribute = escape(source).replace("\n", "&#10;")
+                yield f'<p class="diagram"><img src="{DIAGRAM}" alt="{attribute}"/></p>'
+            else:
+                yield from _block_html(block)
     for line in (*entry.calls, entry.note):
         if line:
             yield f'<p class="meta">{escape(line)}</p>'
@@ -124,6 +137,7 @@ def _style() -> str:
              color: {t.ink3}; }}
     table.data {{ margin: {px(4)}px 0 {px(14)}px 0; }}
     table.own, table.code {{ margin: {px(5)}px 0 {px(12)}px 0; }}
+    .diagram {{ margin: {px(6)}px 0 {px(12)}px 0; }}
     td.own {{ background-color: {t.bubble}; padding: {px(9)}px {px(14)}px {px(5)}px {px(14)}px; }}
     td.own p {{ margin: 0 0 {px(4)}px 0; }}
     td.code {{ background-color: {t.sunken}; padding: {px(8)}px {px(12)}px {px(8)}px {px(12)}px;
@@ -133,11 +147,33 @@ def _style() -> str:
 
 
 class _PrintedFormulas(formulas.FormulaObject):
-    """The formulas of a printed chat, which are all laid out already."""
+    """The formulas and diagrams of a printed chat, which are all drawn already."""
 
-    def __init__(self, document: QTextDocument, outlines: Mapping[str, formulas.Outline | None]) -> None:
+    def __init__(self, document: QTextDocument, prepared: Prepared) -> None:
         super().__init__(document)
-        self._outlines = outlines
+        self._outlines, self._diagrams = prepared.formulas, prepared.diagrams
+
+    def intrinsicSize(self, document: QTextDocument, position: int, form: QTextFormat) -> QSizeF:
+        drawing = self._diagram(form)
+        if drawing is None:
+            return super().intrinsicSize(document, position, form)
+        room, most, zoom = document.textWidth(), theme.px(HIGHEST_PX), theme.current().zoom
+        scale = min(zoom, room / drawing.width if room > 0 else zoom, most / drawing.height)
+        return QSizeF(drawing.width * scale, drawing.height * scale)
+
+    def drawObject(
+        self, painter: QPainter, rect: QRectF | QRect, document: QTextDocument, position: int, form: QTextFormat
+    ) -> None:
+        drawing = self._diagram(form)
+        if drawing is None:
+            super().drawObject(painter, rect, document, position, form)
+        else:
+            QSvgRenderer(QByteArray(drawing.text.encode())).render(painter, QRectF(rect))
+
+    def _diagram(self, form: QTextFormat) -> PlainSvg | None:
+        if form.toImageFormat().name() != DIAGRAM:
+            return None
+        return self._diagrams.get(str(form.property(QTextFormat.Property.ImageAltText) or ""))
 
     def outline(self, source: str) -> formulas.Outline | None:
         return self._outlines.get(source)
@@ -172,7 +208,7 @@ class PrintedChat:
         option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
         self._document.setDefaultTextOption(option)
         self._document.setDefaultStyleSheet(_style())
-        self._formulas = _PrintedFormulas(self._document, prepared.formulas)
+        self._formulas = _PrintedFormulas(self._document, prepared)
         self._document.setHtml(prepared.html)
         self._tops: list[float] = []  # of the pages in the document, and its end
 

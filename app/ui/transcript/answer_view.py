@@ -70,6 +70,7 @@ class AnswerView(MessageView):
             self.append(message.text)
             self.set_status(self._status)
         else:
+            self._parts.draw_diagrams()
             self._show_whole()
 
     @property
@@ -177,6 +178,7 @@ class AnswerView(MessageView):
         """Show the final state of the answer."""
         self.message = message
         was_writing, self._writing = self._writing, False
+        self._parts.draw_diagrams()
         self._status = EngineStatus(Phase.READY)
         self._place_caret()
         if was_writing and self._parser.text == split(message.text).answer:
