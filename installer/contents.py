@@ -5,6 +5,7 @@ It looks only; installer/hearth.spec hands what it says to PyInstaller.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 from collections.abc import Iterable, Sequence
 from importlib import metadata
@@ -116,11 +117,14 @@ def is_unused(place: str) -> bool:
     return any(fnmatch.fnmatchcase(place, pattern) for pattern in UNUSED_FILES)
 
 
-def compiler_libraries() -> list[tuple[str, str]]:
-    """(file, folder in the program) of NVRTC, where native_kernels/cuda/runtime/nvrtc.py looks; none on macOS."""
-    try:
-        files = metadata.files("nvidia-cuda-nvrtc-cu12") or []
-    except metadata.PackageNotFoundError:
-        return []
-    libraries = [file for file in files if file.suffix == ".dll" or ".so" in file.name]
+def loaded_libraries() -> list[tuple[str, str]]:
+    """(file, folder in the program) of libraries that are loaded by name, where their packages look for them.
+
+    NVRTC (native_kernels/cuda/runtime/nvrtc.py) has no build for macOS, merman none for Linux on ARM.
+    """
+    files: list[metadata.PackagePath] = []
+    for name in ("nvidia-cuda-nvrtc-cu12", "merman"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            files += metadata.files(name) or []
+    libraries = [file for file in files if file.suffix in (".dll", ".dylib") or ".so" in file.name]
     return [(str(file.locate()), file.parent.as_posix()) for file in libraries if not is_unused(file.as_posix())]

@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-_OWN_PROCESSES = ("--engine-host", "--read-documents", "--import-chats", "--mcp-server")
+_OWN_PROCESSES = ("--engine-host", "--read-documents", "--import-chats", "--diagrams", "--mcp-server")
 
 
 def main() -> int:

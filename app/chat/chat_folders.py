@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from PySide6.QtCore import QObject, Signal
 
@@ -18,11 +18,12 @@ from app.chat.answers.answer_policy import AnswerPolicy
 from app.chat.chat_memory import ChatMemory
 from app.chat.imports.chat_import import ChatImport, ImportSummary
 from app.chat.projects.project import SERVER, Project
-from app.chat.store.conversation import BinnedChat, Conversation
+from app.chat.store.conversation import BinnedChat, Conversation, WholeChat
 from app.translation import figure, tr, tr_n
 from app.user_messages import UserMessage, describe
 
 Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what writes it in the background
+T = TypeVar("T")
 
 
 class ChatFolders(QObject):
@@ -153,11 +154,22 @@ class ChatFolders(QObject):
 
     # -------------------------------------------------------------- files
 
-    def export_chats(self, path: Path, conversation_ids: Sequence[str] | None = None) -> None:
-        """Export chats, or all of them: JSON to .json, one chat as Markdown to .md, else Markdown files in a folder."""
-        self._memory.export_chats(
-            path, conversation_ids, partial(self._exported, path), partial(self._not_done, "export")
-        )
+    def export_chats(
+        self,
+        path: Path,
+        conversation_ids: Sequence[str] | None = None,
+        write_one: Callable[[Path, WholeChat], None] | None = None,
+    ) -> None:
+        """Export chats, or all of them: JSON to .json, one chat as Markdown to .md, else Markdown files in a folder.
+
+        write_one: writes one chat in another format, in another thread.
+        """
+        done, failed = partial(self._exported, path), partial(self._not_done, "export")
+        self._memory.export_chats(path, conversation_ids, done, failed, write_one)
+
+    def read_chat(self, conversation_id: str, make: Callable[[WholeChat], T], then: Callable[[T], None]) -> None:
+        """Pass what `make` returns for a chat, in another thread, to `then`."""
+        self._memory.read_chat(conversation_id, make, then, partial(self._not_done, "export"))
 
     def _exported(self, path: Path, count: int) -> None:
         self.solved.emit("export")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -37,6 +37,7 @@ from app.chat.store.operations import Operations
 from app.chat.store.store import Staged, Store
 from app.errors import RescueReport, StoreError
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 SAVE_EVERY_MS = 500  # of a growing message: a kill loses at most this much
@@ -257,25 +258,45 @@ class ChatMemory(QObject):
         conversation_ids: Sequence[str] | None,
         then: Callable[[int], None],
         failed: Callable[[BaseException], None],
+        write_one: Callable[[Path, WholeChat], None] | None = None,
     ) -> None:
         """Export chats, or all of them, oldest first: to one JSON file if the path ends in .json, one chat to a
         Markdown file if it ends in .md, else to a folder of Markdown files. `then` gets their number; `failed` an
-        OSError or a StoreError."""
+        OSError or a StoreError. write_one: writes one chat to the path in another format."""
         wanted = set(self._conversations if conversation_ids is None else conversation_ids)
         heads = sorted((c for c in self._conversations.values() if c.id in wanted), key=lambda c: (c.created_at, c.id))
         here = {c.id: WholeChat(c, tuple(self._chats[c.id])) for c in heads if c.id in self._chats}
 
+        if write_one is None and path.suffix.lower() == ".md":
+            write_one = write_markdown
+
         def write() -> int:
             chats = (here.get(c.id) or WholeChat(c, tuple(self._stored.messages(c.id))) for c in heads)
-            if path.suffix.lower() == ".json":
-                return write_json(path, chats)
-            if path.suffix.lower() != ".md":
-                return write_markdown_folder(path, chats)
+            if write_one is None:
+                return (write_json if path.suffix.lower() == ".json" else write_markdown_folder)(path, chats)
             for chat in chats:
-                write_markdown(path, chat)
+                write_one(path, chat)
             return len(heads)
 
         self._reads.run("export chats", write, then, failed)
+
+    def read_chat(
+        self,
+        conversation_id: str,
+        make: Callable[[WholeChat], T],
+        then: Callable[[T], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Read a chat with all its messages, and pass what `make` returns for it to `then`. `make` runs in the thread
+        of the reads. `failed` gets its error, or a StoreError."""
+        head = self._conversations[conversation_id]
+        here = self._chats.get(conversation_id)
+        messages = None if here is None else tuple(here)
+
+        def read() -> T:
+            return make(WholeChat(head, tuple(self._stored.messages(head.id)) if messages is None else messages))
+
+        self._reads.run("read a chat to print", read, then, failed)
 
     def import_chats(
         self, path: Path, then: Callable[[list[Conversation], int], None], failed: Callable[[BaseException], None]

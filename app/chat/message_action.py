@@ -10,7 +10,7 @@ from app.chat.store.conversation import Message, MessageState, Role
 _CUT = {MessageState.LENGTH, MessageState.CANCELLED, MessageState.FAILED, MessageState.INTERRUPTED}
 
 ActionName = Literal[
-    "edit", "regenerate", "other_model", "continue", "delete", "switch", "unsummarise", "note",
+    "edit", "regenerate", "other_model", "continue", "delete", "switch", "unsummarise", "note", "print",
     "allow_once", "allow_in_chat", "allow_in_folder", "refuse",
 ]  # fmt: skip
 
@@ -19,9 +19,9 @@ ActionName = Literal[
 class MessageAction:
     """One action. text: of an edited message. step: the version to switch to, relative to this one.
 
-    "note" adds `text` to the notes of the project. "other_model" is "regenerate" after the user chose another model.
-    "unsummarise" is of the whole branch. The last four answer the question whether a call of a tool may run. call_id:
-    of that call.
+    "note" adds `text` to the notes of the project. "print" asks how the message is printed or exported. "other_model"
+    is "regenerate" after the user chose another model. "unsummarise" is of the whole branch. The last four answer the
+    question whether a call of a tool may run. call_id: of that call.
     """
 
     act: ActionName

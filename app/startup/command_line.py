@@ -30,6 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from app.chat.imports.process import main as read_export
 
         return read_export()
+    if given == ["--diagrams"]:
+        from app.diagrams.process import main as draw
+
+        return draw()
     parser = argparse.ArgumentParser(prog="hearth", description="Chat with a language model on this PC.")
     parser.add_argument("files", metavar="FILE", nargs="*", help="a model, an exported chat, or a text to ask about")
     parser.add_argument("--engine", choices=("process", "in-thread"), help="where the engine runs (default: a setting)")

@@ -8,6 +8,7 @@ source.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -43,6 +44,7 @@ class Drawing:
 
 
 Words = Callable[[str], Drawing]
+_LOCK = threading.Lock()  # ziamath counts and keeps its fonts in globals
 
 
 def formula(source: str) -> tuple[str, bool]:
@@ -72,8 +74,8 @@ def is_bounded(tex: str) -> bool:
 def typeset(source: str, words: Words | None = None) -> Drawing | None:
     """Lay out a formula in its delimiters. None: out of bounds or not understood.
 
-    words: draws text that the formula font lacks, such as Chinese; without it such formulas are rejected. The first
-    call loads ziamath and its font (0.3 s); a formula of an answer takes 2 to 30 ms.
+    words: draws text that the formula font lacks, such as Chinese; without it such formulas are rejected. Threads take
+    turns. The first call loads ziamath and its font (0.3 s); a formula of an answer takes 2 to 30 ms.
     """
     tex, display = formula(source)
     if not is_bounded(tex):
@@ -81,6 +83,7 @@ def typeset(source: str, words: Words | None = None) -> Drawing | None:
     from app.text import math_drawing
 
     try:
-        return math_drawing.draw(tex, display, words)
+        with _LOCK:
+            return math_drawing.draw(tex, display, words)
     except Exception:  # noqa: BLE001  # the parsers raise whatever they meet first
         return None

@@ -111,8 +111,8 @@ def answer_pieces(thought: str, answer: str) -> Iterator[tuple[str, ...] | float
     for index, block in enumerate(parser.blocks):
         words = [block_text(block)]
         if isinstance(block, TableBlock) and block.rest:
-            for rows in _rows_behind(block):
-                words.append(rows)
+            for rows in rows_behind(block):
+                words.append(html_text(rows))
                 yield parser.share_read
         out.append("\n".join(words))
         if index % BLOCKS_AT_ONCE == 0:
@@ -120,15 +120,15 @@ def answer_pieces(thought: str, answer: str) -> Iterator[tuple[str, ...] | float
     yield tuple(out)
 
 
-def _rows_behind(block: TableBlock) -> Iterator[str]:
-    """Yield the text of the rows that are not drawn at once, some at a time."""
+def rows_behind(block: TableBlock) -> Iterator[str]:
+    """Yield the HTML of the rows that are not drawn at once, some at a time."""
     columns = block.head.count("|", block.head.find("\n")) + 1
     at = 0
     while at < len(block.rest):
         end = page_end(block.rest, at, ROWS_PAGE, max(ROWS * 5 // columns, 1))
         for table in parse(block.head + block.rest[at:end]):
             if isinstance(table, TableBlock):
-                yield html_text(table.html.partition("</thead>")[2])
+                yield table.html.partition("</thead>")[2]
         at = end
 
 

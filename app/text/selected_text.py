@@ -105,6 +105,7 @@ class Passage(NamedTuple):
 
     plain: str
     markdown: str
+    html: str = ""
     own: bool = False
 
 
@@ -120,6 +121,14 @@ def markdown_text(passages: Sequence[Passage]) -> str:
         quoted(passage.markdown) if passage.own and several else passage.markdown
         for passage in passages
         if passage.markdown
+    )
+
+
+def html_text(passages: Sequence[Passage]) -> str:
+    """Return the passages as HTML. Besides other messages, the user's text is quoted."""
+    several = len(passages) > 1
+    return "\n".join(
+        f"<blockquote>{passage.html}</blockquote>" if passage.own and several else passage.html for passage in passages
     )
 
 

@@ -186,6 +186,7 @@ class MainWindow(WindowFrame):
         self._chat_actions = ChatActions(self, self.sidebar, lambda: self.shown_chat, folders)
         self._chat_actions.bind(self.commands)
         self.page.menu_asked.connect(self._chat_actions.add_rows)
+        self.page.print_asked.connect(self._chat_actions.print_message)
 
     def connect_context(self, controller: ChatController, engine: EngineClient, memory: ChatMemory) -> None:
         """Connect what the next prompt needs: attachments, token count, drafts."""

@@ -529,6 +529,41 @@
 <translation>{name} bringt keine Prädiktoren mit: Seine Neuronen werden automatisch gewählt</translation>
 </message>
 <message>
+<source>Another version from message {number} on</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Tool: {name}</source>
+<translation>Werkzeug: {name}</translation>
+</message>
+<message>
+<source>Version {which} of {count}</source>
+<translation>Version {which} von {count}</translation>
+</message>
+<message>
+<source>failed</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>not run</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>refused</source>
+<translation type="unfinished"></translation>
+</message>
+<message numerus="yes">
+<source>{n} pages</source>
+<translation>
+<numerusform>{n} Seite</numerusform>
+<numerusform>{n} Seiten</numerusform>
+</translation>
+</message>
+<message>
+<source>Attached: {name}</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
 <source>It contains no chats that Hearth can read. Choose an export of Hearth, ChatGPT, Claude, LM Studio, Jan, Open WebUI or GPT4All.</source>
 <translation>Darin sind keine Chats, die Hearth lesen kann. Wählen Sie einen Export von Hearth, ChatGPT, Claude, LM Studio, Jan, Open WebUI oder GPT4All.</translation>
 </message>
@@ -733,19 +768,8 @@
 <translation>Diese Datei ist größer als {most} MiB, die liest Hearth nicht.</translation>
 </message>
 <message>
-<source>Tool: {name}</source>
-<translation>Werkzeug: {name}</translation>
-</message>
-<message>
 <source>You</source>
 <translation>Sie</translation>
-</message>
-<message numerus="yes">
-<source>{n} pages</source>
-<translation>
-<numerusform>{n} Seite</numerusform>
-<numerusform>{n} Seiten</numerusform>
-</translation>
 </message>
 <message>
 <source>New chat</source>
@@ -2320,6 +2344,14 @@
 <translation>Diesen Chat als Markdown exportieren</translation>
 </message>
 <message>
+<source>Export this chat as PDF</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Export this chat as a web page</source>
+<translation>Diesen Chat als Webseite exportieren</translation>
+</message>
+<message>
 <source>Find anything</source>
 <translation>Alles finden</translation>
 </message>
@@ -2422,6 +2454,10 @@
 <message>
 <source>Previous match</source>
 <translation>Vorheriger Treffer</translation>
+</message>
+<message>
+<source>Print this chat</source>
+<translation type="unfinished"></translation>
 </message>
 <message>
 <source>Privacy</source>
@@ -2692,6 +2728,10 @@
 <translation>openai api entfernt ollama lm studio llama.cpp</translation>
 </message>
 <message>
+<source>paper printer preview page</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
 <source>pdf document text open</source>
 <translation>pdf dokument text öffnen</translation>
 </message>
@@ -2734,6 +2774,14 @@
 <message>
 <source>save file backup</source>
 <translation>datei speichern sicherung backup</translation>
+</message>
+<message>
+<source>save file html browser</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>save file print</source>
+<translation type="unfinished"></translation>
 </message>
 <message>
 <source>save folder files</source>
@@ -5257,6 +5305,74 @@ Andere Programme: {others}</translation>
 <translation>{name} und {more} weitere</translation>
 </message>
 <message>
+<source>Export this chat</source>
+<translation>Diesen Chat exportieren</translation>
+</message>
+<message>
+<source>Export this message</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>PDF (*.pdf)</source>
+<translation>PDF (*.pdf)</translation>
+</message>
+<message>
+<source>Preview: {title}</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Print</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Web page (*.html)</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>All versions</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Form</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Other versions of messages, and what follows them</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>PDF file</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Preview</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Print or export this chat</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Print or export this message</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Thoughts</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Web page</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>What the model thought before it answered</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Page {number} of {count}</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
 <source>A text file of yours that the model reads after the instructions.</source>
 <translation>Eine Textdatei von Ihnen, die das Modell nach den Anweisungen liest.</translation>
 </message>
@@ -6068,10 +6184,6 @@ Andere Programme: {others}</translation>
 <translation>Alle Chats exportieren</translation>
 </message>
 <message>
-<source>Export this chat</source>
-<translation>Diesen Chat exportieren</translation>
-</message>
-<message>
 <source>Folder for the exported chats</source>
 <translation>Wo die Chats liegen sollen</translation>
 </message>
@@ -6146,6 +6258,10 @@ Andere Programme: {others}</translation>
 <message>
 <source>Pin</source>
 <translation>Anheften</translation>
+</message>
+<message>
+<source>Print or export</source>
+<translation type="unfinished"></translation>
 </message>
 <message>
 <source>Remove folder, keep chats</source>
@@ -6632,10 +6748,6 @@ Andere Programme: {others}</translation>
 <translation>Vorige Version</translation>
 </message>
 <message>
-<source>Version {which} of {count}</source>
-<translation>Version {which} von {count}</translation>
-</message>
-<message>
 <source>Copy message</source>
 <translation>Nachricht kopieren</translation>
 </message>
@@ -6731,6 +6843,14 @@ Andere Programme: {others}</translation>
 <source>Show fewer lines</source>
 <translation>Weniger Zeilen anzeigen</translation>
 </message>
+<message>
+<source>Show the code</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Show the diagram</source>
+<translation type="unfinished"></translation>
+</message>
 <message numerus="yes">
 <source>Show {n} lines</source>
 <translation>
@@ -6746,6 +6866,10 @@ Andere Programme: {others}</translation>
 </translation>
 </message>
 <message>
+<source>This diagram cannot be drawn. It may have an error.</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
 <source>Wrap long lines</source>
 <translation>Lange Zeilen umbrechen</translation>
 </message>
@@ -6756,6 +6880,10 @@ Andere Programme: {others}</translation>
 <message>
 <source>{language} code</source>
 <translation>{language}-Code</translation>
+</message>
+<message>
+<source>Diagram</source>
+<translation type="unfinished"></translation>
 </message>
 <message numerus="yes">
 <source>Show {n} more rows</source>

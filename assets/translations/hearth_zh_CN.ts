@@ -518,6 +518,40 @@
 <translation>{name} 没有预测器：其神经元将自动选择</translation>
 </message>
 <message>
+<source>Another version from message {number} on</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Tool: {name}</source>
+<translation>工具：{name}</translation>
+</message>
+<message>
+<source>Version {which} of {count}</source>
+<translation>版本 {which} / {count}</translation>
+</message>
+<message>
+<source>failed</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>not run</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>refused</source>
+<translation type="unfinished"></translation>
+</message>
+<message numerus="yes">
+<source>{n} pages</source>
+<translation>
+<numerusform>{n} 页</numerusform>
+</translation>
+</message>
+<message>
+<source>Attached: {name}</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
 <source>It contains no chats that Hearth can read. Choose an export of Hearth, ChatGPT, Claude, LM Studio, Jan, Open WebUI or GPT4All.</source>
 <translation>其中没有 Hearth 能读取的对话。请选择 Hearth、ChatGPT、Claude、LM Studio、Jan、Open WebUI 或 GPT4All 的导出文件。</translation>
 </message>
@@ -722,18 +756,8 @@
 <translation>此文件大于 {most} MiB，Hearth 不予读取。</translation>
 </message>
 <message>
-<source>Tool: {name}</source>
-<translation>工具：{name}</translation>
-</message>
-<message>
 <source>You</source>
 <translation>您</translation>
-</message>
-<message numerus="yes">
-<source>{n} pages</source>
-<translation>
-<numerusform>{n} 页</numerusform>
-</translation>
 </message>
 <message>
 <source>New chat</source>
@@ -2304,6 +2328,14 @@
 <translation>将此聊天导出为 Markdown</translation>
 </message>
 <message>
+<source>Export this chat as PDF</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Export this chat as a web page</source>
+<translation>将此对话导出为网页</translation>
+</message>
+<message>
 <source>Find anything</source>
 <translation>查找一切</translation>
 </message>
@@ -2406,6 +2438,10 @@
 <message>
 <source>Previous match</source>
 <translation>上一个匹配</translation>
+</message>
+<message>
+<source>Print this chat</source>
+<translation type="unfinished"></translation>
 </message>
 <message>
 <source>Privacy</source>
@@ -2676,6 +2712,10 @@
 <translation>openai api 远程 ollama lm studio llama.cpp</translation>
 </message>
 <message>
+<source>paper printer preview page</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
 <source>pdf document text open</source>
 <translation>pdf 文档 文本 打开</translation>
 </message>
@@ -2718,6 +2758,14 @@
 <message>
 <source>save file backup</source>
 <translation>保存 文件 备份</translation>
+</message>
+<message>
+<source>save file html browser</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>save file print</source>
+<translation type="unfinished"></translation>
 </message>
 <message>
 <source>save folder files</source>
@@ -5220,6 +5268,74 @@ Other programs: {others}</source>
 <translation>{name} 等另外 {more} 个</translation>
 </message>
 <message>
+<source>Export this chat</source>
+<translation>导出此聊天</translation>
+</message>
+<message>
+<source>Export this message</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>PDF (*.pdf)</source>
+<translation>PDF (*.pdf)</translation>
+</message>
+<message>
+<source>Preview: {title}</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Print</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Web page (*.html)</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>All versions</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Form</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Other versions of messages, and what follows them</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>PDF file</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Preview</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Print or export this chat</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Print or export this message</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Thoughts</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Web page</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>What the model thought before it answered</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Page {number} of {count}</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
 <source>A text file of yours that the model reads after the instructions.</source>
 <translation>您的一个文本文件，模型在指令之后读取。</translation>
 </message>
@@ -6022,10 +6138,6 @@ Other programs: {others}</source>
 <translation>导出所有聊天</translation>
 </message>
 <message>
-<source>Export this chat</source>
-<translation>导出此聊天</translation>
-</message>
-<message>
 <source>Folder for the exported chats</source>
 <translation>聊天存放位置</translation>
 </message>
@@ -6100,6 +6212,10 @@ Other programs: {others}</source>
 <message>
 <source>Pin</source>
 <translation>固定</translation>
+</message>
+<message>
+<source>Print or export</source>
+<translation type="unfinished"></translation>
 </message>
 <message>
 <source>Remove folder, keep chats</source>
@@ -6562,10 +6678,6 @@ Other programs: {others}</source>
 <translation>上一版本</translation>
 </message>
 <message>
-<source>Version {which} of {count}</source>
-<translation>版本 {which} / {count}</translation>
-</message>
-<message>
 <source>Copy message</source>
 <translation>复制消息</translation>
 </message>
@@ -6661,6 +6773,14 @@ Other programs: {others}</source>
 <source>Show fewer lines</source>
 <translation>显示较少行</translation>
 </message>
+<message>
+<source>Show the code</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Show the diagram</source>
+<translation type="unfinished"></translation>
+</message>
 <message numerus="yes">
 <source>Show {n} lines</source>
 <translation>
@@ -6674,6 +6794,10 @@ Other programs: {others}</source>
 </translation>
 </message>
 <message>
+<source>This diagram cannot be drawn. It may have an error.</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
 <source>Wrap long lines</source>
 <translation>长行自动换行</translation>
 </message>
@@ -6684,6 +6808,10 @@ Other programs: {others}</source>
 <message>
 <source>{language} code</source>
 <translation>{language} 代码</translation>
+</message>
+<message>
+<source>Diagram</source>
+<translation type="unfinished"></translation>
 </message>
 <message numerus="yes">
 <source>Show {n} more rows</source>

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 from app.chat.store.chat_file_check import FORMAT, NOT_IN_FILES, VERSION, parsed
 from app.chat.store.conversation import (
@@ -46,7 +46,7 @@ __all__ = [
 MOST_FILE_BYTES = 128 << 20
 _LONGEST_NAME = 80  # characters of a file name: at most 240 bytes; file systems allow 255
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])")  # names reserved by Windows
-_STATES = {
+STATES = {
     MessageState.CANCELLED: noted("Stopped"), MessageState.LENGTH: noted("Cut off at the limit"),
     MessageState.FAILED: noted("Not finished"), MessageState.INTERRUPTED: noted("Interrupted"),
     MessageState.WRITING: noted("Interrupted"),
@@ -83,7 +83,7 @@ def read_json(path: Path) -> list[WholeChat]:
 def write_json(path: Path, chats: Iterable[WholeChat]) -> int:
     """Write chats to one file atomically. Returns their number. Raises OSError."""
     written = 0
-    with _replacing(path) as file:
+    with replacing(path) as file:
         file.write(f'{{"format": "{FORMAT}", "version": {VERSION}, "chats": [')
         for chat in chats:
             file.write("\n" if not written else ",\n")
@@ -103,7 +103,7 @@ def plain(chat: WholeChat) -> dict[str, Any]:
         "pinned": c.pinned, "folder": c.folder, "leaf": leaf, "choices": choices,
         "messages": [_plain_message(m) for m in chat.messages],
     }  # fmt: skip
-    return dict(_storable(values))
+    return dict(storable(values))
 
 
 def _plain_message(m: Message) -> dict[str, Any]:
@@ -121,13 +121,13 @@ def _plain_message(m: Message) -> dict[str, Any]:
     return values
 
 
-def _storable(value: Any) -> Any:
+def storable(value: Any) -> Any:
     """Return a value with replacements for what UTF-8 and JSON cannot hold: lone surrogates, infinite numbers."""
     match value:
         case dict():
-            return {_storable(str(name)): _storable(one) for name, one in value.items()}
+            return {storable(str(name)): storable(one) for name, one in value.items()}
         case list() | tuple():
-            return [_storable(one) for one in value]
+            return [storable(one) for one in value]
         case str() if not value.isascii():
             return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         case float() if not math.isfinite(value):
@@ -140,9 +140,9 @@ def _storable(value: Any) -> Any:
 
 def write_markdown(path: Path, chat: WholeChat) -> None:
     """Write the shown branch of a chat as Markdown. Raises OSError."""
-    with _replacing(path) as file:
+    with replacing(path) as file:
         for part in _markdown(chat):
-            file.write(_storable(part))
+            file.write(storable(part))
 
 
 def write_markdown_folder(folder: Path, chats: Iterable[WholeChat]) -> int:
@@ -167,7 +167,7 @@ def write_markdown_folder(folder: Path, chats: Iterable[WholeChat]) -> int:
 
 def file_name(title: str) -> str:
     """Return a file name without extension, made from a chat's title, that every system accepts."""
-    title = unicodedata.normalize("NFC", _storable(title))
+    title = unicodedata.normalize("NFC", storable(title))
     kept = "".join(
         " " if letter in '<>:"/\\|?*' or unicodedata.category(letter)[0] == "C" else letter for letter in title
     )
@@ -181,20 +181,21 @@ def file_name(title: str) -> str:
 
 def _markdown(chat: WholeChat) -> Iterator[str]:
     title = " ".join(chat.conversation.title.split()) or tr(UNTITLED)
-    yield f"# {title}\n\n*{_day(chat.conversation.created_at)}*\n"
+    yield f"# {title}\n\n*{day(chat.conversation.created_at)}*\n"
     for message in branch(chat.messages, chat.conversation.leaf):
-        yield f"\n## {_speaker(message)}\n"
+        yield f"\n## {speaker(message)}\n"
         for attachment in message.attachments:
             yield from _attached(attachment)
         if text := message.text.strip("\n"):
             yield f"\n{text}\n"
         for call in message.calls:
             yield from _called(call)
-        if words := _STATES.get(message.state):
+        if words := STATES.get(message.state):
             yield f"\n*{tr(words)}*\n"
 
 
-def _speaker(message: Message) -> str:
+def speaker(message: Message) -> str:
+    """Return who wrote a message: you, the instructions, or the model by its name."""
     if message.role is Role.USER:
         return tr("You")
     if message.role is Role.SYSTEM:
@@ -229,23 +230,25 @@ def _fenced(text: str) -> str:
     return f"{fence}\n{text}{end}{fence}\n"
 
 
-def _day(seconds: float) -> str:
+def day(seconds: float) -> str:
+    """Return a day as in "2026-03-31"."""
     try:
-        day = datetime.fromtimestamp(seconds).astimezone()
+        date = datetime.fromtimestamp(seconds).astimezone()
     except (OverflowError, OSError, ValueError):  # a wrong clock; Windows rejects more than others
         return "–"
-    return f"{day:%Y-%m-%d}"
+    return f"{date:%Y-%m-%d}"
 
 
 # ------------------------------------------------------------------ writing
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[TextIO]:
-    """Open a text file that replaces the existing one only when it is complete."""
+def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """Open a file that replaces the existing one only when it is complete. mode: "w" for UTF-8 text, "wb" for bytes."""
     unfinished = path.with_name(f".{path.name[:40]}.{os.getpid()}.part")
     try:
-        with unfinished.open("w", encoding="utf-8", newline="\n") as file:
+        text = {"encoding": "utf-8", "newline": "\n"} if mode == "w" else {}
+        with unfinished.open(mode, **text) as file:  # type: ignore[call-overload]
             yield file
             file.flush()
             os.fsync(file.fileno())

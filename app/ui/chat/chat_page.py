@@ -69,6 +69,7 @@ class ChatPage(QFrame):
     acted = Signal(object)  # MessageAction: an action on one message
     # id of the answer to regenerate with another model, and the anchor of the model menu
     other_model_asked = Signal(str, QWidget)
+    print_asked = Signal(str)  # id of a message to print or export
     stop_requested = Signal()
     note_asked = Signal(str)  # text to add to the notes of the project
     title_menu = Signal(str)
@@ -303,9 +304,7 @@ class ChatPage(QFrame):
 
     def copy_last_answer(self) -> None:
         """Copy the last answer as Markdown."""
-        answer = self.transcript.last_answer()
-        if answer is not None and answer.text:
-            QGuiApplication.clipboard().setText(answer.text)
+        if self.transcript.copy_last_answer():
             self.copied.emit(tr("Answer copied"))
 
     def can_act_on_last(self, act: ActionName) -> bool:
@@ -324,6 +323,8 @@ class ChatPage(QFrame):
     def _act(self, act: MessageAction) -> None:
         if act.act == "note":
             self.note_asked.emit(act.text)
+        elif act.act == "print":
+            self.print_asked.emit(act.message_id)
         elif act.act != "other_model":
             self.acted.emit(act)
         elif self._status.answering:  # the controller explains that it must wait

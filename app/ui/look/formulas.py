@@ -19,6 +19,7 @@ from html import escape, unescape
 
 from PySide6.QtCore import QObject, QPointF, QRect, QRectF, QSizeF, Qt, QTimer, Signal
 from PySide6.QtGui import (
+    QColor,
     QFontMetrics,
     QFontMetricsF,
     QPainter,
@@ -160,7 +161,7 @@ class Formulas(QObject):
                     self._thread = None
                     return
                 source = self._waiting.popleft()
-            drawing = typeset(source, self._words)
+            drawing = typeset(source, self.words)
             outline = _outline(drawing) if drawing else None
             with self._changed:
                 self._results.append((source, outline))
@@ -170,8 +171,8 @@ class Formulas(QObject):
             if first:
                 self._done.emit()
 
-    def _words(self, text: str) -> Drawing:
-        """Draw text in the window's font, at the size of the text around the formula."""
+    def words(self, text: str) -> Drawing:
+        """Draw text in the window's font, at the size of the text around the formula, in any thread."""
         path = QPainterPath()
         path.addText(0, 0, self._font, text)
         box, scale = path.boundingRect(), _X_HEIGHT / max(QFontMetricsF(self._font).xHeight(), 1)
@@ -226,17 +227,24 @@ def _outline(drawing: Drawing) -> Outline:
     return Outline(path, drawing.width, drawing.ascent, drawing.descent)
 
 
+def outline_of(source: str) -> Outline | None:
+    """Lay a formula out now, in any thread. None: it is refused."""
+    drawing = typeset(source, current().words)
+    return _outline(drawing) if drawing else None
+
+
 def sources_in(html: str) -> list[str]:
     """Return the LaTeX, with delimiters, of every formula in HTML from app.text.markdown_blocks."""
     return [unescape(found[1]) for found in _TAGS.finditer(html)] if FORMULA in html else []
 
 
-def shown(html: str) -> str:
+def shown(html: str, is_refused: Callable[[str], bool] | None = None) -> str:
     """Return the HTML with refused formulas replaced by their source, as code."""
+    refused = is_refused or current().refused
 
     def replaced(found: re.Match[str]) -> str:
         source = unescape(found[1])
-        return f"<code>{escape(formula(source)[0])}</code>" if current().refused(source) else found[0]
+        return f"<code>{escape(formula(source)[0])}</code>" if refused(source) else found[0]
 
     return _TAGS.sub(replaced, html) if FORMULA in html else html
 
@@ -254,9 +262,22 @@ class FormulaObject(QPyTextObject):
         super().__init__(document)
         document.documentLayout().registerHandler(QTextFormat.ObjectTypes.ImageObject, self)
 
+    def outline(self, source: str) -> Outline | None:
+        """Return the outline of a formula; None while it is being laid out, or if it was refused."""
+        return current().outline(source)
+
+    def miss(self, source: str) -> None:
+        """Request a formula whose outline was dropped because there were too many."""
+        if not current().known(source):
+            current().request([source])
+
+    def ink(self) -> QColor:
+        """Return the colour of a formula in text without a colour of its own."""
+        return theme.colour("ink")
+
     def intrinsicSize(self, document: QTextDocument, position: int, form: QTextFormat) -> QSizeF:
         source, is_strut = _source(form)
-        outline = current().outline(source)
+        outline = self.outline(source)
         em = _em(document, position)
         if outline is None:
             return QSizeF(0, 1) if is_strut else _guessed(source, em)
@@ -271,9 +292,9 @@ class FormulaObject(QPyTextObject):
     ) -> None:
         rect = QRectF(rect)
         source, is_strut = _source(form)
-        outline = None if is_strut else current().outline(source)
-        if not is_strut and not current().known(source):
-            current().request([source])  # its outline was dropped because there were too many
+        outline = None if is_strut else self.outline(source)
+        if not is_strut and outline is None:
+            self.miss(source)
         if outline is None or not outline.width:
             return
         colour = form.foreground()
@@ -282,7 +303,7 @@ class FormulaObject(QPyTextObject):
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.translate(QPointF(rect.left(), rect.bottom()))
         painter.scale(scale, scale)
-        painter.fillPath(outline.path, colour if colour.style() != Qt.BrushStyle.NoBrush else theme.colour("ink"))
+        painter.fillPath(outline.path, colour if colour.style() != Qt.BrushStyle.NoBrush else self.ink())
         painter.restore()
 
 

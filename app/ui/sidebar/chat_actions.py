@@ -26,8 +26,13 @@ if TYPE_CHECKING:
     from app.chat.chat_folders import ChatFolders
     from app.chat.imports.chat_import import ImportSummary
     from app.ui.keyboard.commands import Commands
+    from app.ui.printing.export_actions import ExportActions
+    from app.ui.printing.export_dialog import Form
     from app.ui.sidebar.sidebar import Sidebar
     from app.ui.widgets.floating import Menu
+
+
+_FORMS: dict[str, Form] = {"print_chat": "print", "export_pdf": "pdf", "export_web": "web"}
 
 
 class ChatActions(QObject):
@@ -38,6 +43,7 @@ class ChatActions(QObject):
         super().__init__(window)
         self._window, self._sidebar, self._id_shown, self._folders = window, sidebar, shown, folders
         self._list = sidebar.panel.list
+        self._printing: ExportActions | None = None
         self._list.placed.connect(self._place)
         self._list.folder_renamed.connect(folders.rename_folder)
         self._list.asked.connect(self.do)
@@ -53,7 +59,7 @@ class ChatActions(QObject):
 
     def bind(self, commands: Commands) -> None:
         """Bind the commands for the visible chat and for all chats."""
-        for act in ("rename_chat", "pin_chat", "move_chat", "export_markdown", "export_json", "delete_chat"):
+        for act in ("rename_chat", "pin_chat", "move_chat", "delete_chat", "export_markdown", "export_json", *_FORMS):
             commands.bind(act, partial(self._do_here, act), lambda: self._shown() is not None)
         for act in ("export_all", "export_all_markdown"):
             commands.bind(act, partial(self.do, act, ""), lambda: bool(self._list.chats.conversations))
@@ -107,8 +113,23 @@ class ChatActions(QObject):
             self._ask_where(chat)
         elif act == "new_folder":
             self._ask_name(chat)
+        elif act in _FORMS:
+            self._export_actions().ask(chat, _FORMS[act])
         elif act in ("export_markdown", "export_json"):
             self._export(file_name(chat.title), "md" if act == "export_markdown" else "json", [chat.id])
+
+    def print_message(self, message_id: str) -> None:
+        """Ask how a message of the visible chat is printed or exported."""
+        chat = self._shown()
+        if chat is not None:
+            self._export_actions().ask(chat, "print", message_id)
+
+    def _export_actions(self) -> ExportActions:
+        if self._printing is None:
+            from app.ui.printing.export_actions import ExportActions
+
+            self._printing = ExportActions(self._window, self._folders, _documents())
+        return self._printing
 
     def _ask_where(self, chat: Conversation) -> None:
         if not self._list.chats.folders:

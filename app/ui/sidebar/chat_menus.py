@@ -33,6 +33,7 @@ def add_rows(menu: Menu, view: ChatList, chat: Conversation) -> None:
     menu.add(*pin, lambda: view.placed.emit(chat.id, not chat.pinned, chat.folder))
     _add_folders(menu, view, chat)
     menu.addSeparator()
+    menu.add(tr("Print or export"), "put", lambda: view.asked.emit("print_chat", chat.id))
     menu.add(tr("Export as Markdown"), "put", lambda: view.asked.emit("export_markdown", chat.id))
     menu.add(tr("Export as JSON"), "put", lambda: view.asked.emit("export_json", chat.id))
 

@@ -49,6 +49,7 @@ class AnswerParts(QObject):
         self.shown = 0  # index of the first block that may not be shown yet
         self.column = QVBoxLayout()
         self.column.setSpacing(theme.px(PART_GAP))
+        self._is_final = False  # whether the answer is complete, so that its diagrams are drawn
         self._owner, self._width = owner, width
         self._starts: list[int] = []  # for each part, the index of its first block
         self._rests: dict[Part, FurtherRows] = {}  # below tables of which only the first rows are shown
@@ -124,6 +125,13 @@ class AnswerParts(QObject):
         if last is not None:
             last.set_caret(True)
 
+    def draw_diagrams(self) -> None:
+        """Draw the diagrams, of further parts too: the answer is complete."""
+        self._is_final = True
+        for part in self.parts:
+            if isinstance(part, CodeBlockView):
+                part.draw_diagram()
+
     # -------------------------------------------------------------- building
 
     def show(self, blocks: list[Block], most: int, until: float) -> None:
@@ -176,6 +184,8 @@ class AnswerParts(QObject):
         if isinstance(part, CodeBlockView):
             assert isinstance(blocks[0], CodeBlock)
             part.update_block(blocks[0])
+            if self._is_final:
+                part.draw_diagram()
         else:
             if part in self._rests and isinstance(blocks[0], TableBlock):
                 self._rests[part].update_block(blocks[0])

@@ -74,6 +74,7 @@ class AnswerView(MessageView):
             self.append(message.text)
             self.set_status(self._status)
         else:
+            self._parts.draw_diagrams()
             self._show_whole()
 
     @property
@@ -181,6 +182,7 @@ class AnswerView(MessageView):
         """Show the final state of the answer."""
         self.message = message
         was_writing, self._writing = self._writing, False
+        self._parts.draw_diagrams()
         self._status = EngineStatus(Phase.READY)
         self._place_caret()
         if was_writing and self._parser.text == split(message.text).answer:
@@ -403,6 +405,7 @@ class AnswerView(MessageView):
         menu.add(tr("Copy"), "copy", self.stats.copy.click)
         if has_notes(self):
             menu.add(tr("Add to notes…"), "file", lambda: self.do("note", self.source))
+        menu.add(tr("Print or export"), "put", lambda: self.do("print"))
         menu.add(tr("Answer again"), "redo", lambda: self.do("regenerate"))
         menu.add(tr("Answer again with another model"), "chip", lambda: self.do("other_model"))
         menu.addSeparator()

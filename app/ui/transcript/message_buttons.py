@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtGui import QGuiApplication, QPaintEvent
+from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app.translation import figure, tr
+from app.ui.transcript.selection.copied_text import copy_message_text
 from app.ui.widgets.controls import COPIED_MS, IconButton, Label
 
 
@@ -30,17 +31,18 @@ class HoverButton(IconButton):
 
 
 class CopyButton(HoverButton):
-    """Copies `text_to_copy`, and confirms for a moment."""
+    """Copies `text_to_copy`, the Markdown of an answer or plain text, and confirms for a moment."""
 
-    def __init__(self, words: str, only_on_hover: bool = False, parent: QWidget | None = None) -> None:
-        super().__init__("copy", words, only_on_hover, parent)
+    def __init__(self, words: str, is_answer: bool, only_on_hover: bool = False) -> None:
+        super().__init__("copy", words, only_on_hover)
+        self._is_answer = is_answer
         self._words = words
         self.text_to_copy = ""
         self.clicked.connect(self._copy)
         self._resting: QTimer | None = None  # runs during the confirmation
 
     def _copy(self) -> None:
-        QGuiApplication.clipboard().setText(self.text_to_copy)
+        copy_message_text(self.text_to_copy, self._is_answer)
         self.set_name(tr("Copied"))
         self.set_glyph("check")
         if self._resting is None:

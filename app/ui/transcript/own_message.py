@@ -100,7 +100,7 @@ class OwnMessage(MessageView):
             self._show_left()
         self._more = HoverButton("more", tr("More for this message"), only_on_hover=True)
         self._edit = HoverButton("pen", tr("Edit message"), only_on_hover=True)
-        self._copy = CopyButton(tr("Copy message"), only_on_hover=True)
+        self._copy = CopyButton(tr("Copy message"), is_answer=False, only_on_hover=True)
         self._copy.text_to_copy = message.text
         self._more.clicked.connect(self._open_menu)
         self._edit.clicked.connect(self.start_editing)
@@ -263,6 +263,7 @@ class OwnMessage(MessageView):
         menu.add(tr("Copy"), "copy", self._copy.click)
         if has_notes(self) and self.message.text.strip():
             menu.add(tr("Add to notes…"), "file", lambda: self.do("note", self.message.text))
+        menu.add(tr("Print or export"), "put", lambda: self.do("print"))
         menu.addSeparator()
         menu.add(tr("Delete with its answer"), "trash", lambda: self.do("delete"), token="bad")
         return menu

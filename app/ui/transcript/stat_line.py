@@ -42,7 +42,7 @@ class StatLine(QWidget):
         self.go_on: Button | None = None
         self._versions: VersionSwitch | None = None
         self._facts = Label("", "meta", elide=True)
-        self.copy = CopyButton(tr("Copy answer"))
+        self.copy = CopyButton(tr("Copy answer"), is_answer=True)
         self.again = HoverButton("redo", tr("Answer again"))
         self.more = HoverButton("more", tr("More for this answer"))
         self._place = (1, 1)

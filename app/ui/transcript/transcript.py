@@ -25,6 +25,8 @@ from app.ui.transcript.message_builder import BATCH, NEWEST, MessageBuilder
 from app.ui.transcript.message_column import MessageColumn, common_length, text_column
 from app.ui.transcript.message_view import HAS_NOTES, MessageView
 from app.ui.transcript.own_message import OwnMessage
+from app.ui.transcript.selection.copied_text import copy_message_text
+from app.ui.transcript.selection.passages import spoken_or_own
 from app.ui.transcript.selection.selection import TextSelection
 from app.ui.transcript.text_find import TextFind
 from app.ui.transcript.text_stream import TextStream
@@ -252,6 +254,14 @@ class Transcript(QScrollArea):
         """Return the newest answer."""
         self.flush()
         return self._column.last_answer()
+
+    def copy_last_answer(self) -> bool:
+        """Copy the newest answer without its thought. Return whether it has any text."""
+        answer = self.last_answer()
+        text = spoken_or_own(answer) if answer is not None else ""
+        if text:
+            copy_message_text(text, is_answer=True)
+        return bool(text)
 
     def append_text(self, message_id: str, text: str) -> None:
         """Add text of an answer in progress, to be painted by the next flush."""

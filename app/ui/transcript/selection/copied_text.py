@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
+from PySide6.QtCore import QMimeData
 from PySide6.QtGui import (
+    QGuiApplication,
     QTextBlock,
     QTextBlockFormat,
     QTextCursor,
@@ -16,8 +18,10 @@ from PySide6.QtGui import (
 )
 
 from app.text.markdown_blocks import Block, CodeBlock, TableBlock, without_padding
+from app.text.web_html import answer_html, document_html, plain_html
 from app.ui.look import formulas
 
+MOST_FORMATTED = 60_000  # characters of a message that is also copied as HTML: its parsing takes up to 0.2 s
 OBJECT = "\ufffc"  # a formula in a document's text
 _BAR = re.compile(r"(?<!\\)\|")  # between two cells of a row
 _TORN_PADDING = re.compile("^\u00a0?\u2060|\u2060\u00a0?$")  # of inline code that was cut at its end
@@ -26,6 +30,15 @@ _NUMBERED = {
     QTextListFormat.Style.ListLowerRoman, QTextListFormat.Style.ListUpperRoman,
 }  # fmt: skip
 _BOXES = {QTextBlockFormat.MarkerType.Checked: "[x] ", QTextBlockFormat.MarkerType.Unchecked: "[ ] "}
+
+
+def copy_message_text(text: str, is_answer: bool) -> None:
+    """Copy a message as it was written, and as HTML for other programs' documents."""
+    data = QMimeData()
+    data.setText(text)
+    if len(text) <= MOST_FORMATTED:
+        data.setHtml(document_html(answer_html(text) if is_answer else plain_html(text)))
+    QGuiApplication.clipboard().setMimeData(data)
 
 
 def block_text(block: Block) -> str:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from app.chat.store.conversation import Message, Role
 from app.text.block_parser import parse
-from app.text.markdown_blocks import CodeBlock, ProseBlock
+from app.text.markdown_blocks import Block, CodeBlock, ProseBlock
 from app.text.selected_text import FAR, Cut, Passage, Place, Selection, cut, markdown_of, quoted
+from app.text.web_html import answer_html, blocks_html, code_html, plain_html
 from app.ui.transcript.selection.copied_text import block_text
 from engine.text.thoughts import spoken
 
@@ -48,14 +49,20 @@ def passage_of(
         pages = [page for page in (*plain.values(), rest) if page]
         # Pages end with a space or a line end; the line end is left out of all but the first.
         words = "".join(page if page[-1].isspace() else page + "\n" for page in pages[:-1]) + "".join(pages[-1:])
-        return Passage(words, words, True)
-    unshown = [block_text(block) for block in parse(rest)] if rest else []
+        return Passage(words, words, plain_html(words), True)
+    further = parse(rest) if rest else []
+    unshown = [block_text(block) for block in further]
     joined = "\n\n".join(words for words in (*plain.values(), *unshown) if words)
     if not with_markdown:
         return Passage(joined, "")
-    thought = quoted(plain.pop(0)) if 0 in plain else ""
-    source = view.source if _is_whole(view, parts) else _markdown(view, parts, plain)
-    return Passage(joined, "\n\n".join(words for words in (thought, source, rest.strip("\n")) if words))
+    thought = plain.pop(0) if 0 in plain else ""
+    if _is_whole(view, parts):
+        source, html = view.source, answer_html(view.source)
+    else:
+        pieces = _pieces(view, parts, plain)
+        source, html = _markdown(view, pieces, plain), _html(pieces, plain) + blocks_html(further)
+    markdown = "\n\n".join(words for words in (quoted(thought) if thought else "", source, rest.strip("\n")) if words)
+    return Passage(joined, markdown, f"<blockquote>{plain_html(thought)}</blockquote>{html}" if thought else html)
 
 
 def spoken_or_own(message: Message) -> str:
@@ -65,8 +72,9 @@ def spoken_or_own(message: Message) -> str:
 
 def _whole(source: str, message: Message) -> Passage:
     if message.role is not Role.ASSISTANT:
-        return Passage(source, source, True)
-    return Passage("\n\n".join(block_text(block) for block in parse(source)), source)
+        return Passage(source, source, plain_html(source), True)
+    blocks = parse(source)
+    return Passage("\n\n".join(block_text(block) for block in blocks), source, blocks_html(blocks))
 
 
 def _is_whole(view: MessageView, parts: dict[int, tuple[int, int]]) -> bool:
@@ -92,28 +100,38 @@ def _plain(view: MessageView, number: int, part: tuple[int, int]) -> str:
     return text.plain(start, end)
 
 
-def _markdown(view: MessageView, parts: dict[int, tuple[int, int]], plain: dict[int, str]) -> str:
-    """Return the Markdown of a partly selected answer."""
-    cuts: list[Cut] = []
+def _pieces(
+    view: MessageView, parts: dict[int, tuple[int, int]], plain: dict[int, str]
+) -> list[tuple[Block, Cut]] | None:
+    """Return the blocks of a partly selected answer with the selected part of each. None: they cannot be told apart."""
+    out: list[tuple[Block, Cut]] = []
     for number, text in enumerate(view.texts()):
         blocks = view.blocks_in(number)
         if number not in plain or text is None:
-            cuts += [Cut("", False)] * len(blocks)
+            out += [(block, Cut("", False)) for block in blocks]
             continue
         start, end = parts[number]
         if len(blocks) == 1:
-            part = Cut(plain[number], start == 0 and end >= text.length)
-            if len(plain) > 1 and isinstance(blocks[0], CodeBlock) and not part.whole:
-                part = Cut(f"```{blocks[0].language}\n{part.text.strip(chr(10))}\n```", False)
-            cuts.append(part)
+            out.append((blocks[0], Cut(plain[number], start == 0 and end >= text.length)))
             continue
         full = text.plain()
         first = len(text.plain(0, start)) if start else 0
         last = len(full) if end >= text.length else len(text.plain(0, end))
         found = cut([block_text(block) for block in blocks], full, first, last)
         if found is None:
-            return "\n\n".join(plain.values())
-        cuts += found
+            return None
+        out += zip(blocks, found, strict=True)
+    return out
+
+
+def _markdown(view: MessageView, pieces: list[tuple[Block, Cut]] | None, plain: dict[int, str]) -> str:
+    """Return the Markdown of a partly selected answer."""
+    if pieces is None:
+        return "\n\n".join(plain.values())
+    cuts = [part for _, part in pieces]
+    for place, (block, part) in enumerate(pieces):
+        if len(plain) > 1 and isinstance(block, CodeBlock) and part.text and not part.whole:
+            cuts[place] = Cut(f"```{block.language}\n{part.text.strip(chr(10))}\n```", False)
     known, shown = [], 0
     for source, count in view.sources():
         shown += count
@@ -121,3 +139,16 @@ def _markdown(view: MessageView, parts: dict[int, tuple[int, int]], plain: dict[
             known.append((source, count))
     written = markdown_of(known, cuts)
     return "\n\n".join(plain.values()) if written is None else written
+
+
+def _html(pieces: list[tuple[Block, Cut]] | None, plain: dict[int, str]) -> str:
+    """Return the HTML of a partly selected answer: whole blocks as such, parts of blocks as paragraphs or code."""
+    if pieces is None:
+        return "\n".join(map(plain_html, plain.values()))
+    out = []
+    for block, part in pieces:
+        if part.whole:
+            out.append(blocks_html([block]))
+        elif part.text:
+            out.append(code_html(part.text) if isinstance(block, CodeBlock) else plain_html(part.text))
+    return "\n".join(out)

@@ -14,11 +14,23 @@ from PySide6.QtCore import QEvent, QMimeData, QObject, QPoint, Qt, QTimer, QUrl,
 from PySide6.QtGui import QClipboard, QContextMenuEvent, QCursor, QGuiApplication, QMouseEvent, QTextCursor
 from PySide6.QtWidgets import QApplication, QScrollArea
 
+from app.chat.store.conversation import Role
 from app.shortcuts import shown
 from app.text.markdown_blocks import web_address
-from app.text.selected_text import FAR, Passage, Place, Selection, markdown_text, plain_text, whole_message
+from app.text.selected_text import (
+    FAR,
+    Passage,
+    Place,
+    Selection,
+    html_text,
+    markdown_text,
+    plain_text,
+    whole_message,
+)
+from app.text.web_html import document_html
 from app.translation import tr
 from app.ui.look import theme
+from app.ui.transcript.selection.copied_text import copy_message_text
 from app.ui.transcript.selection.passages import passage_of
 from app.ui.transcript.selection.selectable import SelectableText
 from app.ui.widgets.floating import Menu
@@ -105,7 +117,7 @@ class TextSelection(QObject):
         return markdown_text(list(self._passages()))
 
     def copy(self, markdown: bool = False) -> None:
-        """Copy as plain text and Markdown, or as Markdown alone."""
+        """Copy as plain text, Markdown and HTML, or as Markdown alone."""
         if not self.is_empty:
             self._start_copy(QClipboard.Mode.Clipboard, markdown)
 
@@ -348,7 +360,9 @@ class TextSelection(QObject):
             view = column.views[which]
             index = column.first + which
             menu.add(tr("Select message"), "lines", lambda: self.select(whole_message(index)), shown("Ctrl+A"))
-            menu.add(tr("Copy message"), "copy", lambda: clipboard.setText(view.source))
+            menu.add(
+                tr("Copy message"), "copy", lambda: copy_message_text(view.source, view.message.role is Role.ASSISTANT)
+            )
         return menu
 
 
@@ -366,11 +380,13 @@ class _Copy:
             self._passages.append(passage)
             if time.perf_counter() >= until:
                 return False
-        markdown = markdown_text(self._passages)
+        markdown, html = markdown_text(self._passages), html_text(self._passages)
         data = QMimeData()
         data.setText(markdown if self._as_markdown else plain_text(self._passages))
         if markdown:
             data.setData("text/markdown", markdown.encode())
+        if html and not self._as_markdown:
+            data.setHtml(document_html(html))
         QGuiApplication.clipboard().setMimeData(data, self.mode)
         return True
 

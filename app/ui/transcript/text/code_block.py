@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QFontMetricsF, QGuiApplication, QTextBlockFormat, QTextCharFormat, QTextCursor, QWheelEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
+from app.text.code_colours import HIGHLIGHT_UP_TO, coloured_spans
 from app.text.markdown_blocks import CodeBlock
 from app.text.selected_text import FAR
 from app.text.text_pages import broken, page_end, unbroken
 from app.translation import tr, tr_n
-from app.ui.look import theme
+from app.ui.look import diagrams, theme
 from app.ui.look.direction import set_margins
+from app.ui.transcript.text.diagram_view import DiagramView
 from app.ui.transcript.text.document_style import LIST_INDENT
 from app.ui.transcript.text.text_view import TextView, scroll_sideways
 from app.ui.widgets.controls import COPIED_MS, Button, IconButton, Label
@@ -25,7 +26,6 @@ from app.ui.widgets.slices import later
 FOLD_OVER = 30  # lines
 FOLDED_LINES = 16
 PAGE, PAGE_LINES = 30_000, 1000  # characters and lines shown before the user asks for more
-HIGHLIGHT_UP_TO = 60_000  # characters; lexers are Python and run in the GUI thread
 SPANS_AT_ONCE = 150  # coloured before the window is painted again
 
 
@@ -170,32 +170,6 @@ class CodeText(TextView):
         scroll_sideways(self, event)
 
 
-def coloured_spans(language: str, code: str) -> Iterator[tuple[int, int, str]]:
-    """Yield start, length (both in UTF-16 units, as Qt counts) and colour token of everything that is not plain
-    text."""
-    from pygments.lexers import get_lexer_by_name  # imported here: it takes 20 ms, and many chats have no code
-    from pygments.token import Comment, Keyword, Literal, Name, Number, Operator, String
-    from pygments.util import ClassNotFound
-
-    try:
-        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
-    except ClassNotFound:
-        return
-    tokens: tuple[tuple[Any, str], ...] = (
-        (Comment, "ink3"), (Keyword, "code_keyword"), (Operator.Word, "code_keyword"), (Name.Tag, "code_keyword"),
-        (Name.Function, "code_function"), (Name.Class, "code_function"), (Name.Decorator, "code_function"),
-        (Name.Builtin, "code_function"), (Name.Attribute, "code_function"), (String, "code_string"),
-        (Number, "code_number"), (Keyword.Constant, "code_number"), (Literal, "code_number"),
-    )  # fmt: skip
-    position = 0
-    for kind, text in lexer.get_tokens(code):
-        length = len(text) + sum(ch > "\uffff" for ch in text)
-        colour = next((token for family, token in tokens if kind in family), "")
-        if colour and text.strip():
-            yield position, length, colour
-        position += length
-
-
 class CodeBlockView(QFrame):
     """A code block. More than FOLD_OVER lines fold behind "Show 84 lines", unless they were shown while being
     written."""
@@ -203,6 +177,7 @@ class CodeBlockView(QFrame):
     def __init__(self, block: CodeBlock, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("kind", "code")
+        self.shows_diagram: bool = False  # instead of the code
         self._label = Label("", "meta")
         self._copy = Button(tr("Copy"), "quiet", "copy")
         self._copy.glyph_px = 15
@@ -217,6 +192,13 @@ class CodeBlockView(QFrame):
         self._wrap.toggled.connect(self._set_wrapped)
         self._wrap.hide()
         self._fold: Button | None = None  # created for long blocks only
+        self._switch = IconButton("code", tr("Show the code"))
+        self._switch.glyph_px = 16
+        self._switch.hide()
+        self._switch.clicked.connect(lambda: self.show_diagram(not self.shows_diagram))
+        self.diagram: DiagramView | None = None  # created for a diagram of a complete answer
+        self._refused = Label(tr("This diagram cannot be drawn. It may have an error."), "meta")
+        self._refused.hide()
         self.text = CodeText(self)
         self.text.overflows.connect(lambda over: self._wrap.setVisible(over or self._wrap.isChecked()))
         self._folds = block.closed and block.code.count("\n") >= FOLD_OVER
@@ -226,10 +208,13 @@ class CodeBlockView(QFrame):
         head = QHBoxLayout()
         head.addWidget(self._label, 1)
         head.addWidget(self._wrap)
+        head.addWidget(self._switch)
         head.addWidget(self._copy)
         self._head = head
-        body = QHBoxLayout()
+        body = QVBoxLayout()
+        body.setSpacing(theme.px(8))
         body.addWidget(self.text)
+        body.addWidget(self._refused)
         self._body = body
         foot = QHBoxLayout()
         foot.addStretch(1)
@@ -264,6 +249,34 @@ class CodeBlockView(QFrame):
     def set_width(self, width: int) -> None:
         """Do nothing: code keeps its own width."""
 
+    def draw_diagram(self) -> None:
+        """Draw a diagram instead of showing its code, because the answer is complete."""
+        if not diagrams.can_draw(self.text.language) or not self._closed:
+            return
+        if self.diagram is None:
+            self.diagram = DiagramView(self)
+            self.diagram.drawn.connect(self._take_diagram)
+            self._body.insertWidget(0, self.diagram)
+        self.diagram.show_source(self.text.code)
+
+    def _take_diagram(self, is_drawn: bool) -> None:
+        self._refused.setVisible(not is_drawn)
+        if is_drawn and not self._switch.isVisibleTo(self):
+            self._switch.show()
+            self.show_diagram(True)
+        elif not is_drawn:
+            self._switch.hide()
+            self.show_diagram(False)
+
+    def show_diagram(self, shown: bool) -> None:
+        """Show the diagram, or its code."""
+        self.shows_diagram = shown
+        self._switch.set_name(tr("Show the code") if shown else tr("Show the diagram"))
+        self._switch.set_glyph("code" if shown else "diagram")
+        if self.diagram is not None:
+            self.diagram.setVisible(shown)
+        self._show_fold()
+
     def set_caret(self, shown: bool) -> None:
         """Show or hide the ember caret after the last character."""
         self.text.set_caret(shown)
@@ -277,6 +290,9 @@ class CodeBlockView(QFrame):
 
     def show_more(self) -> bool:
         """Show all lines, or one more page of very long code. Return whether there was more."""
+        if self.shows_diagram:
+            self.show_diagram(False)
+            return True
         if not self.text.lines_left:
             return False
         self._toggle()
@@ -298,6 +314,11 @@ class CodeBlockView(QFrame):
         self._show_fold()
 
     def _show_fold(self) -> None:
+        if self._fold is not None:
+            self._fold.setVisible(not self.shows_diagram)
+        if self.shows_diagram:
+            self.text.set_max_lines(0)  # it stays in its place, so that a selection over it copies the code
+            return
         self.text.set_max_lines(FOLDED_LINES if self._folds and not self._opened else None)
         if self._closed:
             self.text.highlight()

@@ -11,9 +11,9 @@ from app.ui.look.direction import is_right_to_left
 LIST_INDENT, PARAGRAPH_GAP = 28, 10  # px
 
 
-def style_sheet() -> str:
-    """Return the style sheet of an answer's document, for the current theme."""
-    t, px = theme.current().tokens, theme.px
+def style_sheet(tokens: theme.Tokens | None = None) -> str:
+    """Return the style sheet of an answer's document. tokens: its colours, by default the current theme's."""
+    t, px = tokens or theme.current().tokens, theme.px
     mono = ", ".join(f"'{family}'" for family in theme.families(mono=True))
 
     def lines(role: str) -> str:
@@ -50,12 +50,12 @@ def style_sheet() -> str:
     """
 
 
-def table_sheet() -> str:
-    """Return the style sheet of a table's document."""
-    t, px = theme.current().tokens, theme.px
+def table_sheet(tokens: theme.Tokens | None = None) -> str:
+    """Return the style sheet of a table's document. tokens: as in `style_sheet`."""
+    t, px = tokens or theme.current().tokens, theme.px
     head, cell = theme.ROLES["smallstrong"], theme.ROLES["cell"]
     pad = f"padding: {px(7)}px {px(16)}px {px(7)}px 0;"
-    return f"""{style_sheet()}
+    return f"""{style_sheet(tokens)}
     table {{ border-collapse: collapse; margin: 0; }}
     th {{ font-size: {px(head.px)}px; font-weight: {head.weight}; color: {t.ink2}; text-align: left; {pad}
           border-bottom: 1px solid {t.edge}; }}

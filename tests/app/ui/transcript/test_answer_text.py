@@ -26,12 +26,13 @@ from shown_messages import (
 from support.shown_text import numbers_in
 
 from app.chat.store.conversation import CallState, Message, MessageState, Role, ToolCall
+from app.text.code_colours import coloured_spans
 from app.text.markdown_blocks import FORMULA, STRUT, CodeBlock
 from app.ui.look import theme
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.own_message import OwnMessage
 from app.ui.transcript.text import prose
-from app.ui.transcript.text.code_block import CodeBlockView, coloured_spans
+from app.ui.transcript.text.code_block import CodeBlockView
 from app.ui.transcript.text.further_rows import FurtherRows
 from app.ui.transcript.text.prose import Prose, Table
 from app.ui.transcript.text.text_view import TextView

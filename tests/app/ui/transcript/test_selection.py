@@ -293,6 +293,68 @@ def test_a_chat_of_which_little_is_built_is_copied_whole(transcript: Transcript,
     qtbot.waitUntil(lambda: QGuiApplication.clipboard().text() == expected)
 
 
+RICH = """# Head <x>
+
+Some **bold** text with `#include <iostream>` and $x^2$.
+
+```cpp
+#include <iostream> // a & b
+```
+
+| a | b |
+|---|---|
+| 1 | `<i>` |
+
+1. one
+2. two"""
+
+
+def html_on_clipboard() -> str:
+    html = QGuiApplication.clipboard().mimeData().html()
+    assert html.startswith('<html><head><meta charset="utf-8"></head><body>')
+    return html.partition("<body>")[2]
+
+
+def test_a_copied_answer_is_formatted_for_other_programs(transcript: Transcript) -> None:
+    show(transcript, [question("Ask <b>\n  indented"), answer(RICH)])
+    transcript.selection.select(whole_message(1))
+    transcript.selection.copy()
+    selected = html_on_clipboard()
+    transcript.views[1].stats.copy.click()  # type: ignore[attr-defined]
+    assert html_on_clipboard() == selected
+    assert QGuiApplication.clipboard().text() == RICH
+    for part in (
+        "<h1>Head &lt;x&gt;</h1>", "<strong>bold</strong>", "<code>#include &lt;iostream&gt;</code>", "$x^2$",
+        "<pre><code>#include &lt;iostream&gt; // a &amp; b</code></pre>", "<td><code>&lt;i&gt;</code></td>",
+        "<ol><li>one</li><li>two</li></ol>",
+    ):  # fmt: skip
+        assert part in selected, part
+    transcript.selection.select(whole_message(0))
+    transcript.selection.copy()
+    assert html_on_clipboard() == "<p>Ask &lt;b&gt;<br>\u00a0 indented</p></body></html>"
+
+
+def test_parts_of_an_answer_are_copied_as_they_are(transcript: Transcript) -> None:
+    show(transcript, [answer(RICH)])
+    head, code = texts(transcript, 0)[:2]
+    bold = head.toPlainText().index("bold")
+    start = code.plain().index("<iostream>")
+    transcript.selection.select(Selection(Place(0, 1, bold), Place(0, 2, start + len("<iostream>"))))
+    transcript.selection.copy()
+    assert html_on_clipboard() == (
+        "<p>bold text with #include &lt;iostream&gt; and $x^2$.</p>\n"
+        "<pre><code>#include &lt;iostream&gt;</code></pre></body></html>"
+    )
+
+
+def test_copied_markdown_has_no_formatting(transcript: Transcript) -> None:
+    show(transcript, [answer("**bold**")])
+    transcript.selection.select(whole_message(0))
+    transcript.selection.copy(markdown=True)
+    assert not QGuiApplication.clipboard().mimeData().hasHtml()
+    assert QGuiApplication.clipboard().text() == "**bold**"
+
+
 def test_ctrl_c_in_the_composer_copies_what_is_selected_above(qtbot: QtBot, qapp: QApplication) -> None:
     page = ChatPage()
     qtbot.addWidget(page)
@@ -430,7 +492,8 @@ def test_the_menu_offers_what_can_be_done_here(transcript: Transcript) -> None:
     data = QGuiApplication.clipboard().mimeData()
     assert bytes(data.data("text/markdown").data()).decode() == "See [it](https://example.org/x) **now**"
     assert data.text() == "See it now"
-    assert not data.hasHtml(), "colours of the theme have no business in another program"
+    assert "color" not in data.html(), "colours of the theme have no business in another program"
+    assert "style" not in data.html()
 
 
 def test_a_right_click_opens_the_menu_and_keeps_the_selection(transcript: Transcript) -> None:

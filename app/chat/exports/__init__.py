@@ -1,0 +1,1 @@
+"""Chats as documents to print and as web pages."""

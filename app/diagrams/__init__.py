@@ -1,0 +1,1 @@
+"""Mermaid diagrams, drawn in a separate process."""

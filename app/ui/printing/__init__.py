@@ -1,0 +1,1 @@
+"""Chats on paper and as PDF files."""

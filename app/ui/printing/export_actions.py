@@ -1,0 +1,138 @@
+"""Prints chats and messages, and exports them as PDF files and web pages: asks what goes along, and where to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QMarginsF, QObject, Qt
+from PySide6.QtGui import QPageLayout, QPageSize
+from PySide6.QtWidgets import QDialog, QFileDialog, QHBoxLayout, QVBoxLayout, QWidget
+
+from app.chat.exports.outline import Scope, outline
+from app.chat.exports.web_page import write_web_page
+from app.chat.store.chat_files import file_name
+from app.chat.store.conversation import Conversation, WholeChat
+from app.diagrams.process import draw
+from app.translation import tr
+from app.ui.look import formulas, theme
+from app.ui.printing.export_dialog import ExportDialog, Form
+from app.ui.printing.pdf_file import page_size, write_pdf
+from app.ui.printing.printed_chat import MARGIN_MM, Prepared, PrintedChat, prepare
+from app.ui.widgets.controls import Button
+
+if TYPE_CHECKING:
+    from PySide6.QtPrintSupport import QPrinter
+
+    from app.chat.chat_folders import ChatFolders
+
+
+class ExportActions(QObject):
+    """Prints and exports for one window. The chats' folders read and write."""
+
+    def __init__(self, window: QWidget, folders: ChatFolders, documents: Path) -> None:
+        super().__init__(window)
+        self._window, self._folders, self._documents = window, folders, documents
+        formulas.current()  # belongs to this thread; files are written in another
+
+    def ask(self, chat: Conversation, form: Form, message_id: str = "") -> ExportDialog:
+        """Open the dialog for a chat, or for one of its messages."""
+        dialog = ExportDialog(self._window, form, message_id)
+        dialog.chosen.connect(partial(self._go, chat))
+        dialog.previewed.connect(lambda scope: self._read(chat, scope, self._show_preview))
+        dialog.open()
+        return dialog
+
+    def _go(self, chat: Conversation, form: Form, scope: Scope) -> None:
+        if form == "print":
+            self._read(chat, scope, self._print)
+            return
+        ending, kind = ("pdf", tr("PDF (*.pdf)")) if form == "pdf" else ("html", tr("Web page (*.html)"))
+        suggested = str(self._documents / f"{file_name(chat.title)}.{ending}")
+        title = tr("Export this message") if scope.message_id else tr("Export this chat")
+        path, _ = QFileDialog.getSaveFileName(self._window, title, suggested, kind)
+        if path:
+            self.write(Path(path), chat.id, form, scope)
+
+    def write(self, path: Path, chat_id: str, form: Form, scope: Scope) -> None:
+        """Write a chat to a PDF file or a web page, in the background."""
+        words = formulas.current().words
+        if form == "pdf":
+            write = partial(write_pdf, scope=scope)
+        else:
+            write = partial(write_web_page, scope=scope, words=words, diagram=light_diagram)
+        ending = ".pdf" if form == "pdf" else ".html"
+        if path.suffix.lower() != ending:
+            path = path.with_name(path.name + ending)
+        self._folders.export_chats(path, [chat_id], write)
+
+    def _read(self, chat: Conversation, scope: Scope, then: Callable[[Prepared], None]) -> None:
+        def make(whole: WholeChat) -> Prepared:
+            return prepare(outline(whole, scope))
+
+        self._folders.read_chat(chat.id, make, then)
+
+    def _print(self, prepared: Prepared) -> None:
+        from PySide6.QtPrintSupport import QPrintDialog  # imported with the first use: it loads the printing system
+
+        printer = _printer(prepared.title)
+        dialog = QPrintDialog(printer, self._window)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.accepted.connect(lambda: PrintedChat(prepared).paint(printer, *_range(printer)))
+        dialog.show()
+
+    def _show_preview(self, prepared: Prepared) -> None:
+        preview = Preview(prepared, self._window)
+        preview.accepted.connect(lambda: self._print(prepared))
+        preview.open()
+
+
+class Preview(QDialog):
+    """The pages of a chat. accepted: print them."""
+
+    def __init__(self, prepared: Prepared, parent: QWidget) -> None:
+        from PySide6.QtPrintSupport import QPrintPreviewWidget
+
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle(tr("Preview: {title}", title=prepared.title))
+        self._chat, self._printer = PrintedChat(prepared), _printer(prepared.title)  # the widget keeps neither
+        pages = QPrintPreviewWidget(self._printer)
+        pages.setAccessibleName(tr("Pages"))
+        pages.paintRequested.connect(self._chat.paint)
+        pages.fitToWidth()
+        column, row = QVBoxLayout(self), QHBoxLayout()
+        close, go = Button(tr("Close")), Button(tr("Print"), "primary")
+        close.clicked.connect(self.reject)
+        go.clicked.connect(self.accept)
+        row.addStretch(1)
+        row.addWidget(close)
+        row.addWidget(go)
+        column.addWidget(pages, 1)
+        column.addLayout(row)
+        self.resize(theme.px(780), min(theme.px(1000), self.screen().availableSize().height() * 9 // 10))
+
+
+def light_diagram(source: str) -> str | None:
+    """Draw a diagram in light colours, in any thread. None: it cannot be drawn."""
+    drawing = draw(source, vars(theme.LIGHT))
+    return drawing.text if drawing is not None else None
+
+
+def _printer(title: str) -> QPrinter:
+    from PySide6.QtPrintSupport import QPrinter
+
+    printer = QPrinter(QPrinter.PrinterMode.HighResolution)
+    printer.setDocName(title)
+    printer.setCreator("Hearth")
+    if not printer.printerName():  # no printer: a page size of the user's country for the preview
+        printer.setPageSize(QPageSize(page_size()))
+    printer.setPageMargins(QMarginsF(MARGIN_MM, MARGIN_MM, MARGIN_MM, MARGIN_MM), QPageLayout.Unit.Millimeter)
+    return printer
+
+
+def _range(printer: QPrinter) -> tuple[int, int]:
+    """Return the first and the last page to print; 0: no limit."""
+    return printer.fromPage(), printer.toPage()
