@@ -86,6 +86,22 @@ class Llama:
             data.get("llama.rope.freq_base", 10000.0), torch.bfloat16 if device == "cuda" else torch.float32,
         )  # fmt: skip
 
+    @classmethod
+    def random(cls, n_layers: int, device: str) -> Llama:
+        """SmolLM2-135M's shape with so many layers, to test the program without a file."""
+        shapes = {"attn_q": (576, 576), "attn_k": (192, 576), "attn_v": (192, 576), "attn_output": (576, 576)}
+        shapes |= {"ffn_gate": (1536, 576), "ffn_up": (1536, 576), "ffn_down": (576, 1536)}
+        made = {
+            f"blk.{i}.{name}.weight": 0.03 * torch.randn(shape)
+            for i in range(n_layers)
+            for name, shape in shapes.items()
+        }
+        ones = [f"blk.{i}.{name}.weight" for i in range(n_layers) for name in ("attn_norm", "ffn_norm")]
+        made |= {name: torch.ones(576) for name in [*ones, "output_norm.weight"]}
+        made["token_embd.weight"] = 0.1 * torch.randn(49152, 576)
+        weights = {name: one.to(device) for name, one in made.items()}
+        return cls(weights, n_layers, 9, 3, 1e-5, 1e5, torch.bfloat16 if device == "cuda" else torch.float32)
+
     def copy(self) -> Llama:
         return Llama({name: one.clone() for name, one in self.weights.items()}, *list(vars(self).values())[1:])
 
@@ -463,7 +479,7 @@ class Settings:
     """As on the command line."""
 
     share: float = 0.25
-    rate: float = 5e-4
+    rate: float = 1e-3
     count_weight: float = 0.5
     batch: int = 64
     micro: int = 64
@@ -526,13 +542,13 @@ class Trainer:
         self.unit = (self.gate * worth).mean(1, keepdim=True) / worth
 
     def wanted_share(self, progress: float) -> float:
-        fallen = min(1.0, max(0.0, (progress - 0.05) / 0.55))
+        fallen = min(1.0, max(0.0, (progress - 0.05) / 0.6))
         return self.natural + fallen * (min(self.natural, self.settings.share) - self.natural)
 
     def step(self, tokens: Tensor, progress: float) -> dict[str, Tensor]:
         """One update with sequences [batch, T]."""
         settings, parts = self.settings, tokens.split(self.settings.micro)
-        change = torch.tensor(min(1.0, progress / 0.2), device=tokens.device)
+        change = torch.tensor(min(1.0, progress / 0.25), device=tokens.device)
         error_weight = max(0.0, 1.0 - 2 * progress)
         count_weight = settings.count_weight * min(1.0, progress / 0.3)
         rate = min(1.0, progress / 0.03 + 0.01) * (0.02 + 0.98 * (0.5 + 0.5 * math.cos(math.pi * progress)))
@@ -770,9 +786,8 @@ class Run:
             "seconds": {}, "course": [], "checkpoints": [], "untrained": [], "curve": [],
         }  # fmt: skip
         self.tokens = np.load(flags.tokens)
-        self.teacher = Llama.read(flags.model, self.device)
-        if flags.tiny:
-            self.teacher.n_layers = 2
+        layers = flags.random_layers
+        self.teacher = Llama.random(layers, self.device) if layers else Llama.read(flags.model, self.device)
         self.metrics["model"] = flags.model.stem
 
     def stage(self, name: str) -> None:
@@ -796,9 +811,10 @@ class Run:
         trainer.measure(train[: settings.micro].long())
         self.stage("compiled")
         calibration = train[: max(1, settings.micro // 2)]
-        self.untrained(texts, trainer.unit.clone(), calibration)
-        if flags.keep and flags.resume:
+        if flags.resume:
             self.resume(trainer)
+        else:
+            self.untrained(texts, trainer.unit.clone(), calibration)
         self.stage("untrained")
         self.train(trainer, train, texts)
         self.stage("trained")
@@ -838,9 +854,9 @@ class Run:
     def train(self, trainer: Trainer, train: Tensor, texts: Texts) -> None:
         settings = self.settings
         began, said, n, marks = time.perf_counter(), 0.0, 0, [0.125 * i for i in range(1, 8)]
-        seconds = self.ends - began - self.flags.reserve
+        seconds = max(1.0, self.ends - began - self.flags.reserve)
         # A student that is continued goes on where the schedules end to change the activation and the share.
-        start = 0.6 if self.flags.resume else 0.0
+        start = 0.65 if self.flags.resume else 0.0
         order = iter(())  # type: ignore[var-annotated]
         paused = 0.0
         while (passed := (time.perf_counter() - began - paused) / seconds) < 1 and n != self.flags.steps:
@@ -861,14 +877,14 @@ class Run:
                     raise SystemExit("The loss is not finite.")
             if marks and progress >= marks[0]:
                 marks.pop(0)
-                if progress >= 0.2:
+                if progress >= 0.25:
                     started = time.perf_counter()
                     found = texts.evaluate(trainer.student, trainer.thresholds, only=1)
                     self.metrics["checkpoints"].append({"step": n, "progress": round(progress, 3), **found})
                     say(f"checkpoint: {shown(found)}")
                     self.save()
-                    seconds -= time.perf_counter() - started
-                    paused += time.perf_counter() - started
+                    lost = time.perf_counter() - started
+                    seconds, paused = max(1.0, seconds - lost), paused + lost
         self.metrics["steps"] = n
         wait(trainer.student)
 
@@ -907,11 +923,11 @@ def main() -> None:
     training.add_argument("--keep", type=Path, help="folder for the text and the student; text in it is used again")
     training.add_argument("--resume", action="store_true", help="continue the student in --keep")
     training.add_argument("--minutes", type=float, default=9.0, help="for all stages")
-    training.add_argument("--writing", type=float, default=0.22, help="share of the time for writing")
+    training.add_argument("--writing", type=float, default=0.15, help="share of the time for writing")
     training.add_argument("--reserve", type=float, default=45.0, help="seconds for the evaluation at the end")
     training.add_argument("--steps", type=int, default=-1, help="at most; for tests")
     training.add_argument("--no-compile", dest="compile", action="store_false")
-    training.add_argument("--tiny", action="store_true", help="two layers and short sequences, to test the program")
+    training.add_argument("--random-layers", type=int, default=0, help="test the program with random weights")
     for name, value in vars(Settings()).items():
         training.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
     joining.add_argument("folder", type=Path)
