@@ -3134,7 +3134,7 @@
 <message numerus="yes">
 <source>Answer from {n} folders?</source>
 <translation>
-<numerusform>Aus „{name}“ antworten?</numerusform>
+<numerusform>Aus {n} Ordner antworten?</numerusform>
 <numerusform>Aus {n} Ordnern antworten?</numerusform>
 </translation>
 </message>
