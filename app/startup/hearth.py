@@ -100,7 +100,7 @@ class Hearth(QObject):
         self._chat_projects = ChatProjects(
             self.window, self.controller, self.setup, self.folders, self.models, book, places.projects_folder
         )
-        self._chat_tools.connect_documents(self.tools.documents)
+        self._chat_tools.connect_documents(self.tools.documents, self.models)
         self.window.connect_local_server(self.local_server)
         self._faulted.connect(self._show_fault)
         self.controller.window_action.connect(self.models.remedy)

@@ -3151,6 +3151,14 @@
 <translation>Ordner mit Dokumenten wählen</translation>
 </message>
 <message>
+<source>Get an embedding model…</source>
+<translation>Ein Embedding-Modell holen …</translation>
+</message>
+<message>
+<source>Search by meaning</source>
+<translation>Nach dem Sinn suchen</translation>
+</message>
+<message>
 <source>The documents stay where they are, and nothing leaves this PC. The model reads passages that fit a question of this chat.</source>
 <translation>Die Dokumente bleiben, wo sie sind, und nichts verlässt diesen PC. Das Modell liest Stellen, die zu einer Frage dieses Chats passen.</translation>
 </message>
@@ -4147,6 +4155,14 @@
 <translation>Zugeklappt</translation>
 </message>
 <message>
+<source>Documents are searched by words and by meaning.</source>
+<translation>Dokumente werden nach Wörtern und nach dem Sinn durchsucht.</translation>
+</message>
+<message>
+<source>Documents are searched by words. A small embedding model also finds other words for the same, in other languages too.</source>
+<translation>Dokumente werden nach Wörtern durchsucht. Ein kleines Embedding-Modell findet auch andere Wörter für dasselbe, auch in anderen Sprachen.</translation>
+</message>
+<message>
 <source>Expanded</source>
 <translation>Aufgeklappt</translation>
 </message>
@@ -4179,8 +4195,19 @@
 <translation>{name} aus den Dokumenten entfernen</translation>
 </message>
 <message>
+<source>Search by meaning: {name}</source>
+<translation>Nach dem Sinn suchen: {name}</translation>
+</message>
+<message>
 <source>Switch folders on in a chat with the button below the message field. Documents stay where they are. Hearth keeps an index of their text on this PC and sends nothing.</source>
 <translation>Schalten Sie Ordner in einem Chat mit der Taste unter dem Nachrichtenfeld ein. Dokumente bleiben, wo sie sind. Hearth führt auf diesem PC ein Verzeichnis ihres Textes und sendet nichts.</translation>
+</message>
+<message numerus="yes">
+<source>{n} passages are still to be read by it, while nothing else is computed.</source>
+<translation>
+<numerusform>{n} Stelle muss es noch lesen, während sonst nichts berechnet wird.</numerusform>
+<numerusform>{n} Stellen muss es noch lesen, während sonst nichts berechnet wird.</numerusform>
+</translation>
 </message>
 <message>
 <source>Couldn't find the passage on this page. The file may have changed since. Below is the text that went to the model.</source>

@@ -3134,6 +3134,14 @@
 <translation>选择包含文档的文件夹</translation>
 </message>
 <message>
+<source>Get an embedding model…</source>
+<translation>获取嵌入模型…</translation>
+</message>
+<message>
+<source>Search by meaning</source>
+<translation>按含义搜索</translation>
+</message>
+<message>
 <source>The documents stay where they are, and nothing leaves this PC. The model reads passages that fit a question of this chat.</source>
 <translation>文档留在原处，任何内容都不会离开这台电脑。模型会阅读与本聊天问题相关的段落。</translation>
 </message>
@@ -4114,6 +4122,14 @@
 <translation>已折叠</translation>
 </message>
 <message>
+<source>Documents are searched by words and by meaning.</source>
+<translation>按词语和含义搜索文档。</translation>
+</message>
+<message>
+<source>Documents are searched by words. A small embedding model also finds other words for the same, in other languages too.</source>
+<translation>按词语搜索文档。小型嵌入模型还能找到表达相同意思的其他词语，包括其他语言。</translation>
+</message>
+<message>
 <source>Expanded</source>
 <translation>已展开</translation>
 </message>
@@ -4146,8 +4162,18 @@
 <translation>从文档中移除 {name}</translation>
 </message>
 <message>
+<source>Search by meaning: {name}</source>
+<translation>按含义搜索：{name}</translation>
+</message>
+<message>
 <source>Switch folders on in a chat with the button below the message field. Documents stay where they are. Hearth keeps an index of their text on this PC and sends nothing.</source>
 <translation>在聊天中用消息框下方的按钮开启文件夹。文档留在原处。Hearth 只在这台电脑上保存其文本的索引，不发送任何内容。</translation>
+</message>
+<message numerus="yes">
+<source>{n} passages are still to be read by it, while nothing else is computed.</source>
+<translation>
+<numerusform>它还需读取 {n} 个段落，在没有其他计算时进行。</numerusform>
+</translation>
 </message>
 <message>
 <source>Couldn't find the passage on this page. The file may have changed since. Below is the text that went to the model.</source>

@@ -184,6 +184,11 @@ def said() -> list[tuple[str, str]]:
         ("how-it-works.md", f"took {1e6 * newest('gpu-anchors-13b')['hardware']['sync_s']:.0f} us"),
         ("how-it-works.md", f"wins back {100 * wins:.0f} %"),
     ]  # fmt: skip
+    for made in newest("sparsify-smollm2-135m")["trained"]:
+        own = made["texts"]["own"]
+        rises = " | ".join(f"+{100 * made['texts'][name]['rise']:.0f} %" for name in ("own", "eval-dialogue"))
+        same = f"{own['kl']:.2f} | {100 * own['top1']:.1f} %"
+        rows.append((page, f"| FATReLU, trained | {100 * made['share']:.1f} % | {same} | {rises} |"))
     for name, words in (("70b-q4_0", "70B, Q4_0"), ("32b-f16", "32B, F16")):
         loads = newest(f"learned-placement-{name}")["loads"]
         rates = " | ".join(f"{statistics.median(loads[load]['tok_s']):.1f}" for load in loads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from app.chat.chat_controller import ChatController
     from app.chat.store.conversation import Attachment
     from app.documents.documents import Documents
+    from app.models.models_controller import ModelsController
     from app.ui.documents.documents_dialog import DocumentsDialog
     from app.ui.main_window import MainWindow
 
@@ -28,8 +30,13 @@ if TYPE_CHECKING:
 class ChatDocuments(QObject):
     """The connections of a window; create one per window, after its other connections."""
 
-    def __init__(self, window: MainWindow, chat: ChatController, setup: AnswerSetup, documents: Documents) -> None:
+    def __init__(
+        self, window: MainWindow, chat: ChatController, setup: AnswerSetup, documents: Documents,
+        models: ModelsController | None = None,
+    ) -> None:  # fmt: skip
+        """models: the installed ones, of which one can search by meaning."""
         super().__init__(window)
+        self._models = models
         self._window, self._page = window, window.page
         self._chat, self._setup, self._documents = chat, setup, documents
         self._dialog: DocumentsDialog | None = None
@@ -62,10 +69,48 @@ class ChatDocuments(QObject):
         """Open the dialog of all folders."""
         from app.ui.documents.documents_dialog import DocumentsDialog
 
-        dialog = self._dialog = DocumentsDialog(self._window, self._documents)
+        if self._models is not None and not self._models.rows:
+            self._models.refresh()
+        dialog = self._dialog = DocumentsDialog(self._window, self._documents, self._name_of_model)
+        dialog.model_menu_asked.connect(self._open_model_menu)
         dialog.folder_wanted.connect(lambda: self.ask_for_folder(switches_on=False))
         dialog.finished.connect(self._forget_dialog)
         dialog.open()
+
+    def _name_of_model(self, model: str) -> str:
+        return next((name for key, name in self._embedding_models() if key == model), model)
+
+    def _embedding_models(self) -> list[tuple[str, str]]:
+        """Return id and name of each installed model that is made for vectors, as its name says."""
+        rows = self._models.rows if self._models is not None else []
+        found = [(row.installed.id, row.name) for row in rows if row.installed is not None]
+        return [(key, name) for key, name in found if "embed" in name.casefold()]
+
+    def _open_model_menu(self) -> None:
+        """Let the user choose the model that searches by meaning."""
+        dialog = self._dialog
+        if dialog is None:
+            return
+        menu, models = Menu(tr("Search by meaning"), dialog), self._embedding_models()
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        for key, name in [("", tr("Off")), *models]:
+            action = menu.add(name, "check", partial(self._documents.set_model, key))
+            action.setCheckable(True)
+            action.setChecked(key == self._documents.model)
+            action.setIconVisibleInMenu(key == self._documents.model)
+        if not models:
+            menu.addSeparator()
+            menu.add(tr("Get an embedding model…"), "download", self._find_model)
+        anchor = dialog.meaning.choose
+        menu.popup(anchor.mapToGlobal(anchor.rect().bottomLeft()))
+
+    def _find_model(self) -> None:
+        if self._dialog is not None:
+            self._dialog.accept()
+        self._window.pages.show_models()
+        page = self._window.pages.models_page
+        if page is not None:
+            page.search.setText("Embedding")
 
     def _forget_dialog(self) -> None:
         self._dialog = None

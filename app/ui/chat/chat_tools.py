@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from app.chat.chat_controller import ChatController
     from app.chat.store.conversation import Conversation, Message
     from app.documents.documents import Documents
+    from app.models.models_controller import ModelsController
     from app.servers.servers_controller import ServersController
     from app.tools.mcp.servers_controller import ToolServersController
     from app.tools.tool_box import ToolBox
@@ -61,11 +62,11 @@ class ChatTools(QObject):
         self._box.changed.connect(tool_servers.refresh)
         self._window.commands.bind("add_tool_server", self._add_tool_server, lambda: not tool_servers.is_full)
 
-    def connect_documents(self, documents: Documents) -> None:
-        """Connect the folders of documents. Call once."""
+    def connect_documents(self, documents: Documents, models: ModelsController | None = None) -> None:
+        """Connect the folders of documents. models: of which one can search them by meaning. Call once."""
         from app.ui.chat.chat_documents import ChatDocuments
 
-        ChatDocuments(self._window, self._chat, self._setup, documents)
+        ChatDocuments(self._window, self._chat, self._setup, documents, models)
 
     def _add_tool_server(self) -> None:
         from app.ui.settings.tool_server_dialog import ToolServerDialog

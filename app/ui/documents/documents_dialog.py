@@ -117,14 +117,54 @@ class FolderLine(QFrame):
             label.show()
 
 
+class MeaningLine(QFrame):
+    """Which model finds passages by their meaning, and how far it is. menu_asked: choose it."""
+
+    menu_asked = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = Label("", "small", wrap=True)
+        self.choose = Button("", "secondary")
+        self.choose.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+        self.choose.clicked.connect(self.menu_asked)
+        words = QVBoxLayout()
+        words.setSpacing(1)
+        words.addWidget(Label(tr("Search by meaning"), "label", "ink"))
+        words.addWidget(self.state)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, theme.px(10), 0, theme.px(6))
+        row.setSpacing(theme.px(10))
+        row.addLayout(words, 1)
+        row.addWidget(self.choose, 0, Qt.AlignmentFlag.AlignTop)
+
+    def show_model(self, name: str, n_left: int | None) -> None:
+        """Show the model's name, "" for none, and how many passages it has not read yet; None: unknown."""
+        self.choose.setText(name or tr("Off"))
+        self.choose.setAccessibleName(tr("Search by meaning: {name}", name=name or tr("Off")))
+        if not name:
+            self.state.setText(tr("Documents are searched by words. A small embedding model also finds other words for "
+                                  "the same, in other languages too."))  # fmt: skip
+        elif n_left:
+            self.state.setText(tr_n("{n} passage is still to be read by it, while nothing else is computed.",
+                                    "{n} passages are still to be read by it, while nothing else is computed.",
+                                    n_left, n=figure(n_left)))  # fmt: skip
+        else:
+            self.state.setText(tr("Documents are searched by words and by meaning."))
+
+
 class DocumentsDialog(Dialog):
-    """folder_wanted: name another folder."""
+    """folder_wanted: name another folder. model_menu_asked: choose the model that searches by meaning."""
 
     folder_wanted = Signal()
+    model_menu_asked = Signal()
 
-    def __init__(self, parent: QWidget, documents: Documents) -> None:
+    def __init__(
+        self, parent: QWidget, documents: Documents, name_of_model: Callable[[str], str] = lambda model: model
+    ) -> None:
+        """name_of_model: the name of an installed model, by its id."""
         super().__init__(parent, tr("Documents"), "", 560)
-        self._documents = documents
+        self._documents, self.name_of_model = documents, name_of_model
         self.lines: dict[str, FolderLine] = {}
         self.empty = EmptyState()
         self.empty.say(
@@ -137,6 +177,9 @@ class DocumentsDialog(Dialog):
         self._rows = QVBoxLayout()
         self._rows.setSpacing(theme.px(2))
         self.body.addLayout(self._rows)
+        self.meaning = MeaningLine()
+        self.meaning.menu_asked.connect(self.model_menu_asked)
+        self.body.addWidget(self.meaning)
         self.pause = self.add_button(Button(tr("Pause reading"), "quiet", "pause"), at_start=True)
         self.pause.clicked.connect(lambda: documents.pause(not documents.is_paused))
         self.add = self.add_button(Button(tr("Add a folder…"), "secondary", "plus"))
@@ -157,6 +200,9 @@ class DocumentsDialog(Dialog):
         for state in states:
             self.lines[state.path].show_state(state, is_paused)
         self.empty.setVisible(not states)
+        self.meaning.setVisible(bool(states))
+        vectors = self._documents.vectors
+        self.meaning.show_model(self.name_of_model(self._documents.model), vectors.n_left if vectors else None)
         says = tr("Switch folders on in a chat with the button below the message field. Documents stay where they are. "
                   "Hearth keeps an index of their text on this PC and sends nothing.")  # fmt: skip
         self.sentence.setText(says if states else "")
