@@ -64,9 +64,8 @@ def query_of(question: str, is_known: Callable[[str], bool], vocabulary: Callabl
     telling = [word for word in words if word not in _SILENT] or words
     terms: list[str] = []
     for word in telling[:MOST_WORDS]:
-        forms = [f'"{word}"']
-        if len(word) >= _STEM_FROM and word.isalpha():
-            forms.append(f'"{word[:-_STEM_LESS]}"*')
+        is_long = len(word) >= _STEM_FROM and word.isalpha()
+        forms = [f'"{word[:-_STEM_LESS]}"*' if is_long else f'"{word}"']
         if len(word) >= _LIKE_FROM and word.isalpha() and not any(map(is_known, forms)):
             forms += [f'"{one}"' for one in difflib.get_close_matches(word, vocabulary(word[0]), 2, _LIKE)]
         terms += forms

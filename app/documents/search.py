@@ -1,4 +1,4 @@
-"""Search the index: passages by words and by vectors, fused by their ranks. No Qt."""
+"""Search the index: passages by words and by vectors, whose scores are added. No Qt."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from app.documents.index_file import F32
 
 _CANDIDATES = 60  # of each ranking
-_RANK_OFFSET = 60  # of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009)
-_MORE_OF_A_FILE = 0.5  # weight of each further passage of a file that is ranked by its passages
+_MORE_OF_A_FILE = 0.3  # weight of each further passage of a file that is ranked by its passages
 
 
 @dataclass(frozen=True)
@@ -45,15 +44,17 @@ def search(
 
     asked: the question's vector; None: only words count. Raises: sqlite3.Error.
     """
-    rankings = [index.with_words(question, within, _CANDIDATES)]
-    if asked is not None:
-        rankings.append(index.near(asked.vector, asked.model, within, _CANDIDATES))
-    scores: dict[int, float] = defaultdict(float)
+    scores: dict[int, float] = defaultdict(float)  # each ranking gives 0 to 1
     owners: dict[int, int] = {}
-    for ranking in rankings:
-        for rank, (key, file, _) in enumerate(ranking):
-            scores[key] += 1 / (_RANK_OFFSET + rank)
-            owners[key] = file
+    by_words = index.with_words(question, within, _CANDIDATES)
+    for key, file, score in by_words:
+        scores[key] += score / by_words[0][2] if by_words[0][2] > 0 else 0.0
+        owners[key] = file
+    by_vector = index.near(asked.vector, asked.model, within, _CANDIDATES) if asked is not None else []
+    for key, file, cosine in by_vector:
+        least, most_like = by_vector[-1][2], by_vector[0][2]
+        scores[key] += (cosine - least) / (most_like - least) if most_like > least else 1.0
+        owners[key] = file
     by_file: dict[int, list[int]] = defaultdict(list)
     for key in sorted(scores, key=lambda one: -scores[one]):
         by_file[owners[key]].append(key)
