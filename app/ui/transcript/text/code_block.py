@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from itertools import islice
 
-from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QFontMetricsF, QGuiApplication, QTextBlockFormat, QTextCharFormat, QTextCursor, QWheelEvent
+from PySide6.QtCore import Qt, QTimer, QUrl, Signal
+from PySide6.QtGui import (
+    QDesktopServices,
+    QFontMetricsF,
+    QGuiApplication,
+    QTextBlockFormat,
+    QTextCharFormat,
+    QTextCursor,
+    QWheelEvent,
+)
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.text.code_colours import HIGHLIGHT_UP_TO, coloured_spans
@@ -22,6 +31,8 @@ from app.ui.transcript.text.document_style import LIST_INDENT
 from app.ui.transcript.text.text_view import TextView, scroll_sideways
 from app.ui.widgets.controls import COPIED_MS, Button, IconButton, Label
 from app.ui.widgets.slices import later
+
+log = logging.getLogger(__name__)
 
 FOLD_OVER = 30  # lines
 FOLDED_LINES = 16
@@ -196,6 +207,10 @@ class CodeBlockView(QFrame):
         self._switch.glyph_px = 16
         self._switch.hide()
         self._switch.clicked.connect(lambda: self.show_diagram(not self.shows_diagram))
+        self._browse = IconButton("browser", tr("Open in the browser, closed off from the network"))
+        self._browse.glyph_px = 16
+        self._browse.hide()
+        self._browse.clicked.connect(self.open_in_browser)
         self.diagram: DiagramView | None = None  # created for a diagram of a complete answer
         self._refused = Label(tr("This diagram cannot be drawn. It may have an error."), "meta")
         self._refused.hide()
@@ -209,6 +224,7 @@ class CodeBlockView(QFrame):
         head.addWidget(self._label, 1)
         head.addWidget(self._wrap)
         head.addWidget(self._switch)
+        head.addWidget(self._browse)
         head.addWidget(self._copy)
         self._head = head
         body = QVBoxLayout()
@@ -243,11 +259,23 @@ class CodeBlockView(QFrame):
             self.text.setAccessibleName(tr("{language} code", language=language) if language else tr("Code"))
             self._copy.setAccessibleName(tr("Copy {language} code", language=language) if language else tr("Copy code"))
         self._closed = block.closed
+        self._browse.setVisible(block.closed and block.language in ("html", "svg"))
         self.text.code = block.code
         self._show_fold()
 
     def set_width(self, width: int) -> None:
         """Do nothing: code keeps its own width."""
+
+    def open_in_browser(self) -> None:
+        """Show HTML or SVG in the browser: its scripts run there, and reach neither the network nor other pages."""
+        from app.chat.exports.browser_page import serve  # imported with the first use: it loads an HTTP server
+
+        try:
+            address = serve(self.text.code, "svg" if self.text.language == "svg" else "html")
+        except OSError:
+            log.exception("a page for the browser could not be served")
+            return
+        QDesktopServices.openUrl(QUrl(address))
 
     def draw_diagram(self) -> None:
         """Draw a diagram instead of showing its code, because the answer is complete."""
