@@ -16,8 +16,7 @@ from engine.local_api.embeddings import too_long
 from engine.local_api.failures import failure_of, interrupted, no_model
 from engine.local_api.likelihoods import Notes
 from engine.local_api.parts import PartsReader
-from engine.local_api.prompts import Asked, asked, check_length
-from engine.local_api.served import ServedModel
+from engine.local_api.prompts import Asked, asked, check_length, count_tokens
 from engine.local_api.turns import Begun, End, Line, Piece, Turn, TurnEvent
 from engine.session.grammar import Grammar, ToolGrammar
 from engine.tool_calls.call_reader import CallReader, TextPart
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from engine.config import SamplingConfig
+    from engine.local_api.failures import ApiError
     from engine.local_api.parts import Part
     from engine.session.chat_session import ChatSession
     from engine.session.generate import TokenEvent
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from native_kernels.backend import F32
 
 KEPT_FREE_BYTES = 512 << 20  # of RAM, after its own cache is allocated
+MOST_LOADS = 2  # that are asked for a request, if the window loads other models meanwhile
 
 
 class Window(Protocol):
@@ -53,6 +54,16 @@ class Window(Protocol):
     def go_first(self) -> None:
         """Handle all requests of the window. The model may be another one afterwards."""
 
+    def ask_load(self, model: str, client: str) -> None:
+        """Ask for a model to be loaded, for which a client waits. ApiAnswers.load_ended follows, sooner or later."""
+
+    def model_beside(self, name: str, job: Job) -> LoadedModel:
+        """Return a model that makes vectors beside the window's. Raises: EngineError, Cancelled."""
+
+
+class _NotLoadedError(Exception):
+    """The model that a request names must be loaded first."""
+
 
 class ApiAnswers:
     """Answers the requests of the local API."""
@@ -61,6 +72,7 @@ class ApiAnswers:
         self._line, self._window = line, window
         self._own: ChatSession | None = None  # made when first needed
         self._events: Generator[TokenEvent] | None = None  # of the answer under way
+        self._loads_for: Turn | None = None  # a load was asked for it, and none has ended since
 
     def forget(self) -> None:
         """Release the model before it is unloaded."""
@@ -68,32 +80,75 @@ class ApiAnswers:
             self._events.close()
         self._own = self._events = None
 
-    def answer_waiting(self) -> None:
-        """Answer queued requests until none is left. Raises nothing: errors are sent to the clients."""
+    def answer_waiting(self) -> bool:
+        """Answer queued requests until none is left, or the next one waits for its model. Return whether one was.
+
+        Raises nothing: errors are sent to the clients.
+        """
+        has_answered = False
         while True:
             self._window.go_first()
             turn = None if self._window.is_closed else self._line.next()
             if turn is None:
-                return
+                return has_answered
             end: TurnEvent
             try:
                 end = self._answer(turn)
+            except _NotLoadedError:
+                if self._waits_for_load(turn):
+                    return has_answered
+                end = interrupted("Hearth loaded another model instead. Ask again.")
             except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
                 end = failure_of(error)
+            has_answered = True
             self._line.finish(turn, end)
 
-    def _model(self, name: str) -> LoadedModel:
-        """Return the loaded model. Raises: ApiError if it is a different one, or none is loaded."""
+    def _waits_for_load(self, turn: Turn) -> bool:
+        """Put a request back, and ask for its model. Return False if that was in vain before."""
+        if self._loads_for is not turn:
+            if turn.n_loads_asked == MOST_LOADS:
+                return False
+            turn.n_loads_asked += 1
+            self._loads_for = turn
+            self._window.ask_load(turn.target.load, turn.client)
+        self._line.put_back(turn)
+        return True
+
+    def load_ended(self, load: str, failure: ApiError | None = None) -> None:
+        """Note the end of a load by this argument, whoever asked for it. `answer_waiting` should follow.
+
+        The request that waits for the model gets the failure, if any.
+        """
+        if failure is None:
+            self._loads_for = None
+        elif self._loads_for is not None and self._loads_for.target.load == load:
+            turn, self._loads_for = self._loads_for, None
+            self._line.fail(turn, failure)
+
+    def _model(self, turn: Turn) -> LoadedModel:
+        """Return the loaded model, if it is the one that a request means.
+
+        Raises: ApiError if it is a different one, or none is loaded; _NotLoadedError if a load helps.
+        """
         window = self._window.session
+        if window is not None and turn.target.is_model(window.model):
+            return window.model
+        if turn.target.load and not turn.has_begun:
+            raise _NotLoadedError
         if window is None:
             raise no_model()
-        if not ServedModel(window.model).answers_to(name):
-            raise interrupted("Another model has been loaded meanwhile; /v1/models says which.")
-        return window.model
+        raise interrupted("Another model has been loaded meanwhile; /v1/models says which.")
 
-    def _session(self, model: str) -> ChatSession:
+    def _embedding_model(self, turn: Turn, job: Job) -> LoadedModel:
+        """Return the loaded model, or the one beside it. Raises: as `_model`, EngineError, Cancelled."""
+        window, target = self._window.session, turn.target
+        if target.load and not (window is not None and target.is_model(window.model)):
+            return self._window.model_beside(target.load, job)
+        return self._model(turn)
+
+    def _session(self, turn: Turn) -> ChatSession:
         """Return a session with its own cache, or the window's if there is no memory for one. Raises: as `_model`."""
-        self._model(model)
+        self._model(turn)
         window = self._window.session
         assert window is not None, "its model is loaded"
         if self._own is None or self._own.model is not window.model:
@@ -109,17 +164,18 @@ class ApiAnswers:
         """Raises: ApiError, EngineError."""
         if turn.api_request.what == "embedding":
             return self._embed(turn)
-        has_begun = False
+        if turn.api_request.counts:
+            return End("stop", count_tokens(turn.api_request, self._model(turn)), 0, 0)
         while True:
-            session = self._session(turn.api_request.model)
+            session = self._session(turn)
             model = session.model
             asked_for = self._asked(session, turn)
             grammar = _grammar(model, turn, asked_for)
             if asked_for.sampling.seed is not None:  # the same steps again: a prefix in the cache was other ones
                 session.forget()
-            if not has_begun:
+            if not turn.has_begun:
                 turn.tell(Begun(len(asked_for.prompt)))
-                has_begun = True
+                turn.has_begun = True
             prompt, shown = asked_for.prompt, "" if asked_for.calls is None else asked_for.calls.texts
             notes = _notes_of(model, turn, len(asked_for.opened), shown)
             make = partial(_made, session, prompt, grammar, notes)
@@ -154,13 +210,14 @@ class ApiAnswers:
                 raise interrupted("Hearth is closing.")
             if turn.is_gone:
                 return End("cancelled", turn.tokens, 0, 0)
-            model, i = self._model(api_request.model), len(vectors)
-            most = most_tokens(model)
-            check_length(len(api_request.inputs[i]), most)
-            ids = tokens_of(model, api_request.inputs[i])
-            if len(ids) > most:
-                raise too_long(i, len(ids), most)
+            given = api_request.inputs[len(vectors)]
             try:
+                model = self._embedding_model(turn, stops)
+                most = most_tokens(model)
+                check_length(len(given), most)
+                ids = tokens_of(model, given)
+                if len(ids) > most:
+                    raise too_long(len(vectors), len(ids), most)
                 vectors += embed(model, [ids], api_request.dimensions, stops)
             except Cancelled:
                 continue

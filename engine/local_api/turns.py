@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from engine.local_api.api_request import ApiRequest
     from engine.local_api.likelihoods import TokenLikelihood
     from engine.local_api.parts import Part
+    from engine.local_api.served import Target
     from engine.session.generate import FinishReason
     from native_kernels.backend import F32
 
@@ -66,9 +67,12 @@ class Turn:
     api_request: ApiRequest
     client: str  # the client's own name
     loop: asyncio.AbstractEventLoop
+    target: Target
     events: asyncio.Queue[TurnEvent] = field(default_factory=asyncio.Queue)
     state: State = "waiting"
     tokens: int = 0
+    has_begun: bool = False  # the client knows that it is answered
+    n_loads_asked: int = 0  # how often its model was asked to be loaded
     _gone: threading.Event = field(default_factory=threading.Event)
 
     def tell(self, event: TurnEvent) -> None:
@@ -132,9 +136,12 @@ class Line:
         """Remove a request whose client left or is done."""
         turn.leave()
         with self._lock:
-            if turn in self._waiting:
+            was_waiting = turn in self._waiting
+            if was_waiting:
                 self._waiting.remove(turn)
         self.changed()
+        if was_waiting:  # it may have waited for its model, and the others for it
+            self._wake()
 
     def next(self) -> Turn | None:
         """Return the next request, which belongs to the engine until `finish`."""
@@ -148,6 +155,20 @@ class Line:
                 return None
         self.changed()
         return turn
+
+    def put_back(self, turn: Turn) -> None:
+        """Let the request wait again, as the first."""
+        with self._lock:
+            turn.state, self._current = "waiting", None
+            self._waiting.appendleft(turn)
+        self.changed()
+
+    def fail(self, turn: Turn, failure: ApiError) -> None:
+        """End a request that waits."""
+        with self._lock:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+        self.finish(turn, failure)
 
     def finish(self, turn: Turn, event: TurnEvent) -> None:
         """Emit the last event. The state changes first, so that the client finds it changed."""
