@@ -292,6 +292,14 @@ def build_parser() -> argparse.ArgumentParser:
         "--key", help="the key itself, which others on this PC may see among the processes; "
         "default: $HEARTH_API_KEY, else a new one, which is shown"
     )  # fmt: skip
+    sub.add_argument(
+        "--load-on-demand", action="store_true",
+        help="requests may name any installed model, which is loaded in place of the current one",
+    )  # fmt: skip
+    sub.add_argument(
+        "--unload-after", type=float, metavar="MINUTES",
+        help="unload the model after so long without a request (default: never)",
+    )  # fmt: skip
     add_json(sub)
 
     sub = command("host", machine.host, "Run the engine process for the window, over stdin and stdout.", "")

@@ -47,30 +47,29 @@ class ServedModels:
     def __init__(self, loaded: Callable[[], LoadedModel | None]) -> None:
         self.loads = False
         self.loaded = loaded
-        self._last: tuple[tuple[str, ...], Target] | None = None  # the model loaded last, and its names
+        self._known: dict[str, tuple[tuple[str, ...], Target]] = {}  # names, of models loaded so far by their paths
         self._described: dict[tuple[str, str], dict[str, Any]] = {}  # by name and path
 
     def remember(self, model: LoadedModel, load: str) -> None:
         """Note which argument loaded a model, so that requests can load it again."""
         path = model.opened.files.path
-        self._last = (_names(model), Target(model.name, load, path))
+        self._known[_spelled(path)] = (_names(model), Target(model.name, load, path))
 
     def find(self, name: str) -> Target:
         """Return the model that a request names. Cost: reads the list of models unless it is loaded.
 
         Raises: ApiError if there is none, or none is loaded and requests cannot load one.
         """
-        model, last = self.loaded(), self._last
+        model = self.loaded()
         if model is not None and answers_to(model, name):
-            load = last[1].load if self.loads and last is not None and last[1].is_model(model) else ""
-            return Target(model.name, load, model.opened.files.path)
+            path = model.opened.files.path
+            known = self._known.get(_spelled(path)) if self.loads else None
+            return Target(model.name, "", path) if known is None else known[1]
         shown = name if len(name) <= 80 else f"{name[:80]}…"
         if not self.loads:
             if model is None:
                 raise no_model()
             raise _unknown(f"There is no model {shown!r} here; {model.name!r} is loaded.")
-        if last is not None and name.casefold() in last[0]:
-            return last[1]
         from engine.library.owned.installed import Library
 
         try:
@@ -78,6 +77,9 @@ class ServedModels:
         except ModelNotFoundError as error:
             raise _unknown(f"{error.message} {error.hint}") from None
         if found is None:
+            for names, target in list(self._known.values()):
+                if name.casefold() in names:
+                    return target
             raise _unknown(f"There is no model {shown!r} on this PC; GET /v1/models lists those that can be asked.")
         if found.state == "broken":
             raise _unknown(f"{found.name} cannot be loaded. {found.reason}")
@@ -91,7 +93,6 @@ class ServedModels:
             return found
         from engine.library.owned.installed import Library
 
-        last = None if self._last is None else self._last[1]
         others = [one for one in Library().models() if one.state != "broken"]
         paths = {_spelled(_path_of(one)) for one in others} | ({_spelled(model.opened.files.path)} if model else set())
         names = [one.name.casefold() for one in others]
@@ -99,8 +100,9 @@ class ServedModels:
             if model is None or not Target("", path=_path_of(one)).is_model(model):
                 name = one.name if names.count(one.name.casefold()) == 1 else one.id
                 found += self._values(name, one.id, _path_of(one))
-        if last is not None and last.path is not None and _spelled(last.path) not in paths:
-            found += self._values(last.name, last.load, last.path)
+        for key, (_, target) in list(self._known.items()):
+            if key not in paths and target.path is not None:
+                found += self._values(target.name, target.load, target.path)
         return found
 
     def values(self, target: Target) -> dict[str, Any]:

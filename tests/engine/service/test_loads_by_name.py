@@ -197,7 +197,9 @@ def test_a_request_whose_model_is_replaced_twice_gives_up(serving: Serving, owne
     assert owner.loads == ["local/one"] * 2
 
 
-def test_a_client_that_leaves_its_load_lets_the_others_go_on(serving: Serving, owner: Owner) -> None:
+def test_a_client_that_leaves_its_load_lets_the_others_go_on(
+    serving: Serving, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with serve(serving) as client:
         client.completions.create(model="one", **SHORT)
         owner.obeys = False
@@ -206,17 +208,16 @@ def test_a_client_that_leaves_its_load_lets_the_others_go_on(serving: Serving, o
         assert client.completions.create(model="one", **SHORT).model == "One"
         replies: list[str] = []
         patient = threading.Thread(target=lambda: replies.append(client.completions.create(model="one", **SHORT).model))
+        joined = Line.join
+
+        def join(line: Line, turn: Any) -> None:
+            joined(line, turn)
+            if turn.target.name == "Two":
+                patient.start()
+
+        monkeypatch.setattr(Line, "join", join)
         with pytest.raises(openai.APITimeoutError):
-            joined = Line.join
-
-            def join(line: Line, turn: Any) -> None:
-                joined(line, turn)
-                if turn.target.name == "Two":
-                    patient.start()
-
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Line, "join", join)
-                client.with_options(timeout=0.5).completions.create(model="two", **SHORT)
+            client.with_options(timeout=0.5).completions.create(model="two", **SHORT)
         patient.join(PATIENCE_S)
         assert replies == ["One"]
 
@@ -254,4 +255,5 @@ def test_a_model_outside_the_library_can_be_loaded_again_by_its_name(
         assert "elsewhere" in {model.id for model in client.models.list()}
         assert client.completions.create(model="elsewhere", **SHORT).model == "elsewhere"
         client.completions.create(model="one", **SHORT)
-    assert owner.loads == [str(path), "local/one"]
+        assert client.completions.create(model="elsewhere", **SHORT).model == "elsewhere"
+    assert owner.loads == [str(path), "local/one", str(path)]
