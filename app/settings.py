@@ -312,6 +312,14 @@ class AppSettings:
     serve_port: int = _setting(
         "whole", DEFAULT_PORT, "Port", "Change it if another program uses this port.", group=_SERVER,
         bounds=Bounds(1024, 65535, 1))  # fmt: skip
+    serve_loads: bool = _setting(
+        "switch", False, "Load models on request", "A program may name any model on this PC, which is then loaded in "
+                                                   "place of the current one, after a running answer.",
+        group=_SERVER)  # fmt: skip
+    serve_unload_min: int | None = _setting(
+        "whole", None, "Unload after", "Without messages and requests for so long, the model leaves the memory. The "
+        "next one loads it again. Needs “Load models on request”.", group=_SERVER, bounds=Bounds(1, 1440, 5, "min"),
+        none="Never")  # fmt: skip
     search_service: str = _setting(
         "choice", "", "Web search",
         choices=(("", "None"), ("searxng", "SearXNG"), ("brave", "Brave")))  # fmt: skip

@@ -27,8 +27,9 @@ def serve(arguments: argparse.Namespace) -> int:
 
     if arguments.unload_after is not None and not arguments.load_on_demand:
         raise InvalidRequestError(
-            "--unload-after leaves no model that answers.", "Give --load-on-demand too, so that a request loads it again."
-        )  # fmt: skip
+            "--unload-after leaves no model that answers.",
+            "Give --load-on-demand too, so that a request loads it again.",
+        )
     course = _Course(arguments, *find_key(arguments.key, arguments.key_file))
     engine = threading.Thread(target=course.run, name="engine", daemon=True)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)

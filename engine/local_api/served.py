@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import EngineError, ModelNotFoundError
 from engine.local_api.failures import ApiError, no_model
 from engine.session.embeddings import pooling_of
+from engine.session.resolve_model import STARTER_NAMES
 from engine.tool_calls.call_style import call_style
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class ServedModels:
             raise _unknown(f"There is no model {shown!r} on this PC; GET /v1/models lists those that can be asked.")
         if found.state == "broken":
             raise _unknown(f"{found.name} cannot be loaded. {found.reason}")
-        return Target(found.name, found.id, _path_of(found))
+        return Target(found.name, _load_of(found), _path_of(found))
 
     def listed(self) -> list[dict[str, Any]]:
         """Return the models as /v1/models lists them: the loaded one first. Cost: opens each model once."""
@@ -99,7 +100,7 @@ class ServedModels:
         for one in others:
             if model is None or not Target("", path=_path_of(one)).is_model(model):
                 name = one.name if names.count(one.name.casefold()) == 1 else one.id
-                found += self._values(name, one.id, _path_of(one))
+                found += self._values(name, _load_of(one), _path_of(one))
         for key, (_, target) in list(self._known.items()):
             if key not in paths and target.path is not None:
                 found += self._values(target.name, target.load, target.path)
@@ -168,6 +169,11 @@ def _values(name: str, opened: OpenedModel, tokenizer: Tokenizer, context: int, 
 
 def _names(model: LoadedModel) -> tuple[str, ...]:
     return model.name.casefold(), model.opened.files.path.name.casefold()
+
+
+def _load_of(model: InstalledModel) -> str:
+    """Return the Load.model of an installed model: its id, or the window's own name for the shipped one."""
+    return STARTER_NAMES[0] if model.origin == "shipped" else model.id
 
 
 def _path_of(model: InstalledModel) -> Path:

@@ -19,7 +19,6 @@ from samples.tiny_model import make_tiny_model
 from engine.commands.cli import main
 from engine.local_api.keys import KEY_VARIABLE
 
-
 KEY = "a-key-for-tests"
 
 

@@ -125,7 +125,7 @@ def test_a_count_of_tokens_loads_the_model_too(serving: Serving, owner: Owner) -
     with serve(serving) as client:
         counted: Any = client.post("/messages/count_tokens", cast_to=object, body=body)
         assert counted["input_tokens"] > 3
-        assert owner.loads == ["hearth/starter-chat"]
+        assert owner.loads == ["starter-chat"]
         assert client.post("/messages/count_tokens", cast_to=object, body=body) == counted
 
 
