@@ -10,7 +10,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from engine.errors import Cancelled
+from engine.errors import Cancelled, DeviceFailedError
 from engine.job import Job
 from engine.local_api.embeddings import too_long
 from engine.local_api.failures import failure_of, interrupted, no_model
@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from engine.local_api.parts import Part
     from engine.session.chat_session import ChatSession
     from engine.session.generate import TokenEvent
+    from engine.session.joint import JointSteps
     from engine.session.loaded_model import LoadedModel
     from engine.session.sampling import Sampler
     from native_kernels.backend import F32
 
+CHUNK_S = 0.15  # of a prompt, while another answer is decoded
+CHUNK_ALONE_S = 1.0  # until other requests are looked for
 KEPT_FREE_BYTES = 512 << 20  # of RAM, after its own cache is allocated
 MOST_LOADS = 2  # that are asked for a request, if the window loads other models meanwhile
 
@@ -71,14 +74,19 @@ class ApiAnswers:
     def __init__(self, line: Line, window: Window) -> None:
         self._line, self._window = line, window
         self._own: ChatSession | None = None  # made when first needed
+        self._others: list[ChatSession] = []  # for further answers at once, made when needed
+        self._joint: JointSteps | None = None
         self._events: Generator[TokenEvent] | None = None  # of the answer under way
+        self._running: list[_Running] = []  # those under way at once
         self._loads_for: Turn | None = None  # a load was asked for it, and none has ended since
 
     def forget(self) -> None:
         """Release the model before it is unloaded."""
-        if self._events is not None:
-            self._events.close()
-        self._own = self._events = None
+        for events in (self._events, *(one.events for one in self._running)):
+            if events is not None:
+                events.close()
+        self._own = self._events = self._joint = None
+        self._others = []
 
     def answer_waiting(self) -> bool:
         """Answer queued requests until none is left, or the next one waits for its model. Return whether one was.
@@ -93,6 +101,10 @@ class ApiAnswers:
                 return has_answered
             end: TurnEvent
             try:
+                if self._may_join(turn):
+                    self._answer_together(turn)
+                    has_answered = True
+                    continue
                 end = self._answer(turn)
             except _NotLoadedError:
                 if self._waits_for_load(turn):
@@ -168,31 +180,170 @@ class ApiAnswers:
             return End("stop", count_tokens(turn.api_request, self._model(turn)), 0, 0)
         while True:
             session = self._session(turn)
-            model = session.model
-            asked_for = self._asked(session, turn)
-            grammar = _grammar(model, turn, asked_for)
-            if asked_for.sampling.seed is not None:  # the same steps again: a prefix in the cache was other ones
-                session.forget()
-            if not turn.has_begun:
-                turn.tell(Begun(len(asked_for.prompt)))
-                turn.has_begun = True
-            prompt, shown = asked_for.prompt, "" if asked_for.calls is None else asked_for.calls.texts
-            notes = _notes_of(model, turn, len(asked_for.opened), shown)
-            make = partial(_made, session, prompt, grammar, notes)
-
-            def stops(turn: Turn = turn) -> bool:
-                return turn.is_gone or self._window.is_closed or (not turn.tokens and self._window.waits())
-
-            events = session.generate(
-                prompt, asked_for.sampling, Job(stops), turn.api_request.continues, make, shown=shown
-            )  # fmt: skip
+            events, telling = self._begin(turn, session, self._asked(session, turn))
             with closing(events) as self._events:
-                end = self._pass_on(turn, session, self._events, Telling(turn, asked_for, notes))
+                end = self._pass_on(turn, session, self._events, telling)
             if self._window.is_closed:
                 raise interrupted("Hearth is closing.")
             if end.finish_reason != "cancelled" or turn.is_gone:
                 return end
             self._window.go_first()  # the prompt was put back: what of it was read is kept
+
+    def _begin(self, turn: Turn, session: ChatSession, asked_for: Asked) -> tuple[Generator[TokenEvent], Telling]:
+        """Return the events of an answer, and what sends them. Raises: EngineError."""
+        grammar = _grammar(session.model, turn, asked_for)
+        if asked_for.sampling.seed is not None:  # the same steps again: a prefix in the cache was other ones
+            session.forget()
+        if not turn.has_begun:
+            turn.tell(Begun(len(asked_for.prompt)))
+            turn.has_begun = True
+        prompt, shown = asked_for.prompt, "" if asked_for.calls is None else asked_for.calls.texts
+        notes = _notes_of(session.model, turn, len(asked_for.opened), shown)
+        make = partial(_made, session, prompt, grammar, notes)
+
+        def stops() -> bool:
+            return turn.is_gone or self._window.is_closed or (not turn.tokens and self._window.waits())
+
+        events = session.generate(
+            prompt, asked_for.sampling, Job(stops), turn.api_request.continues, make, shown=shown
+        )  # fmt: skip
+        return events, Telling(turn, asked_for, notes)
+
+    # ------------------------------------------------------------------ several at once
+
+    def _may_join(self, turn: Turn) -> bool:
+        """Return whether a request may be answered together with others.
+
+        One with a seed may not: its answer must not depend on them. Nor may one for another model.
+        """
+        window, api_request = self._window.session, turn.api_request
+        if window is None or api_request.what == "embedding" or api_request.counts:
+            return False
+        if not turn.target.is_model(window.model) or window.model.engine.sequences == 1:
+            return False
+        if window.model.sampling.changed(api_request.sampling).seed is not None:
+            return False
+        return self._joint_of(window.model).most > 1 and self._session(turn) is not window
+
+    def _joint_of(self, model: LoadedModel) -> JointSteps:
+        if self._joint is None or not self._joint.serves(model):
+            from engine.session.joint import JointSteps
+
+            self._joint = JointSteps(model)
+        return self._joint
+
+    def _answer_together(self, first: Turn) -> None:
+        """Answer a request, and those after it that may join it, until all have ended. Sends all errors."""
+        waiting: Turn | None = first
+        try:
+            while waiting is not None or self._running:
+                if waiting is not None and not self._join_in(waiting):
+                    self._line.put_back(waiting)
+                self._step_together()
+                self._let_window()
+                waiting = self._next_to_join()
+        finally:
+            for one in self._running:
+                one.close()
+            self._running = []
+
+    def _next_to_join(self) -> Turn | None:
+        """Return the next request if it can go along now. An error in finding out is told when it is answered alone."""
+        turn, window = self._line.first(), self._window.session
+        if turn is None or window is None or self._window.is_closed:
+            return None
+        try:
+            may_join = self._may_join(turn) and len(self._running) < self._joint_of(window.model).most
+        except Exception:  # noqa: BLE001 - see above
+            return None
+        return self._line.next(turn) if may_join else None
+
+    def _join_in(self, turn: Turn) -> bool:
+        """Begin the answer to a request beside the others. Return False if memory is short for its cache now."""
+        try:
+            main = self._session(turn)
+            asked_for = self._asked(main, turn)
+            session = self._free_session(main, asked_for.prompt)
+            if session is None:
+                return False
+            self._running.append(_Running(turn, session, *self._begin(turn, session, asked_for)))
+        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+            self._line.finish(turn, failure_of(error))
+        return True
+
+    def _free_session(self, main: ChatSession, prompt: list[int]) -> ChatSession | None:
+        """Return the unused session whose cache has most of a prompt; None if there is no memory for another one."""
+        from engine.session.chat_session import ChatSession
+
+        self._others = [one for one in self._others if one.model is main.model]
+        used = {id(one.session) for one in self._running}
+        free = [session for session in (main, *self._others) if id(session) not in used]
+        is_useful = any(session.context_used == 0 or session.n_shared(prompt) for session in free)
+        may_grow = len(self._others) + 1 < self._joint_of(main.model).most
+        if not is_useful and may_grow and _has_room(main.model):
+            free.append(ChatSession(main.model))
+            self._others.append(free[-1])
+        return max(free, key=lambda session: session.n_shared(prompt), default=None)
+
+    def _step_together(self) -> None:
+        """Let each answer go one token, or one chunk of its prompt, further."""
+        decoding = [one for one in self._running if one.token is not None]
+        for one in self._running:
+            others = len(decoding) - (one.token is not None)
+            one.session.turns.chunk_s = CHUNK_S if others else CHUNK_ALONE_S
+        try:
+            ready = [(one.session, one.token) for one in decoding if one.token is not None and one.is_up_to_date]
+            if len(ready) > 1:
+                self._joint_of(ready[0][0].model).compute(ready)
+        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+            self._fail_all(error)
+        for one in list(self._running):
+            if one not in self._running:
+                continue
+            end: TurnEvent | None
+            try:
+                end = one.advance()
+            except Exception as error:  # noqa: BLE001 - the same
+                end = failure_of(error)
+            if isinstance(end, End) and end.finish_reason == "cancelled" and not one.turn.is_gone:
+                self._begin_again(one)
+            elif end is not None:
+                self._finish(one, end)
+        self._line.changed()
+
+    def _begin_again(self, one: _Running) -> None:
+        """Begin an answer again whose prompt was put back for the window. What of it was read is kept."""
+        if self._window.is_closed:
+            self._finish(one, interrupted("Hearth is closing."))
+            return
+        self._let_window()
+        if one in self._running:
+            self._running.remove(one)
+            one.close()
+            if not self._join_in(one.turn):
+                self._line.put_back(one.turn)
+
+    def _let_window(self) -> None:
+        """Let the window's requests go first. Answers whose model is gone or was placed anew afterwards end."""
+        if self._window.waits():
+            self._window.go_first()
+        session = self._window.session
+        for one in list(self._running):
+            if session is None or one.session.model is not session.model or one.is_displaced:
+                self._finish(one, _taken_away())
+            elif self._window.is_closed:
+                self._finish(one, interrupted("Hearth is closing."))
+
+    def _fail_all(self, error: Exception) -> None:
+        if isinstance(error, DeviceFailedError) and self._running and (gpu := self._running[0].session.model.gpu):
+            gpu.after_failure(error)
+        for one in list(self._running):
+            self._finish(one, failure_of(error))
+
+    def _finish(self, one: _Running, end: TurnEvent) -> None:
+        self._running.remove(one)
+        one.close()
+        self._line.finish(one.turn, end)
 
     def _embed(self, turn: Turn) -> End:
         """Return the vectors of a request. The window's requests interrupt a text, which is then begun again.
@@ -228,26 +379,54 @@ class ApiAnswers:
     def _pass_on(self, turn: Turn, session: ChatSession, events: Iterator[TokenEvent], telling: Telling) -> End:
         """Send the answer to the request, and let the window in between two tokens, unless the cache is its own."""
         for event in events:
-            telling.tell(event)
-            reason = "stop" if telling.stop_text else event.finish_reason
-            if reason is not None:
-                stats = event.stats
-                return End(
-                    "tool_calls" if telling.has_called and reason == "stop" else reason,
-                    stats.prompt_tokens, stats.reused_tokens, stats.tokens, event.stop_text or telling.stop_text,
-                    telling.thought_tokens,
-                )  # fmt: skip
+            if (end := telling.tell(event)) is not None:
+                return end
             self._line.changed()
             if session is not self._window.session and self._window.waits():
                 generation = session.model.generation
                 self._window.go_first()
                 window = self._window.session
                 if window is None or window.model is not session.model or session.model.generation != generation:
-                    raise interrupted("The model was loaded anew or taken away in the middle of the answer; ask again.")
+                    raise _taken_away()
         raise AssertionError("generate ends with a finish reason")
 
     def _asked(self, session: ChatSession, turn: Turn) -> Asked:
         return asked(turn.api_request, session.model, session.context_total)
+
+
+class _Running:
+    """An answer under way beside others. token: its last one, None as long as its prompt is computed."""
+
+    def __init__(self, turn: Turn, session: ChatSession, events: Generator[TokenEvent], telling: Telling) -> None:
+        self.turn, self.session, self.events = turn, session, events
+        self.token: int | None = None
+        self._telling, self._n_tokens = telling, 0
+        self._generation: int | None = None  # of the model's placement, since the answer began
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether the cache has all tokens of prompt and answer but the last one."""
+        return self.session.cache.length == self._n_tokens - 1
+
+    @property
+    def is_displaced(self) -> bool:
+        """Whether the model was placed again since the answer began."""
+        return self._generation not in (None, self.session.model.generation)
+
+    def advance(self) -> End | None:
+        """Go to the next event; return the end, if it is the last. Raises: EngineError."""
+        if self.is_displaced:
+            raise _taken_away()
+        event = next(self.events)
+        if self._generation is None:  # only now: at its beginning, the model may be placed again
+            self._generation = self.session.model.generation
+        if event.token_id is not None:
+            self.token, self._n_tokens = event.token_id, event.stats.prompt_tokens + event.stats.tokens
+        return self._telling.tell(event)
+
+    def close(self) -> None:
+        self.events.close()
+        self.session.turns.logits = self.session.turns.chunk_s = None
 
 
 class Telling:
@@ -270,8 +449,8 @@ class Telling:
         """Whether the answer has calls of tools, all of which have ended."""
         return self._parts is not None and self._parts.has_called
 
-    def tell(self, event: TokenEvent) -> None:
-        """Send what an event adds to the answer."""
+    def tell(self, event: TokenEvent) -> End | None:
+        """Send what an event adds to the answer; return its end, if this is the last."""
         text, is_last = event.text, event.finish_reason is not None
         if event.token_id is not None:
             text, self._opened = self._opened + text, ""
@@ -287,6 +466,19 @@ class Telling:
             self.thought_tokens += event.token_id is not None and (was_thinking or self._parts.is_thinking)
         if parts or shown:
             self._turn.tell(Piece(parts, shown))
+        reason = "stop" if self.stop_text else event.finish_reason
+        if reason is None:
+            return None
+        stats = event.stats
+        return End(
+            "tool_calls" if self.has_called and reason == "stop" else reason,
+            stats.prompt_tokens, stats.reused_tokens, stats.tokens, event.stop_text or self.stop_text,
+            self.thought_tokens,
+        )  # fmt: skip
+
+
+def _taken_away() -> ApiError:
+    return interrupted("The model was loaded anew or taken away in the middle of the answer; ask again.")
 
 
 def _grammar(model: LoadedModel, turn: Turn, asked_for: Asked) -> Grammar | None:
