@@ -6,6 +6,7 @@ pauses between two tokens, and a prompt in progress is restarted later. All of t
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -286,20 +287,31 @@ class ApiAnswers:
         return max(free, key=lambda session: session.n_shared(prompt), default=None)
 
     def _step_together(self) -> None:
-        """Let each answer go one token, or one chunk of its prompt, further."""
+        """Let each answer go one token further, and one answer whose prompt is computed one chunk."""
         decoding = [one for one in self._running if one.token is not None]
         for one in self._running:
             others = len(decoding) - (one.token is not None)
             one.session.turns.chunk_s = CHUNK_S if others else CHUNK_ALONE_S
+        ready = [one for one in decoding if one.is_up_to_date]
+        began, joint = time.perf_counter(), self._joint_of(self._running[0].session.model) if ready else None
+        is_together = joint is not None and joint.is_together(len(ready))
         try:
-            ready = [(one.session, one.token) for one in decoding if one.token is not None and one.is_up_to_date]
-            if len(ready) > 1:
-                self._joint_of(ready[0][0].model).compute(ready)
+            if joint is not None and is_together:
+                joint.compute([(one.session, one.token) for one in ready if one.token is not None])
         except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
             self._fail_all(error)
-        for one in list(self._running):
-            if one not in self._running:
-                continue
+        for one in ready:
+            self._advance(one)
+        if joint is not None and len(ready) > 1:
+            joint.took(len(ready), is_together, time.perf_counter() - began)
+        reading = [one for one in self._running if one.token is None]
+        for one in [one for one in decoding if one not in ready] + reading[:1]:  # one chunk of one prompt
+            self._advance(one)
+        self._line.changed()
+
+    def _advance(self, one: _Running) -> None:
+        """Let one answer go one token, or one chunk of its prompt, further, if it has not ended meanwhile."""
+        if one in self._running:
             end: TurnEvent | None
             try:
                 end = one.advance()
@@ -309,7 +321,6 @@ class ApiAnswers:
                 self._begin_again(one)
             elif end is not None:
                 self._finish(one, end)
-        self._line.changed()
 
     def _begin_again(self, one: _Running) -> None:
         """Begin an answer again whose prompt was put back for the window. What of it was read is kept."""

@@ -21,6 +21,38 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_ANSWERS = 4
+PROBE_EVERY = 64  # steps, one of which is taken the slower way to measure it again
+_NEW_SHARE = 0.3  # of the newest measurement in an average
+
+
+class Pace:
+    """Which way is faster for so many answers on a CPU: a batch, or one after another. Measured while they run.
+
+    A batch reads the weights once, but its steps run in Python layer by layer, which costs small models more time than
+    the weights (docs/benchmarks.md). The first step of each way is not counted: it may compile kernels.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[tuple[int, bool], list[float]] = {}  # by number and way: [] after the first step
+        self._n_steps = 0
+
+    def is_together(self, n: int) -> bool:
+        """Return whether the next step of n answers should be a batch."""
+        for way in (True, False):
+            if not self._seconds.get((n, way)):
+                return way
+        self._n_steps += 1
+        is_faster = self._seconds[n, True][0] <= self._seconds[n, False][0]
+        return is_faster != (self._n_steps % PROBE_EVERY == 0)
+
+    def took(self, n: int, together: bool, seconds: float) -> None:
+        """Note the time of a step."""
+        known = self._seconds.get((n, together))
+        if known is None:
+            self._seconds[n, together] = []
+        else:
+            before = known[0] if known else seconds
+            self._seconds[n, together] = [before + _NEW_SHARE * (seconds - before)]
 
 
 class JointSteps:
@@ -33,6 +65,7 @@ class JointSteps:
         self._model, self._generation = model, model.generation
         self._batches: dict[int, BatchModel] = {}  # by their size
         self._rows: list[KVCache] = []  # of the batch of the last step; on a GPU, those of no answer among them
+        self._pace = Pace()
         self.most = min(MOST_ANSWERS, model.engine.sequences)
         if self.most > 1:
             try:
@@ -46,6 +79,16 @@ class JointSteps:
     def serves(self, model: LoadedModel) -> bool:
         """Return whether this is for the model as it is placed now."""
         return self._model is model and self._generation == model.generation
+
+    def is_together(self, n: int) -> bool:
+        """Return whether `compute` is worth calling for so many answers now."""
+        if n < 2 or self.most == 1:
+            return False
+        return self._model.gpu is not None or self._pace.is_together(n)
+
+    def took(self, n: int, together: bool, seconds: float) -> None:
+        """Note the time in which so many answers went on by a token."""
+        self._pace.took(n, together, seconds)
 
     def compute(self, answers: Sequence[tuple[ChatSession, int]]) -> None:
         """Add the last token of each answer to its cache, and give its session the logits after it.

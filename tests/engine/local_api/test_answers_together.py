@@ -25,7 +25,7 @@ from engine.local_api.parts import Told
 from engine.local_api.served import Target
 from engine.local_api.turns import Begun, End, Line, Piece, Turn, TurnEvent
 from engine.session.chat_session import ChatSession
-from engine.session.joint import JointSteps
+from engine.session.joint import PROBE_EVERY, JointSteps, Pace
 from engine.session.loaded_model import LoadedModel
 
 LONG = [1, *[5 + (7 * i) % 40 for i in range(200)]]
@@ -111,6 +111,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(sum(session.turns.logits is not None for session, _ in ready))
 
     monkeypatch.setattr(JointSteps, "compute", noted)
+    monkeypatch.setattr(Pace, "is_together", lambda pace, n: True)
     return found
 
 
@@ -127,7 +128,20 @@ def test_each_gets_what_it_gets_alone(folder: Path, how: dict[str, Any], sizes: 
             other.tokens, other.prompt_tokens, other.finish_reason
         )  # fmt: skip
     assert {2, 3} <= set(sizes)
+    assert all(alone[0])
     assert max(sizes) == 3
+
+
+def test_the_faster_way_is_measured_for_each_number() -> None:
+    pace, ways = Pace(), dict[int, list[bool]]()
+    for n, together_s, alone_s in ((2, 3.0, 2.0), (3, 3.0, 4.0)):
+        for _ in range(4 + 2 * PROBE_EVERY):
+            way = pace.is_together(n)
+            ways.setdefault(n, []).append(way)
+            first = len(ways[n]) in (1, 3)  # compiles
+            pace.took(n, way, 100.0 if first else together_s if way else alone_s)
+        assert ways[n][:4] == [True, True, False, False]
+        assert ways[n][4:].count(n == 2) == 2, "the slower way is measured again"
 
 
 def test_they_begin_in_order_and_no_more_than_allowed(folder: Path) -> None:
@@ -227,7 +241,7 @@ def test_a_step_that_fails_ends_those_in_it(folder: Path, monkeypatch: pytest.Mo
 
     def fails(steps: JointSteps, ready: Any) -> None:
         calls[0] += 1
-        if calls[0] == 3:
+        if calls[0] == 1:
             raise HostMemoryError("It is used up.")
         compute(steps, ready)
 
@@ -237,9 +251,10 @@ def test_a_step_that_fails_ends_those_in_it(folder: Path, monkeypatch: pytest.Mo
 
 
 def test_a_model_with_a_state_answers_together_too(tmp_path: Path, sizes: list[int]) -> None:
-    folder = make_recurrent_model(tmp_path / "recurrent")
+    folder = make_recurrent_model(tmp_path / "m")
     alone = answers(Window(load(folder, 1)), PROMPTS)[0]
     assert answers(Window(load(folder, 3)), PROMPTS)[0] == alone
+    assert all(alone)
     assert max(sizes) == 3
 
 
@@ -266,6 +281,7 @@ def test_on_a_gpu_each_gets_what_it_gets_alone(machine: FakeGpuMachine, folder: 
     model = machine.load(folder, sequences=3)
     assert model.device == "cuda"
     assert answers(Window(model), PROMPTS)[0] == alone
+    assert all(alone)
     assert max(sizes) == 3
     model.close()
 
