@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.config import MOST_ANSWERS
 from engine.errors import ContextOverflowError, EngineError, InvalidRequestError
 from engine.session.batch import OneByOne, open_batch
 from engine.session.generate import decode_batch
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_ANSWERS = 4
 PROBE_EVERY = 64  # steps, one of which is taken the slower way to measure it again
 _NEW_SHARE = 0.3  # of the newest measurement in an average
 

@@ -29,6 +29,7 @@ from engine.session.joint import PROBE_EVERY, JointSteps, Pace
 from engine.session.loaded_model import LoadedModel
 
 LONG = [1, *[5 + (7 * i) % 40 for i in range(200)]]
+ROUNDED = 0.15  # of a logarithm of a probability, in products of 8 bits
 PROMPTS: list[list[int]] = [[1, 5, 9, 40, 7], LONG, [1, 8, 30], [1, 5, 9, 40, 7, 12, 11], [1, 6]]
 
 
@@ -74,8 +75,9 @@ def answers(
     line.open()
     for i, prompt in enumerate(prompts):
         sampling = {"temperature": 0, "max_tokens": 6 + 3 * i, **how.get("sampling", {})}
-        api_request = ApiRequest("completion", "m", prompt=prompt, sampling=sampling)
-        turn = ToldTurn(api_request, f"client {i}", Loop(), Target("m"))  # type: ignore[arg-type]
+        model, alternatives = how.get("model", "m"), how.get("alternatives")
+        api_request = ApiRequest("completion", model, prompt=prompt, sampling=sampling, alternatives=alternatives)
+        turn = ToldTurn(api_request, f"client {i}", Loop(), Target(model))  # type: ignore[arg-type]
         turn.log = log
         line.join(turn)
         turns.append(turn)
@@ -130,6 +132,32 @@ def test_each_gets_what_it_gets_alone(folder: Path, how: dict[str, Any], sizes: 
     assert {2, 3} <= set(sizes)
     assert all(alone[0])
     assert max(sizes) == 3
+
+
+def test_the_starter_model_says_the_same_until_two_tokens_are_about_as_likely(sizes: list[int]) -> None:
+    """Its weights have 8 bits, and products of one and of several rows round their inputs differently."""
+    found = []
+    for sequences in (1, 4):
+        model = load(Path("starter-chat"), sequences)
+        prompts = [model.tokenizer.encode(text) for text in ("Once upon a time", "The fox", "What is", "I like to eat")]
+        how: dict[str, Any] = {"model": "Pip", "alternatives": 2, "sampling": {"max_tokens": 40}}
+        _, _, told = answers(Window(model), prompts, **how)
+        of_each = [
+            [t for i, event in told if i == n and isinstance(event, Piece) for t in event.tokens] for n in range(4)
+        ]
+        found.append(of_each)
+    assert max(sizes) == 4
+    n_compared = 0
+    for alone, together in zip(*found, strict=True):
+        assert len(alone) > 5
+        for one, other in zip(alone, together, strict=False):
+            if one.text != other.text:
+                likeliest, second = (token.logprob for token in one.others)
+                assert likeliest - second < 2 * ROUNDED
+                break
+            assert abs(one.logprob - other.logprob) < ROUNDED
+            n_compared += 1
+    assert n_compared > 40
 
 
 def test_the_faster_way_is_measured_for_each_number() -> None:
