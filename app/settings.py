@@ -321,8 +321,8 @@ class AppSettings:
         "next one loads it again. Needs “Load models on request”.", group=_SERVER, bounds=Bounds(1, 1440, 5, "min"),
         none="Never")  # fmt: skip
     serve_requests: int = _setting(
-        "whole", 1, "Requests at once", "Further requests wait. Each one needs memory of its own, so the model is loaded "
-        "again if you change this.", group=_SERVER, bounds=Bounds(1, 4, 1))  # fmt: skip
+        "whole", 1, "Requests at once", "Further requests wait. Each one needs memory of its own, so the model is "
+        "loaded again if you change this.", group=_SERVER, bounds=Bounds(1, 4, 1))  # fmt: skip
     search_service: str = _setting(
         "choice", "", "Web search",
         choices=(("", "None"), ("searxng", "SearXNG"), ("brave", "Brave")))  # fmt: skip

@@ -52,7 +52,8 @@ def test_requests_load_other_models(tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "tiny")
     command = [sys.executable, "-m", "engine", "serve", str(model), "--port", "0", "--json", "--device", "cpu"]
     with subprocess.Popen(
-        [*command, "--load-on-demand", "--unload-after", "60", "--requests", "2"], env={**os.environ, KEY_VARIABLE: KEY},
+        [*command, "--load-on-demand", "--unload-after", "60", "--requests", "2"],
+        env={**os.environ, KEY_VARIABLE: KEY},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as running:  # fmt: skip
