@@ -312,6 +312,17 @@ class AppSettings:
     serve_port: int = _setting(
         "whole", DEFAULT_PORT, "Port", "Change it if another program uses this port.", group=_SERVER,
         bounds=Bounds(1024, 65535, 1))  # fmt: skip
+    serve_loads: bool = _setting(
+        "switch", False, "Load models on request", "A program may name any model on this PC, which is then loaded in "
+                                                   "place of the current one, after a running answer.",
+        group=_SERVER)  # fmt: skip
+    serve_unload_min: int | None = _setting(
+        "whole", None, "Unload after", "Without messages and requests for so long, the model leaves the memory. The "
+        "next one loads it again. Needs “Load models on request”.", group=_SERVER, bounds=Bounds(1, 1440, 5, "min"),
+        none="Never")  # fmt: skip
+    serve_requests: int = _setting(
+        "whole", 1, "Requests at once", "Further requests wait. Each one needs memory of its own, so the model is "
+        "loaded again if you change this.", group=_SERVER, bounds=Bounds(1, 4, 1))  # fmt: skip
     search_service: str = _setting(
         "choice", "", "Web search",
         choices=(("", "None"), ("searxng", "SearXNG"), ("brave", "Brave")))  # fmt: skip
@@ -352,6 +363,7 @@ class AppSettings:
             "vram_budget_gib": self.vram_budget_gib,
             "threads": self.threads,
             "context": self.context,
+            **({"sequences": self.serve_requests} if self.serve and self.serve_requests > 1 else {}),
         }
 
 

@@ -29,6 +29,7 @@ KvCodec = Literal["f32", "f16", "q8_0"]  # of the KV cache; defined in native_ke
 BackendName = Literal["auto", "kernels", "reference"]
 
 MODES: tuple[Mode, ...] = get_args(Mode)
+MOST_ANSWERS = 4  # that the local API gives at once
 DEVICES: tuple[Device, ...] = get_args(Device)
 BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
 KV_CODECS: tuple[KvCodec, ...] = get_args(KvCodec)

@@ -155,6 +155,11 @@ class ChatController(QObject):
         """The id of the open chat; None for a new one."""
         return self.opened.id
 
+    @property
+    def is_answering_here(self) -> bool:
+        """Whether this PC answers a chat, or an answer waits, or the tools that it called run."""
+        return self._answers.has_any_here or self.rounds.are_running
+
     # -------------------------------------------------------------- messages
 
     def settings_for(self, conversation: Conversation | None) -> AnswerSettings:

@@ -67,6 +67,11 @@ class ToolRounds(QObject):
         last = shown[-1] if shown else None
         return last if last is not None and any(not call.has_ended for call in last.calls) else None
 
+    @property
+    def are_running(self) -> bool:
+        """Whether calls of any chat run."""
+        return bool(self._running)
+
     def is_running(self, chat: str | None) -> bool:
         """Whether calls of a chat run, and none waits for the user."""
         message = self.pending(chat)

@@ -47,6 +47,8 @@ class EngineClient(QObject):
     counted = Signal(object)  # protocol.CountResult of the last request, or None if counting failed
     served = Signal(object)  # protocol.ServerState: the local server's current state
     serve_failed = Signal(object)  # protocol.Failed: the local server could not be started
+    load_wanted = Signal(str, str)  # the model that a program asks the local server for, and the program's name
+    unload_wanted = Signal()  # nothing has used the model for the time that `serve` gave
     process_started = Signal(int)  # its pid; 0 in the window's own process
 
     def __init__(self, worker: EngineWorker) -> None:
@@ -236,10 +238,13 @@ class EngineClient(QObject):
         if self._keeps is not None:
             self._worker.submit(replace(self._keeps, id=f"keep-{next(self._numbers)}"))
 
-    def serve(self, on: bool, port: int, key: str) -> None:
-        """Switch the local server on or off at once, also during an answer. `served` or `serve_failed` follows."""
+    def serve(self, on: bool, port: int, key: str, loads: bool = False, unload_after_s: float | None = None) -> None:
+        """Switch the local server on or off at once, also during an answer. `served` or `serve_failed` follows.
+
+        loads, unload_after_s: as in protocol.Serve.
+        """
         self._serve_id = f"serve-{next(self._numbers)}"
-        self._worker.submit(protocol.Serve(self._serve_id, on, port, key))
+        self._worker.submit(protocol.Serve(self._serve_id, on, port, key, loads, unload_after_s))
 
     def move(self, location: str) -> None:
         """Run the engine in the other location. Running requests are lost silently; call `load` afterwards."""
@@ -320,6 +325,10 @@ class EngineClient(QObject):
                 self.serve_failed.emit(event)
             case protocol.News() if event.topic == "server":
                 self.served.emit(protocol.ServerState.from_dict(event.values))
+            case protocol.News() if event.topic == "load_wanted":
+                self.load_wanted.emit(str(event.values.get("model")), str(event.values.get("client")))
+            case protocol.News() if event.topic == "unload_wanted":
+                self.unload_wanted.emit()
             case protocol.Live() if self._watching:
                 self.lived.emit(event)
             case protocol.Finished() if event.id in self._embeds and "vectors" in event.result:

@@ -68,6 +68,11 @@ class ModelSwitch(QObject):
         """The name of the model that `load_last` loads."""
         return self._name_of(self._last or self.wanted)
 
+    @property
+    def previous(self) -> str:
+        """The model that was loaded last, if another one is wanted now; else empty."""
+        return "" if self._last == self.wanted else self._last
+
     # -------------------------------------------------------------- acts
 
     def use(self, model: str) -> None:
@@ -123,9 +128,9 @@ class ModelSwitch(QObject):
 
     def with_way_back(self, message: UserMessage) -> UserMessage:
         """Return the message for a failed load, with a remedy that loads the previous model, which works."""
-        if not self._last or self._last == self.wanted:
+        if not self.previous:
             return message
-        words = tr("Load {model}", model=self._name_of(self._last))
+        words = tr("Load {model}", model=self._name_of(self.previous))
         if message.remedy_action not in ("", Action.RETRY_LOAD, Action.LOAD_STARTER):
             return replace(message, second=(words, LOAD_LAST))
         offered = [(message.remedy, message.remedy_action), message.second or ("", "")]

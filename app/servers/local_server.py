@@ -13,6 +13,7 @@ from PySide6.QtCore import QObject, Signal
 from app.clients.engine_client import EngineClient
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.library_client import Library
+from app.servers.client_loads import Chat, ClientLoads
 from app.settings import AppSettings
 from app.translation import tr
 from app.user_messages import UserMessage, describe
@@ -31,7 +32,8 @@ class LocalServer(QObject):
     def __init__(self, engine: EngineClient, library: Library, settings: AppSettings) -> None:
         super().__init__()
         self._engine, self._library = engine, library
-        self._on, self._port = settings.serve, settings.serve_port
+        self._on, self._port, self._loads, self._unload_after_s = _how(settings)
+        self.client_loads: ClientLoads | None = None
         self.key = ""
         self.state = ServerState()
         self.trouble: UserMessage | None = None  # why it is off although wanted
@@ -46,15 +48,31 @@ class LocalServer(QObject):
     def is_wanted(self) -> bool:
         return self._on
 
+    @property
+    def loads_models(self) -> bool:
+        """Whether programs may have models loaded."""
+        return self._loads
+
     def take_settings(self, settings: AppSettings) -> None:
         """Apply settings."""
-        if (settings.serve, settings.serve_port) == (self._on, self._port):
+        if _how(settings) == (self._on, self._port, self._loads, self._unload_after_s):
             return
-        self._on, self._port = settings.serve, settings.serve_port
+        self._on, self._port, self._loads, self._unload_after_s = _how(settings)
         self.trouble = None
         self._told = False
         self._update()
         self.changed.emit()
+
+    def connect_chat(self, chat: Chat) -> None:
+        """Load the models that programs ask for in place of the chats' model."""
+        self.client_loads = ClientLoads(self._engine, chat)
+        self.client_loads.said.connect(lambda words: self.toast.emit(words, None))
+        self.client_loads.changed.connect(self.changed)
+
+    @property
+    def loaded_for(self) -> tuple[str, str]:
+        """The model that was loaded for a program, and the program's name; empty if the user chose the model."""
+        return ("", "") if self.client_loads is None else (self.client_loads.model, self.client_loads.client)
 
     def need_key(self) -> None:
         """Read or create the key, once: the user looks at it."""
@@ -106,7 +124,7 @@ class LocalServer(QObject):
             self.need_key()
             return
         self._told = True
-        self._engine.serve(self._on, self._port, self.key)
+        self._engine.serve(self._on, self._port, self.key, self._loads, self._unload_after_s)
 
     def _take(self, state: ServerState) -> None:
         self.state = state
@@ -121,6 +139,12 @@ class LocalServer(QObject):
         self.state = ServerState()
         self.trouble = describe(failed, during="serve")
         self.changed.emit()
+
+
+def _how(settings: AppSettings) -> tuple[bool, int, bool, float | None]:
+    """Return on, port, loads and unload_after_s as in protocol.Serve."""
+    minutes = settings.serve_unload_min if settings.serve_loads else None
+    return settings.serve, settings.serve_port, settings.serve_loads, None if minutes is None else minutes * 60.0
 
 
 def _new_key() -> str:

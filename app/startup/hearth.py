@@ -83,6 +83,7 @@ class Hearth(QObject):
         self.folders, self.titles, self.consents = chats.folders, chats.titles, chats.consents
         self.servers = ServersController(self.library, self.controller, book, self._save_small)
         self.local_server = LocalServer(self.engine, self.library, settings)
+        self.local_server.connect_chat(self.controller)
         self.models = ModelsController(
             self.library, self.controller, self.choices, self._save_choices, offer=not settings.offer_dismissed
         )
@@ -205,8 +206,8 @@ class Hearth(QObject):
         return self._ended
 
     def _keep_model(self, model: str) -> None:
-        """Keep the chosen model for the next start, unless it came from a flag."""
-        if model == self._flagged_model:
+        """Keep the chosen model for the next start, unless it came from a flag, or a program asked for it."""
+        if model in (self._flagged_model, self.local_server.loaded_for[0]):
             return
         self._set_setting(model=self.controller.switch.to_keep(model))
 

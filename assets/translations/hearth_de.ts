@@ -529,6 +529,14 @@
 <translation>{name} bringt keine Prädiktoren mit: Seine Neuronen werden automatisch gewählt</translation>
 </message>
 <message>
+<source>Page of an answer</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>SVG of an answer</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
 <source>Another version from message {number} on</source>
 <translation type="unfinished"></translation>
 </message>
@@ -1892,6 +1900,22 @@
 <translation>{name} ist für diesen PC vorbereitet</translation>
 </message>
 <message>
+<source>A program</source>
+<translation>Ein Programm</translation>
+</message>
+<message>
+<source>Couldn't load {model}, which {client} asked for</source>
+<translation>{model}, nach dem {client} fragt, konnte nicht geladen werden</translation>
+</message>
+<message>
+<source>{client} asked for {model}, which is being loaded</source>
+<translation>{client} fragt nach {model}. Es wird geladen</translation>
+</message>
+<message>
+<source>{model} was unloaded, because nothing used it for a while</source>
+<translation>{model} wurde entladen, weil es eine Weile nicht benutzt wurde</translation>
+</message>
+<message>
 <source>No keyring is available: the key is kept until Hearth is closed</source>
 <translation>Hier ist kein Schlüsselbund nutzbar: Der Schlüssel gilt, bis Hearth geschlossen wird</translation>
 </message>
@@ -1902,6 +1926,10 @@
 <message>
 <source>0 always takes the likeliest word; higher is more varied.</source>
 <translation>0 nimmt immer das wahrscheinlichste Wort; höher ist abwechslungsreicher.</translation>
+</message>
+<message>
+<source>A program may name any model on this PC, which is then loaded in place of the current one, after a running answer.</source>
+<translation>Ein Programm darf jedes Modell auf diesem PC nennen. Es wird dann anstelle des jetzigen geladen, nach einer laufenden Antwort.</translation>
 </message>
 <message>
 <source>Above 1, words that were just used become less likely.</source>
@@ -1970,6 +1998,10 @@
 <message>
 <source>For other programs</source>
 <translation>Für andere Programme</translation>
+</message>
+<message>
+<source>Further requests wait. Each one needs memory of its own, so the model is loaded again if you change this.</source>
+<translation>Weitere Anfragen warten. Jede braucht eigenen Speicher. Deshalb wird das Modell neu geladen, wenn Sie dies ändern.</translation>
 </message>
 <message>
 <source>GB</source>
@@ -2044,6 +2076,10 @@
 <translation>Hell, dunkel oder wie der Desktop.</translation>
 </message>
 <message>
+<source>Load models on request</source>
+<translation>Modelle auf Anfrage laden</translation>
+</message>
+<message>
 <source>Longest answer</source>
 <translation>Längste Antwort</translation>
 </message>
@@ -2058,6 +2094,10 @@
 <message>
 <source>Motion</source>
 <translation>Bewegung</translation>
+</message>
+<message>
+<source>Never</source>
+<translation>Nie</translation>
 </message>
 <message>
 <source>New each time</source>
@@ -2094,6 +2134,10 @@
 <message>
 <source>Repeat penalty</source>
 <translation>Wiederholungsstrafe</translation>
+</message>
+<message>
+<source>Requests at once</source>
+<translation>Anfragen gleichzeitig</translation>
 </message>
 <message>
 <source>Runs on</source>
@@ -2164,6 +2208,10 @@
 <translation>Top p</translation>
 </message>
 <message>
+<source>Unload after</source>
+<translation>Entladen nach</translation>
+</message>
+<message>
 <source>When a long answer ends while Hearth is in the background. They contain no chat text.</source>
 <translation>Wenn eine lange Antwort endet, während Hearth im Hintergrund ist. Sie enthalten keinen Text eines Chats.</translation>
 </message>
@@ -2174,6 +2222,14 @@
 <message>
 <source>With the GPU, busy neurons run there and the others on the CPU at the same time. Automatic uses the GPU if it can.</source>
 <translation>Mit der GPU laufen eifrige Neuronen dort und die übrigen zugleich auf der CPU. Automatisch nimmt sie, wo es geht.</translation>
+</message>
+<message>
+<source>Without messages and requests for so long, the model leaves the memory. The next one loads it again. Needs “Load models on request”.</source>
+<translation>Nach so langer Zeit ohne Nachrichten und Anfragen verlässt das Modell den Speicher. Die nächste lädt es wieder. Braucht „Modelle auf Anfrage laden“.</translation>
+</message>
+<message>
+<source>min</source>
+<translation>min</translation>
 </message>
 <message>
 <source>px</source>
@@ -5647,10 +5703,6 @@ Andere Programme: {others}</translation>
 <translation>{size} gelöscht.</translation>
 </message>
 <message>
-<source>A program</source>
-<translation>Ein Programm</translation>
-</message>
-<message>
 <source>Connected now</source>
 <translation>Jetzt verbunden</translation>
 </message>
@@ -5674,12 +5726,20 @@ Andere Programme: {others}</translation>
 <translation>Aus. Kein anderes Programm kann hier ein Modell nutzen.</translation>
 </message>
 <message>
+<source>On, answered by {model}, which {client} asked for.</source>
+<translation>An. Es antwortet {model}, nach dem {client} gefragt hat.</translation>
+</message>
+<message>
 <source>On, answered by {model}.</source>
 <translation>Ein, {model} antwortet.</translation>
 </message>
 <message>
 <source>On, but no model is loaded, so requests are refused.</source>
 <translation>An, aber kein Modell ist geladen: Anfragen werden abgewiesen.</translation>
+</message>
+<message>
+<source>On. No model is loaded; a request loads the one that it names.</source>
+<translation>An. Kein Modell ist geladen; eine Anfrage lädt das, das sie nennt.</translation>
 </message>
 <message>
 <source>Programs that have the old key are refused from then on</source>
@@ -6865,6 +6925,10 @@ Andere Programme: {others}</translation>
 <message>
 <source>Let long lines scroll</source>
 <translation>Lange Zeilen scrollen lassen</translation>
+</message>
+<message>
+<source>Open in the browser, closed off from the network</source>
+<translation type="unfinished"></translation>
 </message>
 <message>
 <source>Show fewer lines</source>

@@ -518,6 +518,14 @@
 <translation>{name} 没有预测器：其神经元将自动选择</translation>
 </message>
 <message>
+<source>Page of an answer</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>SVG of an answer</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
 <source>Another version from message {number} on</source>
 <translation type="unfinished"></translation>
 </message>
@@ -1876,6 +1884,22 @@
 <translation>{name} 已为此电脑准备好</translation>
 </message>
 <message>
+<source>A program</source>
+<translation>程序</translation>
+</message>
+<message>
+<source>Couldn't load {model}, which {client} asked for</source>
+<translation>无法加载 {client} 请求的 {model}</translation>
+</message>
+<message>
+<source>{client} asked for {model}, which is being loaded</source>
+<translation>{client} 请求了 {model}，正在加载</translation>
+</message>
+<message>
+<source>{model} was unloaded, because nothing used it for a while</source>
+<translation>{model} 闲置了一段时间，已被卸载</translation>
+</message>
+<message>
 <source>No keyring is available: the key is kept until Hearth is closed</source>
 <translation>此处无法使用密钥环：密钥在 Hearth 关闭前有效</translation>
 </message>
@@ -1886,6 +1910,10 @@
 <message>
 <source>0 always takes the likeliest word; higher is more varied.</source>
 <translation>0 总是取最可能的词；越高越多样。</translation>
+</message>
+<message>
+<source>A program may name any model on this PC, which is then loaded in place of the current one, after a running answer.</source>
+<translation>程序可以指定这台电脑上的任何模型。正在进行的回答结束后，该模型会取代当前模型被加载。</translation>
 </message>
 <message>
 <source>Above 1, words that were just used become less likely.</source>
@@ -1954,6 +1982,10 @@
 <message>
 <source>For other programs</source>
 <translation>供其他程序使用</translation>
+</message>
+<message>
+<source>Further requests wait. Each one needs memory of its own, so the model is loaded again if you change this.</source>
+<translation>其余请求会排队等待。每个请求都需要各自的内存，因此更改此项会重新加载模型。</translation>
 </message>
 <message>
 <source>GB</source>
@@ -2028,6 +2060,10 @@
 <translation>浅色、深色，或跟随桌面。</translation>
 </message>
 <message>
+<source>Load models on request</source>
+<translation>按请求加载模型</translation>
+</message>
+<message>
 <source>Longest answer</source>
 <translation>最长回答</translation>
 </message>
@@ -2042,6 +2078,10 @@
 <message>
 <source>Motion</source>
 <translation>动画</translation>
+</message>
+<message>
+<source>Never</source>
+<translation>从不</translation>
 </message>
 <message>
 <source>New each time</source>
@@ -2078,6 +2118,10 @@
 <message>
 <source>Repeat penalty</source>
 <translation>重复惩罚</translation>
+</message>
+<message>
+<source>Requests at once</source>
+<translation>同时处理的请求数</translation>
 </message>
 <message>
 <source>Runs on</source>
@@ -2148,6 +2192,10 @@
 <translation>Top p</translation>
 </message>
 <message>
+<source>Unload after</source>
+<translation>闲置后卸载</translation>
+</message>
+<message>
 <source>When a long answer ends while Hearth is in the background. They contain no chat text.</source>
 <translation>Hearth 在后台时，长回答结束后通知。通知不含聊天内容。</translation>
 </message>
@@ -2158,6 +2206,14 @@
 <message>
 <source>With the GPU, busy neurons run there and the others on the CPU at the same time. Automatic uses the GPU if it can.</source>
 <translation>使用 GPU 时，活跃的神经元在其上运行，其余同时在 CPU 上运行。自动会尽量使用 GPU。</translation>
+</message>
+<message>
+<source>Without messages and requests for so long, the model leaves the memory. The next one loads it again. Needs “Load models on request”.</source>
+<translation>这段时间内没有消息和请求时，模型会从内存中卸载，下一次消息或请求会重新加载它。需要开启“按请求加载模型”。</translation>
+</message>
+<message>
+<source>min</source>
+<translation>分钟</translation>
 </message>
 <message>
 <source>px</source>
@@ -5608,10 +5664,6 @@ Other programs: {others}</source>
 <translation>已删除 {size}。</translation>
 </message>
 <message>
-<source>A program</source>
-<translation>程序</translation>
-</message>
-<message>
 <source>Connected now</source>
 <translation>当前连接</translation>
 </message>
@@ -5634,12 +5686,20 @@ Other programs: {others}</source>
 <translation>已关闭。其他程序无法使用此处的模型。</translation>
 </message>
 <message>
+<source>On, answered by {model}, which {client} asked for.</source>
+<translation>已开启，由 {client} 请求的 {model} 回答。</translation>
+</message>
+<message>
 <source>On, answered by {model}.</source>
 <translation>已开启，由 {model} 回答。</translation>
 </message>
 <message>
 <source>On, but no model is loaded, so requests are refused.</source>
 <translation>已开启，但未加载模型，因此请求会被拒绝。</translation>
+</message>
+<message>
+<source>On. No model is loaded; a request loads the one that it names.</source>
+<translation>已开启。没有加载模型；请求会加载它指定的模型。</translation>
 </message>
 <message>
 <source>Programs that have the old key are refused from then on</source>
@@ -6794,6 +6854,10 @@ Other programs: {others}</source>
 <message>
 <source>Let long lines scroll</source>
 <translation>长行改为滚动</translation>
+</message>
+<message>
+<source>Open in the browser, closed off from the network</source>
+<translation type="unfinished"></translation>
 </message>
 <message>
 <source>Show fewer lines</source>

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from engine.commands import answers, catalogue, files, library, machine, measures, profile, pull, serve, solve, train
 from engine.commands.console import drop_output, make_streams_safe
-from engine.config import DEVICES, KV_CODECS, MODES
+from engine.config import DEVICES, KV_CODECS, MODES, MOST_ANSWERS
 from engine.errors import EngineError
 from engine.machine.cpu_and_ram import share_heaps
 from engine.service.protocol import DEFAULT_PORT
@@ -291,6 +291,18 @@ def build_parser() -> argparse.ArgumentParser:
     given.add_argument(
         "--key", help="the key itself, which others on this PC may see among the processes; "
         "default: $HEARTH_API_KEY, else a new one, which is shown"
+    )  # fmt: skip
+    sub.add_argument(
+        "--load-on-demand", action="store_true",
+        help="requests may name any installed model, which is loaded in place of the current one",
+    )  # fmt: skip
+    sub.add_argument(
+        "--unload-after", type=float, metavar="MINUTES",
+        help="unload the model after so long without a request (default: never)",
+    )  # fmt: skip
+    sub.add_argument(
+        "--requests", type=int, choices=range(1, MOST_ANSWERS + 1), default=1, dest="batch",
+        help="requests answered at once, each with memory of its own for its context (default: 1)",
     )  # fmt: skip
     add_json(sub)
 

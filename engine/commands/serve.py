@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import signal
 import sys
 import threading
@@ -10,6 +11,7 @@ from dataclasses import asdict
 
 from engine.commands.console import ProgressBar
 from engine.commands.output import engine_config, print_json
+from engine.errors import InvalidRequestError
 from engine.service import protocol
 from engine.service.host import EngineHost
 
@@ -23,6 +25,11 @@ def serve(arguments: argparse.Namespace) -> int:
     """
     from engine.local_api.keys import find_key
 
+    if arguments.unload_after is not None and not arguments.load_on_demand:
+        raise InvalidRequestError(
+            "--unload-after leaves no model that answers.",
+            "Give --load-on-demand too, so that a request loads it again.",
+        )
     course = _Course(arguments, *find_key(arguments.key, arguments.key_file))
     engine = threading.Thread(target=course.run, name="engine", daemon=True)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -52,9 +59,16 @@ class _Course:
         self.host = EngineHost(self._hear)
         self.failed: protocol.Failed | None = None
         self._address = ""
+        self._numbers = itertools.count(1)
 
     def run(self) -> None:
-        self.host.submit(protocol.Serve("serve", port=self._arguments.port, key=self._key))
+        minutes = self._arguments.unload_after
+        self.host.submit(
+            protocol.Serve(
+                "serve", port=self._arguments.port, key=self._key, loads=self._arguments.load_on_demand,
+                unload_after_s=None if minutes is None else minutes * 60,
+            )
+        )  # fmt: skip
         self.host.run_pending(block=True)
 
     def clear(self) -> None:
@@ -64,9 +78,18 @@ class _Course:
     def _hear(self, event: protocol.Event) -> None:
         if isinstance(event, protocol.Progress):
             self._bars[event.stage](event.done, event.total)
+        elif isinstance(event, protocol.Failed) and event.id not in ("serve", "load"):
+            self.clear()  # the client that asked for the model hears of it too
+            print(f"{event.message} {event.hint}", file=sys.stderr, flush=True)
         elif isinstance(event, protocol.Failed):
             self.failed = event
             self.host.close()
+        elif isinstance(event, protocol.News) and event.topic == "load_wanted":
+            self._load_other(event.values["model"])
+        elif isinstance(event, protocol.News) and event.topic == "unload_wanted":
+            self.host.submit(protocol.Unload(f"unload-{next(self._numbers)}"))
+        elif isinstance(event, protocol.Finished) and event.id.startswith("load-"):
+            self.clear()
         elif isinstance(event, protocol.Finished) and event.id == "serve":
             self._address = event.result["address"]
             engine = asdict(engine_config(self._arguments))
@@ -74,6 +97,13 @@ class _Course:
         elif isinstance(event, protocol.Finished) and event.id == "load" and not event.result.get("cancelled"):
             self.clear()
             self._announce(event.result["name"])
+
+    def _load_other(self, model: str) -> None:
+        """Load the model that a request names. Activation and template are those of the command's own model alone."""
+        engine = asdict(engine_config(self._arguments))
+        if model != self._arguments.model:
+            engine |= {"activation": None, "template": None}
+        self.host.submit(protocol.Load(f"load-{next(self._numbers)}", model, engine))
 
     def _announce(self, model: str) -> None:
         if self._arguments.json:

@@ -6,18 +6,18 @@ pauses between two tokens, and a prompt in progress is restarted later. All of t
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from engine.errors import Cancelled
+from engine.errors import Cancelled, DeviceFailedError
 from engine.job import Job
 from engine.local_api.embeddings import too_long
 from engine.local_api.failures import failure_of, interrupted, no_model
 from engine.local_api.likelihoods import Notes
 from engine.local_api.parts import PartsReader
-from engine.local_api.prompts import Asked, asked, check_length
-from engine.local_api.served import ServedModel
+from engine.local_api.prompts import Asked, asked, check_length, count_tokens
 from engine.local_api.turns import Begun, End, Line, Piece, Turn, TurnEvent
 from engine.session.grammar import Grammar, ToolGrammar
 from engine.tool_calls.call_reader import CallReader, TextPart
@@ -26,14 +26,19 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from engine.config import SamplingConfig
+    from engine.local_api.failures import ApiError
     from engine.local_api.parts import Part
     from engine.session.chat_session import ChatSession
     from engine.session.generate import TokenEvent
+    from engine.session.joint import JointSteps
     from engine.session.loaded_model import LoadedModel
     from engine.session.sampling import Sampler
     from native_kernels.backend import F32
 
+CHUNK_S = 0.15  # of a prompt, while another answer is decoded
+CHUNK_ALONE_S = 1.0  # until other requests are looked for
 KEPT_FREE_BYTES = 512 << 20  # of RAM, after its own cache is allocated
+MOST_LOADS = 2  # that are asked for a request, if the window loads other models meanwhile
 
 
 class Window(Protocol):
@@ -53,6 +58,16 @@ class Window(Protocol):
     def go_first(self) -> None:
         """Handle all requests of the window. The model may be another one afterwards."""
 
+    def ask_load(self, model: str, client: str) -> None:
+        """Ask for a model to be loaded, for which a client waits. ApiAnswers.load_ended follows, sooner or later."""
+
+    def model_beside(self, name: str, job: Job) -> LoadedModel:
+        """Return a model that makes vectors beside the window's. Raises: EngineError, Cancelled."""
+
+
+class _NotLoadedError(Exception):
+    """The model that a request names must be loaded first."""
+
 
 class ApiAnswers:
     """Answers the requests of the local API."""
@@ -60,40 +75,93 @@ class ApiAnswers:
     def __init__(self, line: Line, window: Window) -> None:
         self._line, self._window = line, window
         self._own: ChatSession | None = None  # made when first needed
+        self._others: list[ChatSession] = []  # for further answers at once, made when needed
+        self._joint: JointSteps | None = None
         self._events: Generator[TokenEvent] | None = None  # of the answer under way
+        self._running: list[_Running] = []  # those under way at once
+        self._loads_for: Turn | None = None  # a load was asked for it, and none has ended since
 
     def forget(self) -> None:
         """Release the model before it is unloaded."""
-        if self._events is not None:
-            self._events.close()
-        self._own = self._events = None
+        for events in (self._events, *(one.events for one in self._running)):
+            if events is not None:
+                events.close()
+        self._own = self._events = self._joint = None
+        self._others = []
 
-    def answer_waiting(self) -> None:
-        """Answer queued requests until none is left. Raises nothing: errors are sent to the clients."""
+    def answer_waiting(self) -> bool:
+        """Answer queued requests until none is left, or the next one waits for its model. Return whether one was.
+
+        Raises nothing: errors are sent to the clients.
+        """
+        has_answered = False
         while True:
             self._window.go_first()
             turn = None if self._window.is_closed else self._line.next()
             if turn is None:
-                return
+                return has_answered
             end: TurnEvent
             try:
+                if self._may_join(turn):
+                    self._answer_together(turn)
+                    has_answered = True
+                    continue
                 end = self._answer(turn)
+            except _NotLoadedError:
+                if self._waits_for_load(turn):
+                    return has_answered
+                end = interrupted("Hearth loaded another model instead. Ask again.")
             except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
                 end = failure_of(error)
+            has_answered = True
             self._line.finish(turn, end)
 
-    def _model(self, name: str) -> LoadedModel:
-        """Return the loaded model. Raises: ApiError if it is a different one, or none is loaded."""
+    def _waits_for_load(self, turn: Turn) -> bool:
+        """Put a request back, and ask for its model. Return False if that was in vain before."""
+        if self._loads_for is not turn:
+            if turn.n_loads_asked == MOST_LOADS:
+                return False
+            turn.n_loads_asked += 1
+            self._loads_for = turn
+            self._window.ask_load(turn.target.load, turn.client)
+        self._line.put_back(turn)
+        return True
+
+    def load_ended(self, load: str, failure: ApiError | None = None) -> None:
+        """Note the end of a load by this argument, whoever asked for it. `answer_waiting` should follow.
+
+        The request that waits for the model gets the failure, if any.
+        """
+        if failure is None:
+            self._loads_for = None
+        elif self._loads_for is not None and self._loads_for.target.load == load:
+            turn, self._loads_for = self._loads_for, None
+            self._line.fail(turn, failure)
+
+    def _model(self, turn: Turn) -> LoadedModel:
+        """Return the loaded model, if it is the one that a request means.
+
+        Raises: ApiError if it is a different one, or none is loaded; _NotLoadedError if a load helps.
+        """
         window = self._window.session
+        if window is not None and turn.target.is_model(window.model):
+            return window.model
+        if turn.target.load and not turn.has_begun:
+            raise _NotLoadedError
         if window is None:
             raise no_model()
-        if not ServedModel(window.model).answers_to(name):
-            raise interrupted("Another model has been loaded meanwhile; /v1/models says which.")
-        return window.model
+        raise interrupted("Another model has been loaded meanwhile; /v1/models says which.")
 
-    def _session(self, model: str) -> ChatSession:
+    def _embedding_model(self, turn: Turn, job: Job) -> LoadedModel:
+        """Return the loaded model, or the one beside it. Raises: as `_model`, EngineError, Cancelled."""
+        window, target = self._window.session, turn.target
+        if target.load and not (window is not None and target.is_model(window.model)):
+            return self._window.model_beside(target.load, job)
+        return self._model(turn)
+
+    def _session(self, turn: Turn) -> ChatSession:
         """Return a session with its own cache, or the window's if there is no memory for one. Raises: as `_model`."""
-        self._model(model)
+        self._model(turn)
         window = self._window.session
         assert window is not None, "its model is loaded"
         if self._own is None or self._own.model is not window.model:
@@ -109,34 +177,184 @@ class ApiAnswers:
         """Raises: ApiError, EngineError."""
         if turn.api_request.what == "embedding":
             return self._embed(turn)
-        has_begun = False
+        if turn.api_request.counts:
+            return End("stop", count_tokens(turn.api_request, self._model(turn)), 0, 0)
         while True:
-            session = self._session(turn.api_request.model)
-            model = session.model
-            asked_for = self._asked(session, turn)
-            grammar = _grammar(model, turn, asked_for)
-            if asked_for.sampling.seed is not None:  # the same steps again: a prefix in the cache was other ones
-                session.forget()
-            if not has_begun:
-                turn.tell(Begun(len(asked_for.prompt)))
-                has_begun = True
-            prompt, shown = asked_for.prompt, "" if asked_for.calls is None else asked_for.calls.texts
-            notes = _notes_of(model, turn, len(asked_for.opened), shown)
-            make = partial(_made, session, prompt, grammar, notes)
-
-            def stops(turn: Turn = turn) -> bool:
-                return turn.is_gone or self._window.is_closed or (not turn.tokens and self._window.waits())
-
-            events = session.generate(
-                prompt, asked_for.sampling, Job(stops), turn.api_request.continues, make, shown=shown
-            )  # fmt: skip
+            session = self._session(turn)
+            events, telling = self._begin(turn, session, self._asked(session, turn))
             with closing(events) as self._events:
-                end = self._pass_on(turn, session, self._events, Telling(turn, asked_for, notes))
+                end = self._pass_on(turn, session, self._events, telling)
             if self._window.is_closed:
                 raise interrupted("Hearth is closing.")
             if end.finish_reason != "cancelled" or turn.is_gone:
                 return end
             self._window.go_first()  # the prompt was put back: what of it was read is kept
+
+    def _begin(self, turn: Turn, session: ChatSession, asked_for: Asked) -> tuple[Generator[TokenEvent], Telling]:
+        """Return the events of an answer, and what sends them. Raises: EngineError."""
+        grammar = _grammar(session.model, turn, asked_for)
+        if asked_for.sampling.seed is not None:  # the same steps again: a prefix in the cache was other ones
+            session.forget()
+        if not turn.has_begun:
+            turn.tell(Begun(len(asked_for.prompt)))
+            turn.has_begun = True
+        prompt, shown = asked_for.prompt, "" if asked_for.calls is None else asked_for.calls.texts
+        notes = _notes_of(session.model, turn, len(asked_for.opened), shown)
+        make = partial(_made, session, prompt, grammar, notes)
+
+        def stops() -> bool:
+            return turn.is_gone or self._window.is_closed or (not turn.tokens and self._window.waits())
+
+        events = session.generate(
+            prompt, asked_for.sampling, Job(stops), turn.api_request.continues, make, shown=shown
+        )  # fmt: skip
+        return events, Telling(turn, asked_for, notes)
+
+    # ------------------------------------------------------------------ several at once
+
+    def _may_join(self, turn: Turn) -> bool:
+        """Return whether a request may be answered together with others.
+
+        One with a seed may not: its answer must not depend on them. Nor may one for another model.
+        """
+        window, api_request = self._window.session, turn.api_request
+        if window is None or api_request.what == "embedding" or api_request.counts:
+            return False
+        if not turn.target.is_model(window.model) or window.model.engine.sequences == 1:
+            return False
+        if window.model.sampling.changed(api_request.sampling).seed is not None:
+            return False
+        return self._joint_of(window.model).most > 1 and self._session(turn) is not window
+
+    def _joint_of(self, model: LoadedModel) -> JointSteps:
+        if self._joint is None or not self._joint.serves(model):
+            from engine.session.joint import JointSteps
+
+            self._joint = JointSteps(model)
+        return self._joint
+
+    def _answer_together(self, first: Turn) -> None:
+        """Answer a request, and those after it that may join it, until all have ended. Sends all errors."""
+        waiting: Turn | None = first
+        try:
+            while waiting is not None or self._running:
+                if waiting is not None and not self._join_in(waiting):
+                    self._line.put_back(waiting)
+                self._step_together()
+                self._let_window()
+                waiting = self._next_to_join()
+        finally:
+            for one in self._running:
+                one.close()
+            self._running = []
+
+    def _next_to_join(self) -> Turn | None:
+        """Return the next request if it can go along now. An error in finding out is told when it is answered alone."""
+        turn, window = self._line.first(), self._window.session
+        if turn is None or window is None or self._window.is_closed:
+            return None
+        try:
+            may_join = self._may_join(turn) and len(self._running) < self._joint_of(window.model).most
+        except Exception:  # noqa: BLE001 - see above
+            return None
+        return self._line.next(turn) if may_join else None
+
+    def _join_in(self, turn: Turn) -> bool:
+        """Begin the answer to a request beside the others. Return False if memory is short for its cache now."""
+        try:
+            main = self._session(turn)
+            asked_for = self._asked(main, turn)
+            session = self._free_session(main, asked_for.prompt)
+            if session is None:
+                return False
+            self._running.append(_Running(turn, session, *self._begin(turn, session, asked_for)))
+        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+            self._line.finish(turn, failure_of(error))
+        return True
+
+    def _free_session(self, main: ChatSession, prompt: list[int]) -> ChatSession | None:
+        """Return the unused session whose cache has most of a prompt; None if there is no memory for another one."""
+        from engine.session.chat_session import ChatSession
+
+        self._others = [one for one in self._others if one.model is main.model]
+        used = {id(one.session) for one in self._running}
+        free = [session for session in (main, *self._others) if id(session) not in used]
+        is_useful = any(session.context_used == 0 or session.n_shared(prompt) for session in free)
+        may_grow = len(self._others) + 1 < self._joint_of(main.model).most
+        if not is_useful and may_grow and _has_room(main.model):
+            free.append(ChatSession(main.model))
+            self._others.append(free[-1])
+        return max(free, key=lambda session: session.n_shared(prompt), default=None)
+
+    def _step_together(self) -> None:
+        """Let each answer go one token further, and one answer whose prompt is computed one chunk."""
+        decoding = [one for one in self._running if one.token is not None]
+        for one in self._running:
+            others = len(decoding) - (one.token is not None)
+            one.session.turns.chunk_s = CHUNK_S if others else CHUNK_ALONE_S
+        ready = [one for one in decoding if one.is_up_to_date]
+        began, joint = time.perf_counter(), self._joint_of(self._running[0].session.model) if ready else None
+        is_together = joint is not None and joint.is_together(len(ready))
+        try:
+            if joint is not None and is_together:
+                joint.compute([(one.session, one.token) for one in ready if one.token is not None])
+        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+            self._fail_all(error)
+        for one in ready:
+            self._advance(one)
+        if joint is not None and len(ready) > 1:
+            joint.took(len(ready), is_together, time.perf_counter() - began)
+        reading = [one for one in self._running if one.token is None]
+        for one in [one for one in decoding if one not in ready] + reading[:1]:  # one chunk of one prompt
+            self._advance(one)
+        self._line.changed()
+
+    def _advance(self, one: _Running) -> None:
+        """Let one answer go one token, or one chunk of its prompt, further, if it has not ended meanwhile."""
+        if one in self._running:
+            end: TurnEvent | None
+            try:
+                end = one.advance()
+            except Exception as error:  # noqa: BLE001 - the same
+                end = failure_of(error)
+            if isinstance(end, End) and end.finish_reason == "cancelled" and not one.turn.is_gone:
+                self._begin_again(one)
+            elif end is not None:
+                self._finish(one, end)
+
+    def _begin_again(self, one: _Running) -> None:
+        """Begin an answer again whose prompt was put back for the window. What of it was read is kept."""
+        if self._window.is_closed:
+            self._finish(one, interrupted("Hearth is closing."))
+            return
+        self._let_window()
+        if one in self._running:
+            self._running.remove(one)
+            one.close()
+            if not self._join_in(one.turn):
+                self._line.put_back(one.turn)
+
+    def _let_window(self) -> None:
+        """Let the window's requests go first. Answers whose model is gone or was placed anew afterwards end."""
+        if self._window.waits():
+            self._window.go_first()
+        session = self._window.session
+        for one in list(self._running):
+            if session is None or one.session.model is not session.model or one.is_displaced:
+                self._finish(one, _taken_away())
+            elif self._window.is_closed:
+                self._finish(one, interrupted("Hearth is closing."))
+
+    def _fail_all(self, error: Exception) -> None:
+        if isinstance(error, DeviceFailedError) and self._running and (gpu := self._running[0].session.model.gpu):
+            gpu.after_failure(error)
+        for one in list(self._running):
+            self._finish(one, failure_of(error))
+
+    def _finish(self, one: _Running, end: TurnEvent) -> None:
+        self._running.remove(one)
+        one.close()
+        self._line.finish(one.turn, end)
 
     def _embed(self, turn: Turn) -> End:
         """Return the vectors of a request. The window's requests interrupt a text, which is then begun again.
@@ -154,13 +372,14 @@ class ApiAnswers:
                 raise interrupted("Hearth is closing.")
             if turn.is_gone:
                 return End("cancelled", turn.tokens, 0, 0)
-            model, i = self._model(api_request.model), len(vectors)
-            most = most_tokens(model)
-            check_length(len(api_request.inputs[i]), most)
-            ids = tokens_of(model, api_request.inputs[i])
-            if len(ids) > most:
-                raise too_long(i, len(ids), most)
+            given = api_request.inputs[len(vectors)]
             try:
+                model = self._embedding_model(turn, stops)
+                most = most_tokens(model)
+                check_length(len(given), most)
+                ids = tokens_of(model, given)
+                if len(ids) > most:
+                    raise too_long(len(vectors), len(ids), most)
                 vectors += embed(model, [ids], api_request.dimensions, stops)
             except Cancelled:
                 continue
@@ -171,26 +390,54 @@ class ApiAnswers:
     def _pass_on(self, turn: Turn, session: ChatSession, events: Iterator[TokenEvent], telling: Telling) -> End:
         """Send the answer to the request, and let the window in between two tokens, unless the cache is its own."""
         for event in events:
-            telling.tell(event)
-            reason = "stop" if telling.stop_text else event.finish_reason
-            if reason is not None:
-                stats = event.stats
-                return End(
-                    "tool_calls" if telling.has_called and reason == "stop" else reason,
-                    stats.prompt_tokens, stats.reused_tokens, stats.tokens, event.stop_text or telling.stop_text,
-                    telling.thought_tokens,
-                )  # fmt: skip
+            if (end := telling.tell(event)) is not None:
+                return end
             self._line.changed()
             if session is not self._window.session and self._window.waits():
                 generation = session.model.generation
                 self._window.go_first()
                 window = self._window.session
                 if window is None or window.model is not session.model or session.model.generation != generation:
-                    raise interrupted("The model was loaded anew or taken away in the middle of the answer; ask again.")
+                    raise _taken_away()
         raise AssertionError("generate ends with a finish reason")
 
     def _asked(self, session: ChatSession, turn: Turn) -> Asked:
         return asked(turn.api_request, session.model, session.context_total)
+
+
+class _Running:
+    """An answer under way beside others. token: its last one, None as long as its prompt is computed."""
+
+    def __init__(self, turn: Turn, session: ChatSession, events: Generator[TokenEvent], telling: Telling) -> None:
+        self.turn, self.session, self.events = turn, session, events
+        self.token: int | None = None
+        self._telling, self._n_tokens = telling, 0
+        self._generation: int | None = None  # of the model's placement, since the answer began
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether the cache has all tokens of prompt and answer but the last one."""
+        return self.session.cache.length == self._n_tokens - 1
+
+    @property
+    def is_displaced(self) -> bool:
+        """Whether the model was placed again since the answer began."""
+        return self._generation not in (None, self.session.model.generation)
+
+    def advance(self) -> End | None:
+        """Go to the next event; return the end, if it is the last. Raises: EngineError."""
+        if self.is_displaced:
+            raise _taken_away()
+        event = next(self.events)
+        if self._generation is None:  # only now: at its beginning, the model may be placed again
+            self._generation = self.session.model.generation
+        if event.token_id is not None:
+            self.token, self._n_tokens = event.token_id, event.stats.prompt_tokens + event.stats.tokens
+        return self._telling.tell(event)
+
+    def close(self) -> None:
+        self.events.close()
+        self.session.turns.logits = self.session.turns.chunk_s = None
 
 
 class Telling:
@@ -213,8 +460,8 @@ class Telling:
         """Whether the answer has calls of tools, all of which have ended."""
         return self._parts is not None and self._parts.has_called
 
-    def tell(self, event: TokenEvent) -> None:
-        """Send what an event adds to the answer."""
+    def tell(self, event: TokenEvent) -> End | None:
+        """Send what an event adds to the answer; return its end, if this is the last."""
         text, is_last = event.text, event.finish_reason is not None
         if event.token_id is not None:
             text, self._opened = self._opened + text, ""
@@ -230,6 +477,19 @@ class Telling:
             self.thought_tokens += event.token_id is not None and (was_thinking or self._parts.is_thinking)
         if parts or shown:
             self._turn.tell(Piece(parts, shown))
+        reason = "stop" if self.stop_text else event.finish_reason
+        if reason is None:
+            return None
+        stats = event.stats
+        return End(
+            "tool_calls" if self.has_called and reason == "stop" else reason,
+            stats.prompt_tokens, stats.reused_tokens, stats.tokens, event.stop_text or self.stop_text,
+            self.thought_tokens,
+        )  # fmt: skip
+
+
+def _taken_away() -> ApiError:
+    return interrupted("The model was loaded anew or taken away in the middle of the answer; ask again.")
 
 
 def _grammar(model: LoadedModel, turn: Turn, asked_for: Asked) -> Grammar | None:

@@ -68,6 +68,7 @@ class ApiRequest:
     continues: bool = False  # the last message, which is the assistant's
     inputs: list[str | list[int]] = field(default_factory=list)
     dimensions: int | None = None
+    counts: bool = False  # only the tokens of the prompt are counted
     as_base64: bool = False  # the vectors, instead of lists of numbers
 
 

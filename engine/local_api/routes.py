@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,12 @@ from starlette.routing import Route
 from engine.local_api.access import refusal, reply_headers
 from engine.local_api.api_request import ApiRequest, read_api_request
 from engine.local_api.embeddings import embeddings_reply, read_embeddings_request
-from engine.local_api.failures import ApiError, failure_of, no_model
+from engine.local_api.failures import ApiError, failure_of
 from engine.local_api.likelihoods import TokenLikelihood
 from engine.local_api.messages_reply import MessagesReply
 from engine.local_api.messages_request import read_messages_request
 from engine.local_api.parts import Part, Told
+from engine.local_api.prompts import count_tokens
 from engine.local_api.replies import STILL_HERE, CompletionReply, Reply
 from engine.local_api.responses_reply import ResponsesReply
 from engine.local_api.responses_request import read_responses_request
@@ -32,7 +33,7 @@ from engine.local_api.turns import Begun, End, Line, Piece, Turn, TurnEvent
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from engine.local_api.served import ServedModel
+    from engine.local_api.served import ServedModels, Target
 
 log = logging.getLogger(__name__)
 
@@ -62,12 +63,10 @@ MESSAGES = Dialect(read_messages_request, MessagesReply)
 
 
 class Routes:
-    """served: the loaded model, or None; refused: called with every failure."""
+    """refused: called with every failure."""
 
-    def __init__(
-        self, line: Line, served: Callable[[], ServedModel | None], refused: Callable[[ApiError], None]
-    ) -> None:
-        self._line, self._served, self._refused = line, served, refused
+    def __init__(self, line: Line, models: ServedModels, refused: Callable[[ApiError], None]) -> None:
+        self._line, self._served, self._refused = line, models, refused
 
     def application(self) -> Starlette:
         app = Starlette(
@@ -87,24 +86,33 @@ class Routes:
         return app
 
     async def _models(self, request: Request) -> Response:
-        served = self._served()
-        listed = [] if served is None else [await asyncio.to_thread(served.values)]
-        ends = dict.fromkeys(("first_id", "last_id"), listed[0]["id"] if listed else None)
+        listed = await asyncio.to_thread(self._served.listed)
+        ends = {"first_id": listed[0]["id"] if listed else None, "last_id": listed[-1]["id"] if listed else None}
         return JSONResponse({"object": "list", "data": listed, "has_more": False, **ends}, headers=reply_headers())
 
     async def _model(self, request: Request) -> Response:
-        served = self._named(request.path_params["name"])
-        return JSONResponse(await asyncio.to_thread(served.values), headers=reply_headers())
+        target = await self._target(request.path_params["name"])
+        return JSONResponse(await asyncio.to_thread(self._served.values, target), headers=reply_headers())
 
     async def _count_tokens(self, request: Request) -> Response:
         api_request = read_messages_request(await request.body(), counts=True)
-        n_tokens = await asyncio.to_thread(self._named(api_request.model).count, api_request)
+        target, model = await self._target(api_request.model), self._served.loaded()
+        if model is not None and target.is_model(model):
+            n_tokens = await asyncio.to_thread(count_tokens, api_request, model)
+        else:
+            n_tokens = (await self._end_of(request, replace(api_request, counts=True), target)).prompt_tokens
         return JSONResponse({"input_tokens": n_tokens}, headers=reply_headers(api_request.ignored))
 
     async def _embeddings(self, request: Request) -> Response:
         api_request = read_embeddings_request(await request.body())
-        served = self._named(api_request.model)
-        turn = self._join(request, api_request)
+        target = await self._target(api_request.model)
+        end = await self._end_of(request, api_request, target)
+        reply = await asyncio.to_thread(embeddings_reply, api_request, target.name, end)
+        return JSONResponse(reply, headers=reply_headers(api_request.ignored))
+
+    async def _end_of(self, request: Request, api_request: ApiRequest, target: Target) -> End:
+        """Return the end of a request that has nothing before it. Raises: ApiError."""
+        turn = self._join(request, api_request, target)
         watching = asyncio.create_task(_watch(request, turn))
         try:
             end = await turn.events.get()
@@ -113,39 +121,32 @@ class Routes:
             self._line.leave(turn)
         if not isinstance(end, End):
             raise _failure(end)
-        reply = await asyncio.to_thread(embeddings_reply, api_request, served.name, end)
-        return JSONResponse(reply, headers=reply_headers(api_request.ignored))
+        return end
 
-    def _join(self, request: Request, api_request: ApiRequest) -> Turn:
+    def _join(self, request: Request, api_request: ApiRequest, target: Target) -> Turn:
         """Add the request to the queue. Raises: ApiError if that is full."""
-        turn = Turn(api_request, _client(request), asyncio.get_running_loop())
+        turn = Turn(api_request, _client(request), asyncio.get_running_loop(), target)
         self._line.join(turn)
         return turn
 
-    def _named(self, name: str) -> ServedModel:
-        """Raises: ApiError if no model is loaded, or a different one."""
-        served = self._served()
-        if served is None:
-            raise no_model()
-        if not served.answers_to(name):
-            shown = name if len(name) <= 80 else f"{name[:80]}…"
-            raise ApiError(
-                404, "model_not_found", f"There is no model {shown!r} here; {served.name!r} is loaded.", "model"
-            )
-        return served
+    async def _target(self, name: str) -> Target:
+        """Raises: as ServedModels.find."""
+        if self._served.loads:  # it may read the list of models
+            return await asyncio.to_thread(self._served.find, name)
+        return self._served.find(name)
 
     def _endpoint(self, dialect: Dialect) -> Endpoint:
         async def answer(request: Request) -> Response:
             api_request = dialect.read(await request.body())
-            served = self._named(api_request.model)
-            turn = self._join(request, api_request)
+            target = await self._target(api_request.model)
+            turn = self._join(request, api_request, target)
             watching = asyncio.create_task(_watch(request, turn))
             is_handed_on = False
             try:
                 first = await turn.events.get()
                 if not isinstance(first, Begun):
                     raise _failure(first)
-                reply = dialect.reply(api_request, served.name)
+                reply = dialect.reply(api_request, target.name)
                 if api_request.streams:
                     is_handed_on = True
                     return AnswerStream(self._line, turn, self._chunks(turn, reply.opening(first.prompt_tokens), reply))

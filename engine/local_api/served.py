@@ -1,60 +1,188 @@
-"""The loaded model as the local API shows it."""
+"""The models that requests of the local API can name: the loaded one, and those on this PC if it may load them."""
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.local_api.prompts import count_tokens
+from engine.errors import EngineError, ModelNotFoundError
+from engine.local_api.failures import ApiError, no_model
+from engine.session.embeddings import pooling_of
+from engine.session.resolve_model import STARTER_NAMES
 from engine.tool_calls.call_style import call_style
 
 if TYPE_CHECKING:
-    from engine.local_api.api_request import ApiRequest
+    from engine.library.records import InstalledModel
+    from engine.model.model_files import OpenedModel
     from engine.session.loaded_model import LoadedModel
+    from engine.text.tokenizer import Tokenizer
 
 _STARTED_AT = int(time.time())  # of this process, because a model's creation time is unknown
 
 
-@dataclass(frozen=True, eq=False)
-class ServedModel:
-    """The model that answers."""
+@dataclass(frozen=True)
+class Target:
+    """The model that a request means. name: as replies have it. load: the argument that loads it; "": it cannot be
+    loaded by a request. path: its files; None: the name alone decides.
+    """
 
-    model: LoadedModel
+    name: str
+    load: str = ""
+    path: Path | None = None
 
-    @property
-    def name(self) -> str:
-        return self.model.name
+    def is_model(self, model: LoadedModel) -> bool:
+        """Return whether this loaded model is meant."""
+        if self.path is None:
+            return answers_to(model, self.name)
+        return _spelled(self.path) == _spelled(model.opened.files.path)
 
-    def answers_to(self, name: str) -> bool:
-        """Return whether this is the model's name, or that of its folder or file, ignoring case."""
-        return name.casefold() in (self.name.casefold(), self.model.opened.files.path.name.casefold())
 
-    def values(self) -> dict[str, Any]:
-        """Return the model as /v1/models lists it: with the fields of OpenAI's and of Anthropic's API, and own ones.
+class ServedModels:
+    """Thread-safe. loads: whether requests may name any model on this PC, which is then loaded."""
 
-        Cost: renders the chat template several times when it is new.
+    def __init__(self, loaded: Callable[[], LoadedModel | None]) -> None:
+        self.loads = False
+        self.loaded = loaded
+        self._known: dict[str, tuple[tuple[str, ...], Target]] = {}  # names, of models loaded so far by their paths
+        self._described: dict[tuple[str, str], dict[str, Any]] = {}  # by name and path
+
+    def remember(self, model: LoadedModel, load: str) -> None:
+        """Note which argument loaded a model, so that requests can load it again."""
+        path = model.opened.files.path
+        self._known[_spelled(path)] = (_names(model), Target(model.name, load, path))
+
+    def find(self, name: str) -> Target:
+        """Return the model that a request names. Cost: reads the list of models unless it is loaded.
+
+        Raises: ApiError if there is none, or none is loaded and requests cannot load one.
         """
-        model, template = self.model, self.model.tokenizer.template
-        return {
-            "id": self.name,
-            "object": "model",
-            "created": _STARTED_AT,
-            "owned_by": "hearth",
-            "type": "model",
-            "display_name": self.name,
-            "created_at": datetime.fromtimestamp(_STARTED_AT, UTC).isoformat(),
-            "max_model_len": model.context,
-            "context_length": model.context,
-            "size_bytes": sum(model.opened.codecs.values()),
-            "abilities": {
-                "tools": template is not None and call_style(template).renders,
-                "thinking": list(model.tokenizer.thinking.levels),
-                "schema": bool(model.stop_token_ids),
-            },
-        }
+        model = self.loaded()
+        if model is not None and answers_to(model, name):
+            path = model.opened.files.path
+            known = self._known.get(_spelled(path)) if self.loads else None
+            return Target(model.name, "", path) if known is None else known[1]
+        shown = name if len(name) <= 80 else f"{name[:80]}…"
+        if not self.loads:
+            if model is None:
+                raise no_model()
+            raise _unknown(f"There is no model {shown!r} here; {model.name!r} is loaded.")
+        from engine.library.owned.installed import Library
 
-    def count(self, api_request: ApiRequest) -> int:
-        """Return the number of tokens in the prompt of a chat, as prompts.count_tokens."""
-        return count_tokens(api_request, self.model)
+        try:
+            found = Library().look_up(name)
+        except ModelNotFoundError as error:
+            raise _unknown(f"{error.message} {error.hint}") from None
+        if found is None:
+            for names, target in list(self._known.values()):
+                if name.casefold() in names:
+                    return target
+            raise _unknown(f"There is no model {shown!r} on this PC; GET /v1/models lists those that can be asked.")
+        if found.state == "broken":
+            raise _unknown(f"{found.name} cannot be loaded. {found.reason}")
+        return Target(found.name, _load_of(found), _path_of(found))
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return the models as /v1/models lists them: the loaded one first. Cost: opens each model once."""
+        model = self.loaded()
+        found = [] if model is None else [loaded_values(model)]
+        if not self.loads:
+            return found
+        from engine.library.owned.installed import Library
+
+        others = [one for one in Library().models() if one.state != "broken"]
+        paths = {_spelled(_path_of(one)) for one in others} | ({_spelled(model.opened.files.path)} if model else set())
+        names = [one.name.casefold() for one in others]
+        for one in others:
+            if model is None or not Target("", path=_path_of(one)).is_model(model):
+                name = one.name if names.count(one.name.casefold()) == 1 else one.id
+                found += self._values(name, _load_of(one), _path_of(one))
+        for key, (_, target) in list(self._known.items()):
+            if key not in paths and target.path is not None:
+                found += self._values(target.name, target.load, target.path)
+        return found
+
+    def values(self, target: Target) -> dict[str, Any]:
+        """Return a model as /v1/models lists it. Raises: ApiError if its files cannot be read any more."""
+        model = self.loaded()
+        if model is not None and target.is_model(model):
+            return loaded_values(model)
+        assert target.path is not None, "it is not the loaded model"
+        for values in self._values(target.name, target.load, target.path):
+            return values
+        raise _unknown(f"The files of {target.name} cannot be read.")
+
+    def _values(self, name: str, load: str, path: Path) -> list[dict[str, Any]]:
+        """Return a model that is not loaded as /v1/models lists it; [] if it cannot be read."""
+        from engine.loading.opening import read_tokenizer
+        from engine.session.resolve_model import find_model, open_named
+
+        key = name, str(path)
+        if key not in self._described:
+            try:
+                template = find_model(load).template or None
+                opened = open_named(load)
+                values = _values(name, opened, read_tokenizer(opened, template), opened.config.max_context, False)
+            except EngineError:
+                return []
+            self._described[key] = values
+        return [self._described[key]]
+
+
+def answers_to(model: LoadedModel, name: str) -> bool:
+    """Return whether this is the model's name, or that of its folder or file, ignoring case."""
+    return name.casefold() in _names(model)
+
+
+def loaded_values(model: LoadedModel) -> dict[str, Any]:
+    """Return the loaded model as /v1/models lists it. Cost: renders the chat template several times when it is new."""
+    return _values(model.name, model.opened, model.tokenizer, model.context, True)
+
+
+def _values(name: str, opened: OpenedModel, tokenizer: Tokenizer, context: int, is_loaded: bool) -> dict[str, Any]:
+    """Return a model with the fields of OpenAI's and of Anthropic's API, and own ones."""
+    template = tokenizer.template
+    return {
+        "id": name,
+        "object": "model",
+        "created": _STARTED_AT,
+        "owned_by": "hearth",
+        "type": "model",
+        "display_name": name,
+        "created_at": datetime.fromtimestamp(_STARTED_AT, UTC).isoformat(),
+        "max_model_len": context,
+        "context_length": context,
+        "size_bytes": sum(opened.codecs.values()),
+        "loaded": is_loaded,
+        "abilities": {
+            "tools": template is not None and call_style(template).renders,
+            "thinking": list(tokenizer.thinking.levels),
+            "schema": bool(tokenizer.stop_token_ids | frozenset(opened.config.eos_token_ids)),
+            "embeddings": pooling_of(opened) is not None,
+        },
+    }
+
+
+def _names(model: LoadedModel) -> tuple[str, ...]:
+    return model.name.casefold(), model.opened.files.path.name.casefold()
+
+
+def _load_of(model: InstalledModel) -> str:
+    """Return the Load.model of an installed model: its id, or the window's own name for the shipped one."""
+    return STARTER_NAMES[0] if model.origin == "shipped" else model.id
+
+
+def _path_of(model: InstalledModel) -> Path:
+    return Path(model.prepared or model.path)
+
+
+def _spelled(path: Path) -> str:
+    return os.path.normcase(os.path.realpath(path))
+
+
+def _unknown(message: str) -> ApiError:
+    return ApiError(404, "model_not_found", message, "model")

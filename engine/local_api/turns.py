@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from engine.local_api.api_request import ApiRequest
     from engine.local_api.likelihoods import TokenLikelihood
     from engine.local_api.parts import Part
+    from engine.local_api.served import Target
     from engine.session.generate import FinishReason
     from native_kernels.backend import F32
 
@@ -66,9 +67,12 @@ class Turn:
     api_request: ApiRequest
     client: str  # the client's own name
     loop: asyncio.AbstractEventLoop
+    target: Target
     events: asyncio.Queue[TurnEvent] = field(default_factory=asyncio.Queue)
     state: State = "waiting"
     tokens: int = 0
+    has_begun: bool = False  # the client knows that it is answered
+    n_loads_asked: int = 0  # how often its model was asked to be loaded
     _gone: threading.Event = field(default_factory=threading.Event)
 
     def tell(self, event: TurnEvent) -> None:
@@ -92,7 +96,7 @@ class Line:
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._waiting: deque[Turn] = deque()
-        self._current: Turn | None = None
+        self._current: list[Turn] = []
         self._lock = threading.Lock()
         self._is_open = False
         self.changed: Callable[[], None] = lambda: None
@@ -106,7 +110,7 @@ class Line:
         """End all requests with this reason, and refuse new ones."""
         with self._lock:
             self._is_open = False
-            turns = [*self._waiting, *([] if self._current is None else [self._current])]
+            turns = [*self._waiting, *self._current]
             self._waiting.clear()
         for turn in turns:
             turn.tell(interrupted(why))
@@ -132,35 +136,63 @@ class Line:
         """Remove a request whose client left or is done."""
         turn.leave()
         with self._lock:
-            if turn in self._waiting:
+            was_waiting = turn in self._waiting
+            if was_waiting:
                 self._waiting.remove(turn)
         self.changed()
+        if was_waiting:  # it may have waited for its model, and the others for it
+            self._wake()
 
-    def next(self) -> Turn | None:
-        """Return the next request, which belongs to the engine until `finish`."""
+    def first(self) -> Turn | None:
+        """Return the request that waits longest."""
         with self._lock:
-            while self._waiting:
-                turn = self._waiting.popleft()
-                if not turn.is_gone:
-                    turn.state, self._current = "answering", turn
-                    break
-            else:
+            return next((turn for turn in self._waiting if not turn.is_gone), None)
+
+    def next(self, wanted: Turn | None = None) -> Turn | None:
+        """Return the next request, which belongs to the engine until `finish`; None if it is not the wanted one."""
+        with self._lock:
+            while self._waiting and self._waiting[0].is_gone:
+                self._waiting.popleft()
+            if not self._waiting or wanted not in (None, self._waiting[0]):
                 return None
+            turn = self._waiting.popleft()
+            turn.state = "answering"
+            self._current.append(turn)
         self.changed()
         return turn
+
+    def put_back(self, turn: Turn) -> None:
+        """Let the request wait again, as the first."""
+        with self._lock:
+            turn.state = "waiting"
+            self._leave_engine(turn)
+            self._waiting.appendleft(turn)
+        self.changed()
+
+    def fail(self, turn: Turn, failure: ApiError) -> None:
+        """End a request that waits."""
+        with self._lock:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+        self.finish(turn, failure)
 
     def finish(self, turn: Turn, event: TurnEvent) -> None:
         """Emit the last event. The state changes first, so that the client finds it changed."""
         with self._lock:
-            turn.state, self._current = "over", None
+            turn.state = "over"
+            self._leave_engine(turn)
             self.answered += isinstance(event, End) and event.finish_reason != "cancelled"
         turn.tell(event)
         self.changed()
 
+    def _leave_engine(self, turn: Turn) -> None:
+        if turn in self._current:
+            self._current.remove(turn)
+
     def described(self) -> list[dict[str, Any]]:
         """Return the running and queued clients, for display."""
         with self._lock:
-            turns = [*([] if self._current is None else [self._current]), *self._waiting]
+            turns = [*self._current, *self._waiting]
             return [
                 {"client": turn.client, "what": turn.api_request.what, "state": turn.state, "tokens": turn.tokens}
                 for turn in turns

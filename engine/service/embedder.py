@@ -72,6 +72,14 @@ class Embedder:
         result = protocol.EmbedResult(vectors, tokens, model.name, pooling_of(model.opened) is not None)
         return asdict(result)
 
+    def model(self, name: str, job: Job) -> LoadedModel:
+        """Return a model beside the chat's, loaded if it is not yet. It may go after the next request of others.
+
+        Raises: as `embed`.
+        """
+        self._used_at = time.monotonic()
+        return self._named_model(name, job, lambda done, total: None)
+
     def idle(self) -> float | None:
         """Unload the other model after its time; return the seconds until then, None without one."""
         if self._model is None:
@@ -99,11 +107,13 @@ class Embedder:
             return self._model
         self.close()
         return_freed_ram()
-        n_bytes = sum(open_named(name).codecs.values())
+        opened = open_named(name)
+        n_bytes = sum(opened.codecs.values())
         free = probe().ram.free_bytes
         if free < _LEAST_FREE * n_bytes:
             raise HostMemoryError(
-                f"The model for document search takes {n_bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB of RAM are free."
+                f"{opened.name} takes {n_bytes / 1e9:.1f} GB beside the chat's model, "
+                f"and {free / 1e9:.1f} GB of RAM are free."
             )
         began = time.perf_counter()
         engine = EngineConfig(device="cpu", mode="dense", adapt=False)

@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import InvalidRequestError, ServerError
+from engine.errors import Cancelled, InvalidRequestError, ServerError
 from engine.job import Job, Progress, StagedJob
 from engine.machine.cpu_and_ram import process_ram_bytes, return_freed_ram
 from engine.service import protocol
@@ -64,6 +64,7 @@ class EngineHost:
         self._known: Counter[str] = Counter()  # waiting or running; a count, because an id may occur twice
         self._closed = threading.Event()
         self._model: LoadedModel | None = None
+        self._loaded_as = ""  # the Load.model that loaded it
         self._session: ChatSession | None = None
         self._told: dict[str, Any] = {}  # the placement last reported
         self._told_generation = 0  # its LoadedModel.generation
@@ -72,6 +73,8 @@ class EngineHost:
         self._prompts: PromptStore | None = None  # created when the window first says what to keep
         self._api: LocalApi | None = None  # created on first use
         self._switches: ThreadPoolExecutor | None = None  # switches it, one request at a time
+        self._used_at = time.monotonic()  # the last request to the model
+        self._unload_asked = False  # since then
 
     def submit(self, request: protocol.Request) -> None:
         """Queue a request for `run_pending`. Cancel, Watch and Serve take effect at once."""
@@ -113,7 +116,8 @@ class EngineHost:
                 break
             if isinstance(request, _ApiWaits):
                 assert self._api is not None, "it put that there"
-                self._api.answer_waiting()
+                if self._api.answer_waiting():
+                    self._note_use()
             else:
                 self._run(request)
             wait = None if self._session is None and self._embedder.idle() is None else IDLE_AFTER_S
@@ -148,6 +152,12 @@ class EngineHost:
                 self._held.append(request)
         return True
 
+    def ask_load(self, model: str, client: str) -> None:
+        self._emit(protocol.News("load_wanted", {"model": model, "client": client}))
+
+    def model_beside(self, name: str, job: Job) -> LoadedModel:
+        return self._embedder.model(name, job)
+
     def go_first(self) -> None:
         while self.waits() and not self._closed.is_set():
             request = self._held.popleft()
@@ -166,6 +176,8 @@ class EngineHost:
                 from engine.service.local_api import LocalApi
 
                 self._api = LocalApi(self._emit, self, lambda: self._queue.put(_ApiWaits()))
+                if self._model is not None:
+                    self._api.models.remember(self._model, self._loaded_as)
                 self._switches = ThreadPoolExecutor(1, "local-api-switch")
         try:
             self._switches.submit(self._api.switch, request)
@@ -174,9 +186,27 @@ class EngineHost:
 
     def _idle(self) -> float | None:
         """Do one step of idle work; return the seconds before the next one, None for nothing to do."""
-        work = (self._adapt(), self._balance(), self._keep_prompt(), self._embedder.idle())
+        work = (self._adapt(), self._balance(), self._keep_prompt(), self._embedder.idle(), self._ask_unload())
         waits = [wait for wait in work if wait is not None]
         return min(waits, default=None)
+
+    def _note_use(self) -> None:
+        self._used_at, self._unload_asked = time.monotonic(), False
+
+    def _ask_unload(self) -> float | None:
+        """Ask for the model to be unloaded once it is unused for long; return the seconds until then, None for never.
+
+        Only the local API has such a time.
+        """
+        after = None if self._api is None else self._api.unload_after_s
+        if after is None or self._session is None or self._unload_asked:
+            return None
+        left = self._used_at + after - time.monotonic()
+        if left > 0:
+            return left
+        self._unload_asked = True
+        self._emit(protocol.News("unload_wanted", {}))
+        return None
 
     def _balance(self) -> float | None:
         """Adjust the model's part on the GPU to other programs' use of it."""
@@ -267,6 +297,8 @@ class EngineHost:
             event = protocol.Finished(request.id, result)
         if isinstance(request, protocol.Generate):
             self._tell_place()
+        if isinstance(request, protocol.Load | protocol.Generate | protocol.Count | protocol.Embed):
+            self._note_use()
         with self._lock:
             self._known -= Counter((request.id,))  # drops ids with count 0
             self._cancelled.discard(request.id)
@@ -277,8 +309,10 @@ class EngineHost:
             case protocol.Load():
                 try:
                     found = self._load(request)
-                finally:
-                    self._tell_api()
+                except Exception as error:
+                    self._tell_api(request, error)
+                    raise
+                self._tell_api(request, Cancelled() if found.get("cancelled") else None)
                 self._live.rest(self._session)
                 return found
             case protocol.Unload():
@@ -314,10 +348,18 @@ class EngineHost:
 
     # -------------------------------------------------------------- load
 
-    def _tell_api(self) -> None:
-        """Tell the local API that the model changed or was unloaded."""
-        if self._api is not None:
+    def _tell_api(self, load: protocol.Load | None = None, error: Exception | None = None) -> None:
+        """Tell the local API that the model changed or was unloaded, or that a load ended, with this error if any."""
+        if self._api is None:
+            return
+        if load is None:
             self._api.changed()
+            return
+        if self._model is not None:
+            self._api.models.remember(self._model, load.model)
+        self.waits()  # a load that follows takes the place of a cancelled one
+        if not (isinstance(error, Cancelled) and any(isinstance(one, protocol.Load) for one in self._held)):
+            self._api.load_ended(load.model, error)
 
     def _unload(self) -> None:
         if self._api is not None:
@@ -332,7 +374,6 @@ class EngineHost:
 
     def _load(self, request: protocol.Load) -> dict[str, Any]:
         from engine.config import EngineConfig, plain_values
-        from engine.errors import Cancelled
         from engine.executor.adaptation import Adaptation, can_learn
         from engine.service.placement_words import placement_of
         from engine.session.chat_session import ChatSession
@@ -351,7 +392,7 @@ class EngineHost:
         except Cancelled:
             return {"cancelled": True}
         adaptation = Adaptation(model.opened) if engine.adapt and can_learn(model.opened) else None
-        self._model = model
+        self._model, self._loaded_as = model, request.model
         self._session = ChatSession(model, adaptation=adaptation, prompts=self._kept_prompts(model))
         self._told, self._told_generation = placement_of(model), model.generation
         info = protocol.LoadedModelInfo(
@@ -388,7 +429,6 @@ class EngineHost:
         return asdict(info)
 
     def _job(self, request: protocol.Job) -> dict[str, Any]:
-        from engine.errors import Cancelled
         from engine.service.jobs import run_job
 
         def stage(name: str) -> Progress:
@@ -486,8 +526,6 @@ class EngineHost:
         return asdict(result)
 
     def _embed(self, request: protocol.Embed) -> dict[str, Any]:
-        from engine.errors import Cancelled
-
         job = Job(self._stop_wanted(request.id), self._progress(request.id, "loading"))
         preparing = self._progress(request.id, "preparing")
         try:

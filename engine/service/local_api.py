@@ -16,11 +16,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from engine.errors import InvalidRequestError, ServerError
+from engine.errors import Cancelled, InvalidRequestError, ServerError
 from engine.local_api.access import Access
 from engine.local_api.answering import ApiAnswers, Window
+from engine.local_api.failures import failure_of as api_failure_of
+from engine.local_api.failures import interrupted
 from engine.local_api.keys import KeyCheck
-from engine.local_api.served import ServedModel
+from engine.local_api.served import ServedModels
 from engine.local_api.turns import Line
 from engine.service import protocol
 from engine.service.request_events import Emit, failure_of
@@ -43,7 +45,9 @@ class LocalApi:
     """
 
     def __init__(self, emit: Emit, window: Window, wake: Callable[[], None]) -> None:
-        self._emit, self._window = emit, window
+        self._emit, self._wake = emit, wake
+        self.models = ServedModels(lambda: None if window.session is None else window.session.model)
+        self.unload_after_s: float | None = None
         self._line = Line(wake)
         self._line.changed = self.changed
         self._answers = ApiAnswers(self._line, window)
@@ -62,15 +66,25 @@ class LocalApi:
             end = failure_of(request, error)
         self._emit(end)
         self._tell()
+        self._wake()  # the time to unload may have changed
 
     def close(self) -> None:
         """Switch it off for good."""
         with self._lock:
             self._stop("Hearth is closing.")
 
-    def answer_waiting(self) -> None:
+    def answer_waiting(self) -> bool:
         """Answer waiting requests, as ApiAnswers."""
-        self._answers.answer_waiting()
+        return self._answers.answer_waiting()
+
+    def load_ended(self, load: str, error: Exception | None = None) -> None:
+        """Note the end of a Load with this model. error: why it failed, or Cancelled."""
+        if isinstance(error, Cancelled):
+            self._answers.load_ended(load, interrupted("The load of the model was cancelled in Hearth."))
+        else:
+            self._answers.load_ended(load, None if error is None else api_failure_of(error))
+        self._wake()
+        self.changed()
 
     def forget(self) -> None:
         """Drop the model, as ApiAnswers."""
@@ -82,12 +96,12 @@ class LocalApi:
             running.tell_soon()
 
     def state(self) -> protocol.ServerState:
-        running, served, talking = self._running, self.served(), self._line.described()
+        running, loaded, talking = self._running, self.models.loaded(), self._line.described()
         active = sum(one["state"] == "answering" for one in talking)
         return protocol.ServerState(
             on=running is not None,
             address="" if running is None else f"http://{HOST}:{running.port}/v1",
-            model="" if served is None else served.name,
+            model="" if loaded is None else loaded.name,
             active=active,
             waiting=len(talking) - active,
             answered=self._line.answered,
@@ -96,19 +110,19 @@ class LocalApi:
             talking=talking,
         )
 
-    def served(self) -> ServedModel | None:
-        session = self._window.session
-        return None if session is None else ServedModel(session.model)
-
     # -------------------------------------------------------------- internals
 
     def _switch(self, request: protocol.Serve) -> None:
         if not request.on:
+            self.unload_after_s = None
             self._stop("The server was switched off.")
             return
         key = KeyCheck(request.key)
         if not 0 <= request.port <= 65535:
             raise InvalidRequestError(f"The port is {request.port}; it must lie between 0 and 65535.")
+        if request.unload_after_s is not None and not request.unload_after_s > 0:
+            raise InvalidRequestError(f"A model cannot be unloaded after {request.unload_after_s} seconds.")
+        self.models.loads, self.unload_after_s = request.loads, request.unload_after_s
         running = self._running
         if running is not None and request.port in (0, running.port):
             running.access.key = key
@@ -117,7 +131,7 @@ class LocalApi:
         self._stop("The server moved to another port.")
         from engine.local_api.routes import Routes
 
-        app = Routes(self._line, self.served, self._refuse).application()
+        app = Routes(self._line, self.models, self._refuse).application()
         port = listening.getsockname()[1]
         self._refused, self._last_error = 0, ""
         self._line.open()

@@ -155,7 +155,9 @@ class Serve:
     """Switch the local API on or off, or change its port or key; answered by `finished` (ServerState).
 
     Takes effect even during an answer. Later changes come as news. The engine's process forgets port and key when it
-    ends.
+    ends. loads: requests may name any model on this PC. The engine does not load it by itself: the news "load_wanted"
+    (model, client) asks for a Load, until whose end the request waits. unload_after_s: without a request for so long,
+    the news "unload_wanted" asks for an Unload; None: never.
     """
 
     type: ClassVar[str] = "serve"
@@ -163,6 +165,8 @@ class Serve:
     on: bool = True
     port: int = DEFAULT_PORT  # on the loopback; 0: any free one
     key: str = field(default="", repr=False)  # key that clients must send
+    loads: bool = False
+    unload_after_s: float | None = None
 
 
 @dataclass(frozen=True)

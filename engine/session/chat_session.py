@@ -20,7 +20,7 @@ from engine.executor.adaptation import Adaptation
 from engine.job import Job
 from engine.model.transformer import Transformer
 from engine.prompt_cache.kept_prompts import FEWEST_TOKENS, KeptPrompts, shared_length
-from engine.session.generate import GenerationStats, Savings, StopRules, TokenEvent, generate
+from engine.session.generate import GenerationStats, Savings, StopRules, TokenEvent, Turns, generate
 from engine.session.guesses import Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
 from engine.session.sampling import Sampler, make_sampler
@@ -42,6 +42,7 @@ from engine.tool_calls.tool import NO_TOOLS, Tool, ToolUse
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 if TYPE_CHECKING:
+    from engine.model.kv_cache import KVCache
     from engine.session.grammar import Grammar
     from engine.text.text_stream import TextStream
 
@@ -81,6 +82,7 @@ class ChatSession:
         self.prompts = prompts
         self.mode = mode
         self.adaptation = adaptation
+        self.turns = Turns()  # of its answers with those of other sessions
         self._times = StepTimes()
         self._transformer = self._transformer_for(mode)
         self._cache = model.new_cache()
@@ -96,6 +98,11 @@ class ChatSession:
     def transformer(self) -> Transformer:
         """The transformer for the current mode."""
         return self._transformer
+
+    @property
+    def cache(self) -> KVCache:
+        """The KV cache of the current answer."""
+        return self._cache
 
     @property
     def gpu_neuron_load(self) -> float | None:
@@ -115,6 +122,10 @@ class ChatSession:
         """Compute the next answer in another mode; the cache stays valid."""
         if mode != self.mode:
             self.mode, self._transformer = mode, self._transformer_for(mode)
+
+    def n_shared(self, prompt: Sequence[int]) -> int:
+        """Return how many first tokens of a prompt the cache has."""
+        return shared_length(self._tokens, prompt)
 
     def forget(self) -> None:
         """Compute the next prompt from its first token."""
@@ -219,7 +230,7 @@ class ChatSession:
         n_instructions: int,
     ) -> Iterator[TokenEvent]:
         self._keep_up()
-        savings = Savings(*self._make_ready(prompt, chat, job), Guesses(self._times), n_instructions)
+        savings = Savings(*self._make_ready(prompt, chat, job), Guesses(self._times), n_instructions, self.turns)
         tokens = list(prompt)
         events = generate(
             self._transformer,

@@ -102,6 +102,23 @@ class StopRules:
     max_tokens: int | None = None
 
 
+@dataclass
+class Turns:
+    """How an answer takes turns with others on the same thread.
+
+    chunk_s: time that a chunk of its prompt should take at most, and after each of them an event without text comes;
+    None: the prompt is computed at once. logits [V]: those after the answer's last token, which a batch has added to
+    the cache; the answer takes them instead of computing that token.
+    """
+
+    chunk_s: float | None = None
+    logits: Logits | None = None
+
+    def take(self) -> Logits | None:
+        logits, self.logits = self.logits, None
+        return logits
+
+
 @dataclass(frozen=True)
 class Savings:
     """What makes an answer faster and changes nothing else."""
@@ -110,6 +127,7 @@ class Savings:
     restored_s: float = 0.0  # that this took, which counts as time of the answer
     guesses: Guesses | None = None  # of this answer; None: each token is computed by itself
     instructions: int = 0  # tokens at the beginning of the prompt with which other chats begin too
+    turns: Turns = field(default_factory=Turns)
 
 
 def prefill(
@@ -119,7 +137,27 @@ def prefill(
     job: Job = Job(),
     instructions: int = 0,
 ) -> Logits:
-    """Run `tokens` through the model, appending to `cache`; return the logits [V] after the last one.
+    """Run `tokens` through the model as `prefill_steps` does; return the logits [V] after the last one."""
+    steps = prefill_steps(model, tokens, cache, job, instructions=instructions)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            logits: Logits = end.value
+            return logits
+
+
+def prefill_steps(
+    model: Transformer,
+    tokens: Sequence[int],
+    cache: KVCache,
+    job: Job = Job(),
+    turns: Turns | None = None,
+    instructions: int = 0,
+) -> Generator[None, None, Logits]:
+    """Run `tokens` through the model, appending to `cache`; yield after each chunk but the last token.
+
+    Returns the logits [V] after the last one. turns: its chunk_s limits the chunks; None: no limit.
 
     The prompt is split into chunks, so that it can be cancelled and shows progress. A cache with recurrent state
     remembers it near the end of the prompt, which is the end of a turn, and near the end of `instructions`, the first
@@ -133,7 +171,8 @@ def prefill(
     Raises: Cancelled between two layers; the cache then has the completed chunks.
     """
     ids = np.asarray(tokens, dtype=np.int64)  # [T]
-    done, chunk, n_before = 0, model.first_chunk_tokens, len(ids) - 1
+    is_limited = turns is not None and turns.chunk_s is not None
+    done, chunk, n_before = 0, model.least_chunk_tokens if is_limited else model.first_chunk_tokens, len(ids) - 1
     turn_end = max(0, len(ids) - TURN_END_TOKENS) if cache.recurs else -1
     # A multiple of SMALLEST_CHUNK_TOKENS, so that the state is remembered between two chunks.
     said = min(instructions, n_before - SMALLEST_CHUNK_TOKENS) // SMALLEST_CHUNK_TOKENS * SMALLEST_CHUNK_TOKENS
@@ -172,7 +211,11 @@ def prefill(
             cache.remember()
         job.progress(done, len(ids))
         step, most = SMALLEST_CHUNK_TOKENS, max(LARGEST_CHUNK_TOKENS, model.first_chunk_tokens)
-        wanted = chunk * TARGET_LAYER_S / layer_s if layer_s > 0 else LARGEST_CHUNK_TOKENS
+        target_s = TARGET_LAYER_S
+        yield
+        if turns is not None and turns.chunk_s is not None:
+            target_s = min(target_s, turns.chunk_s / model.config.n_layers)
+        wanted = chunk * target_s / layer_s if layer_s > 0 else LARGEST_CHUNK_TOKENS
         chunk = min(max(model.least_chunk_tokens, round(wanted / step) * step), most // step * step)
 
 
@@ -263,8 +306,17 @@ def generate(
     free = cache.capacity - len(prompt)  # positions left in the context
     limit = free if stop.max_tokens is None else min(stop.max_tokens, free)
 
+    instructions = savings.instructions - cache.length
+    steps = prefill_steps(model, prompt[cache.length :], cache, job, savings.turns, instructions)
     try:
-        logits = prefill(model, prompt[cache.length :], cache, job, savings.instructions - cache.length)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                logits: Logits = end.value
+                break
+            if savings.turns.chunk_s is not None:
+                yield TokenEvent("", stats=stats)
     except Cancelled:
         stats.total_s = time.perf_counter() - started
         yield TokenEvent("", finish_reason="cancelled", stats=stats)
@@ -276,7 +328,7 @@ def generate(
     history = list(prompt)
     scanner = StopScanner(stop.texts)
     reason: FinishReason = "length"
-    decode = _Decode(model, cache, savings.guesses, job.cancelled)
+    decode = _Decode(model, cache, savings, job.cancelled)
     try:
         while stats.tokens < limit:
             if job.cancelled():
@@ -288,6 +340,7 @@ def generate(
                     stats.decode_steps += 1
                 elif stats.tokens:  # the rotation changes at this length: recompute everything
                     decode.end(history)
+                    savings.turns.take()
                     cache.truncate(0)
                     logits = prefill(model, history, cache, Job(job.cancelled))
             except Cancelled:
@@ -326,10 +379,9 @@ def generate(
 class _Decode:
     """The decoding of an answer, in runs of one token, or of several if guesses are worth computing."""
 
-    def __init__(
-        self, model: Transformer, cache: KVCache, guesses: Guesses | None, cancelled: Callable[[], bool]
-    ) -> None:
-        self._model, self._cache, self._guesses, self._cancelled = model, cache, guesses, cancelled
+    def __init__(self, model: Transformer, cache: KVCache, savings: Savings, cancelled: Callable[[], bool]) -> None:
+        self._model, self._cache, self._cancelled = model, cache, cancelled
+        self._guesses, self._turns = savings.guesses, savings.turns
         self._ahead: list[tuple[int, Logits]] = []  # unchecked guesses of the last run, with the logits after each
         self._run: tuple[int, float] = (0, 0.0)  # tokens and seconds of the last run
         self._accepted = 0  # right guesses of the last run
@@ -345,6 +397,9 @@ class _Decode:
         sampler is forced to choose need no guess, and count as none.
         Raises: as decode_tokens.
         """
+        if (logits := self._turns.take()) is not None:
+            self.end(history)
+            return logits
         if self._ahead and self._ahead[0][0] == history[-1]:
             self._accepted += 1
             self.accepted += not self._is_forced

@@ -50,7 +50,8 @@ def test_every_field_comes_back_as_it_was(file: Path) -> None:
         top_k=5, top_p=0.5, min_p=0.1, repeat_penalty=1.1, max_tokens=99, thought_tokens=50, seed=7,
         system_prompt="Sei kurz: \ud83d 火",
         sidebar_open=False, window_geometry="QUJD", last_conversation="abc", closed_folders="Work\nHome", model="a/b",
-        offer_dismissed=True, kept_chats_gb=0.0, serve=True, serve_port=9000,
+        offer_dismissed=True, kept_chats_gb=0.0, serve=True, serve_port=9000, serve_loads=True, serve_unload_min=30,
+        serve_requests=3,
         search_service="searxng", search_address="https://searx.example.org", search_has_key=True,
     )  # fmt: skip
     assert all(getattr(changed, f.name) != f.default for f in dataclasses.fields(AppSettings))
@@ -206,6 +207,8 @@ def test_the_engine_takes_every_value_that_the_settings_allow(edge: str) -> None
     for device, _ in next(s.choices for s in described() if s.name == "device"):
         EngineConfig(**dataclasses.replace(settings, device=device).engine())
     assert AppSettings().sampling() == {}
+    assert AppSettings(serve=True, serve_requests=3).engine()["sequences"] == 3
+    assert AppSettings(serve_requests=3).engine() == AppSettings(serve=True).engine() == AppSettings().engine()
     assert AppSettings().engine() == {"device": "auto", "vram_budget_gib": None, "threads": None, "context": None}
 
 

@@ -88,6 +88,12 @@ class AnswerQueue(QObject):
     def running(self) -> Answer | None:
         return self._running
 
+    @property
+    def has_any_here(self) -> bool:
+        """Whether an answer of this PC runs or waits."""
+        everyone = [*([self._running] if self._running else []), *self._waiting]
+        return any(answer.place is None for answer in everyone)
+
     def add(self, answer: Answer) -> None:
         self._waiting.append(answer)
         self.advance()

@@ -77,8 +77,15 @@ def state_text(server: LocalServer) -> str:
         return tr("Off. No other program can use a model here.")
     if not state.on:
         return tr("Starting.")
-    parts = [tr("On, answered by {model}.", model=state.model) if state.model else
-             tr("On, but no model is loaded, so requests are refused.")]  # fmt: skip
+    client = server.loaded_for[1]
+    if state.model and client:
+        parts = [tr("On, answered by {model}, which {client} asked for.", model=state.model, client=client)]
+    elif state.model:
+        parts = [tr("On, answered by {model}.", model=state.model)]
+    elif server.loads_models:
+        parts = [tr("On. No model is loaded; a request loads the one that it names.")]
+    else:
+        parts = [tr("On, but no model is loaded, so requests are refused.")]
     if state.refused:
         parts.append(tr_n("{n} request was refused.", "{n} requests were refused.", state.refused,
                           n=figure(state.refused)))  # fmt: skip

@@ -46,9 +46,11 @@ class Engine(QObject):
         super().__init__()
         self.status = EngineStatus(Phase.STARTING)
         self.told: list[tuple[bool, int, str]] = []
+        self.loading: list[tuple[bool, float | None]] = []
 
-    def serve(self, on: bool, port: int, key: str) -> None:
+    def serve(self, on: bool, port: int, key: str, loads: bool, unload_after_s: float | None) -> None:
         self.told.append((on, port, key))
+        self.loading.append((loads, unload_after_s))
 
     def come_up(self, phase: Phase = Phase.READY) -> None:
         self.status = EngineStatus(phase)
@@ -143,6 +145,18 @@ def test_off_again_and_another_port(make: Make, qtbot: QtBot) -> None:
     assert engine.told[-1][0] is False
     engine.served.emit(ServerState())
     assert "9000" not in state_text(server)  # nothing is said to be served
+
+
+def test_how_models_are_loaded_is_told_at_once(make: Make, qtbot: QtBot) -> None:
+    server, engine, _ = make(ON, "hearth-kept")
+    engine.come_up()
+    qtbot.waitUntil(lambda: bool(engine.told))
+    engine.served.emit(ServerState(True, "http://127.0.0.1:8999/v1"))
+    refusing = state_text(server)
+    for how in ((True, None), (True, 10), (False, 10)):
+        server.take_settings(replace(ON, serve_loads=how[0], serve_unload_min=how[1]))
+        assert (state_text(server) == refusing) is not how[0]
+    assert engine.loading == [(False, None), (True, None), (True, 600.0), (False, None)]
 
 
 def test_what_was_switched_off_while_it_came_up_goes_off(make: Make, qtbot: QtBot) -> None:

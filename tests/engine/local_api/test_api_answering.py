@@ -12,11 +12,13 @@ from fakes.gpu_machine import FakeGpuMachine
 from samples.tiny_model import make_tiny_model
 
 from engine.config import EngineConfig, SamplingConfig
+from engine.job import Job
 from engine.local_api import answering
 from engine.local_api.answering import ApiAnswers
 from engine.local_api.api_request import ApiRequest
 from engine.local_api.failures import ApiError
 from engine.local_api.parts import Told
+from engine.local_api.served import Target
 from engine.local_api.turns import End, Line, Piece, Turn, TurnEvent
 from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
@@ -54,6 +56,12 @@ class TalkingWindow:
             self._is_done = True
             self._api_request(self)
 
+    def ask_load(self, model: str, client: str) -> None:
+        raise AssertionError("no request may load a model")
+
+    def model_beside(self, name: str, job: Job) -> LoadedModel:
+        raise AssertionError("no request may load a model")
+
     def talk(self) -> None:
         """An answer to OTHER, and how much of it was in the cache already."""
         assert self.session is not None
@@ -67,7 +75,7 @@ def ask(window: TalkingWindow, **changes: Any) -> tuple[str, TurnEvent]:
     line.open()
     sampling = {"temperature": 0, "max_tokens": N_TOKENS}
     api_request = ApiRequest("completion", **{"model": "m", "prompt": PROMPT, "sampling": sampling, **changes})
-    turn = Turn(api_request, "a test", Loop())  # type: ignore[arg-type]
+    turn = Turn(api_request, "a test", Loop(), Target(api_request.model))  # type: ignore[arg-type]
     line.join(turn)
     window.turn = turn
     ApiAnswers(line, window).answer_waiting()

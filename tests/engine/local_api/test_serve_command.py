@@ -12,10 +12,14 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import openai
 import pytest
+from samples.tiny_model import make_tiny_model
 
 from engine.commands.cli import main
 from engine.local_api.keys import KEY_VARIABLE
+
+KEY = "a-key-for-tests"
 
 
 def models(address: str, key: str) -> list[str]:
@@ -43,6 +47,32 @@ def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
         models(told["address"], told["key"])
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a process of Windows cannot be sent Ctrl-C by itself")
+def test_requests_load_other_models(tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path / "tiny")
+    command = [sys.executable, "-m", "engine", "serve", str(model), "--port", "0", "--json", "--device", "cpu"]
+    with subprocess.Popen(
+        [*command, "--load-on-demand", "--unload-after", "60", "--requests", "2"],
+        env={**os.environ, KEY_VARIABLE: KEY},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as running:  # fmt: skip
+        assert running.stdout is not None
+        told = json.loads(running.stdout.readline())
+        with openai.OpenAI(base_url=told["address"], api_key=KEY, max_retries=0, timeout=60) as client:
+            for name in ("Pip", "tiny"):
+                assert client.completions.create(model=name, prompt="the cat", max_tokens=2).model == name
+            (model / "model.safetensors").write_bytes(b"damaged")
+            assert client.completions.create(model="pip", prompt="the cat", max_tokens=2).model == "Pip"
+            with pytest.raises(openai.APIStatusError):
+                client.completions.create(model="tiny", prompt="the cat", max_tokens=2)
+            assert client.completions.create(model="pip", prompt="the cat", max_tokens=2).model == "Pip"
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert (running.returncode, out) == (130, "")
+    assert "model.safetensors" in err
+
+
 def test_what_cannot_be_served_is_said_in_one_sentence_and_a_hint(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -52,11 +82,15 @@ def test_what_cannot_be_served_is_said_in_one_sentence_and_a_hint(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["serve", "starter-chat", "--port", str(port), "--key", "a-key-for-tests"]) == 1
+    assert main(["serve", "starter-chat", "--unload-after", "5", "--key", KEY]) == 1
+    assert main(["serve", "starter-chat", "--load-on-demand", "--unload-after", "-5", "--port", "0", "--key", KEY]) == 1
     said = capsys.readouterr()
     assert said.out == ""
     lines = said.err.splitlines()
-    assert len(lines) == 8, lines
+    assert len(lines) == 12, lines
     assert "no-such-model" in lines[0]
     assert "8 to 200" in lines[2]
     assert "none" in lines[4]
     assert str(port) in lines[6]
+    assert "--load-on-demand" in lines[9]
+    assert "-300" in lines[10]

@@ -13,6 +13,7 @@ from support.serving import QUESTION, Serving, is_end
 from engine.local_api.answering import ApiAnswers
 from engine.local_api.embeddings import MOST_INPUTS, read_embeddings_request
 from engine.local_api.failures import ApiError
+from engine.local_api.turns import Turn
 from engine.service import protocol
 from engine.session.embeddings import embed, tokens_of
 from engine.text.tokenizer import Tokenizer
@@ -48,11 +49,11 @@ def test_the_window_interrupts_a_text_and_its_conversation_stays(
     before = serving.end_of(protocol.Generate("before-vectors", QUESTION, {"temperature": 0})).result
     model_of, times = ApiAnswers._model, []
 
-    def interrupted(answers: Any, name: str) -> Any:
-        times.append(name)
+    def interrupted(answers: Any, turn: Turn) -> Any:
+        times.append(turn)
         if len(times) == 2:
             serving.host.submit(protocol.Generate("during", QUESTION, {"temperature": 0}))
-        return model_of(answers, name)
+        return model_of(answers, turn)
 
     monkeypatch.setattr(ApiAnswers, "_model", interrupted)
     assert client.embeddings.create(model="Pip", input=TEXTS).data == undisturbed

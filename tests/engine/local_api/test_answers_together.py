@@ -1,0 +1,326 @@
+"""Several requests of the local API answered at once: each gets what it gets alone, and none stops the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.batch_operators import FakeBatchOps
+from fakes.gpu_machine import FakeGpuMachine
+from samples.recurrent_model import make_recurrent_model
+from samples.tiny_model import make_tiny_model
+from test_api_answering import Loop
+
+from engine.config import EngineConfig
+from engine.errors import HostMemoryError
+from engine.gpu import loaded_part
+from engine.job import Job
+from engine.local_api import answering
+from engine.local_api.answering import ApiAnswers
+from engine.local_api.api_request import ApiRequest
+from engine.local_api.failures import ApiError
+from engine.local_api.parts import Told
+from engine.local_api.served import Target
+from engine.local_api.turns import Begun, End, Line, Piece, Turn, TurnEvent
+from engine.session.chat_session import ChatSession
+from engine.session.joint import PROBE_EVERY, JointSteps, Pace
+from engine.session.loaded_model import LoadedModel
+
+LONG = [1, *[5 + (7 * i) % 40 for i in range(200)]]
+ROUNDED = 0.15  # of a logarithm of a probability, in products of 8 bits
+PROMPTS: list[list[int]] = [[1, 5, 9, 40, 7], LONG, [1, 8, 30], [1, 5, 9, 40, 7, 12, 11], [1, 6]]
+
+
+class Window:
+    """A window that is asked for nothing until `at`, called between two tokens, says so."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        self.session: ChatSession | None = ChatSession(model)
+        self.is_closed = False
+        self.at: Callable[[], Callable[[], None] | None] = lambda: None
+        self._todo: Callable[[], None] | None = None
+
+    def waits(self) -> bool:
+        self._todo = self._todo or self.at()
+        return self._todo is not None
+
+    def go_first(self) -> None:
+        todo, self._todo = self._todo, None
+        if todo is not None:
+            todo()
+
+    def ask_load(self, model: str, client: str) -> None:
+        raise AssertionError("no request may load a model")
+
+    def model_beside(self, name: str, job: Job) -> LoadedModel:
+        raise AssertionError("no request may load a model")
+
+
+class ToldTurn(Turn):
+    """A request with all that its client was told, in one order for all."""
+
+    log: list[tuple[Turn, TurnEvent]]
+
+    def tell(self, event: TurnEvent) -> None:
+        self.log.append((self, event))
+
+
+def answers(
+    window: Window, prompts: Sequence[list[int]], each: Callable[[list[Turn]], None] = lambda turns: None, **how: Any
+) -> tuple[list[str], list[TurnEvent], list[tuple[int, TurnEvent]]]:
+    """The texts and ends of answers to the prompts, all of which wait from the beginning, and the order of events."""
+    line, log, turns = Line(lambda: None), list[tuple[Turn, TurnEvent]](), list[Turn]()
+    line.open()
+    for i, prompt in enumerate(prompts):
+        sampling = {"temperature": 0, "max_tokens": 6 + 3 * i, **how.get("sampling", {})}
+        model, alternatives = how.get("model", "m"), how.get("alternatives")
+        api_request = ApiRequest("completion", model, prompt=prompt, sampling=sampling, alternatives=alternatives)
+        turn = ToldTurn(api_request, f"client {i}", Loop(), Target(model))  # type: ignore[arg-type]
+        turn.log = log
+        line.join(turn)
+        turns.append(turn)
+    each(turns)
+    ApiAnswers(line, window).answer_waiting()
+    assert line.described() == []
+    told = [(turns.index(turn), event) for turn, event in log]  # type: ignore[arg-type]
+    texts = [
+        Told.of(part for i, event in told if i == n and isinstance(event, Piece) for part in event.parts).text
+        for n in range(len(turns))
+    ]
+    ends = [[event for i, event in told if i == n][-1] for n in range(len(turns))]
+    return texts, ends, told
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_tiny_model(tmp_path / "m", max_context=320)
+
+
+def load(folder: Path, sequences: int, **how: Any) -> LoadedModel:
+    return LoadedModel.load(folder, EngineConfig(**{"device": "cpu", "threads": 1, "sequences": sequences, **how}))
+
+
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many answers went together in each step."""
+    found: list[int] = []
+    compute = JointSteps.compute
+
+    def noted(steps: JointSteps, ready: Any) -> None:
+        compute(steps, ready)
+        found.append(sum(session.turns.logits is not None for session, _ in ready))
+
+    monkeypatch.setattr(JointSteps, "compute", noted)
+    monkeypatch.setattr(Pace, "is_together", lambda pace, n: True)
+    return found
+
+
+@pytest.mark.parametrize("how", [{"backend": "reference"}, {"mode": "exact"}, {"mode": "dense"}])
+def test_each_gets_what_it_gets_alone(folder: Path, how: dict[str, Any], sizes: list[int]) -> None:
+    alone = answers(Window(load(folder, 1, **how)), PROMPTS)
+    assert sizes == []
+    together = answers(Window(load(folder, 3, **how)), PROMPTS)
+    assert together[0] == alone[0]
+    for one, other in zip(together[1], alone[1], strict=True):
+        assert isinstance(one, End)
+        assert isinstance(other, End)
+        assert (one.tokens, one.prompt_tokens, one.finish_reason) == (
+            other.tokens, other.prompt_tokens, other.finish_reason
+        )  # fmt: skip
+    assert {2, 3} <= set(sizes)
+    assert all(alone[0])
+    assert max(sizes) == 3
+
+
+def test_the_starter_model_says_the_same_until_two_tokens_are_about_as_likely(sizes: list[int]) -> None:
+    """Its weights have 8 bits, and products of one and of several rows round their inputs differently."""
+    found = []
+    for sequences in (1, 4):
+        model = load(Path("starter-chat"), sequences)
+        prompts = [model.tokenizer.encode(text) for text in ("Once upon a time", "The fox", "What is", "I like to eat")]
+        how: dict[str, Any] = {"model": "Pip", "alternatives": 2, "sampling": {"max_tokens": 40}}
+        _, _, told = answers(Window(model), prompts, **how)
+        of_each = [
+            [t for i, event in told if i == n and isinstance(event, Piece) for t in event.tokens] for n in range(4)
+        ]
+        found.append(of_each)
+    assert max(sizes) == 4
+    n_compared = 0
+    for alone, together in zip(*found, strict=True):
+        assert len(alone) > 5
+        for one, other in zip(alone, together, strict=False):
+            if one.text != other.text:
+                likeliest, second = (token.logprob for token in one.others)
+                assert likeliest - second < 2 * ROUNDED
+                break
+            assert abs(one.logprob - other.logprob) < ROUNDED
+            n_compared += 1
+    assert n_compared > 40
+
+
+def test_the_faster_way_is_measured_for_each_number() -> None:
+    pace, ways = Pace(), dict[int, list[bool]]()
+    for n, together_s, alone_s in ((2, 3.0, 2.0), (3, 3.0, 4.0)):
+        for _ in range(4 + 2 * PROBE_EVERY):
+            way = pace.is_together(n)
+            ways.setdefault(n, []).append(way)
+            first = len(ways[n]) in (1, 3)  # compiles
+            pace.took(n, way, 100.0 if first else together_s if way else alone_s)
+        assert ways[n][:4] == [True, True, False, False]
+        assert ways[n][4:].count(n == 2) == 2, "the slower way is measured again"
+
+
+def test_they_begin_in_order_and_no_more_than_allowed(folder: Path) -> None:
+    _, _, told = answers(Window(load(folder, 2)), PROMPTS)
+    assert [i for i, event in told if isinstance(event, Begun)] == [0, 1, 2, 3, 4]
+    running: set[int] = set()
+    for i, event in told:
+        running = running - {i} if isinstance(event, End) else running | {i}
+        assert len(running) <= 2
+
+
+def test_a_long_prompt_lets_the_others_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answering, "CHUNK_S", 1e-9)
+    _, _, told = answers(Window(load(folder, 2)), [PROMPTS[0], LONG], sampling={"max_tokens": 30})
+    first = next(n for n, (i, event) in enumerate(told) if i == 1 and isinstance(event, Piece))
+    between = [event for i, event in told[:first] if i == 0 and isinstance(event, Piece)]
+    assert len(between) >= len(LONG) // 32 - 1
+
+
+def test_a_client_that_leaves_takes_nobody_along(folder: Path) -> None:
+    model = load(folder, 3)
+    texts, _, _ = answers(Window(model), PROMPTS)
+    window = Window(model)
+
+    def leaves(turns: list[Turn]) -> None:
+        def at() -> None:
+            if turns[0].tokens == 2:
+                turns[0].leave()
+
+        window.at = at
+
+    found, ends, _ = answers(window, PROMPTS, leaves)
+    assert isinstance(ends[0], End)
+    assert (ends[0].finish_reason, ends[0].tokens) == ("cancelled", 2)
+    assert found[1:] == texts[1:]
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 4])
+def test_the_window_goes_first(folder: Path, tokens: int) -> None:
+    model = load(folder, 3)
+    texts, _, _ = answers(Window(model), PROMPTS)
+    window, said = Window(model), list[int]()
+
+    def comes(turns: list[Turn]) -> None:
+        def at() -> Callable[[], None] | None:
+            if said or turns[1].state != "answering" or turns[1].tokens < tokens:
+                return None
+            return talk
+
+        def talk() -> None:
+            assert window.session is not None
+            sampling = model.sampling.changed({"temperature": 0, "max_tokens": 4})
+            said.extend(event.token_id for event in window.session.generate([1, 9, 9, 8], sampling) if event.token_id)
+
+        window.at = at
+
+    assert answers(window, PROMPTS, comes)[0] == texts
+    assert len(said) >= 1
+
+
+def test_a_model_that_goes_ends_all(folder: Path) -> None:
+    window = Window(load(folder, 3))
+    running: list[int] = []
+
+    def goes(turns: list[Turn]) -> None:
+        def at() -> Callable[[], None] | None:
+            return unload if turns[0].tokens == 3 and window.session is not None else None
+
+        def unload() -> None:
+            running.extend(turn.tokens for turn in turns if turn.state == "answering")
+            window.session = None
+
+        window.at = at
+
+    _, ends, _ = answers(window, PROMPTS, goes)
+    assert len(running) == 3
+    assert [end.code for end in ends if isinstance(end, ApiError)] == ["interrupted"] * 3 + ["no_model"] * 2
+
+
+def test_a_request_with_a_seed_is_answered_alone(folder: Path, sizes: list[int]) -> None:
+    answers(Window(load(folder, 3)), PROMPTS, sampling={"seed": 3, "temperature": 1.0})
+    assert sizes == []
+
+
+def test_without_memory_for_further_caches_they_follow_each_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
+) -> None:
+    alone = answers(Window(load(folder, 1)), PROMPTS)[0]
+    has_room = iter([True])
+    monkeypatch.setattr(answering, "_has_room", lambda model: next(has_room, False))
+    assert answers(Window(load(folder, 3)), PROMPTS)[0] == alone
+    assert sizes == []
+
+
+def test_a_step_that_fails_ends_those_in_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compute, calls = JointSteps.compute, [0]
+
+    def fails(steps: JointSteps, ready: Any) -> None:
+        calls[0] += 1
+        if calls[0] == 1:
+            raise HostMemoryError("It is used up.")
+        compute(steps, ready)
+
+    monkeypatch.setattr(JointSteps, "compute", fails)
+    _, ends, _ = answers(Window(load(folder, 2)), PROMPTS[2:5])
+    assert [getattr(end, "code", "") for end in ends] == ["out_of_memory"] * 2 + [""]
+
+
+def test_a_model_with_a_state_answers_together_too(tmp_path: Path, sizes: list[int]) -> None:
+    folder = make_recurrent_model(tmp_path / "m")
+    alone = answers(Window(load(folder, 1)), PROMPTS)[0]
+    assert answers(Window(load(folder, 3)), PROMPTS)[0] == alone
+    assert all(alone)
+    assert max(sizes) == 3
+
+
+def test_experts_that_are_computed_one_by_one_follow_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
+) -> None:
+    folder = make_recurrent_model(tmp_path / "experts", experts=True)
+    model = load(folder, 3)
+    monkeypatch.setattr(LoadedModel, "resolve_mode", lambda model, mode: "exact")
+    assert JointSteps(model).most == 1
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpuMachine]:
+    monkeypatch.setattr(loaded_part, "batch_ops", FakeBatchOps)
+    made = FakeGpuMachine(tmp_path, monkeypatch)
+    yield made
+    for gpu in made.gpus:
+        gpu.close()
+
+
+def test_on_a_gpu_each_gets_what_it_gets_alone(machine: FakeGpuMachine, folder: Path, sizes: list[int]) -> None:
+    alone = answers(Window(machine.load(folder)), PROMPTS)[0]
+    model = machine.load(folder, sequences=3)
+    assert model.device == "cuda"
+    assert answers(Window(model), PROMPTS)[0] == alone
+    assert all(alone)
+    assert max(sizes) == 3
+    model.close()
+
+
+def test_a_sequence_too_long_for_its_share_of_the_gpu_is_computed_by_itself(
+    machine: FakeGpuMachine, folder: Path, sizes: list[int]
+) -> None:
+    prompts = [LONG, PROMPTS[0]]
+    alone = answers(Window(machine.load(folder)), prompts)[0]
+    model = machine.load(folder)
+    object.__setattr__(model.engine, "sequences", 3)  # it was loaded for one
+    assert answers(Window(model), prompts)[0] == alone
+    assert set(sizes) == {0}
+    model.close()
