@@ -223,6 +223,8 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
+        <location filename="../../app/chat/exports/web_page.py"/>
+        <location filename="../../app/ui/printing/printed_chat.py"/>
         <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Thought</source>
         <translation>Gedankengang</translation>
@@ -660,6 +662,64 @@
         <translation>{name} bringt keine Prädiktoren mit: Seine Neuronen werden automatisch gewählt</translation>
     </message>
     <message>
+        <location filename="../../app/chat/exports/browser_page.py"/>
+        <source>Page of an answer</source>
+        <translation>Seite aus einer Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/exports/browser_page.py"/>
+        <source>SVG of an answer</source>
+        <translation>SVG aus einer Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/exports/outline.py"/>
+        <source>Another version from message {number} on</source>
+        <translation>Andere Version ab Nachricht {number}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/exports/outline.py"/>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <source>Tool: {name}</source>
+        <translation>Werkzeug: {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/exports/outline.py"/>
+        <location filename="../../app/ui/transcript/message_buttons.py"/>
+        <source>Version {which} of {count}</source>
+        <translation>Version {which} von {count}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/exports/outline.py"/>
+        <source>failed</source>
+        <translation>fehlgeschlagen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/exports/outline.py"/>
+        <source>not run</source>
+        <translation>nicht ausgeführt</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/exports/outline.py"/>
+        <source>refused</source>
+        <translation>abgelehnt</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/chat/exports/outline.py"/>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
+        <source>{n} pages</source>
+        <translation>
+            <numerusform>{n} Seite</numerusform>
+            <numerusform>{n} Seiten</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/exports/web_page.py"/>
+        <location filename="../../app/ui/printing/printed_chat.py"/>
+        <source>Attached: {name}</source>
+        <translation>Angehängt: {name}</translation>
+    </message>
+    <message>
         <location filename="../../app/chat/next_message.py"/>
         <source>Message removed</source>
         <translation>Nachricht entfernt</translation>
@@ -835,22 +895,8 @@
     </message>
     <message>
         <location filename="../../app/chat/store/chat_files.py"/>
-        <source>Tool: {name}</source>
-        <translation>Werkzeug: {name}</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/store/chat_files.py"/>
         <source>You</source>
         <translation>Sie</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/chat/store/chat_files.py"/>
-        <location filename="../../app/ui/composer/attachment_chip.py"/>
-        <source>{n} pages</source>
-        <translation>
-            <numerusform>{n} Seite</numerusform>
-            <numerusform>{n} Seiten</numerusform>
-        </translation>
     </message>
     <message>
         <location filename="../../app/chat/store/conversation.py"/>
@@ -2810,6 +2856,16 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>Export this chat as PDF</source>
+        <translation>Diesen Chat als PDF exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Export this chat as a web page</source>
+        <translation>Diesen Chat als Webseite exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/keyboard/command_palette.py"/>
         <source>Find anything</source>
         <translation>Alles finden</translation>
@@ -2924,6 +2980,7 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/printing/export_actions.py"/>
         <source>Pages</source>
         <translation>Seiten</translation>
     </message>
@@ -2943,6 +3000,11 @@
         <location filename="../../app/ui/chat/find_bar.py"/>
         <source>Previous match</source>
         <translation>Vorheriger Treffer</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Print this chat</source>
+        <translation>Diesen Chat drucken</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -3270,6 +3332,11 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>paper printer preview page</source>
+        <translation>Papier Drucker Vorschau Seite</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>pdf document text open</source>
         <translation>pdf dokument text öffnen</translation>
     </message>
@@ -3322,6 +3389,16 @@
         <location filename="../../app/shortcuts.py"/>
         <source>save file backup</source>
         <translation>datei speichern sicherung backup</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>save file html browser</source>
+        <translation>Datei speichern HTML Browser</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>save file print</source>
+        <translation>Datei speichern drucken</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -3794,6 +3871,7 @@
     <message>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
         <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/printing/export_actions.py"/>
         <location filename="../../app/ui/settings/about_dialog.py"/>
         <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
         <location filename="../../app/ui/settings/tool_server_dialog.py"/>
@@ -4712,6 +4790,7 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
         <source>Save</source>
         <translation>Speichern</translation>
     </message>
@@ -5440,6 +5519,7 @@ Andere Programme: {others}</translation>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
         <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
         <location filename="../../app/ui/settings/tool_server_dialog.py"/>
@@ -6175,6 +6255,93 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models/work_bar.py"/>
         <source>{name} and {more} more</source>
         <translation>{name} und {more} weitere</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_actions.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
+        <source>Export this chat</source>
+        <translation>Diesen Chat exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_actions.py"/>
+        <source>Export this message</source>
+        <translation>Diese Nachricht exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_actions.py"/>
+        <source>PDF (*.pdf)</source>
+        <translation>PDF (*.pdf)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_actions.py"/>
+        <source>Preview: {title}</source>
+        <translation>Vorschau: {title}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_actions.py"/>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>Print</source>
+        <translation>Drucken</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_actions.py"/>
+        <source>Web page (*.html)</source>
+        <translation>Webseite (*.html)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>All versions</source>
+        <translation>Alle Versionen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>Form</source>
+        <translation>Format</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>Other versions of messages, and what follows them</source>
+        <translation>Andere Versionen von Nachrichten und was darauf folgt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>PDF file</source>
+        <translation>PDF-Datei</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>Preview</source>
+        <translation>Vorschau</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>Print or export this chat</source>
+        <translation>Diesen Chat drucken oder exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>Print or export this message</source>
+        <translation>Diese Nachricht drucken oder exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>Thoughts</source>
+        <translation>Gedanken</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>Web page</source>
+        <translation>Webseite</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>What the model thought before it answered</source>
+        <translation>Was das Modell vor der Antwort gedacht hat</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/printed_chat.py"/>
+        <source>Page {number} of {count}</source>
+        <translation>Seite {number} von {count}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/about_dialog.py"/>
@@ -7117,11 +7284,6 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_actions.py"/>
-        <source>Export this chat</source>
-        <translation>Diesen Chat exportieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Folder for the exported chats</source>
         <translation>Wo die Chats liegen sollen</translation>
     </message>
@@ -7186,6 +7348,13 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <source>Pin</source>
         <translation>Anheften</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>Print or export</source>
+        <translation>Drucken oder exportieren</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
@@ -7515,11 +7684,6 @@ Andere Programme: {others}</translation>
         <translation>Vorige Version</translation>
     </message>
     <message>
-        <location filename="../../app/ui/transcript/message_buttons.py"/>
-        <source>Version {which} of {count}</source>
-        <translation>Version {which} von {count}</translation>
-    </message>
-    <message>
         <location filename="../../app/ui/transcript/own_message.py"/>
         <location filename="../../app/ui/transcript/selection/selection.py"/>
         <source>Copy message</source>
@@ -7637,8 +7801,23 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Open in the browser, closed off from the network</source>
+        <translation>Im Browser öffnen, abgeschottet vom Netz</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
         <source>Show fewer lines</source>
         <translation>Weniger Zeilen anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Show the code</source>
+        <translation>Code anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Show the diagram</source>
+        <translation>Diagramm anzeigen</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/transcript/text/code_block.py"/>
@@ -7658,6 +7837,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>This diagram cannot be drawn. It may have an error.</source>
+        <translation>Dieses Diagramm lässt sich nicht zeichnen. Vielleicht enthält es einen Fehler.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
         <source>Wrap long lines</source>
         <translation>Lange Zeilen umbrechen</translation>
     </message>
@@ -7670,6 +7854,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/transcript/text/code_block.py"/>
         <source>{language} code</source>
         <translation>{language}-Code</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/diagram_view.py"/>
+        <source>Diagram</source>
+        <translation>Diagramm</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/transcript/text/further_rows.py"/>

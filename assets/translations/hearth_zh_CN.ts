@@ -223,6 +223,8 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
+        <location filename="../../app/chat/exports/web_page.py"/>
+        <location filename="../../app/ui/printing/printed_chat.py"/>
         <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Thought</source>
         <translation>思考过程</translation>
@@ -650,6 +652,63 @@
         <translation>{name} 没有预测器：其神经元将自动选择</translation>
     </message>
     <message>
+        <location filename="../../app/chat/exports/browser_page.py"/>
+        <source>Page of an answer</source>
+        <translation>回答中的网页</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/exports/browser_page.py"/>
+        <source>SVG of an answer</source>
+        <translation>回答中的 SVG</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/exports/outline.py"/>
+        <source>Another version from message {number} on</source>
+        <translation>从第 {number} 条消息起的另一版本</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/exports/outline.py"/>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <source>Tool: {name}</source>
+        <translation>工具：{name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/exports/outline.py"/>
+        <location filename="../../app/ui/transcript/message_buttons.py"/>
+        <source>Version {which} of {count}</source>
+        <translation>版本 {which} / {count}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/exports/outline.py"/>
+        <source>failed</source>
+        <translation>失败</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/exports/outline.py"/>
+        <source>not run</source>
+        <translation>未运行</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/exports/outline.py"/>
+        <source>refused</source>
+        <translation>已拒绝</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/chat/exports/outline.py"/>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
+        <source>{n} pages</source>
+        <translation>
+            <numerusform>{n} 页</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/exports/web_page.py"/>
+        <location filename="../../app/ui/printing/printed_chat.py"/>
+        <source>Attached: {name}</source>
+        <translation>附件：{name}</translation>
+    </message>
+    <message>
         <location filename="../../app/chat/next_message.py"/>
         <source>Message removed</source>
         <translation>消息已移除</translation>
@@ -825,21 +884,8 @@
     </message>
     <message>
         <location filename="../../app/chat/store/chat_files.py"/>
-        <source>Tool: {name}</source>
-        <translation>工具：{name}</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/store/chat_files.py"/>
         <source>You</source>
         <translation>您</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/chat/store/chat_files.py"/>
-        <location filename="../../app/ui/composer/attachment_chip.py"/>
-        <source>{n} pages</source>
-        <translation>
-            <numerusform>{n} 页</numerusform>
-        </translation>
     </message>
     <message>
         <location filename="../../app/chat/store/conversation.py"/>
@@ -2795,6 +2841,16 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>Export this chat as PDF</source>
+        <translation>将此对话导出为 PDF</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Export this chat as a web page</source>
+        <translation>将此对话导出为网页</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/keyboard/command_palette.py"/>
         <source>Find anything</source>
         <translation>查找一切</translation>
@@ -2909,6 +2965,7 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/printing/export_actions.py"/>
         <source>Pages</source>
         <translation>页面</translation>
     </message>
@@ -2928,6 +2985,11 @@
         <location filename="../../app/ui/chat/find_bar.py"/>
         <source>Previous match</source>
         <translation>上一个匹配</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Print this chat</source>
+        <translation>打印此对话</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -3255,6 +3317,11 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>paper printer preview page</source>
+        <translation>纸张 打印机 预览 页面</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>pdf document text open</source>
         <translation>pdf 文档 文本 打开</translation>
     </message>
@@ -3307,6 +3374,16 @@
         <location filename="../../app/shortcuts.py"/>
         <source>save file backup</source>
         <translation>保存 文件 备份</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>save file html browser</source>
+        <translation>保存 文件 html 浏览器</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>save file print</source>
+        <translation>保存 文件 打印</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -3779,6 +3856,7 @@
     <message>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
         <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/printing/export_actions.py"/>
         <location filename="../../app/ui/settings/about_dialog.py"/>
         <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
         <location filename="../../app/ui/settings/tool_server_dialog.py"/>
@@ -4688,6 +4766,7 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
         <source>Save</source>
         <translation>保存</translation>
     </message>
@@ -5413,6 +5492,7 @@ Other programs: {others}</source>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
         <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <location filename="../../app/ui/settings/tool_proposal_dialog.py"/>
         <location filename="../../app/ui/settings/tool_server_dialog.py"/>
@@ -6145,6 +6225,93 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models/work_bar.py"/>
         <source>{name} and {more} more</source>
         <translation>{name} 等另外 {more} 个</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_actions.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
+        <source>Export this chat</source>
+        <translation>导出此聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_actions.py"/>
+        <source>Export this message</source>
+        <translation>导出此消息</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_actions.py"/>
+        <source>PDF (*.pdf)</source>
+        <translation>PDF (*.pdf)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_actions.py"/>
+        <source>Preview: {title}</source>
+        <translation>预览：{title}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_actions.py"/>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>Print</source>
+        <translation>打印</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_actions.py"/>
+        <source>Web page (*.html)</source>
+        <translation>网页 (*.html)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>All versions</source>
+        <translation>所有版本</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>Form</source>
+        <translation>形式</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>Other versions of messages, and what follows them</source>
+        <translation>消息的其他版本及其后续内容</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>PDF file</source>
+        <translation>PDF 文件</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>Preview</source>
+        <translation>预览</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>Print or export this chat</source>
+        <translation>打印或导出此对话</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>Print or export this message</source>
+        <translation>打印或导出此消息</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>Thoughts</source>
+        <translation>思考内容</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>Web page</source>
+        <translation>网页</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/export_dialog.py"/>
+        <source>What the model thought before it answered</source>
+        <translation>模型回答前的思考</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/printing/printed_chat.py"/>
+        <source>Page {number} of {count}</source>
+        <translation>第 {number} 页，共 {count} 页</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/about_dialog.py"/>
@@ -7078,11 +7245,6 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_actions.py"/>
-        <source>Export this chat</source>
-        <translation>导出此聊天</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Folder for the exported chats</source>
         <translation>聊天存放位置</translation>
     </message>
@@ -7147,6 +7309,13 @@ Other programs: {others}</source>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <source>Pin</source>
         <translation>固定</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>Print or export</source>
+        <translation>打印或导出</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
@@ -7469,11 +7638,6 @@ Other programs: {others}</source>
         <translation>上一版本</translation>
     </message>
     <message>
-        <location filename="../../app/ui/transcript/message_buttons.py"/>
-        <source>Version {which} of {count}</source>
-        <translation>版本 {which} / {count}</translation>
-    </message>
-    <message>
         <location filename="../../app/ui/transcript/own_message.py"/>
         <location filename="../../app/ui/transcript/selection/selection.py"/>
         <source>Copy message</source>
@@ -7591,8 +7755,23 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Open in the browser, closed off from the network</source>
+        <translation>在浏览器中打开（与网络隔离）</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
         <source>Show fewer lines</source>
         <translation>显示较少行</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Show the code</source>
+        <translation>显示代码</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>Show the diagram</source>
+        <translation>显示图表</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/transcript/text/code_block.py"/>
@@ -7610,6 +7789,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/transcript/text/code_block.py"/>
+        <source>This diagram cannot be drawn. It may have an error.</source>
+        <translation>无法绘制此图表，其中可能有错误。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/code_block.py"/>
         <source>Wrap long lines</source>
         <translation>长行自动换行</translation>
     </message>
@@ -7622,6 +7806,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/transcript/text/code_block.py"/>
         <source>{language} code</source>
         <translation>{language} 代码</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/text/diagram_view.py"/>
+        <source>Diagram</source>
+        <translation>图表</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/transcript/text/further_rows.py"/>
