@@ -31,7 +31,7 @@ MOST_MEMORY_BYTES = 1 << 30  # of the process
 MOST_DRAWN = 2_000  # by one process, whose memory may grow
 IDLE_S = 60.0
 MOST_KEPT = 64  # drawings of `draw`
-FAMILY = "Inter"
+FAMILY = "inter"  # the window's font; without it QtSvg takes another one
 _TAGS = re.compile(r"</?(?:b|i|u|s|strong|em|code|small|sub|sup|span|font|big)\b[^<>]*>", re.IGNORECASE)  # in labels
 
 

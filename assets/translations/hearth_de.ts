@@ -530,15 +530,15 @@
 </message>
 <message>
 <source>Page of an answer</source>
-<translation type="unfinished"></translation>
+<translation>Seite aus einer Antwort</translation>
 </message>
 <message>
 <source>SVG of an answer</source>
-<translation type="unfinished"></translation>
+<translation>SVG aus einer Antwort</translation>
 </message>
 <message>
 <source>Another version from message {number} on</source>
-<translation type="unfinished"></translation>
+<translation>Andere Version ab Nachricht {number}</translation>
 </message>
 <message>
 <source>Tool: {name}</source>
@@ -550,15 +550,15 @@
 </message>
 <message>
 <source>failed</source>
-<translation type="unfinished"></translation>
+<translation>fehlgeschlagen</translation>
 </message>
 <message>
 <source>not run</source>
-<translation type="unfinished"></translation>
+<translation>nicht ausgeführt</translation>
 </message>
 <message>
 <source>refused</source>
-<translation type="unfinished"></translation>
+<translation>abgelehnt</translation>
 </message>
 <message numerus="yes">
 <source>{n} pages</source>
@@ -569,7 +569,7 @@
 </message>
 <message>
 <source>Attached: {name}</source>
-<translation type="unfinished"></translation>
+<translation>Angehängt: {name}</translation>
 </message>
 <message>
 <source>It contains no chats that Hearth can read. Choose an export of Hearth, ChatGPT, Claude, LM Studio, Jan, Open WebUI or GPT4All.</source>
@@ -2401,7 +2401,7 @@
 </message>
 <message>
 <source>Export this chat as PDF</source>
-<translation type="unfinished"></translation>
+<translation>Diesen Chat als PDF exportieren</translation>
 </message>
 <message>
 <source>Export this chat as a web page</source>
@@ -2513,7 +2513,7 @@
 </message>
 <message>
 <source>Print this chat</source>
-<translation type="unfinished"></translation>
+<translation>Diesen Chat drucken</translation>
 </message>
 <message>
 <source>Privacy</source>
@@ -2785,7 +2785,7 @@
 </message>
 <message>
 <source>paper printer preview page</source>
-<translation type="unfinished"></translation>
+<translation>Papier Drucker Vorschau Seite</translation>
 </message>
 <message>
 <source>pdf document text open</source>
@@ -2833,11 +2833,11 @@
 </message>
 <message>
 <source>save file html browser</source>
-<translation type="unfinished"></translation>
+<translation>Datei speichern HTML Browser</translation>
 </message>
 <message>
 <source>save file print</source>
-<translation type="unfinished"></translation>
+<translation>Datei speichern drucken</translation>
 </message>
 <message>
 <source>save folder files</source>
@@ -5393,7 +5393,7 @@ Andere Programme: {others}</translation>
 </message>
 <message>
 <source>Export this message</source>
-<translation type="unfinished"></translation>
+<translation>Diese Nachricht exportieren</translation>
 </message>
 <message>
 <source>PDF (*.pdf)</source>
@@ -5401,59 +5401,59 @@ Andere Programme: {others}</translation>
 </message>
 <message>
 <source>Preview: {title}</source>
-<translation type="unfinished"></translation>
+<translation>Vorschau: {title}</translation>
 </message>
 <message>
 <source>Print</source>
-<translation type="unfinished"></translation>
+<translation>Drucken</translation>
 </message>
 <message>
 <source>Web page (*.html)</source>
-<translation type="unfinished"></translation>
+<translation>Webseite (*.html)</translation>
 </message>
 <message>
 <source>All versions</source>
-<translation type="unfinished"></translation>
+<translation>Alle Versionen</translation>
 </message>
 <message>
 <source>Form</source>
-<translation type="unfinished"></translation>
+<translation>Format</translation>
 </message>
 <message>
 <source>Other versions of messages, and what follows them</source>
-<translation type="unfinished"></translation>
+<translation>Andere Versionen von Nachrichten und was darauf folgt</translation>
 </message>
 <message>
 <source>PDF file</source>
-<translation type="unfinished"></translation>
+<translation>PDF-Datei</translation>
 </message>
 <message>
 <source>Preview</source>
-<translation type="unfinished"></translation>
+<translation>Vorschau</translation>
 </message>
 <message>
 <source>Print or export this chat</source>
-<translation type="unfinished"></translation>
+<translation>Diesen Chat drucken oder exportieren</translation>
 </message>
 <message>
 <source>Print or export this message</source>
-<translation type="unfinished"></translation>
+<translation>Diese Nachricht drucken oder exportieren</translation>
 </message>
 <message>
 <source>Thoughts</source>
-<translation type="unfinished"></translation>
+<translation>Gedanken</translation>
 </message>
 <message>
 <source>Web page</source>
-<translation type="unfinished"></translation>
+<translation>Webseite</translation>
 </message>
 <message>
 <source>What the model thought before it answered</source>
-<translation type="unfinished"></translation>
+<translation>Was das Modell vor der Antwort gedacht hat</translation>
 </message>
 <message>
 <source>Page {number} of {count}</source>
-<translation type="unfinished"></translation>
+<translation>Seite {number} von {count}</translation>
 </message>
 <message>
 <source>A text file of yours that the model reads after the instructions.</source>
@@ -6348,7 +6348,7 @@ Andere Programme: {others}</translation>
 </message>
 <message>
 <source>Print or export</source>
-<translation type="unfinished"></translation>
+<translation>Drucken oder exportieren</translation>
 </message>
 <message>
 <source>Remove folder, keep chats</source>
@@ -6928,7 +6928,7 @@ Andere Programme: {others}</translation>
 </message>
 <message>
 <source>Open in the browser, closed off from the network</source>
-<translation type="unfinished"></translation>
+<translation>Im Browser öffnen, abgeschottet vom Netz</translation>
 </message>
 <message>
 <source>Show fewer lines</source>
@@ -6936,11 +6936,11 @@ Andere Programme: {others}</translation>
 </message>
 <message>
 <source>Show the code</source>
-<translation type="unfinished"></translation>
+<translation>Code anzeigen</translation>
 </message>
 <message>
 <source>Show the diagram</source>
-<translation type="unfinished"></translation>
+<translation>Diagramm anzeigen</translation>
 </message>
 <message numerus="yes">
 <source>Show {n} lines</source>
@@ -6958,7 +6958,7 @@ Andere Programme: {others}</translation>
 </message>
 <message>
 <source>This diagram cannot be drawn. It may have an error.</source>
-<translation type="unfinished"></translation>
+<translation>Dieses Diagramm lässt sich nicht zeichnen. Vielleicht enthält es einen Fehler.</translation>
 </message>
 <message>
 <source>Wrap long lines</source>
@@ -6974,7 +6974,7 @@ Andere Programme: {others}</translation>
 </message>
 <message>
 <source>Diagram</source>
-<translation type="unfinished"></translation>
+<translation>Diagramm</translation>
 </message>
 <message numerus="yes">
 <source>Show {n} more rows</source>

@@ -519,15 +519,15 @@
 </message>
 <message>
 <source>Page of an answer</source>
-<translation type="unfinished"></translation>
+<translation>回答中的网页</translation>
 </message>
 <message>
 <source>SVG of an answer</source>
-<translation type="unfinished"></translation>
+<translation>回答中的 SVG</translation>
 </message>
 <message>
 <source>Another version from message {number} on</source>
-<translation type="unfinished"></translation>
+<translation>从第 {number} 条消息起的另一版本</translation>
 </message>
 <message>
 <source>Tool: {name}</source>
@@ -539,15 +539,15 @@
 </message>
 <message>
 <source>failed</source>
-<translation type="unfinished"></translation>
+<translation>失败</translation>
 </message>
 <message>
 <source>not run</source>
-<translation type="unfinished"></translation>
+<translation>未运行</translation>
 </message>
 <message>
 <source>refused</source>
-<translation type="unfinished"></translation>
+<translation>已拒绝</translation>
 </message>
 <message numerus="yes">
 <source>{n} pages</source>
@@ -557,7 +557,7 @@
 </message>
 <message>
 <source>Attached: {name}</source>
-<translation type="unfinished"></translation>
+<translation>附件：{name}</translation>
 </message>
 <message>
 <source>It contains no chats that Hearth can read. Choose an export of Hearth, ChatGPT, Claude, LM Studio, Jan, Open WebUI or GPT4All.</source>
@@ -2385,7 +2385,7 @@
 </message>
 <message>
 <source>Export this chat as PDF</source>
-<translation type="unfinished"></translation>
+<translation>将此对话导出为 PDF</translation>
 </message>
 <message>
 <source>Export this chat as a web page</source>
@@ -2497,7 +2497,7 @@
 </message>
 <message>
 <source>Print this chat</source>
-<translation type="unfinished"></translation>
+<translation>打印此对话</translation>
 </message>
 <message>
 <source>Privacy</source>
@@ -2769,7 +2769,7 @@
 </message>
 <message>
 <source>paper printer preview page</source>
-<translation type="unfinished"></translation>
+<translation>纸张 打印机 预览 页面</translation>
 </message>
 <message>
 <source>pdf document text open</source>
@@ -2817,11 +2817,11 @@
 </message>
 <message>
 <source>save file html browser</source>
-<translation type="unfinished"></translation>
+<translation>保存 文件 html 浏览器</translation>
 </message>
 <message>
 <source>save file print</source>
-<translation type="unfinished"></translation>
+<translation>保存 文件 打印</translation>
 </message>
 <message>
 <source>save folder files</source>
@@ -5355,7 +5355,7 @@ Other programs: {others}</source>
 </message>
 <message>
 <source>Export this message</source>
-<translation type="unfinished"></translation>
+<translation>导出此消息</translation>
 </message>
 <message>
 <source>PDF (*.pdf)</source>
@@ -5363,59 +5363,59 @@ Other programs: {others}</source>
 </message>
 <message>
 <source>Preview: {title}</source>
-<translation type="unfinished"></translation>
+<translation>预览：{title}</translation>
 </message>
 <message>
 <source>Print</source>
-<translation type="unfinished"></translation>
+<translation>打印</translation>
 </message>
 <message>
 <source>Web page (*.html)</source>
-<translation type="unfinished"></translation>
+<translation>网页 (*.html)</translation>
 </message>
 <message>
 <source>All versions</source>
-<translation type="unfinished"></translation>
+<translation>所有版本</translation>
 </message>
 <message>
 <source>Form</source>
-<translation type="unfinished"></translation>
+<translation>形式</translation>
 </message>
 <message>
 <source>Other versions of messages, and what follows them</source>
-<translation type="unfinished"></translation>
+<translation>消息的其他版本及其后续内容</translation>
 </message>
 <message>
 <source>PDF file</source>
-<translation type="unfinished"></translation>
+<translation>PDF 文件</translation>
 </message>
 <message>
 <source>Preview</source>
-<translation type="unfinished"></translation>
+<translation>预览</translation>
 </message>
 <message>
 <source>Print or export this chat</source>
-<translation type="unfinished"></translation>
+<translation>打印或导出此对话</translation>
 </message>
 <message>
 <source>Print or export this message</source>
-<translation type="unfinished"></translation>
+<translation>打印或导出此消息</translation>
 </message>
 <message>
 <source>Thoughts</source>
-<translation type="unfinished"></translation>
+<translation>思考内容</translation>
 </message>
 <message>
 <source>Web page</source>
-<translation type="unfinished"></translation>
+<translation>网页</translation>
 </message>
 <message>
 <source>What the model thought before it answered</source>
-<translation type="unfinished"></translation>
+<translation>模型回答前的思考</translation>
 </message>
 <message>
 <source>Page {number} of {count}</source>
-<translation type="unfinished"></translation>
+<translation>第 {number} 页，共 {count} 页</translation>
 </message>
 <message>
 <source>A text file of yours that the model reads after the instructions.</source>
@@ -6301,7 +6301,7 @@ Other programs: {others}</source>
 </message>
 <message>
 <source>Print or export</source>
-<translation type="unfinished"></translation>
+<translation>打印或导出</translation>
 </message>
 <message>
 <source>Remove folder, keep chats</source>
@@ -6857,7 +6857,7 @@ Other programs: {others}</source>
 </message>
 <message>
 <source>Open in the browser, closed off from the network</source>
-<translation type="unfinished"></translation>
+<translation>在浏览器中打开（与网络隔离）</translation>
 </message>
 <message>
 <source>Show fewer lines</source>
@@ -6865,11 +6865,11 @@ Other programs: {others}</source>
 </message>
 <message>
 <source>Show the code</source>
-<translation type="unfinished"></translation>
+<translation>显示代码</translation>
 </message>
 <message>
 <source>Show the diagram</source>
-<translation type="unfinished"></translation>
+<translation>显示图表</translation>
 </message>
 <message numerus="yes">
 <source>Show {n} lines</source>
@@ -6885,7 +6885,7 @@ Other programs: {others}</source>
 </message>
 <message>
 <source>This diagram cannot be drawn. It may have an error.</source>
-<translation type="unfinished"></translation>
+<translation>无法绘制此图表，其中可能有错误。</translation>
 </message>
 <message>
 <source>Wrap long lines</source>
@@ -6901,7 +6901,7 @@ Other programs: {others}</source>
 </message>
 <message>
 <source>Diagram</source>
-<translation type="unfinished"></translation>
+<translation>图表</translation>
 </message>
 <message numerus="yes">
 <source>Show {n} more rows</source>

@@ -30,6 +30,7 @@ from pytestqt.qtbot import QtBot
 from support.repetitions import slow, some_daily
 
 import app.ui
+from app.chat.exports.outline import Scope, outline
 from app.chat.projects.project import Project
 from app.chat.store.conversation import (
     Attachment,
@@ -41,6 +42,7 @@ from app.chat.store.conversation import (
     Source,
     ToolCall,
     Unsent,
+    WholeChat,
 )
 from app.clients.servers import Place
 from app.documents.documents import Documents
@@ -59,7 +61,10 @@ from app.ui.composer.tools_button import ToolsMenu
 from app.ui.documents.documents_dialog import DocumentsDialog
 from app.ui.documents.source_dialog import SourceDialog
 from app.ui.keyboard.command_palette import CommandPalette
-from app.ui.look import theme
+from app.ui.look import diagrams, theme
+from app.ui.printing.export_actions import Preview
+from app.ui.printing.export_dialog import ExportDialog
+from app.ui.printing.printed_chat import prepare
 from app.ui.projects.project_dialog import ProjectDialog
 from app.ui.projects.text_dialogs import AddNoteDialog
 from app.ui.settings.crash_dialog import CrashDialog
@@ -489,6 +494,22 @@ def _tool_settings(room: Room) -> QWidget:
     return dialog
 
 
+def _diagrams(room: Room) -> QWidget:
+    source = 'pie title Pets\n "Dogs" : 3\n "Cats" : 1'
+    code = f"```mermaid\n{source}\n```\n\n```mermaid\nnothing\n```\n\n```html\n<p>Hello\n```"
+    room.new_chat()
+    room.page.add_message(Message(Role.ASSISTANT, code))
+    room.wait(lambda: all(diagrams.current().known(one) for one in (source, "nothing")))
+    walk.settle()
+    return room.window
+
+
+def _preview(room: Room) -> QWidget:
+    chat = WholeChat(Conversation(title="Printed"), (Message(Role.USER, "Hello"),))
+    prepared = prepare(outline(chat, Scope()))
+    return room.opened(lambda: Preview(prepared, room.window).open(), Preview)
+
+
 PLACES: dict[str, Open] = {
     "a message with attachments": _attached,
     "an attachment's text": _attachment,
@@ -527,6 +548,11 @@ PLACES: dict[str, Open] = {
     "menu: a chat in the list": lambda room: _list_menu(room, ChatRow),
     "menu: a folder in the list": lambda room: _list_menu(room, FolderRow),
     "menu: all chats": lambda room: _list_menu(room, type(None)),
+    "a chat is printed or exported": lambda room: room.opened(
+        lambda: room.window.commands.run("print_chat"), ExportDialog
+    ),
+    "the preview of a print": _preview,
+    "diagrams and pages in an answer": _diagrams,
     "the bin": lambda room: _bin(room),
     "a message that waits": lambda room: _waiting(room),
     "menu: to a folder": lambda room: room.opened(lambda: room.window.commands.run("move_chat"), QMenu),
@@ -768,6 +794,7 @@ IN_THE_PALETTE = {
     "All models": "models", "How it runs here": "placement", "Unload": "unload", "Unload Fake": "unload",
     "Copy chat as Markdown": "copy_chat", "Delete": "delete_chat", "Rename": "rename_chat", "Pin": "pin_chat",
     "Unpin": "pin_chat", "Export as Markdown": "export_markdown", "Export as JSON": "export_json",
+    "Print or export": "print_chat",
     "Export all as JSON": "export_all", "Export all as Markdown": "export_all_markdown",
     "Import chats": "import_chats", "Bin": "bin", "New folder": "move_chat", "A GGUF file": "add_model_file",
     "A model folder": "add_model_folder", "A server": "add_server", "Add a server": "add_server",

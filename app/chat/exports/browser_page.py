@@ -28,6 +28,7 @@ MOST_OPEN = 8  # pages at once; the oldest ends
 REQUEST_S = 10.0
 _STYLE = "html, body, iframe { margin: 0; border: 0; width: 100%; height: 100%; display: block; background: #fff }"
 _SVG_STYLE = "body { margin: 0 } svg { display: block; max-width: 100vw; max-height: 100vh; margin: auto }"
+_SANDBOX = "allow-scripts"
 _PERMISSIONS = (
     "accelerometer", "ambient-light-sensor", "attribution-reporting", "autoplay", "bluetooth", "browsing-topics",
     "camera", "clipboard-read", "clipboard-write", "compute-pressure", "display-capture", "encrypted-media",
@@ -70,7 +71,7 @@ class BrowserPage:
             self._outer: (self._wrapper(kind).encode(), self._wrapper_headers()),
             self._inner: (_document(code, kind).encode(errors="replace"), self._page_headers()),
         }
-        threading.Thread(target=self._server.serve_forever, name="browser page", daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, name="browser-page", daemon=True).start()
         self._end = threading.Timer(OPEN_S, self.close)
         self._end.daemon = True
         self._end.start()
@@ -111,7 +112,7 @@ class BrowserPage:
         title = tr("SVG of an answer") if kind == "svg" else tr("Page of an answer")
         return (
             f'<!DOCTYPE html><html><head><meta charset="utf-8"><title>{escape(title)} – Hearth</title>'
-            f'<style>{_STYLE}</style></head><body><iframe sandbox="allow-scripts" referrerpolicy="no-referrer" '
+            f'<style>{_STYLE}</style></head><body><iframe sandbox="{_SANDBOX}" referrerpolicy="no-referrer" '
             f'src="{self._origin}{self._inner}"></iframe></body></html>'
         )
 
@@ -124,14 +125,15 @@ class BrowserPage:
         return {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": policy, **_ALWAYS}
 
     def _page_headers(self) -> dict[str, str]:
-        policy = (
-            "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-            "img-src data:; font-src data:; media-src data:; connect-src 'none'; form-action 'none'; base-uri 'none'; "
-            f"frame-ancestors {self._origin}"
-        )
+        policy = "; ".join((*_PAGE_POLICY, f"frame-ancestors {self._origin}"))
         return {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": policy, **_ALWAYS}
 
 
+_PAGE_POLICY = (
+    f"sandbox {_SANDBOX}", "default-src 'none'", "script-src 'unsafe-inline'", "style-src 'unsafe-inline'",
+    "img-src data:", "font-src data:", "media-src data:", "connect-src 'none'", "form-action 'none'",
+    "base-uri 'none'",
+)  # fmt: skip
 _ALWAYS = {
     "X-DNS-Prefetch-Control": "off",
     "Referrer-Policy": "no-referrer",

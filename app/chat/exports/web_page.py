@@ -30,38 +30,7 @@ COLOURS = (  # name, light, dark: as in the window
     ("code_keyword", "#9A3470", "#E39AC0"), ("code_string", "#2A7548", "#8CCBA0"),
     ("code_function", "#2A678F", "#8FC1E3"), ("code_number", "#85560A", "#E0B97A"),
 )  # fmt: skip
-_STYLE = """
-:root { color-scheme: light dark; LIGHT }
-@media (prefers-color-scheme: dark) { :root { DARK } }
-@media print { :root { LIGHT } body { max-width: none } pre, tr, h1, h2, h3 { break-inside: avoid } }
-body { max-width: 46rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; background: var(--page); color: var(--ink);
-  font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: anywhere }
-h1 { font-size: 1.5rem; line-height: 1.3; margin: 0 } h2 { font-size: 1rem; margin: 0 0 .5rem }
-h3 { font-size: 1.25rem } h4 { font-size: 1.1rem } h5, h6 { font-size: 1rem }
-.meta { color: var(--ink3); font-size: .85rem; margin: .25rem 0 0 }
-.meta span, .meta a { margin-right: .75rem }
-article { margin: 2rem 0 0 } .own { background: var(--bubble); border-radius: .75rem; padding: .9rem 1.1rem }
-.own p, .thought p { unicode-bidi: plaintext } .own p:last-child { margin-bottom: 0 }
-section.branch { margin-top: 3rem; border-top: 1px solid var(--edge); padding-top: 1rem }
-section.branch > h2 { font-size: 1.15rem }
-.thought { color: var(--ink2); font-size: .9rem; margin: 0 0 1rem }
-pre { background: var(--sunken); border: 1px solid var(--line); border-radius: .5rem; padding: .75rem 1rem;
-  white-space: pre-wrap; direction: ltr; text-align: left }
-code { font: .87em/1.5 ui-monospace, monospace; white-space: pre-wrap }
-p code, li code, td code { background: var(--bubble); border-radius: .25rem; padding: 0 .25em }
-a { color: var(--cold) } blockquote { margin: .75rem 0; padding-left: 1rem; border-left: 2px solid var(--edge);
-  color: var(--ink2) }
-table { border-collapse: collapse } th, td { padding: .4rem 1rem .4rem 0; border-bottom: 1px solid var(--line);
-  text-align: start; vertical-align: top } [align=right] { text-align: right } [align=center] { text-align: center }
-li.task { list-style: none } p, li, h1, h2, h3, h4, h5, h6, td, th { unicode-bidi: plaintext }
-.formula { fill: currentColor; max-width: 100% } p.math { margin-left: 1.75rem; overflow-x: auto }
-figure.diagram { margin: 1rem 0; padding: 1rem; border-radius: .5rem; background: #F3F0EB; color: #5A524A }
-figure.diagram > svg { max-width: 100%; height: auto; display: block; margin: 0 auto }
-figure.diagram text { font-family: system-ui, sans-serif } figure.diagram details { font-size: .8rem }
-figure.diagram pre { color: var(--ink) }
-.in1 { margin-left: 1.75rem } .in2 { margin-left: 3.5rem } .in3 { margin-left: 5.25rem } .in4 { margin-left: 7rem }
-.in5 { margin-left: 8.75rem } .in6 { margin-left: 10.5rem }
-"""
+_STYLE = Path(__file__).with_name("web_page.css")
 
 
 def write_web_page(
@@ -93,7 +62,11 @@ def _style() -> str:
     code = "".join(f".{name} {{ color: var(--{name}) }}\n" for name, _, _ in COLOURS if name.startswith("code"))
     light = " ".join(f"--{name}: {colour};" for name, colour, _ in COLOURS)
     dark = " ".join(f"--{name}: {colour};" for name, _, colour in COLOURS)
-    return _STYLE.replace("LIGHT", light).replace("DARK", dark) + code + "pre .ink3 { color: var(--ink3) }\n"
+    return (
+        _STYLE.read_text(encoding="utf-8").replace("LIGHT", light).replace("DARK", dark)
+        + code
+        + "pre .ink3 { color: var(--ink3) }\n"
+    )
 
 
 def _body(chat: Outline, draw: Draw, diagram: DrawDiagram | None) -> Iterator[str]:

@@ -100,7 +100,8 @@ class Preview(QDialog):
         self.setWindowTitle(tr("Preview: {title}", title=prepared.title))
         self._chat, self._printer = PrintedChat(prepared), _printer(prepared.title)  # the widget keeps neither
         pages = QPrintPreviewWidget(self._printer)
-        pages.setAccessibleName(tr("Pages"))
+        for part in (pages, *pages.findChildren(QWidget)):
+            part.setAccessibleName(tr("Pages"))
         pages.paintRequested.connect(self._chat.paint)
         pages.fitToWidth()
         column, row = QVBoxLayout(self), QHBoxLayout()

@@ -1,0 +1,140 @@
+"""Printing and exporting from the window: from the dialog to a file, of a chat and of one message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pypdf import PdfReader
+from PySide6.QtPrintSupport import QPrinter
+from PySide6.QtWidgets import QFileDialog, QWidget
+from pytestqt.qtbot import QtBot
+
+from app.chat.chat_folders import ChatFolders
+from app.chat.chat_memory import ChatMemory
+from app.chat.exports.outline import Scope, outline
+from app.chat.store.conversation import Conversation, Message, Role, WholeChat
+from app.chat.store.operations import Operations
+from app.chat.store.store import Store
+from app.ui.printing.export_actions import ExportActions
+from app.ui.printing.export_dialog import ExportDialog
+from app.ui.printing.printed_chat import Prepared, PrintedChat, prepare
+
+pytestmark = pytest.mark.gui
+
+ASKED = Message(Role.USER, "Ask about herons")
+FIRST = Message(Role.ASSISTANT, "<think>Hidden idea</think>Herons **wade**", parent=ASKED.id)
+SECOND = Message(Role.ASSISTANT, "Herons fly", parent=ASKED.id)
+
+
+def page_texts(path: Path) -> list[str]:
+    """The text of each page, with one space between words: Qt's PDF files have tabs."""
+    return [" ".join(page.extract_text().split()) for page in PdfReader(path).pages]
+
+
+class Room:
+    """A chat in a store, and the actions of a window."""
+
+    def __init__(self, qtbot: QtBot, folder: Path) -> None:
+        self.saves, self.reads = Operations(retry_s=0.01), Operations()
+        self.memory = ChatMemory(lambda: Store.rescue(folder / "chats.db"), self.saves, self.reads)
+        self.folders = ChatFolders(self.memory)
+        self.problems: list[str] = []
+        self.folders.problem.connect(lambda kind, _: self.problems.append(kind))
+        with qtbot.waitSignal(self.memory.opened):
+            self.memory.open()
+        self.chat = Conversation(title="Herons", leaf=FIRST.id)
+        self.memory.add(self.chat)
+        for message in (ASKED, FIRST, SECOND):
+            self.memory.append(self.chat.id, message)
+        self.window = QWidget()
+        qtbot.addWidget(self.window)
+        self.window.resize(800, 600)
+        self.actions = ExportActions(self.window, self.folders, folder)
+
+    def end(self) -> None:
+        self.memory.end()
+        assert self.saves.close() == self.reads.close() == []
+        self.memory.close()
+
+
+@pytest.fixture
+def room(qtbot: QtBot, tmp_path: Path) -> Iterator[Room]:
+    made = Room(qtbot, tmp_path)
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize(("form", "ending"), [("web", "html"), ("pdf", "pdf")])
+def test_the_dialog_leads_to_a_file(
+    room: Room, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, ending: str
+) -> None:
+    offered: list[str] = []
+
+    def save(parent: object, title: str, path: str, kind: str) -> tuple[str, str]:
+        offered.append(Path(path).name)
+        return str(tmp_path / "out"), kind
+
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", save)
+    dialog = room.actions.ask(room.chat, "print")
+    dialog.form.buttons[form].click()
+    assert dialog.preview.isVisible() == (form == "pdf")
+    dialog.thoughts.click()
+    dialog.branches.click()
+    dialog.confirm.click()
+    path = tmp_path / f"out.{ending}"
+    qtbot.waitUntil(path.is_file)
+    assert offered == [f"Herons.{ending}"]
+    text = path.read_text("utf-8") if form == "web" else " ".join(page_texts(path))
+    assert all(words in text for words in ("Ask about herons", "Hidden idea", "Herons fly"))
+    assert "wade" in text
+
+
+def test_one_message_goes_alone_without_a_choice_of_versions(room: Room, qtbot: QtBot, tmp_path: Path) -> None:
+    dialog = room.actions.ask(room.chat, "web", SECOND.id)
+    assert not dialog.branches.isVisible()
+    assert dialog.scope == Scope(message_id=SECOND.id)
+    dialog.reject()
+    room.actions.write(tmp_path / "one.html", room.chat.id, "web", Scope(message_id=SECOND.id))
+    qtbot.waitUntil((tmp_path / "one.html").is_file)
+    text = (tmp_path / "one.html").read_text(encoding="utf-8")
+    assert "Herons fly" in text
+    assert "Ask about herons" not in text
+
+
+def test_a_file_that_cannot_be_written_is_a_problem(room: Room, qtbot: QtBot, tmp_path: Path) -> None:
+    room.actions.write(tmp_path / "missing" / "x.pdf", room.chat.id, "pdf", Scope())
+    qtbot.waitUntil(lambda: room.problems == ["export"])
+
+
+def test_a_preview_shows_the_pages_and_leads_to_print(
+    room: Room, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed: list[Prepared] = []
+    monkeypatch.setattr(room.actions, "_print", printed.append)
+    dialog = room.actions.ask(room.chat, "print")
+    assert isinstance(dialog, ExportDialog)
+    dialog.preview.click()
+
+    def preview() -> QWidget | None:
+        return next((one for one in room.window.findChildren(QWidget) if type(one).__name__ == "Preview"), None)
+
+    qtbot.waitUntil(lambda: preview() is not None)
+    shown = preview()
+    assert shown is not None
+    shown.accept()  # type: ignore[attr-defined]
+    assert [one.title for one in printed] == ["Herons"]
+    dialog.reject()
+
+
+def test_a_range_of_pages_is_printed(qtbot: QtBot, tmp_path: Path) -> None:
+    text = "\n\n".join(f"Paragraph {number}" for number in range(200))
+    chat = WholeChat(Conversation(title="Long"), (Message(Role.ASSISTANT, text),))
+    printer = QPrinter(QPrinter.PrinterMode.HighResolution)
+    printer.setOutputFormat(QPrinter.OutputFormat.PdfFormat)
+    printer.setOutputFileName(str(tmp_path / "range.pdf"))
+    assert PrintedChat(prepare(outline(chat, Scope()))).paint(printer, 2, 3)
+    pages = page_texts(tmp_path / "range.pdf")
+    assert len(pages) == 2
+    assert "Page 2 of 6" in pages[0]
