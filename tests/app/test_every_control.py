@@ -31,6 +31,7 @@ from support.repetitions import slow, some_daily
 
 import app.ui
 from app.chat.exports.outline import Scope, outline
+from app.chat.imports.chat_import import ImportSummary
 from app.chat.projects.project import Project
 from app.chat.store.conversation import (
     Attachment,
@@ -44,6 +45,7 @@ from app.chat.store.conversation import (
     Unsent,
     WholeChat,
 )
+from app.chat.store.store import Staged
 from app.clients.servers import Place
 from app.documents.documents import Documents
 from app.documents.indexing import FolderState
@@ -75,6 +77,7 @@ from app.ui.settings.tool_proposal_dialog import ToolProposalDialog
 from app.ui.settings.tool_server_dialog import StartsProgramDialog, ToolServerDialog
 from app.ui.sidebar.bin_dialog import BinDialog
 from app.ui.sidebar.chat_model import ChatRow, FolderRow
+from app.ui.sidebar.import_dialogs import ImportDialog, ProgressDialog, SummaryDialog
 from app.ui.transcript.answer_figures import AnswerFigures
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.widgets.dialog import Dialog
@@ -466,6 +469,17 @@ def _source_dialog(room: Room) -> QWidget:
     return dialog
 
 
+def _importing(room: Room) -> QWidget:
+    dialog = room.opened(lambda: ProgressDialog(room.window).open(), ProgressDialog)
+    dialog.show_progress(0.4, 12_345)
+    walk.settle()
+    return dialog
+
+
+IMPORTED = ImportSummary(
+    [Conversation(title="Tea", folder="ChatGPT")], Staged(chats=1, messages=2_345, here=12, binned=1), ("ChatGPT",),
+    {"damaged": 2}, {"picture": 3}, 1,
+)  # fmt: skip
 MCP_SERVER = ToolServer(
     "Files", "stdio", command="/usr/bin/npx", args=("-y", "files"), variables={"KEY": "1"},
     approved=(Definition("read", "Read", "Reads a file.", {"type": "object"}),),
@@ -599,6 +613,9 @@ PLACES: dict[str, Open] = {
     ),
     "menu: the documents": _documents_menu,
     "menu: documents of a chat that is sent": lambda room: _documents_menu(room, "Das Rechenzentrum"),
+    "where chats can come from": lambda room: room.opened(lambda: ImportDialog(room.window).open(), ImportDialog),
+    "an import": _importing,
+    "what an import did": lambda room: room.opened(lambda: SummaryDialog(room.window, IMPORTED).open(), SummaryDialog),
     "folders of documents": _documents,
     "folders of documents, none": lambda room: room.opened(lambda: room.window.commands.run("documents")),
     "an answer with sources": _with_sources,
