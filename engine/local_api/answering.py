@@ -305,7 +305,8 @@ class ApiAnswers:
         if joint is not None and len(ready) > 1:
             joint.took(len(ready), is_together, time.perf_counter() - began)
         reading = [one for one in self._running if one.token is None]
-        for one in [one for one in decoding if one not in ready] + reading[:1]:  # one chunk of one prompt
+        reading = reading[:1] + [one for one in reading[1:] if one.turn.is_gone]  # one chunk of one prompt
+        for one in [one for one in decoding if one not in ready] + reading:
             self._advance(one)
         self._line.changed()
 

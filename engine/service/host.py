@@ -297,7 +297,8 @@ class EngineHost:
             event = protocol.Finished(request.id, result)
         if isinstance(request, protocol.Generate):
             self._tell_place()
-        if isinstance(request, protocol.Load | protocol.Generate | protocol.Count | protocol.Embed):
+        is_beside = isinstance(request, protocol.Embed) and request.model
+        if isinstance(request, protocol.Load | protocol.Generate | protocol.Count | protocol.Embed) and not is_beside:
             self._note_use()
         with self._lock:
             self._known -= Counter((request.id,))  # drops ids with count 0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from desk import Desk, MakeDesk
+from person import Arrive
 
 from app.clients.engine_status import Phase
 from app.servers.client_loads import LOOK_MS, ClientLoads
@@ -86,3 +87,15 @@ def test_an_unused_model_is_unloaded_and_the_next_message_brings_it_back(make_de
     desk.wait(lambda: desk.engine.status.phase is Phase.OFF)
     assert "Fake" in said[-1]
     assert desk.say("hello").text.strip() == "hello"
+
+
+def test_the_model_that_a_program_asked_for_is_not_loaded_at_the_next_start(arrive: Arrive) -> None:
+    person = arrive("in-thread")
+    person.wait_ready()
+    engine = person.hearth.engine
+    engine.load_wanted.emit(BAMBOO, "a program")
+    person.wait(lambda: engine.status.model == "Bamboo" and engine.is_ready)
+    assert person.hearth.local_server.loaded_for == (BAMBOO, "a program")
+    assert person.window.settings.model == ""
+    person.hearth.controller.use_model("fake-as-Oak")
+    person.wait(lambda: person.window.settings.model == "fake-as-Oak")

@@ -200,11 +200,11 @@ def test_a_model_tells_what_it_can(
         0.9 * sum(file.stat().st_size for file in files) < about["size_bytes"] <= sum(f.stat().st_size for f in files)
     )
     assert about["abilities"] == {"tools": False, "thinking": [], "schema": True, "embeddings": False}
+    assert about["loaded"] is True
     thinks = "{{ '<think>' if enable_thinking is not false }}"
     monkeypatch.setattr(tokenizer, "template", ChatTemplate(NATIVE["qwen-coder"] + thinks))
     monkeypatch.delitem(tokenizer.__dict__, "thinking", raising=False)
     assert client.models.retrieve("Pip").model_extra["abilities"] == {
-        "tools": True, "thinking": ["off", "on"], "schema": True,
-        "embeddings": False,
+        "tools": True, "thinking": ["off", "on"], "schema": True, "embeddings": False,
     }  # fmt: skip
     tokenizer.__dict__.pop("thinking", None)

@@ -91,6 +91,17 @@ def test_a_gpu_finds_the_same_vectors(tmp_path: Path, monkeypatch: pytest.Monkey
             gpu.close()
 
 
+@pytest.mark.gpu
+@pytest.mark.usefixtures("own_gpu")
+def test_a_real_gpu_finds_the_vectors_of_the_cpu() -> None:
+    on_cpu, on_gpu = (LoadedModel.load("starter-chat", EngineConfig(device=name)) for name in ("cpu", "cuda"))
+    try:
+        for vector, same in zip(embed(on_gpu, TEXTS), embed(on_cpu, TEXTS), strict=True):
+            assert vector @ same > 0.999
+    finally:
+        on_gpu.close()
+
+
 def test_fewer_dimensions_have_length_1_again(tmp_path: Path) -> None:
     model = loaded(tmp_path / "m")
     (whole,), (part,) = embed(model, TEXTS[:1]), embed(model, TEXTS[:1], 8)

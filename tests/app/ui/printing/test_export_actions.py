@@ -11,12 +11,14 @@ from PySide6.QtPrintSupport import QPrinter
 from PySide6.QtWidgets import QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
+from app.chat.answers.answer_policy import AnswerPolicy
 from app.chat.chat_folders import ChatFolders
 from app.chat.chat_memory import ChatMemory
 from app.chat.exports.outline import Scope, outline
 from app.chat.store.conversation import Conversation, Message, Role, WholeChat
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
+from app.settings import AppSettings
 from app.ui.printing.export_actions import ExportActions
 from app.ui.printing.export_dialog import ExportDialog
 from app.ui.printing.printed_chat import Prepared, PrintedChat, prepare
@@ -39,7 +41,7 @@ class Room:
     def __init__(self, qtbot: QtBot, folder: Path) -> None:
         self.saves, self.reads = Operations(retry_s=0.01), Operations()
         self.memory = ChatMemory(lambda: Store.rescue(folder / "chats.db"), self.saves, self.reads)
-        self.folders = ChatFolders(self.memory)
+        self.folders = ChatFolders(self.memory, AnswerPolicy(AppSettings()))
         self.problems: list[str] = []
         self.folders.problem.connect(lambda kind, _: self.problems.append(kind))
         with qtbot.waitSignal(self.memory.opened):
