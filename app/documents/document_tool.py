@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from app.chat.store.conversation import Attachment
 from app.tools.tool import Scope, Tool, ToolResult
 from app.tools.tool_error import ToolError, result_of
 from app.translation import tr
-
-if TYPE_CHECKING:
-    from app.documents.documents import Documents
 
 NAME = "search_documents"
 MOST_CHARS = 8_000  # of a result
 LONGEST_QUERY = 1_000
 
 
+class Searched(Protocol):
+    """The folders of documents: app/documents/documents.py."""
+
+    @property
+    def folders(self) -> tuple[str, ...]: ...
+
+    def search(self, question: str, space: int) -> list[Attachment]: ...
+
+
 class DocumentTool:
     """A ToolSource with one tool while folders of documents are named."""
 
-    def __init__(self, documents: Documents) -> None:
+    def __init__(self, documents: Searched) -> None:
         self._documents = documents
 
     def tools(self) -> tuple[Tool, ...]:

@@ -51,7 +51,7 @@ DEAF = re.compile(
     r"|figure|sub|Literal|set_look|getattr|strftime|write|find_spec|fullmatch|TypeVar)$"
 )
 NAMES = re.compile(
-    r"Hearth|Inter|[A-Z]{2,}s?|N[Vv]IDIA|GeForce|PyTorch|Qt.*|Markdown|JSON|Unicode|Safetensors|Ctrl|Esc|Del|Return|Shift|Up"
+    r"Hearth|Inter|Embedding|[A-Z]{2,}s?|N[Vv]IDIA|GeForce|PyTorch|Qt.*|Markdown|JSON|Unicode|Safetensors|Ctrl|Esc|Del|Return|Shift|Up"
     r"|ChatGPT|Claude|Studio|Jan|Open WebUI"
     r"|None|PgUp|PgDown|UTF|Linux|Python|WAYLAND_DISPLAY|tok|k?B|Me?i?B|Ge?i?B|HF|TOKEN"
 )
