@@ -184,6 +184,10 @@ def said() -> list[tuple[str, str]]:
         ("how-it-works.md", f"took {1e6 * newest('gpu-anchors-13b')['hardware']['sync_s']:.0f} us"),
         ("how-it-works.md", f"wins back {100 * wins:.0f} %"),
     ]  # fmt: skip
+    asked = newest("document-questions")["by_kind"]
+    kinds = [f"{asked[kind]['in_first_five']} of {asked[kind]['asked']}" for kind in ("literal", "paraphrase", "hard")]
+    rows.append(("documents.md", f"for {kinds[0]} questions in the words of the document"))
+    rows.append(("documents.md", f"{kinds[1]} in other words, and {kinds[2]} indirect ones"))
     for made in newest("sparsify-smollm2-135m")["trained"]:
         own = made["texts"]["own"]
         rises = " | ".join(f"+{100 * made['texts'][name]['rise']:.0f} %" for name in ("own", "eval-dialogue"))

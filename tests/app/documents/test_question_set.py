@@ -6,14 +6,23 @@ import json
 from collections import Counter
 from pathlib import Path
 
+from app.documents.index_file import IndexedFile, IndexFile
+from app.documents.passages import divided
+from app.documents.reading.document import Part
+from app.documents.search import search
+
 DATA = Path(__file__).parents[2] / "data"
 PER_DOCUMENT = {"literal": 1, "paraphrase": 2, "hard": 1}
 
 
+def _questions() -> list[dict[str, str]]:
+    lines = (DATA / "document_questions.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
 def test_questions_quote_their_document_once() -> None:
     texts = {path.name: path.read_text(encoding="utf-8") for path in (DATA / "documents").iterdir()}
-    lines = (DATA / "document_questions.jsonl").read_text(encoding="utf-8").splitlines()
-    questions = [json.loads(line) for line in lines]
+    questions = _questions()
     counts = Counter((one["document"], one["kind"]) for one in questions)
     assert counts == {(name, kind): count for name in texts for kind, count in PER_DOCUMENT.items()}
     assert len({one["question"] for one in questions}) == len(questions) == 200
@@ -22,3 +31,20 @@ def test_questions_quote_their_document_once() -> None:
         assert texts[one["document"]].count(one["quote"]) == 1, one
     # A quote found in a second document would make that one a right answer too.
     assert [one for one in questions if sum(one["quote"] in text for text in texts.values()) > 1] == []
+
+
+def test_words_alone_find_most_of_the_documents() -> None:
+    index = IndexFile(None)
+    index.open()
+    for path in sorted((DATA / "documents").iterdir()):
+        text = path.read_text(encoding="utf-8")
+        index.put(IndexedFile(0, str(path), 1, 1, "text", 1), divided([Part(text, 1)]))
+    files = [one.id for one in index.files().values()]
+    found = Counter[str]()
+    for question in _questions():
+        names = [Path(hit.path).name for hit in search(index, question["question"], files)]
+        found[question["kind"]] += question["document"] in names
+    index.close()
+    assert found["literal"] == 50
+    assert found["paraphrase"] >= 95
+    assert found.total() >= 176
