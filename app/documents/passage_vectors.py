@@ -56,6 +56,7 @@ class PassageVectors(QObject):
         """Use this model; "" for none."""
         if model != self.model:
             self.model, self.n_left, self.fault = model, None, ""
+            self._again.stop()
             self.go_on()
             self.changed.emit()
 
@@ -64,8 +65,8 @@ class PassageVectors(QObject):
         self.go_on()
 
     def go_on(self) -> None:
-        """Give vectors to the passages that have none; call it when passages were added."""
-        if self.model and not self._paused and not self._busy:
+        """Give vectors to the passages that have none; call it when passages were added. Waits after a failure."""
+        if self.model and not self._paused and not self._busy and not self._again.isActive():
             self._busy = True
             self._work.run(
                 "find passages without a vector", partial(self._missing, self.model), self._ask, self._failed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,3 +130,21 @@ def test_another_model_gives_other_vectors(qtbot: QtBot, documents: Documents, e
     assert documents._index.n_without_vector("local/n") == 0
     documents.set_model("")
     assert find(qtbot, documents, "Miete?") == []
+
+
+@pytest.mark.expects_log("get no vectors")
+def test_a_fault_of_the_index_is_not_met_again_at_once(
+    qtbot: QtBot, documents: Documents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qtbot.waitUntil(lambda: all_there(documents))
+    failed = []
+
+    def fail(*of: object) -> None:
+        failed.append(of)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(documents._index, "without_vector", fail)
+    documents.set_model("other")
+    qtbot.waitUntil(lambda: len(failed) > 0)
+    qtbot.wait(100)
+    assert len(failed) == 1
