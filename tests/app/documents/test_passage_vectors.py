@@ -136,7 +136,6 @@ def test_another_model_gives_other_vectors(qtbot: QtBot, documents: Documents, e
 def test_a_fault_of_the_index_is_not_met_again_at_once(
     qtbot: QtBot, documents: Documents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    qtbot.waitUntil(lambda: all_there(documents))
     failed = []
 
     def fail(*of: object) -> None:
@@ -148,3 +147,16 @@ def test_a_fault_of_the_index_is_not_met_again_at_once(
     qtbot.waitUntil(lambda: len(failed) > 0)
     qtbot.wait(100)
     assert len(failed) == 1
+
+
+def test_vectors_that_come_after_the_end_are_dropped(qtbot: QtBot, documents: Documents, engine: FakeEngine) -> None:
+    engine.holds = True
+    found: list[object] = []
+    documents.set_model("other")
+    qtbot.waitUntil(lambda: len(engine.waiting) == 1)
+    documents.find("deposit", documents.folders, 1_000, Given(), found.append)
+    documents.close()
+    for then in engine.waiting:
+        then(None)
+    assert len(engine.waiting) == 2
+    assert found == []
