@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any, NamedTuple
 
-MOST_CHARACTERS = 1_000_000  # of a plain SVG
+MOST_CHARACTERS, MOST_TAGS = 300_000, 8_000  # of a plain SVG; 150 nodes of a flowchart have 83,000 and 1,900
 MOST_SIDE = 20_000.0  # width and height
 MOST_DEPTH = 60
 TEXT_SCALE = 0.94  # the window's font is wider than the one that the diagram was measured with
@@ -38,19 +38,9 @@ _BASELINES = {  # in em below the alphabetic baseline
 }  # fmt: skip
 DARK_INK, LIGHT_INK, MIDDLE_LIGHT = "#221d19", "#ffffff", 140  # of 255
 _DARK_NAMES = {
-    "black",
-    "navy",
-    "blue",
-    "green",
-    "red",
-    "purple",
-    "maroon",
-    "brown",
-    "indigo",
-    "teal",
-    "crimson",
-    "olive",
-}
+    "black", "navy", "blue", "green", "red", "purple", "maroon", "brown", "indigo", "teal", "crimson", "olive",
+}  # fmt: skip
+_WHITE = ("white", "#fff", "#ffffff")
 _NAME = r"[A-Za-z][\w-]*"
 _VALUE = r"[\w#%.,;:()+\- *]*"
 _PLAIN_TAG = re.compile(
@@ -113,7 +103,7 @@ def plain(svg: str, family: str, tokens: Mapping[str, Any]) -> PlainSvg:
 
 def is_plain(svg: str) -> bool:
     """Return whether a text is SVG of known elements and attributes alone, within bounds."""
-    if len(svg) > MOST_CHARACTERS or not svg.startswith("<svg "):
+    if len(svg) > MOST_CHARACTERS or svg.count("<") > MOST_TAGS or not svg.startswith("<svg "):
         return False
     at = 0
     while at < len(svg):
@@ -159,11 +149,7 @@ class _Writer:
         if "foreignobject-fallback" in element.get("class", ""):  # text that was HTML lost its colour
             on_strong = "section-root" in element.get("data-merman-source-classes", "")
             style["fill"] = below["fill"] = str(self._tokens["on_ink"]) if on_strong else self._ink
-        if any(_tag(one) == "marker" for one in chain) and style.get("fill", "").lower() in (
-            "white",
-            "#fff",
-            "#ffffff",
-        ):
+        if style.get("fill", "").lower() in _WHITE and any(_tag(one) == "marker" for one in chain):
             style["fill"] = str(self._tokens["sunken"])
         elif tag == "marker":
             style.setdefault("fill", self._ink)
@@ -198,12 +184,8 @@ class _Writer:
     def _style(self, element: ET.Element, chain: list[ET.Element]) -> dict[str, str]:
         style = {name: value for name, value in element.attrib.items() if name in _READ}
         important: dict[str, str] = {}
-        keys = (
-            f"#{element.get('id')}",
-            *(f".{one}" for one in set(element.get("class", "").split())),
-            _tag(element),
-            "",
-        )
+        keys = [f".{one}" for one in set(element.get("class", "").split())]
+        keys += [f"#{element.get('id')}", _tag(element), ""]
         found = [rule for key in keys for rule in self._rules.get(key, ())]
         for _, rule in sorted(found, key=lambda one: one[0]):
             if _matches(rule.parts, chain):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("torch", "numpy", "numba", "scipy", "huggingface_hub", "tokenizers", "gguf", "jinja2", "safetensors", "pynvml",
-         "ziamath", "latex2mathml", "mcp")  # fmt: skip
+         "ziamath", "latex2mathml", "mcp", "merman")  # fmt: skip
 
 
 def loaded_by(code: str) -> set[str]:
@@ -22,6 +22,15 @@ def test_the_window_loads_nothing_heavy() -> None:
     loaded = loaded_by("import app.startup.bootstrap, app.ui.main_window")
     assert "PySide6" in loaded
     assert not loaded & set(HEAVY)
+
+
+def test_the_window_loads_no_printing_and_no_web_server() -> None:
+    script = (
+        "import app.startup.bootstrap, app.ui.main_window, sys\n"
+        "print(*{'PySide6.QtPrintSupport', 'http.server', 'app.ui.printing.export_actions'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
 
 
 def test_reading_the_flags_loads_no_qt() -> None:

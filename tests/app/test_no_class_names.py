@@ -34,6 +34,7 @@ FOR_MACHINES_AND_LOGS = {
     "engine/text/pattern_cost.py": "compared",
     "engine/text/template_sandbox.py": "the kind of a template's value",
     "app/tools/tool_error.py": "the log",
+    "app/diagrams/process.py": "the log",
     "engine/machine/hardware.py": "the kind of a JSON value",
 }
 SHOWN = re.compile(r"type\((?:error|why|exc|failure|value|obj|exception|self|key|template)\)\.__name__")

@@ -13,7 +13,7 @@ from PySide6.QtSvg import QSvgRenderer
 from pytestqt.qtbot import QtBot
 
 from app.diagrams import process
-from app.diagrams.plain_svg import MOST_CHARACTERS, is_plain, plain
+from app.diagrams.plain_svg import MOST_CHARACTERS, MOST_TAGS, is_plain, plain
 from app.ui.look import theme
 
 needs_merman = pytest.mark.skipif(not process.can_draw(), reason="merman has no build for this system")
@@ -151,7 +151,8 @@ def test_only_known_parts_of_an_svg_stay(body: str) -> None:
         '<svg xmlns="http://www.w3.org/2000/svg"><!-- x --></svg>',
         '<svg xmlns="http://www.w3.org/2000/svg"><g fill="url(http://x)"></g></svg>',
         '<svg xmlns="http://www.w3.org/2000/svg"><g id="a" fill="x&quot;"></g></svg>',
-        '<svg xmlns="http://www.w3.org/2000/svg">' + "<g></g>" * (MOST_CHARACTERS // 7) + "</svg>",
+        '<svg xmlns="http://www.w3.org/2000/svg">' + "<g></g>" * (MOST_TAGS // 2) + "</svg>",
+        f'<svg xmlns="http://www.w3.org/2000/svg"><text>{"x" * MOST_CHARACTERS}</text></svg>',
     ],
 )  # fmt: skip
 def test_an_answer_that_is_not_plain_is_refused(svg: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QByteArray, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QPainter, QPaintEvent, QPixmap, QResizeEvent
 from PySide6.QtSvg import QSvgRenderer
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
@@ -24,6 +24,7 @@ class DiagramView(QWidget):
         self.source = ""
         self._drawing: PlainSvg | None = None
         self._renderer: QSvgRenderer | None = None
+        self._picture = QPixmap()  # painted once for a size, so that scrolling is fast
         self.setAccessibleName(tr("Diagram"))
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         diagrams.current().arrived.connect(self._take)
@@ -53,6 +54,7 @@ class DiagramView(QWidget):
         drawing = diagrams.current().drawing(source)
         self._renderer = QSvgRenderer(QByteArray(drawing.text.encode())) if drawing is not None else None
         self._drawing = drawing if self._renderer is not None and self._renderer.isValid() else None
+        self._picture = QPixmap()
         self._fit()
         self.update()
         self.drawn.emit(self.is_drawn)
@@ -79,9 +81,15 @@ class DiagramView(QWidget):
         return QRectF((self.width() - width) / 2, 0, width, height)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        if self._renderer is None or self._drawing is None:
+        place, ratio = self._place(), self.devicePixelRatioF()
+        if self._renderer is None or place.isEmpty():
             return
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        self._renderer.setAspectRatioMode(Qt.AspectRatioMode.KeepAspectRatio)
-        self._renderer.render(painter, self._place())
+        size = (place.size() * ratio).toSize()
+        if self._picture.size() != size:
+            self._picture = QPixmap(size)
+            self._picture.fill(Qt.GlobalColor.transparent)
+            painter = QPainter(self._picture)
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            self._renderer.render(painter)
+            painter.end()
+        QPainter(self).drawPixmap(place, self._picture, QRectF(self._picture.rect()))

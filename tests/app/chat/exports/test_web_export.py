@@ -112,6 +112,19 @@ def test_formulas_become_drawings_with_their_source_as_title() -> None:
     assert f".d{depth[1]} {{ vertical-align: -{int(depth[1]) / 100}em }}" in html
 
 
+def test_diagrams_are_drawn_with_their_code_and_ids_of_their_own() -> None:
+    svg = '<svg><defs><marker id="m"></marker></defs><path marker-end="url(#m)"/></svg>'
+    text = "```mermaid\npie\n a : 1\n```\n\n```mermaid\nbroken\n```"
+    chat = outline(chat_of((Role.ASSISTANT, text), (Role.ASSISTANT, text)), Scope())
+    page = Page(web_page(chat, None, lambda source: None if source == "broken" else svg))
+    ids = [str(a["id"]) for tag, a in page.tags if tag == "marker"]
+    ends = [str(a["marker-end"]) for tag, a in page.tags if tag == "path"]
+    assert len(set(ids)) == 2
+    assert ends == [f"url(#{one})" for one in ids]
+    assert sum(tag == "figure" for tag, _ in page.tags) == 2
+    assert all("pie\n a : 1" in text and "broken" in text for text in page.articles)
+
+
 @pytest.mark.parametrize("role", [Role.USER, Role.ASSISTANT])
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_stays_text(role: Role, text: str) -> None:

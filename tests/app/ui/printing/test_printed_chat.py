@@ -14,7 +14,9 @@ from support.repetitions import slow
 
 from app.chat.exports.outline import Scope, outline
 from app.chat.store.conversation import Conversation, Message, Role, WholeChat
+from app.diagrams.plain_svg import PlainSvg
 from app.ui.look import theme
+from app.ui.printing import printed_chat
 from app.ui.printing.pdf_file import pdf, write_pdf
 from app.ui.printing.printed_chat import PrintedChat, prepare
 
@@ -110,6 +112,19 @@ def test_code_that_is_longer_than_a_page_goes_on_on_the_next(qtbot: QtBot) -> No
     assert len(pages) > 2
     assert "".join(pages).endswith(squeezed(code))
     assert all(text.count("line") > 20 for text in pages[:-1])
+
+
+def test_a_diagram_is_drawn_on_one_page(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    box = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 300 3000"><text x="9" y="1500">Inside</text></svg>'
+    monkeypatch.setattr(
+        printed_chat, "draw", lambda source, tokens: None if source == "broken" else PlainSvg(box, 300, 3000)
+    )
+    lines = "\n\n".join(f"Line {n}" for n in range(12))
+    text = f"{lines}\n\n```mermaid\npie\n```\n\nAfter\n\n```mermaid\nbroken\n```"
+    pages = page_texts(pdf(printed((Role.ASSISTANT, text))))
+    assert "".join(pages).count("Inside") == 1
+    assert "pie" not in "".join(pages)
+    assert "".join(pages).endswith("Afterbroken")
 
 
 def test_a_file_is_written_outside_the_main_thread(qtbot: QtBot, tmp_path: Path) -> None:

@@ -219,7 +219,9 @@ def test_the_more_button_opens_a_menu_and_does_not_open_the_chat(sidebar: Sideba
     with qtbot.assertNotEmitted(sidebar.conversation_selected):
         click(sidebar, "dinner", view.delegate.more_rect(row).center())
     menu = view.findChild(QMenu)
-    assert said_by(menu) == ["Rename", "Pin", "Move to a new folder", "Export as Markdown", "Export as JSON", "Delete"]
+    assert said_by(menu) == [
+        "Rename", "Pin", "Move to a new folder", "Print or export", "Export as Markdown", "Export as JSON", "Delete",
+    ]  # fmt: skip
     with qtbot.waitSignal(sidebar.delete_requested) as told:
         menu.actions()[-1].trigger()
     assert told.args == ["dinner"]
