@@ -103,8 +103,8 @@ def explain_pip(output: str, code: int, log: Path) -> SetupError:
         offers = f"it has {versions}" if index_answered else "no version at all; is the network there?"
         return NoSuchVersionError(
             f"the package index has no {wanted} for {_this_machine()}: {offers}.",
-            "Hearth needs a 64-bit Python 3.11 to 3.13 on Linux with glibc 2.34 or newer (Debian 12, Ubuntu 22.04, "
-            "Fedora 35), Windows 10 or macOS 13 on Apple silicon; `pip config list` says which index pip asks.",
+            "Hearth needs a 64-bit Python 3.11 to 3.13 on Linux with glibc 2.35 or newer (Debian 12, Ubuntu 22.04, "
+            "Fedora 36), Windows 10 or macOS 13 on Apple silicon; `pip config list` says which index pip asks.",
             log,
         )
     conflict = _CONFLICT.search(output)

@@ -33,7 +33,7 @@ OTHERS = NONE.replace("none", "2.11.0, 2.12.0")
         ("\n".join(RETRY.format(n) + DNS for n in (1, 0)) + "\n" + NONE, "no network", "connect to the internet"),
         ("ReadTimeoutError: HTTPSConnectionPool: Read timed out.", "no network", "connect to the internet"),
         (OTHERS, "has no torch==2.13.0 for", "64-bit Python 3.11 to 3.13"),
-        (RETRY.format(4) + DNS + "\n" + OTHERS, "it has 2.11.0, 2.12.0", "glibc 2.34"),
+        (RETRY.format(4) + DNS + "\n" + OTHERS, "it has 2.11.0, 2.12.0", "glibc 2.35"),
         (RETRY.format(4) + DNS + "\n" + NONE, "no version at all; is the network there?", "pip config list"),
         (
             RETRY.format(0) + "'ProxyError('Cannot connect to proxy.', NewConnectionError('refused'))'\n" + NONE,
