@@ -101,7 +101,7 @@ class ChatTurns(QObject):
         # The server is stored with the first word, so that it is known after a crash.
         who = place.figures if place is not None else None
         message = Message(Role.ASSISTANT, "", state=MessageState.WRITING, stats=who, parent=answered.id)
-        return Answer(chat, message, lambda: self.request(chat, answered), place=place)
+        return Answer(chat, message, lambda: self._request_to(place, chat, answered), place=place)
 
     def _place_of(self, chat: str) -> Place | None:
         """Return the server of a chat as of now; None: none."""
@@ -109,8 +109,15 @@ class ChatTurns(QObject):
 
     def request(self, chat: str, answered: Message) -> AnswerRequest:
         """Return the request for an answer to a question, or after the calls of an answer, as of now."""
+        return self._request_to(self._place_of(chat), chat, answered)
+
+    def _request_to(self, place: Place | None, chat: str, answered: Message) -> AnswerRequest:
+        """Return the request as a server is sent it, or this PC, whatever the chat has chosen since."""
         way = branch(self._memory.messages(chat) or [answered], answered.id)
-        return request_for(way, answered.id, self._settings_for(self._memory.conversation(chat)), chat)
+        settings = self._settings_for(self._memory.conversation(chat))
+        if place is not None and settings.place is None:
+            settings = replace(settings, tools=())  # chats of servers have none
+        return request_for(way, answered.id, replace(settings, place=place), chat)
 
     def _question_stored(self, answer: Answer) -> None:
         answer.may_start = True
@@ -205,7 +212,7 @@ class ChatTurns(QObject):
         stats = message.stats or {}
 
         def request() -> AnswerRequest:
-            asked = self.request(chat, self._answered_by(chat, message) or message)
+            asked = self._request_to(None, chat, self._answered_by(chat, message) or message)
             said = [*asked.messages, {"role": str(Role.ASSISTANT), "content": message.text}]
             return replace(asked, messages=said, continues=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from app.tools import model_texts
 from app.tools.tool import Scope, Tool, ToolResult
 from app.tools.tool_error import ToolError, result_of
 from app.translation import tr
@@ -12,7 +13,7 @@ from app.translation import tr
 if TYPE_CHECKING:
     from app.documents.documents import Documents
 
-NAME = "search_documents"
+NAME = model_texts.SEARCH_DOCUMENTS
 MOST_CHARS = 8_000  # of a result
 LONGEST_QUERY = 1_000
 

@@ -149,6 +149,17 @@ def _summary(messages: Sequence[Message], said: Sequence[_Said]) -> tuple[str, i
     return "", 0
 
 
+def _without_documents(message: Message) -> Message:
+    """Return a message without what was found in the user's documents, for servers."""
+    calls = tuple(
+        replace(call, result=model_texts.NOT_SENT)
+        if (call.tool, call.source) == (model_texts.SEARCH_DOCUMENTS, "")
+        else call
+        for call in message.calls
+    )
+    return replace(message, attachments=tuple(a for a in message.attachments if a.source is None), calls=calls)
+
+
 def request_for(
     messages: Sequence[Message], answered_id: str, settings: AnswerSettings, chat: str = ""
 ) -> AnswerRequest:
@@ -156,7 +167,7 @@ def request_for(
     id. A server is sent nothing that was found in the user's documents.
     """
     if settings.place is not None:
-        messages = [replace(m, attachments=tuple(a for a in m.attachments if a.source is None)) for m in messages]
+        messages = [_without_documents(message) for message in messages]
     said = _said(messages, answered_id)
     if settings.place is not None:
         n_results = next((n for n, one in enumerate(reversed(said)) if one.sent["role"] != "tool"), 0)

@@ -13,11 +13,13 @@ from app.chat.answers.question_documents import QuestionDocuments
 from app.chat.message_action import MessageAction
 from app.chat.store.conversation import (
     Attachment,
+    CallState,
     Conversation,
     Message,
     MessageState,
     Role,
     Source,
+    ToolCall,
     content_of,
 )
 from app.clients.servers import Place, Server
@@ -163,3 +165,43 @@ def test_a_server_is_not_sent_what_was_found_for_earlier_questions() -> None:
     assert "The deposit is 900." not in there
     assert "lease.pdf" not in there
     assert "My own note" in there
+
+
+def test_a_server_is_not_sent_what_the_model_found_in_documents() -> None:
+    asked = Message(Role.USER, "How high?")
+    calls = (
+        ToolCall("1", "search_documents", {"query": "deposit"}, CallState.DONE, result="The deposit is 900."),
+        ToolCall("2", "calculate", {}, CallState.DONE, result="4711"),
+    )
+    called = Message(Role.ASSISTANT, "", parent=asked.id, calls=calls)
+    answer = Message(Role.ASSISTANT, "I looked.", parent=called.id)
+    again = Message(Role.USER, "Sure?", parent=answer.id)
+    way = [asked, called, answer, again]
+    place = Place(Server("s", "Server", "http://192.168.1.2/v1"), "large")
+    for messages in (way, way[:2]):
+        there = json.dumps(request_for(messages, messages[-1].id, AnswerSettings(place=place)).messages)
+        here = json.dumps(request_for(messages, messages[-1].id, AnswerSettings()).messages)
+        assert "The deposit is 900." in here
+        assert "The deposit is 900." not in there
+        assert "4711" in there
+
+
+def test_a_waiting_answer_of_a_server_takes_no_documents_along_after_the_chat_left_it(
+    make_desk: Callable[..., Desk], finder: FakeFinder
+) -> None:
+    places: list[Place | None] = [Place(Server("s", "Server", "http://127.0.0.1:9/v1", ("m",)), "m")]
+    desk = make_desk(finder=finder, place_for=lambda choices: places[0])
+    desk.wait_ready()
+    conversation = Conversation()
+    asked = Message(Role.USER, "How high?", attachments=(LEASE,))
+    answer = Message(Role.ASSISTANT, "900.", parent=asked.id)
+    again = Message(Role.USER, "Sure?", parent=answer.id)
+    desk.memory.add(conversation)
+    for one in (asked, answer, again):
+        desk.memory.append(conversation.id, one)
+    waiting = desk.controller._turns._new_answer(conversation.id, again)
+    places[0] = None  # "Answer on this PC"
+    assert waiting.place is not None
+    request = waiting.request()
+    assert request.place == waiting.place
+    assert "The deposit is 900." not in json.dumps(request.messages)
