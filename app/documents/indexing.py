@@ -281,7 +281,9 @@ def is_within(path: str, folder: str) -> bool:
 
 
 def documents_in(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the documents in a folder and the folders in it. Links and hidden ones are left out."""
+    """Yield the documents in a folder and the folders in it. Left out are links, hidden ones, and names that are not
+    valid text.
+    """
     left = [folder]
     while left:
         try:
@@ -290,7 +292,7 @@ def documents_in(folder: str) -> Iterator[tuple[str, os.stat_result]]:
             continue
         for entry in entries:
             try:
-                if entry.name.startswith((".", "~$")) or entry.is_symlink():
+                if entry.name.startswith((".", "~$")) or entry.is_symlink() or not _is_text(entry.name):
                     continue
                 if entry.is_dir():
                     if entry.name not in _SKIPPED_FOLDERS:
@@ -310,7 +312,12 @@ def _is_document(path: str, folders: Iterable[str]) -> bool:
     above = max((folder for folder in folders if is_within(path, folder)), key=len, default=None)
     parts = Path(path).relative_to(above).parts if above is not None else (".",)
     hidden = any(part.startswith((".", "~$")) or part in _SKIPPED_FOLDERS for part in parts)
-    return _has_kind(path) and not hidden and not os.path.islink(path)
+    return _has_kind(path) and not hidden and _is_text(path) and not os.path.islink(path)
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name is valid text: neither the index nor a chat could hold another one."""
+    return not any("\ud800" <= char <= "\udfff" for char in name)
 
 
 def _differs(known: IndexedFile | None, what: os.stat_result) -> bool:
