@@ -41,6 +41,10 @@ CREATE TABLE vector (passage INTEGER PRIMARY KEY REFERENCES passage (id) ON DELE
 CREATE VIRTUAL TABLE words USING fts5 (text, title, content='', tokenize='porter unicode61 remove_diacritics 2');
 CREATE VIRTUAL TABLE vocabulary USING fts5vocab ('words', 'row');
 """
+_PASSING = frozenset(
+    {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
+     sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM}
+)  # fmt: skip
 _TITLE_WEIGHT = 0.6  # of a hit in the file's name or the headings; 1: in the text
 
 
@@ -95,19 +99,31 @@ class IndexFile:
             try:
                 self._connection = self._opened()
             except sqlite3.DatabaseError as error:
+                if is_passing(error):
+                    raise
                 log.warning("The index of documents is made again: %s", error)
                 self._delete()
                 self._connection = self._opened()
 
+    def remake(self) -> None:
+        """Replace the file by an empty one."""
+        with self._lock:
+            self.close()
+            self._delete()
+            self._changes += 1
+            self.open()
+
     def _opened(self) -> sqlite3.Connection:
+        if self._path is not None:  # the files beside it get its permissions
+            os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600))
+            if os.name != "nt":
+                self._path.chmod(0o600)
         connection = sqlite3.connect(self._path or ":memory:", check_same_thread=False, isolation_level=None)
         try:
             connection.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON")
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
                 connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version={VERSION}; COMMIT")
-                if self._path is not None and os.name != "nt":
-                    self._path.chmod(0o600)
             elif version != VERSION:
                 raise sqlite3.DatabaseError(f"its version is {version}, not {VERSION}")
             connection.execute("SELECT count(*) FROM file").fetchone()
@@ -304,6 +320,11 @@ _PASSAGE = (
     f"passage.id, passage.place, passage.part, passage.name, passage.heading, passage.line, passage.text, {_FILE}"
 )
 _OF_FILE = "FROM passage JOIN file ON file.id = passage.file"
+
+
+def is_passing(error: sqlite3.Error) -> bool:
+    """Whether a fault has its cause outside of the file, such as a full disk, and may end by itself."""
+    return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _PASSING
 
 
 def _title(path: str) -> str:

@@ -5,6 +5,7 @@ One thread reads file after file; a file is one transaction, so that a kill lose
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sqlite3
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from app.documents.index_file import IndexedFile, IndexFile
+from app.documents.index_file import IndexedFile, IndexFile, is_passing
 from app.documents.passages import divided
 from app.documents.reading.document import SUFFIXES, ReadError
 from app.documents.reading.reader import DocumentReader
@@ -27,6 +28,7 @@ _SKIPPED_FOLDERS = frozenset(
 )
 _DEBOUNCE_MS, _STEP_MS = 600, 100  # of the watch: an editor's several writes are one change
 _SCAN_AGAIN_S = 600.0  # where a folder cannot be watched, such as on some network drives
+_AGAIN_S = 30.0  # after a fault of the index, such as a full disk
 _STOPS_WITHIN_S = 5.0
 
 
@@ -135,15 +137,26 @@ class Indexer:
     # -------------------------------------------------------------- the thread
 
     def _run(self) -> None:
-        try:
-            self._index.open()
-            with self._there:
-                self._files = self._index.files()
-            self._changed()
-            while self._step():
-                pass
-        except (sqlite3.Error, OSError) as error:
-            log.warning("The documents are no longer indexed: %s", error)
+        while not self._ended():
+            try:
+                self._index.open()
+                with self._there:
+                    self._files = self._index.files()
+                self._changed()
+                while self._step():
+                    pass
+            except (sqlite3.Error, OSError) as error:
+                log.warning("The documents could not be indexed and are indexed again later: %s", error)
+                self._mend(error)
+
+    def _mend(self, error: sqlite3.Error | OSError) -> None:
+        """Replace the index if it is damaged, and wait before the next attempt."""
+        if isinstance(error, sqlite3.DatabaseError) and not is_passing(error):
+            with contextlib.suppress(sqlite3.Error, OSError):
+                self._index.remake()
+        with self._there:
+            self._there.wait_for(lambda: self._work.ends, _AGAIN_S)
+            self._work.scans = True
 
     def _step(self) -> bool:
         """Do the next piece of work. Returns whether there will be another."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,6 +94,33 @@ def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
     index.open()
     assert found(index, "words") == ["words"]
     index.close()
+
+
+def test_a_locked_file_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "documents.db"
+    index = IndexFile(path)
+    index.open()
+    put(index, "/d/a.txt", "words")
+    index.close()
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *of, **named: connect(*of, **named, timeout=0.0))
+    other = connect(path, isolation_level=None)
+    other.execute("PRAGMA locking_mode=EXCLUSIVE")
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(sqlite3.OperationalError):
+        index.open()
+    other.close()
+    index.open()
+    assert found(index, "words") == ["words"]
+    index.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other permissions")
+def test_only_the_user_can_read_the_files(index: IndexFile, tmp_path: Path) -> None:
+    put(index, "/d/a.txt", "words")
+    files = list(tmp_path.glob("documents.db*"))
+    assert len(files) > 1
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
 
 
 def test_vectors_are_kept_and_searched(index: IndexFile) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from app.documents import indexing
 from app.documents.index_file import IndexFile
 from app.documents.indexing import Indexer
 
@@ -152,6 +155,27 @@ def test_nothing_is_read_while_paused(watched: Watched, folder: Path) -> None:
     assert len(watched.texts()) == 2
 
 
+@pytest.mark.expects_log("indexed again later")
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_CORRUPT])
+def test_indexing_goes_on_after_a_fault_of_the_index(
+    watched: Watched, folder: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(indexing, "_AGAIN_S", 0.1)
+    put, faults = watched.index.put, [code]
+
+    def fail_once(*of: Any) -> None:
+        if faults:
+            error = sqlite3.DatabaseError("a fault")
+            error.sqlite_errorcode = faults.pop()
+            raise error
+        put(*of)
+
+    monkeypatch.setattr(watched.index, "put", fail_once)
+    watched.indexer.set_folders([str(folder)])
+    watched.wait_idle()
+    assert watched.texts() == {"a.txt": "first paper", "b.md": "# second paper"}
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows' names are text")
 def test_names_that_are_no_text_are_left_out(watched: Watched, folder: Path) -> None:
     odd = os.fsencode(folder) + b"/\xff.txt"
@@ -162,7 +186,6 @@ def test_names_that_are_no_text_are_left_out(watched: Watched, folder: Path) -> 
         pytest.skip("this file system refuses such names")
     watched.indexer.set_folders([str(folder)])
     watched.wait_idle()
-    os.utime(odd)
     (folder / "new.txt").write_text("new")
     watched.wait(lambda: "new.txt" in watched.texts())
     assert set(watched.texts()) == {"a.txt", "b.md", "new.txt"}
