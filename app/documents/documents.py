@@ -14,7 +14,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.chat.store.conversation import Attachment
 from app.chat.store.operations import Operations
-from app.chat.store.preset_store import PresetStoreError, read_json, write_json
+from app.chat.store.preset_store import PresetStoreError, keep_aside, read_json, write_json
 from app.documents.gathering import Given, gathered
 from app.documents.index_file import IndexedFile, IndexFile
 from app.documents.indexing import FolderState, Indexer, is_within
@@ -49,7 +49,7 @@ class Documents(QObject):
         self._list_file, self._save = list_file, save
         self._folders: list[str] = []
         self._paused = False
-        self._newer = False  # the list belongs to a newer version and is not written
+        self._keeps_file = False  # the list is a newer version's or cannot be read, and is not written
         self._index = IndexFile(index_file)
         self._indexer = Indexer(self._index, self._moved.emit)
         self._searches = Operations(self)
@@ -72,15 +72,20 @@ class Documents(QObject):
     # -------------------------------------------------------------- the folders
 
     def read(self) -> None:
-        """Read the list of folders and begin to index them; what is invalid is skipped."""
+        """Read the list of folders and begin to index them. A damaged file is renamed; invalid folders are skipped."""
+        values = None
         try:
             values = read_json(self._list_file) if self._list_file is not None else None
-        except (OSError, PresetStoreError):
-            values = None
+        except FileNotFoundError:
+            pass
+        except OSError:
+            self._keeps_file = True
+        except PresetStoreError as error:
+            self._keeps_file = self._list_file is not None and not keep_aside(self._list_file, error)
         if isinstance(values, dict):
             version, folders = values.get("schema_version"), values.get("folders")
-            self._newer = type(version) is int and version > SCHEMA_VERSION
-            if not self._newer and isinstance(folders, list):
+            self._keeps_file = type(version) is int and version > SCHEMA_VERSION
+            if not self._keeps_file and isinstance(folders, list):
                 good = [one for one in folders if isinstance(one, str) and os.path.isabs(one)]
                 self._folders = list(dict.fromkeys(good))[:MOST_FOLDERS]
                 self._paused = values.get("paused") is True
@@ -195,7 +200,7 @@ class Documents(QObject):
         self._save("save the list of documents", lambda: self._write(written))
 
     def _write(self, values: dict[str, Any]) -> None:
-        if self._list_file is not None and not self._newer:
+        if self._list_file is not None and not self._keeps_file:
             write_json(self._list_file, values)
 
     # -------------------------------------------------------------- what is found
@@ -258,8 +263,8 @@ class Documents(QObject):
         return gathered(self._index, question, files, space, given, asked)
 
     def _not_found(self, error: BaseException, then: Callable[[tuple[Attachment, ...]], None]) -> None:
+        then(())  # first: the answer waits for it
         if not isinstance(error, sqlite3.Error | OSError):
             raise error
         log.warning("The documents could not be searched: %s", error)
         self.said.emit(tr("The documents could not be searched. The answer goes without them."), None)
-        then(())

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from pytestqt.qtbot import QtBot
 
-from app.chat.store.conversation import Attachment
+from app.chat.store.conversation import Attachment, content_of
 from app.documents.document_tool import NAME, DocumentTool
 from app.documents.documents import Documents
 from app.documents.gathering import Given
+from app.documents.index_words import weight
 
 MakeDocuments = Callable[[], Documents]
 
@@ -68,6 +69,18 @@ def test_what_fits_goes_whole_and_else_passages(qtbot: QtBot, make: MakeDocument
     assert (passage.name, passage.source.part, passage.source.number) == ("lease.txt", 1, 1)
     assert "900" in passage.text
     assert find(qtbot, documents, "How high is the deposit?", 0) == []
+
+
+def test_many_short_documents_fit_with_the_lines_around_them(qtbot: QtBot, make: MakeDocuments, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    for n in range(60):
+        (folder / f"note {n}.txt").write_text(f"{n}")
+    documents = make()
+    ready(qtbot, documents, folder)
+    space = 2_000
+    given = find(qtbot, documents, "What is in my notes?", space)
+    assert weight(content_of("", given)) <= space
 
 
 def test_nothing_goes_twice_unless_it_changed(qtbot: QtBot, make: MakeDocuments, papers: Path) -> None:
@@ -168,6 +181,38 @@ def test_a_search_that_fails_costs_no_answer(
 
     monkeypatch.setattr(documents._index, "_rows", fail)
     assert find(qtbot, documents, "deposit", 10_000) == []
+
+
+@pytest.mark.qt_no_exception_capture
+def test_a_search_with_a_fault_of_its_own_still_lets_the_answer_go(
+    qtbot: QtBot, make: MakeDocuments, papers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = make()
+    ready(qtbot, documents, papers)
+    told: list[object] = []
+    with pytest.raises(ZeroDivisionError):
+        documents._not_found(ZeroDivisionError(), told.append)
+    assert told == [()]
+
+
+@pytest.mark.parametrize("fault", ["unreadable", "damaged"])
+def test_a_list_that_cannot_be_read_is_not_lost(
+    make: MakeDocuments, tmp_path: Path, papers: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    path = tmp_path / "documents.json"
+    text = json.dumps({"schema_version": 1, "folders": ["/home/me/papers"]})
+    path.write_text(text if fault == "unreadable" else text[:-2])
+    documents = make()
+    with monkeypatch.context() as patched:
+        if fault == "unreadable":
+            patched.setattr("app.documents.documents.read_json", _refuse)
+        documents.read()
+    documents.add(papers)
+    assert any("/home/me/papers" in one.read_text() for one in tmp_path.glob("documents*.json"))
+
+
+def _refuse(path: Path) -> object:
+    raise PermissionError(13, "Permission denied")
 
 
 def test_a_model_can_search_by_itself(qtbot: QtBot, make: MakeDocuments, papers: Path) -> None:
