@@ -66,8 +66,9 @@ class Documents(QObject):
         self._moved.connect(self._go_on_with_vectors)
 
     def _go_on_with_vectors(self) -> None:
-        if self.vectors is not None and self.is_idle and not self.vectors.n_left:
-            self.vectors.go_on()
+        vectors = self.vectors
+        if vectors is not None and self.is_idle and not vectors.n_left and not vectors.is_waiting:
+            vectors.go_on()
 
     # -------------------------------------------------------------- the folders
 
@@ -100,6 +101,8 @@ class Documents(QObject):
 
     def close(self) -> None:
         """End the indexing; blocks for a few seconds at most."""
+        if self.vectors is not None:
+            self.vectors.close()
         self._searches.close()
         self._indexer.close()
         self._index.close()

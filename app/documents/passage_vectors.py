@@ -48,7 +48,7 @@ class PassageVectors(QObject):
         self.n_left: int | None = None  # passages without a vector; None: unknown
         self.fault = ""  # why there are none, in a sentence
         self._paused = False
-        self._busy = False
+        self._busy = self._closed = False
         self._again = QTimer(self, singleShot=True, interval=AGAIN_MS)
         self._again.timeout.connect(self.go_on)
 
@@ -56,12 +56,23 @@ class PassageVectors(QObject):
         """Use this model; "" for none."""
         if model != self.model:
             self.model, self.n_left, self.fault = model, None, ""
+            self._again.stop()
             self.go_on()
             self.changed.emit()
 
     def pause(self, paused: bool) -> None:
         self._paused = paused
         self.go_on()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits after a failure, to try again."""
+        return self._again.isActive()
+
+    def close(self) -> None:
+        """Ask for no more vectors, and drop those that still come. Questions are not called back."""
+        self._closed = self._paused = True
+        self._again.stop()
 
     def go_on(self) -> None:
         """Give vectors to the passages that have none; call it when passages were added."""
@@ -85,6 +96,8 @@ class PassageVectors(QObject):
         self._engine.embed([text for _, text in rows], model, partial(self._have, model, [key for key, _ in rows]))
 
     def _have(self, model: str, keys: list[int], result: EmbedResult | None) -> None:
+        if self._closed:
+            return
         if result is None or len(result.vectors) != len(keys):
             self._failed(None)
             return
@@ -121,7 +134,7 @@ class PassageVectors(QObject):
         if not self.model:
             then(None)
             return
-        _Asking(self, self._engine, self.model, question, then)
+        _Asking(self, self._engine, self.model, question, lambda asked: None if self._closed else then(asked))
 
 
 class _Asking(QObject):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,3 +130,33 @@ def test_another_model_gives_other_vectors(qtbot: QtBot, documents: Documents, e
     assert documents._index.n_without_vector("local/n") == 0
     documents.set_model("")
     assert find(qtbot, documents, "Miete?") == []
+
+
+@pytest.mark.expects_log("get no vectors")
+def test_a_fault_of_the_index_is_not_met_again_at_once(
+    qtbot: QtBot, documents: Documents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = []
+
+    def fail(*of: object) -> None:
+        failed.append(of)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(documents._index, "without_vector", fail)
+    documents.set_model("other")
+    qtbot.waitUntil(lambda: len(failed) > 0)
+    qtbot.wait(100)
+    assert len(failed) == 1
+
+
+def test_vectors_that_come_after_the_end_are_dropped(qtbot: QtBot, documents: Documents, engine: FakeEngine) -> None:
+    engine.holds = True
+    found: list[object] = []
+    documents.set_model("other")
+    qtbot.waitUntil(lambda: len(engine.waiting) == 1)
+    documents.find("deposit", documents.folders, 1_000, Given(), found.append)
+    documents.close()
+    for then in engine.waiting:
+        then(None)
+    assert len(engine.waiting) == 2
+    assert found == []
