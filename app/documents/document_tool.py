@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from app.chat.store.conversation import Attachment
+from app.tools import model_texts
 from app.tools.tool import Scope, Tool, ToolResult
 from app.tools.tool_error import ToolError, result_of
 from app.translation import tr
 
-NAME = "search_documents"
+NAME = model_texts.SEARCH_DOCUMENTS
 MOST_CHARS = 8_000  # of a result
 LONGEST_QUERY = 1_000
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 REFUSED = "The user did not allow this call."
 NOT_RUN = "This call was not run."
+SEARCH_DOCUMENTS = "search_documents"  # the name of the tool
 NOT_SENT = "The result is from documents that stay on the user's PC."  # to a server
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from app.chat.store.conversation import CallState, Message, Role, ToolCall, content_of
 from app.clients.answer_request import AnswerRequest
 from app.clients.servers import Place
-from app.documents.document_tool import NAME as SEARCH_DOCUMENTS
 from app.tools import model_texts
 from engine.text.thoughts import split, spoken
 
@@ -153,7 +152,9 @@ def _summary(messages: Sequence[Message], said: Sequence[_Said]) -> tuple[str, i
 def _without_documents(message: Message) -> Message:
     """Return a message without what was found in the user's documents, for servers."""
     calls = tuple(
-        replace(call, result=model_texts.NOT_SENT) if (call.tool, call.source) == (SEARCH_DOCUMENTS, "") else call
+        replace(call, result=model_texts.NOT_SENT)
+        if (call.tool, call.source) == (model_texts.SEARCH_DOCUMENTS, "")
+        else call
         for call in message.calls
     )
     return replace(message, attachments=tuple(a for a in message.attachments if a.source is None), calls=calls)
