@@ -99,7 +99,14 @@ class Hearth(QObject):
         self._chat_tools = ChatTools(self.window, self.controller, self.setup, self.tools.box, self.servers)
         self._chat_tools.connect_tool_servers(self.tools.controller)
         self._chat_projects = ChatProjects(
-            self.window, self.controller, self.setup, self.folders, self.models, book, places.projects_folder
+            self.window,
+            self.controller,
+            self.setup,
+            self.folders,
+            self.models,
+            book,
+            places.projects_folder,
+            self.tools.documents,
         )
         self._chat_tools.connect_documents(self.tools.documents, self.models)
         self.window.connect_local_server(self.local_server)

@@ -3291,6 +3291,13 @@
 <translation>das geladene</translation>
 </message>
 <message numerus="yes">
+<source>{n} folders of documents</source>
+<translation>
+<numerusform>{n} Dokumentordner</numerusform>
+<numerusform>{n} Dokumentordner</numerusform>
+</translation>
+</message>
+<message numerus="yes">
 <source>{n} tools</source>
 <translation>
 <numerusform>{n} Werkzeug</numerusform>
@@ -5472,8 +5479,16 @@ Andere Programme: {others}</translation>
 <translation>Datei wählen…</translation>
 </message>
 <message>
+<source>Documents for these chats</source>
+<translation>Dokumente für diese Chats</translation>
+</message>
+<message>
 <source>File for the notes</source>
 <translation>Datei für die Notizen</translation>
+</message>
+<message>
+<source>First add a folder with the button of documents below the message field.</source>
+<translation>Fügen Sie zuerst mit der Schaltfläche für Dokumente unter dem Nachrichtenfeld einen Ordner hinzu.</translation>
 </message>
 <message>
 <source>Notes</source>
@@ -5498,6 +5513,10 @@ Andere Programme: {others}</translation>
 <message>
 <source>Text files (*.md *.txt)</source>
 <translation>Textdateien (*.md *.txt)</translation>
+</message>
+<message>
+<source>The model answers from these folders. They stay on this PC.</source>
+<translation>Das Modell antwortet aus diesen Ordnern. Sie bleiben auf diesem PC.</translation>
 </message>
 <message>
 <source>The model may propose notes</source>

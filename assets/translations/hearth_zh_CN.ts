@@ -3274,6 +3274,12 @@
 <translation>已加载的模型</translation>
 </message>
 <message numerus="yes">
+<source>{n} folders of documents</source>
+<translation>
+<numerusform>{n} 个文档文件夹</numerusform>
+</translation>
+</message>
+<message numerus="yes">
 <source>{n} tools</source>
 <translation>
 <numerusform>{n} 个工具</numerusform>
@@ -5434,8 +5440,16 @@ Other programs: {others}</source>
 <translation>选择文件…</translation>
 </message>
 <message>
+<source>Documents for these chats</source>
+<translation>这些聊天的文档</translation>
+</message>
+<message>
 <source>File for the notes</source>
 <translation>笔记文件</translation>
+</message>
+<message>
+<source>First add a folder with the button of documents below the message field.</source>
+<translation>请先用消息框下方的文档按钮添加文件夹。</translation>
 </message>
 <message>
 <source>Notes</source>
@@ -5460,6 +5474,10 @@ Other programs: {others}</source>
 <message>
 <source>Text files (*.md *.txt)</source>
 <translation>文本文件 (*.md *.txt)</translation>
+</message>
+<message>
+<source>The model answers from these folders. They stay on this PC.</source>
+<translation>模型根据这些文件夹回答。它们保留在这台电脑上。</translation>
 </message>
 <message>
 <source>The model may propose notes</source>

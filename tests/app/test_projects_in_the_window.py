@@ -320,3 +320,25 @@ def test_instructions_for_one_chat(arrive: Arrive) -> None:
     click(dialog.keep)
     assert system_of(person) == ""
     assert not button.isVisible()
+
+
+def test_chats_of_a_project_are_answered_from_its_documents(arrive: Arrive, tmp_path: Path) -> None:
+    papers = tmp_path / "papers"
+    papers.mkdir()
+    (papers / "lease.txt").write_text("The deposit is 900.")
+    person = arrive(location="in-thread")
+    person.wait_ready()
+    documents = person.hearth.tools.documents
+    assert documents.add(papers)
+    person.wait(lambda: documents.is_idle)
+    dialog = new_project(person, "Flat")
+    click(dialog.sets_documents)
+    (row,) = dialog.documents
+    click(row.toggle)
+    click(dialog.keep)
+    of_folder(person, "Flat", "New chat here")
+    assert person.hearth.setup.chosen.documents == (str(papers),)
+    assert "1 folder of documents" in person.page.composer.inherited.project.text()
+    person.say("How high is the deposit?")
+    question = person.hearth.memory.branch_of(person.hearth.controller.open_conversation or "") or []
+    assert [one.name for one in question[0].attachments] == ["lease.txt"]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from app.chat.answer_setup import AnswerSetup
     from app.chat.chat_controller import ChatController
     from app.chat.chat_folders import ChatFolders
+    from app.documents.documents import Documents
     from app.models.models_controller import ModelsController
     from app.servers.server_book import ServerBook
     from app.ui.main_window import MainWindow
@@ -35,8 +36,10 @@ class ChatProjects(QObject):
         models: ModelsController,
         book: ServerBook,
         notes_folder: Path,
+        documents: Documents | None = None,
     ) -> None:
         super().__init__(window)
+        self._documents = documents
         self._window, self._page, self._list = window, window.page, window.sidebar.panel.list
         self._chat, self._setup, self._folders = chat, setup, folders
         self._models, self._book, self._notes_folder = models, book, notes_folder
@@ -121,6 +124,7 @@ class ChatProjects(QObject):
         return ProjectChoices(
             [("", tr("as in the settings")), *personas], models, frozenset(away),
             self._setup.tool_offer.tools, str(self._free_path(folder)),
+            self._documents.folders if self._documents is not None else (),
         )  # fmt: skip
 
     def _free_path(self, folder: str) -> Path:
@@ -210,4 +214,7 @@ class ChatProjects(QObject):
         n_tools = len(project.tools or ())
         if "tools" in inherited and "tools" not in own and self._chat.place is None:
             parts.append(tr_n("{n} tool", "{n} tools", n_tools, n=figure(n_tools)))
+        n_folders = len(project.documents)
+        if "documents" in inherited and "documents" not in own and self._chat.place is None:
+            parts.append(tr_n("{n} folder of documents", "{n} folders of documents", n_folders, n=figure(n_folders)))
         return parts

@@ -1,4 +1,4 @@
-"""The dialog with the settings of a project: instructions, model, persona, tools and notes."""
+"""The dialog with the settings of a project: instructions, model, persona, tools, documents and notes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from app.chat.projects.notes import NotesError, NotesFile
 from app.chat.projects.project import MAX_INSTRUCTIONS, Project
 from app.tools.tool import Tool
 from app.translation import figure, tr
+from app.ui.composer.switch_menu import SwitchRow
 from app.ui.composer.tools_button import ToolRow
+from app.ui.documents.document_labels import name_of
 from app.ui.look import theme
 from app.ui.models.model_dialogs import card_of_rows, two_lines
 from app.ui.models.model_filters import MenuButton
@@ -32,7 +34,7 @@ ANY_MODEL: ModelChoice = ("", "", "")
 class ProjectChoices:
     """What can be chosen. personas, models: value and name. notes: path of the file that is offered for notes.
 
-    away: the models whose server is not on this PC.
+    away: the models whose server is not on this PC. documents: paths of the named folders.
     """
 
     personas: Sequence[tuple[str, str]]
@@ -40,6 +42,7 @@ class ProjectChoices:
     away: frozenset[ModelChoice]
     tools: Sequence[Tool]
     notes: str
+    documents: Sequence[str] = ()
 
 
 class ProjectDialog(Dialog):
@@ -56,6 +59,7 @@ class ProjectDialog(Dialog):
         self._path = project.notes or choices.notes
         self._add_instructions()
         self._add_choices()
+        self._add_documents()
         self._add_notes()
         self.says = Label("", "small", "bad", wrap=True)
         self.body.addWidget(self.says)
@@ -64,7 +68,7 @@ class ProjectDialog(Dialog):
         cancel.clicked.connect(self.reject)
         self.keep.clicked.connect(self._save)
         self.instructions.textChanged.connect(self._refresh)
-        for toggle in (self.sets_tools, self.has_notes):
+        for toggle in (self.sets_tools, self.sets_documents, self.has_notes):
             toggle.toggled.connect(self._refresh)
         self._refresh()
         self.instructions.setFocus(Qt.FocusReason.OtherFocusReason)
@@ -109,6 +113,26 @@ class ProjectDialog(Dialog):
         )
         self._tool_list = _card(self.body, head, tool_list)
 
+    def _add_documents(self) -> None:
+        on = self._project.documents
+        self.sets_documents = Toggle(tr("Documents for these chats"), bool(on))
+        shown = list(dict.fromkeys([*self._choices.documents, *on]))  # a folder that is no longer named stays chosen
+        self.documents = [SwitchRow(path, name_of(path), path) for path in shown]
+        listed = QFrame()
+        inside = QVBoxLayout(listed)
+        inside.setContentsMargins(theme.px(4), theme.px(4), theme.px(2), theme.px(4))
+        inside.setSpacing(0)
+        for row in self.documents:
+            row.toggle.setChecked(row.key in on)
+            inside.addWidget(row)
+        says = tr("The model answers from these folders. They stay on this PC.")
+        if not shown:
+            says = tr("First add a folder with the button of documents below the message field.")
+        self.sets_documents.setEnabled(bool(shown))
+        self._document_list = _card(
+            self.body, two_lines(tr("Documents for these chats"), says, self.sets_documents), listed
+        )
+
     def _add_notes(self) -> None:
         self.has_notes = Toggle(tr("Notes"), bool(self._project.notes))
         self.proposes = Toggle(tr("The model may propose notes"), self._project.proposes)
@@ -145,6 +169,7 @@ class ProjectDialog(Dialog):
         most = figure(MAX_INSTRUCTIONS)
         self._tell(tr("{n} characters. At most {most} fit.", n=figure(n), most=most) if too_long else "")
         self._tool_list.setVisible(self.sets_tools.isChecked())
+        self._document_list.setVisible(self.sets_documents.isChecked())
         self._of_notes.setVisible(self.has_notes.isChecked())
         path = Path(self._path)
         self.path.setText(tr("{name}, in {folder}", name=path.name, folder=str(path.parent)))
@@ -207,6 +232,9 @@ class ProjectDialog(Dialog):
             server={"id": server, "model": model} if server else None,
             tools=tuple(on) if self.sets_tools.isChecked() else None,
             notes=self._path if self.has_notes.isChecked() else "",
+            documents=tuple(row.key for row in self.documents if row.toggle.isChecked())
+            if self.sets_documents.isChecked()
+            else (),
             proposes=self.proposes.isChecked() and self.has_notes.isChecked(),
         )
         self.accept()

@@ -75,7 +75,7 @@ def test_names_are_one_line_whatever_the_file_is_called() -> None:
 
 
 def test_the_text_of_a_pdf_is_read_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "pypdf", raising=False)  # other tests use it
+    monkeypatch.delitem(sys.modules, "pypdfium2", raising=False)  # other tests use it
     path = tmp_path / "report.pdf"
     path.write_bytes(pdf_with(["Heat pumps (air to water)", "", "Page three"]))
     read = texts.read(path)
