@@ -339,6 +339,6 @@ def test_chats_of_a_project_are_answered_from_its_documents(arrive: Arrive, tmp_
     of_folder(person, "Flat", "New chat here")
     assert person.hearth.setup.chosen.documents == (str(papers),)
     assert "1 folder of documents" in person.page.composer.inherited.project.text()
-    person.say("How high is the deposit?")
+    person.ask("How high is the deposit?")
     question = person.hearth.memory.branch_of(person.hearth.controller.open_conversation or "") or []
     assert [one.name for one in question[0].attachments] == ["lease.txt"]
