@@ -11,6 +11,7 @@ from pathlib import Path
 from app.chat.store.conversation import Attachment, Source
 from app.documents.index_file import Found, IndexedFile, IndexFile
 from app.documents.index_words import weight
+from app.documents.reading.reader import display_name
 from app.documents.search import Asked, search
 
 MOST_FILES = 5
@@ -108,7 +109,7 @@ def _whole(index: IndexFile, file: IndexedFile, number: int) -> Attachment:
     text = _text(index, file)
     n_pages = file.n_parts if file.kind == "pdf" else 0
     return Attachment(
-        Path(file.path).name, text, "document", n_pages, Source(number, file.path, label="the whole text")
+        display_name(Path(file.path)), text, "document", n_pages, Source(number, file.path, label="the whole text")
     )
 
 
@@ -125,7 +126,7 @@ def _passage(first: Found, text: str, number: int) -> Attachment:
     word = _PARTS.get(file.kind)
     label = f"{word} {one.part}" if word else f"line {one.line}"
     source = Source(number, file.path, one.part, one.line, f"{label} ({one.name})" if one.name else label)
-    return Attachment(Path(file.path).name, text, "document", source=source)
+    return Attachment(display_name(Path(file.path)), text, "document", source=source)
 
 
 def _with_neighbours(index: IndexFile, passages: Sequence[Found], most: int) -> list[list[Found]]:

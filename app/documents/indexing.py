@@ -27,6 +27,7 @@ _SKIPPED_FOLDERS = frozenset(
     {"node_modules", "__pycache__", "venv", "env", "target", "dist", "build", "site-packages", "$RECYCLE.BIN"}
 )
 _DEBOUNCE_MS, _STEP_MS = 600, 100  # of the watch: an editor's several writes are one change
+_WATCH_AGAIN_S = 5.0  # after a fault of the watch
 _SCAN_AGAIN_S = 600.0  # where a folder cannot be watched, such as on some network drives
 _AGAIN_S = 30.0  # after a fault of the index, such as a full disk
 _STOPS_WITHIN_S = 5.0
@@ -274,8 +275,14 @@ class Indexer:
                 raise_interrupt=False, ignore_permission_denied=True, watch_filter=None,
             ):  # fmt: skip
                 self._have_changed({path for _, path in changes})
-        except (OSError, RuntimeError) as error:  # too many folders for the system's watches
+        except OSError as error:  # too many folders for the system's watches
             log.info("A folder of documents cannot be watched: %s", error)
+        except RuntimeError as error:  # a name that is not valid text has changed
+            log.info("A folder of documents is watched anew: %s", error)
+            if not stop.wait(_WATCH_AGAIN_S):
+                with self._there:
+                    self._work.scans = True  # which begins the watch again
+                    self._there.notify_all()
 
     def _have_changed(self, paths: set[str]) -> None:
         """Put files that changed first; a change of a folder leads to a scan."""

@@ -36,7 +36,7 @@ class EmbeddingEngine(Protocol):
 
 
 class PassageVectors(QObject):
-    """One for the index. changed: how many passages have a vector, or `fault`."""
+    """One for the index. changed: how many passages have a vector, or `is_waiting`."""
 
     changed = Signal()
 
@@ -46,7 +46,8 @@ class PassageVectors(QObject):
         self._index, self._engine, self._work = index, engine, work
         self.model = ""  # id of an installed model; "": words alone are searched
         self.n_left: int | None = None  # passages without a vector; None: unknown
-        self.fault = ""  # why there are none, in a sentence
+        self._at_once = AT_ONCE
+        self._unreadable: set[int] = set()  # passages for which the model failed; until another one is chosen
         self._paused = False
         self._busy = self._closed = False
         self._again = QTimer(self, singleShot=True, interval=AGAIN_MS)
@@ -55,7 +56,8 @@ class PassageVectors(QObject):
     def set_model(self, model: str) -> None:
         """Use this model; "" for none."""
         if model != self.model:
-            self.model, self.n_left, self.fault = model, None, ""
+            self.model, self.n_left = model, None
+            self._at_once, self._unreadable = AT_ONCE, set()
             self._again.stop()
             self.go_on()
             self.changed.emit()
@@ -84,8 +86,10 @@ class PassageVectors(QObject):
 
     def _missing(self, model: str) -> tuple[str, list[tuple[int, str]], int]:
         self._index.open()
-        rows = self._index.without_vector(model, AT_ONCE)
-        return model, rows, self._index.n_without_vector(model) if rows else 0
+        rows = self._index.without_vector(model, AT_ONCE + len(self._unreadable))
+        left = self._index.n_without_vector(model) if rows else 0
+        rows = [row for row in rows if row[0] not in self._unreadable][: self._at_once]
+        return model, rows, left if rows else 0
 
     def _ask(self, found: tuple[str, list[tuple[int, str]], int]) -> None:
         model, rows, self.n_left = found
@@ -99,9 +103,11 @@ class PassageVectors(QObject):
         if self._closed:
             return
         if result is None or len(result.vectors) != len(keys):
+            self._unreadable |= set(keys) if len(keys) == 1 else set()
+            self._at_once = 1  # until one succeeds, so that a single passage does not hold up the others
             self._failed(None)
             return
-        self.fault = ""
+        self._at_once = AT_ONCE
         vectors = list(zip(keys, result.vectors, strict=True))
         self._work.run("keep vectors", partial(self._keep, model, vectors), self._kept, self._failed)
 

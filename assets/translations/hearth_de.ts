@@ -4265,6 +4265,10 @@
 <source>Switch folders on in a chat with the button below the message field. Documents stay where they are. Hearth keeps an index of their text on this PC and sends nothing.</source>
 <translation>Schalten Sie Ordner in einem Chat mit der Taste unter dem Nachrichtenfeld ein. Dokumente bleiben, wo sie sind. Hearth führt auf diesem PC ein Verzeichnis ihres Textes und sendet nichts.</translation>
 </message>
+<message>
+<source>The model could not read the passages. There may be too little free RAM. It is tried again every minute; until then, words alone are searched.</source>
+<translation>Das Modell konnte die Stellen nicht lesen. Vielleicht ist zu wenig RAM frei. Es wird jede Minute neu versucht; bis dahin wird nur nach Wörtern gesucht.</translation>
+</message>
 <message numerus="yes">
 <source>{n} passages are still to be read by it, while nothing else is computed.</source>
 <translation>

@@ -4231,6 +4231,10 @@
 <source>Switch folders on in a chat with the button below the message field. Documents stay where they are. Hearth keeps an index of their text on this PC and sends nothing.</source>
 <translation>在聊天中用消息框下方的按钮开启文件夹。文档留在原处。Hearth 只在这台电脑上保存其文本的索引，不发送任何内容。</translation>
 </message>
+<message>
+<source>The model could not read the passages. There may be too little free RAM. It is tried again every minute; until then, words alone are searched.</source>
+<translation>模型无法读取段落，可能是空闲内存不足。每分钟会重试一次；在此之前只按词语搜索。</translation>
+</message>
 <message numerus="yes">
 <source>{n} passages are still to be read by it, while nothing else is computed.</source>
 <translation>

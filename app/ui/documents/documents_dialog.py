@@ -138,13 +138,18 @@ class MeaningLine(QFrame):
         row.addLayout(words, 1)
         row.addWidget(self.choose, 0, Qt.AlignmentFlag.AlignTop)
 
-    def show_model(self, name: str, n_left: int | None) -> None:
-        """Show the model's name, "" for none, and how many passages it has not read yet; None: unknown."""
+    def show_model(self, name: str, n_left: int | None, has_failed: bool) -> None:
+        """Show the model's name, "" for none, and how many passages it has not read yet; None: unknown. has_failed:
+        whether it failed and is tried again.
+        """
         self.choose.setText(name or tr("Off"))
         self.choose.setAccessibleName(tr("Search by meaning: {name}", name=name or tr("Off")))
         if not name:
             self.state.setText(tr("Documents are searched by words. A small embedding model also finds other words for "
                                   "the same, in other languages too."))  # fmt: skip
+        elif has_failed:
+            self.state.setText(tr("The model could not read the passages. There may be too little free RAM. It is "
+                                  "tried again every minute; until then, words alone are searched."))  # fmt: skip
         elif n_left:
             self.state.setText(tr_n("{n} passage is still to be read by it, while nothing else is computed.",
                                     "{n} passages are still to be read by it, while nothing else is computed.",
@@ -202,7 +207,8 @@ class DocumentsDialog(Dialog):
         self.empty.setVisible(not states)
         self.meaning.setVisible(bool(states))
         vectors = self._documents.vectors
-        self.meaning.show_model(self.name_of_model(self._documents.model), vectors.n_left if vectors else None)
+        name = self.name_of_model(self._documents.model)
+        self.meaning.show_model(name, vectors.n_left if vectors else None, vectors is not None and vectors.is_waiting)
         says = tr("Switch folders on in a chat with the button below the message field. Documents stay where they are. "
                   "Hearth keeps an index of their text on this PC and sends nothing.")  # fmt: skip
         self.sentence.setText(says if states else "")

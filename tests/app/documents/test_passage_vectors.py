@@ -160,3 +160,22 @@ def test_vectors_that_come_after_the_end_are_dropped(qtbot: QtBot, documents: Do
         then(None)
     assert len(engine.waiting) == 2
     assert found == []
+
+
+def test_a_passage_that_the_model_cannot_read_holds_up_no_other(
+    qtbot: QtBot, documents: Documents, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        engine, "embed", lambda texts, model, then, ask=engine.embed: (
+            then(None) if any("boiler" in text for text in texts) else ask(texts, model, then)
+        ),
+    )  # fmt: skip
+    documents.set_model("local/m")
+    vectors = documents.vectors
+    assert vectors is not None
+    for _ in range(3):
+        qtbot.waitUntil(lambda: vectors.is_waiting or vectors.n_left == 0)
+        vectors._again.stop()
+        vectors.go_on()
+    qtbot.waitUntil(lambda: documents._index.n_without_vector("local/m") == 1)
+    assert vectors.n_left == 0
