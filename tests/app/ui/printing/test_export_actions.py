@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pypdfium2
 import pytest
-from pypdf import PdfReader
 from PySide6.QtPrintSupport import QPrinter
 from PySide6.QtWidgets import QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
@@ -31,8 +31,8 @@ SECOND = Message(Role.ASSISTANT, "Herons fly", parent=ASKED.id)
 
 
 def page_texts(path: Path) -> list[str]:
-    """The text of each page, with one space between words: Qt's PDF files have tabs."""
-    return [" ".join(page.extract_text().split()) for page in PdfReader(path).pages]
+    """The text of each page without spaces, of which Qt's PDF files have others."""
+    return ["".join(page.get_textpage().get_text_bounded().split()) for page in pypdfium2.PdfDocument(path)]
 
 
 class Room:
@@ -88,8 +88,8 @@ def test_the_dialog_leads_to_a_file(
     path = tmp_path / f"out.{ending}"
     qtbot.waitUntil(path.is_file)
     assert offered == [f"Herons.{ending}"]
-    text = path.read_text("utf-8") if form == "web" else " ".join(page_texts(path))
-    assert all(words in text for words in ("Ask about herons", "Hidden idea", "Herons fly"))
+    text = "".join(path.read_text("utf-8").split() if form == "web" else page_texts(path))
+    assert all(words.replace(" ", "") in text for words in ("Ask about herons", "Hidden idea", "Herons fly"))
     assert "wade" in text
 
 
@@ -139,4 +139,4 @@ def test_a_range_of_pages_is_printed(qtbot: QtBot, tmp_path: Path) -> None:
     assert PrintedChat(prepare(outline(chat, Scope()))).paint(printer, 2, 3)
     pages = page_texts(tmp_path / "range.pdf")
     assert len(pages) == 2
-    assert "Page 2 of 6" in pages[0]
+    assert "Page2of6" in pages[0]
