@@ -325,6 +325,10 @@ def test_whole_documents_and_sources_of_earlier_questions_are_named(person: Pers
     assert [row.whole.isVisible() for row in rows if row is not None] == [True, False]
     assert [row.more.text()[:1] for row in rows if row is not None] == ["1", "1"]
     assert "#source-3" not in "".join(part._html for part in views[0].parts()), "it came later"  # type: ignore[union-attr]
+    person.page.show_conversation(None, [first, Message(Role.ASSISTANT, "No number.")])
+    row = answer_of(person)._source_row
+    assert row is not None
+    assert (row.more.text()[:1], "more" in row.more.text()) == ("2", False), "none is shown besides"
     person.page.show_conversation(None, [Message(Role.USER, "One?"), answers[0]])
     assert answer_of(person)._source_row is None
     assert "#source" not in "".join(part._html for part in answer_of(person).parts())  # type: ignore[union-attr]

@@ -121,7 +121,9 @@ class AnswerSources(QWidget):
             self._flow.addWidget(button)
             button.show()
         n, whole = len(others), sum(not one.source.part for one in self._sources.own if one.source is not None)
-        if whole == len(self._sources.own):
+        if whole == len(self._sources.own) and not numbers:
+            words = tr_n("{n} document", "{n} documents", n, n=figure(n))
+        elif whole == len(self._sources.own):
             words = tr_n("{n} more document", "{n} more documents", n, n=figure(n))
         elif numbers:
             words = tr_n("{n} more that was found", "{n} more that were found", n, n=figure(n))
