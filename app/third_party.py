@@ -40,7 +40,12 @@ _NAMES = {  # the names people know
 # Where the metadata field holds the whole text, or less than the classifiers.
 _WORDS = {"BSD License": "BSD", "Apache Software License": "Apache-2.0", "MIT License": "MIT",
           "Python Software Foundation License": "PSF-2.0"}  # fmt: skip
-_FONT = ("inter", "Inter", "4.1", "OFL-1.1")  # the window's font; its licence is in the assets
+_FONT = (
+    "inter",
+    "Inter",
+    "4.1",
+    "OFL-1.1",
+)  # the window's, without hints and unused glyphs; licence in the assets
 _MOST_CHARS = 100  # of a licence's name
 
 

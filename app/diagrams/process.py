@@ -118,7 +118,7 @@ def _read(process: subprocess.Popen[bytes], answers: queue.Queue[bytes]) -> None
     with process.stdout as lines:
         for line in lines:
             answers.put(line)
-    answers.put(b"")  # it ended: whoever waits gets no JSON
+    answers.put(b"")  # the process has ended; an empty answer wakes the thread that waits
 
 
 def _checked(answer: Any) -> PlainSvg | None:

@@ -1,1 +1,1 @@
-"""Folders of documents on this PC: read where they lie, indexed, searched for questions. Nothing is copied or sent."""
+"""Folders of documents on this PC: their files are indexed where they are, and searched for questions."""

@@ -1,4 +1,4 @@
-"""What a model is told about its calls and the notes of a project, in English for every model."""
+"""Texts for models about calls of tools and the notes of a project. They are in English for every model."""
 
 from __future__ import annotations
 

@@ -128,9 +128,9 @@ class ApiAnswers:
         return True
 
     def load_ended(self, load: str, failure: ApiError | None = None) -> None:
-        """Note the end of a load by this argument, whoever asked for it. `answer_waiting` should follow.
+        """Record that the load of this model has ended, whether a client or the window asked for it.
 
-        The request that waits for the model gets the failure, if any.
+        Call `answer_waiting` next. The request that waits for the model gets the failure, if any.
         """
         if failure is None:
             self._loads_for = None
@@ -249,7 +249,10 @@ class ApiAnswers:
             self._running = []
 
     def _next_to_join(self) -> Turn | None:
-        """Return the next request if it can go along now. An error in finding out is told when it is answered alone."""
+        """Return the next request if it can be answered together with the others now.
+
+        If that cannot be decided because of an error, the request is answered alone, and reports the error then.
+        """
         turn, window = self._line.first(), self._window.session
         if turn is None or window is None or self._window.is_closed:
             return None

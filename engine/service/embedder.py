@@ -46,7 +46,7 @@ class Embedder:
 
         Raises: InvalidRequestError, HostMemoryError, the errors of loading, Cancelled.
         """
-        from engine.session.embeddings import embed, n_tokens, pooling_of
+        from engine.session.embeddings import embed, n_tokens
 
         texts = request.texts
         if not 0 < len(texts) <= MOST_TEXTS or not all(isinstance(text, str) and text for text in texts):
@@ -69,7 +69,7 @@ class Embedder:
             tokens += n_tokens(model, text)
             let_others()
         assert model is not None, "there is a text"
-        result = protocol.EmbedResult(vectors, tokens, model.name, pooling_of(model.opened) is not None)
+        result = protocol.EmbedResult(vectors, tokens, model.name)
         return asdict(result)
 
     def model(self, name: str, job: Job) -> LoadedModel:

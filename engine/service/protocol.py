@@ -411,13 +411,12 @@ class GenerationResult:
 @dataclass(frozen=True)
 class EmbedResult:
     """The result of Embed. vectors: of each text, little-endian float32 numbers in base64, of length 1. tokens: of all
-    texts. made_for_it: whether the model was trained for vectors.
+    texts.
     """
 
     vectors: list[str]
     tokens: int
     model: str
-    made_for_it: bool
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> EmbedResult:

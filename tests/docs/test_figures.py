@@ -188,6 +188,12 @@ def said() -> list[tuple[str, str]]:
     kinds = [f"{asked[kind]['in_first_five']} of {asked[kind]['asked']}" for kind in ("literal", "paraphrase", "hard")]
     rows.append(("documents.md", f"for {kinds[0]} questions in the words of the document"))
     rows.append(("documents.md", f"{kinds[1]} in other words, and {kinds[2]} indirect ones"))
+    read = newest("document-index")
+    n_files = read["files"] + read["not_read"]
+    rows.append(
+        ("documents.md", f"{n_files} PDF files from the documentation packages of Debian, {read['pages']:,} pages")
+    )
+    rows.append(("documents.md", f"were indexed in {read['index_s']} s on two cores"))
     for made in newest("sparsify-smollm2-135m")["trained"]:
         own = made["texts"]["own"]
         rises = " | ".join(f"+{100 * made['texts'][name]['rise']:.0f} %" for name in ("own", "eval-dialogue"))

@@ -1,4 +1,4 @@
-"""Folders of documents are indexed where they lie, and the index follows their changes."""
+"""Folders of documents are indexed, and the index follows every change of their files."""
 
 from __future__ import annotations
 

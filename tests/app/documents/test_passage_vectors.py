@@ -35,7 +35,7 @@ class FakeEngine:
         if self.holds:
             self.waiting.append(then)
             return
-        then(None if self.fails else EmbedResult([self.vector(text) for text in texts], 1, model, True))
+        then(None if self.fails else EmbedResult([self.vector(text) for text in texts], 1, model))
 
     @staticmethod
     def vector(text: str) -> str:
@@ -110,7 +110,7 @@ def test_a_slow_engine_does_not_hold_a_question(
     documents.set_model("local/m")
     assert find(qtbot, documents, "deposit")[0].name == "a.txt"
     for then in engine.waiting:  # too late, and no harm
-        then(EmbedResult([engine.vector("deposit")], 1, "m", True))
+        then(EmbedResult([engine.vector("deposit")], 1, "m"))
 
 
 def test_nothing_is_asked_while_paused(qtbot: QtBot, documents: Documents, engine: FakeEngine) -> None:

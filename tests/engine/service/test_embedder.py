@@ -57,7 +57,6 @@ def test_a_model_is_loaded_beside_the_chats_and_goes_after_its_time(
     assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
     assert np.array_equal(found[0], found[1])
     assert not np.allclose(found[0], found[2], atol=1e-3)
-    assert heard.result("e")["made_for_it"] is False
     assert heard.result("e")["tokens"] > 0
     wait = heard.host._idle()
     assert wait is not None
