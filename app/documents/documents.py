@@ -122,6 +122,11 @@ class Documents(QObject):
         return self._paused
 
     @property
+    def fault(self) -> str:
+        """Why the index cannot be read or written now; "" if it can. It is tried again by itself."""
+        return self._indexer.fault
+
+    @property
     def is_idle(self) -> bool:
         """Whether all documents have been read."""
         return self._indexer.is_idle

@@ -60,6 +60,7 @@ class _Work:
     scans: bool = True  # a scan is due
     paused: bool = False
     ends: bool = False
+    fault: str = ""  # of the index, for which indexing waits
 
 
 class Indexer:
@@ -102,6 +103,12 @@ class Indexer:
             self._thread.join(_STOPS_WITHIN_S)
         self._end_watch()
         self._reader.close()
+
+    @property
+    def fault(self) -> str:
+        """Why the index cannot be read or written now; "" if it can."""
+        with self._there:
+            return self._work.fault
 
     @property
     def is_idle(self) -> bool:
@@ -156,6 +163,9 @@ class Indexer:
             with contextlib.suppress(sqlite3.Error, OSError):
                 self._index.remake()
         with self._there:
+            self._work.fault = str(error)
+        self._changed()
+        with self._there:
             self._there.wait_for(lambda: self._work.ends, _AGAIN_S)
             self._work.scans = True
 
@@ -175,6 +185,9 @@ class Indexer:
             self._scan(folders)
         elif path is not None:
             self._read(path)
+        with self._there:
+            if not scans or not self._work.waiting:  # a scan alone may have written nothing
+                self._work.fault = ""
         return True
 
     def _ended(self) -> bool:

@@ -4266,6 +4266,10 @@
 <translation>Schalten Sie Ordner in einem Chat mit der Taste unter dem Nachrichtenfeld ein. Dokumente bleiben, wo sie sind. Hearth führt auf diesem PC ein Verzeichnis ihres Textes und sendet nichts.</translation>
 </message>
 <message>
+<source>The index of documents cannot be written: {why}. Hearth tries again every half a minute. If the disk is full, make some space.</source>
+<translation>Der Index der Dokumente kann nicht geschrieben werden: {why}. Hearth versucht es jede halbe Minute erneut. Wenn der Datenträger voll ist, schaffen Sie Platz.</translation>
+</message>
+<message>
 <source>The model could not read the passages. There may be too little free RAM. It is tried again every minute; until then, words alone are searched.</source>
 <translation>Das Modell konnte die Stellen nicht lesen. Vielleicht ist zu wenig RAM frei. Es wird jede Minute neu versucht; bis dahin wird nur nach Wörtern gesucht.</translation>
 </message>

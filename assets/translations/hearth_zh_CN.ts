@@ -4232,6 +4232,10 @@
 <translation>在聊天中用消息框下方的按钮开启文件夹。文档留在原处。Hearth 只在这台电脑上保存其文本的索引，不发送任何内容。</translation>
 </message>
 <message>
+<source>The index of documents cannot be written: {why}. Hearth tries again every half a minute. If the disk is full, make some space.</source>
+<translation>无法写入文档索引：{why}。Hearth 每半分钟重试一次。如果磁盘已满，请腾出一些空间。</translation>
+</message>
+<message>
 <source>The model could not read the passages. There may be too little free RAM. It is tried again every minute; until then, words alone are searched.</source>
 <translation>模型无法读取段落，可能是空闲内存不足。每分钟会重试一次；在此之前只按词语搜索。</translation>
 </message>

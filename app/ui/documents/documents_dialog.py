@@ -211,6 +211,9 @@ class DocumentsDialog(Dialog):
         self.meaning.show_model(name, vectors.n_left if vectors else None, vectors is not None and vectors.is_waiting)
         says = tr("Switch folders on in a chat with the button below the message field. Documents stay where they are. "
                   "Hearth keeps an index of their text on this PC and sends nothing.")  # fmt: skip
+        if fault := self._documents.fault:
+            says = tr("The index of documents cannot be written: {why}. Hearth tries again every half a minute. If the "
+                      "disk is full, make some space.", why=fault)  # fmt: skip
         self.sentence.setText(says if states else "")
         self.sentence.setVisible(bool(states))
         self.pause.setText(tr("Go on reading") if is_paused else tr("Pause reading"))

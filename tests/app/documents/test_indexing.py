@@ -160,7 +160,7 @@ def test_nothing_is_read_while_paused(watched: Watched, folder: Path) -> None:
 def test_indexing_goes_on_after_a_fault_of_the_index(
     watched: Watched, folder: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    monkeypatch.setattr(indexing, "_AGAIN_S", 0.1)
+    monkeypatch.setattr(indexing, "_AGAIN_S", 0.5)
     put, faults = watched.index.put, [code]
 
     def fail_once(*of: Any) -> None:
@@ -172,8 +172,10 @@ def test_indexing_goes_on_after_a_fault_of_the_index(
 
     monkeypatch.setattr(watched.index, "put", fail_once)
     watched.indexer.set_folders([str(folder)])
+    watched.wait(lambda: watched.indexer.fault == "a fault")
     watched.wait_idle()
     assert watched.texts() == {"a.txt": "first paper", "b.md": "# second paper"}
+    watched.wait(lambda: watched.indexer.fault == "")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows' names are text")
