@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -18,10 +19,14 @@ from typing import Any
 from native_kernels.cuda.runtime.launch_config import LaunchConfig
 
 OUT_OF_MEMORY = 2
+ARCHITECTURE_VARIABLE = "HEARTH_CUDA_ARCHITECTURE"  # to test on a newer GPU what an older one runs: 75 for 7.5
+
+# Shared memory of a block in KiB, by compute capability (CUDA's programming guide, "Technical specifications").
+SHARED_KIB = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 
 # Device attributes (cuda.h, CUdevice_attribute).
 _MULTIPROCESSORS, _MAJOR, _MINOR, _REGISTERS_READ_ONLY = 16, 75, 76, 113
-_DYNAMIC_SHARED, _CARVEOUT = 8, 9  # kernel attributes, CUfunction_attribute
+_STATIC_SHARED, _DYNAMIC_SHARED, _CARVEOUT = 1, 8, 9  # kernel attributes, CUfunction_attribute
 _NON_BLOCKING = 1  # a stream that does not synchronise with the default one
 _URGENT = -(1 << 16)  # beyond any GPU's range: the driver clamps it to the highest priority
 
@@ -105,6 +110,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuModuleUnload": (c_void_p,),
     "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
     "cuFuncSetAttribute": (c_void_p, c_int, c_int),
+    "cuFuncGetAttribute": (POINTER(c_int), c_int, c_void_p),
     "cuLaunchKernel": (c_void_p, *(c_uint,) * 7, c_void_p, c_void_p, c_void_p),
 }
 # Functions that drivers before CUDA 12 lack; check `offers` first.
@@ -200,11 +206,13 @@ def _load() -> Any:
 class Device:
     """A GPU with its primary context, which all libraries of this process share.
 
-    The context exists from the first `enter` until `close`.
+    The context exists from the first `enter` until `close`. tested_as: an older architecture (75 for 7.5) whose code
+    and limits this GPU is to use, so that they can be tested without an older GPU.
     """
 
     number: int
     driver: Driver = field(default_factory=driver)
+    tested_as: int | None = field(default_factory=lambda: int(os.environ.get(ARCHITECTURE_VARIABLE) or 0) or None)
     _handle: int = 0
     _context: c_void_p | None = None
 
@@ -224,6 +232,8 @@ class Device:
     @property
     def capability(self) -> tuple[int, int]:
         """The compute capability, as (8, 9)."""
+        if self.tested_as is not None:
+            return divmod(self.tested_as, 10)
         return self._attribute(_MAJOR), self._attribute(_MINOR)
 
     @property
@@ -410,10 +420,11 @@ class Event:
 
 
 class Module:
-    """Machine code on the GPU, until `close`."""
+    """Machine code on the GPU, until `close`. code: a cubin, or PTX with a zero byte at its end."""
 
     def __init__(self, device: Device, code: bytes) -> None:
         self._driver = device.driver
+        self._most_shared = None if device.tested_as is None else SHARED_KIB[device.tested_as] << 10
         handle = c_void_p()
         self._driver.call("cuModuleLoadData", byref(handle), code)
         self._handle = handle
@@ -422,7 +433,7 @@ class Module:
         """Return a kernel by name. Raises: CudaError if there is none."""
         handle = c_void_p()
         self._driver.call("cuModuleGetFunction", byref(handle), self._handle, name.encode())
-        return Function(self._driver, int(handle.value or 0), name)
+        return Function(self._driver, int(handle.value or 0), name, self._most_shared)
 
     def close(self) -> None:
         """Unload the code. A second call does nothing."""
@@ -433,14 +444,20 @@ class Module:
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A kernel of a module."""
+    """A kernel of a module. most_shared: bytes of shared memory that a block may have, if the driver allows more."""
 
     driver: Driver
     handle: int
     name: str
+    most_shared: int | None = None
 
     def allow_shared(self, n_bytes: int) -> None:
-        """Allow launches with this many shared_bytes; the driver's default limit is 48 KiB."""
+        """Allow launches with this many shared_bytes; the driver's default limit is 48 KiB. Raises: CudaError."""
+        if self.most_shared is not None:
+            static = c_int()
+            self.driver.call("cuFuncGetAttribute", byref(static), _STATIC_SHARED, self.handle)
+            if n_bytes + static.value > self.most_shared:
+                raise CudaError(f"cuFuncSetAttribute for {self.name}", 1, "CUDA_ERROR_INVALID_VALUE")
         self.driver.call("cuFuncSetAttribute", self.handle, _DYNAMIC_SHARED, n_bytes)
 
     def prefer_shared(self) -> None:

@@ -55,7 +55,8 @@ def load(device: Device, name: str, defines: Mapping[str, int | str] | None = No
     look: Callable[[], None] | None = getattr(_LOOKS, "look", None)
     if look is not None:
         look()
-    return Module(device, machine_code(name, architecture_for(device.capability), defines or {}))
+    architecture, as_ptx = architecture_for(device.capability), device.tested_as is not None
+    return Module(device, machine_code(name, architecture, defines or {}, as_ptx))
 
 
 def architecture_for(capability: tuple[int, int]) -> int:
@@ -68,20 +69,24 @@ def architecture_for(capability: tuple[int, int]) -> int:
     return max(fitting)
 
 
-def machine_code(name: str, architecture: int, defines: Mapping[str, int | str]) -> bytes:
-    """Return the cubin of a .cu file. Raises: NoMachineCodeError without a compiler that knows the GPU."""
+def machine_code(name: str, architecture: int, defines: Mapping[str, int | str], as_ptx: bool = False) -> bytes:
+    """Return the cubin of a .cu file, or its PTX, which the driver compiles for a newer GPU.
+
+    Raises: NoMachineCodeError without a compiler that knows the GPU.
+    """
     source, headers = source_of(name)
+    target = f"{'compute_' if as_ptx else 'sm'}{architecture}"
     digest = hashlib.sha256(repr((architecture, sorted(defines.items()), sorted(headers.items()))).encode())
     digest.update(source.encode())
     folder = cache_folder()
-    kept = None if folder is None else folder / f"{name}-sm{architecture}-{digest.hexdigest()[:24]}.cubin"
+    kept = None if folder is None else folder / f"{name}-{target}-{digest.hexdigest()[:24]}.cubin"
     if kept is not None and kept.is_file():
         with contextlib.suppress(OSError):
             code = kept.read_bytes()
             if hashlib.sha256(code[32:]).digest() == code[:32]:
                 return code[32:]
     try:
-        code = compiler().compile(source, f"{name}.cu", architecture, defines, headers).code
+        code = compiler().compile(source, f"{name}.cu", architecture, defines, headers, as_ptx).code
     except (CompilerUnavailableError, CompilationError) as error:  # no compiler, or one older than this GPU
         raise NoMachineCodeError(f"the kernels for this GPU are not there and cannot be made: {error}") from error
     if kept is not None:

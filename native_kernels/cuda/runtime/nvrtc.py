@@ -60,14 +60,20 @@ class Compiler:
         return tuple(numbers)
 
     def compile(
-        self, source: str, name: str, architecture: int, defines: Mapping[str, Any], headers: Mapping[str, str]
+        self,
+        source: str,
+        name: str,
+        architecture: int,
+        defines: Mapping[str, Any],
+        headers: Mapping[str, str],
+        as_ptx: bool = False,
     ) -> Compiled:
-        """Compile one source to a cubin. headers: sources it may include, by name.
+        """Compile one source to a cubin, or to PTX. headers: sources it may include, by name.
 
         Cost: 0.1 to 2 s. Raises: CompilationError.
         """
         specific = "a" if architecture in _SPECIFIC else ""
-        options = [f"--gpu-architecture=sm_{architecture}{specific}", *_OPTIONS]
+        options = [f"--gpu-architecture={'compute' if as_ptx else 'sm'}_{architecture}{specific}", *_OPTIONS]
         options += [f"--define-macro={key}={value}" for key, value in defines.items()]
         program = c_void_p()
         self._check(
@@ -79,7 +85,7 @@ class Compiler:
             log = self._bytes(program, "ProgramLog").decode("utf-8", "replace").rstrip("\0").strip()
             if code:
                 raise CompilationError(f"{name} for sm_{architecture}: {self._words(code)}\n{log}")
-            return Compiled(self._bytes(program, "CUBIN"), log)
+            return Compiled(self._bytes(program, "PTX" if as_ptx else "CUBIN"), log)
         finally:
             self._library.nvrtcDestroyProgram(byref(program))
 
