@@ -57,7 +57,10 @@ def test_every_group_has_a_matrix_of_its_own(
         address, step = gpu.ops.as_halves(matrix, 0, w.n_rows, tile)
         converted.append((address, Rows(gpu.arrays.space(4 * (first + n) * n_out), n_out), at))
         gpu.ops.multiply_groups(converted[-1:], step, rounded, groups, n_out, depth)
-    assert gpu.ops.groups.takes([one.w for one in given], MOST_POSITIONS)
+    if not gpu.ops.groups.takes([one.w for one in given], MOST_POSITIONS):
+        assert codec == "q6_k"
+        assert gpu.device.capability < (8, 0)
+        pytest.skip("a block's shared memory is too small for it")
     gpu.ops.groups.multiply(given, rounded, groups)
     for w, bias, one, other in zip(stacks, biases, given, converted, strict=True):
         found, same = (gpu.arrays.get(to.address, np.float32, first + n, n_out) for to in (one.out, other[1]))
