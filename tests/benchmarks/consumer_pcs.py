@@ -71,7 +71,7 @@ def row(model: Path, budget: int, n_cores: int) -> dict[str, Any]:
     processors = sorted(os.sched_getaffinity(0))
     found: dict[str, Any] = {"model": model.stem, "budget_gib": budget, "cores": n_cores}
     command = [sys.executable, "-m", "engine", "bench", str(model), "--vram-budget", str(budget), "--json",
-               "--prompt-tokens", "1024", "--gen-tokens", "64", "--context", "4096"]  # fmt: skip
+               "--prompt-tokens", "1024", "--gen-tokens", "64", "--context", "2048"]  # fmt: skip
     os.sched_setaffinity(0, processors[:n_cores])
     try:
         with contextlib.closing(Pool(default_threads(probe()))) as pool:
@@ -80,7 +80,7 @@ def row(model: Path, budget: int, n_cores: int) -> dict[str, Any]:
     finally:
         os.sched_setaffinity(0, processors)
     if run.returncode:
-        return {**found, "error": run.stderr.strip().splitlines()[-1:]}
+        return {**found, "error": " ".join(run.stderr.split()[-30:])}
     bench = json.loads(run.stdout)
     names = ("prefill_tok_s", "decode_tok_s", "share_of_floor", "vram_bytes", "expert_hits", "gpu_neuron_load", "mode")
     found |= {name: bench[name] for name in names}

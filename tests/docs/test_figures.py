@@ -63,6 +63,18 @@ def of_experts_on_disk() -> list[str]:
     return rows
 
 
+def of_consumer_pcs() -> list[str]:
+    """The table of models within small budgets, row by row."""
+    rows = []
+    for row in newest("consumer-pcs-h100")["rows"]:
+        on_gpu, on_cpu = row["gpu_bytes_per_token"], row["cpu_bytes_per_token"]
+        rows.append(
+            f"| {row['model']} | {row['budget_gib']} GiB | {row['cores']} | {row['ram_gb_per_s']:.0f} GB/s | "
+            f"{row['decode_tok_s']:.1f} | {row['prefill_tok_s']:,.0f} | {100 * on_gpu / (on_gpu + on_cpu):.0f} % |"
+        )
+    return rows
+
+
 def of_warm_chats() -> list[str]:
     """The tables of chats on a GPU, row by row."""
     both = [newest(f"warm-chats-8b-q4_0-h100-{codec}") for codec in ("f16", "q8_0")]
@@ -157,7 +169,7 @@ def said() -> list[tuple[str, str]]:
                f"that placement when the RAM is read at {dense['dram_bytes_per_s'] / 1e9:.0f} GB/s"),
         (page, f"with 512 positions run at {min(own):.0f} to {max(own):.0f} TFLOP/s"),
         (page, f"with cuBLAS, conversions included, at {min(theirs):.0f} to {max(theirs):.0f}"),
-        *((page, row) for row in of_experts_on_disk()),
+        *((page, row) for row in (*of_experts_on_disk(), *of_consumer_pcs())),
         (page, f"The placement had predicted {100 * layers['predicted_gpu_neuron_load']:.0f} % as well"),
         *((page, f"| 128 and {n} | {answers[f'128+{n}']:.1f} | {shares[f'128+{n}']:.0f} % |") for n in (8, 128, 512)),
         (page, f"it came after {questions['first_s']:.2f} s, "
