@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from native_kernels.cuda import group_products, prefill_ops
+from native_kernels.cuda.layouts import PLANE_FIELDS
 from native_kernels.cuda.measure import measure_gpu
 from native_kernels.cuda.runtime import modules
-from native_kernels.cuda.runtime.driver import Device
+from native_kernels.cuda.runtime.driver import SHARED_KIB, Device
 from native_kernels.cuda.runtime.modules import (
     ARCHITECTURES,
     NoMachineCodeError,
@@ -72,8 +74,28 @@ def test_every_source_compiles_without_spills(nvrtc: Compiler, name: str, archit
     assert registers.keys() == set(kernels)
     too_large = {k: n for k, n in registers.items() if -(-n // 8) * 8 * threads.get(k, 1024) > REGISTERS}
     assert not too_large, "no block of these kernels can be launched"
+    used = re.findall(r"entry function '(\w+)'.*?Used \d+ registers([^\n]*)", compiled.log, re.DOTALL)
+    static = {kernel: sum(map(int, re.findall(r"(\d+) bytes smem", rest))) for kernel, rest in used}
+    shared = {kernel: n + _dynamic_shared(name, kernel, architecture) for kernel, n in static.items()}
+    assert shared.keys() == set(kernels)
+    assert max(shared.values()) <= SHARED_KIB[architecture] << 10
     assert "serialized" not in compiled.log  # so it tells of warpgroup products that wait for each other
     assert all(kernel.encode() in compiled.code for kernel in kernels)
+
+
+def _dynamic_shared(source: str, kernel: str, architecture: int) -> int:
+    """Return the bytes of shared memory that a kernel is launched with there, besides its own."""
+    family, _, dim = kernel.rpartition("_")
+    if source == "gemm":
+        return prefill_ops.PIECES_BYTES[architecture >= 80]
+    if source == "flash_half":
+        return prefill_ops._half_bytes(int(dim))
+    if family == "attend_wide" and (architecture >= 80 or int(dim) == prefill_ops._WIDE_DIMS[0]):
+        return prefill_ops._wide_bytes(int(dim))
+    if source == "group_gemm":
+        every = map(group_products._shared_bytes, PLANE_FIELDS)
+        return max(n for n in every if architecture >= 80 or n <= group_products._SMALL_SHARED)
+    return 0
 
 
 def _most_threads(cubin: bytes) -> dict[str, int]:
