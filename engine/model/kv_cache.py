@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -155,6 +156,15 @@ class KVCache:
             self._put_layer(layer, first, n_positions, piece)
             at += size
         return True
+
+    @contextlib.contextmanager
+    def staging(self, n_pieces: int, n_positions: int) -> Iterator[Callable[[int, U8], U8]]:
+        """Yield stage(number, data): data of up to n_positions, in memory from which put_positions copies fastest.
+
+        Any thread may call it. What it returned is valid until the call for the piece `number` + n_pieces, or the end.
+        n_pieces: 0 if such memory is not worth its cost.
+        """
+        yield lambda number, data: data
 
     def restore(self, tokens: Sequence[int], sequence_length: int, state: F32 | None = None) -> None:
         """Count positions written by `put_positions` as filled. tokens: all of them. state: required if it recurs."""

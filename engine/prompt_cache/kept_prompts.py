@@ -6,6 +6,7 @@ token took to compute, and `restore` stops reading as soon as reading is slower.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 
 FEWEST_TOKENS = 64  # fewer are computed, and not kept
 TRIED = 8  # blocks that are read before their rate is compared
-READERS = min(4, os.cpu_count() or 1)
+READERS = min(8, os.cpu_count() or 1)  # each checks 1 to 2 GB/s
 
 
 def can_keep(config: ModelConfig) -> bool:
@@ -82,20 +83,25 @@ class KeptPrompts:
                 return 0
         first = have // BLOCK_TOKENS
         began, done, length = time.perf_counter(), 0, have
-        for number, read in enumerate(self._read(found.blocks[first:]), first):
-            at = number * BLOCK_TOKENS
-            if job.cancelled() or read is None:
-                break
-            header, data = read
-            if not cache.put_positions(at, len(header.tokens), data, header.forms):
-                log.warning("A block of the prompt cache does not fit this model's cache.")
-                break
-            length = min(at + len(header.tokens), found.length)
-            done = length - have
-            spent = time.perf_counter() - began
-            if number - first >= TRIED and 0 < header.token_s * done < spent:
-                log.info("The prompt is computed: reading %d tokens took %.2f s.", done, spent)
-                break
+        names = found.blocks[first:]
+        with (
+            cache.staging(READERS if len(names) > READERS else 0, BLOCK_TOKENS) as stage,
+            contextlib.closing(self._read(names, stage)) as blocks,
+        ):
+            for number, read in enumerate(blocks, first):
+                at = number * BLOCK_TOKENS
+                if job.cancelled() or read is None:
+                    break
+                header, data = read
+                if not cache.put_positions(at, len(header.tokens), data, header.forms):
+                    log.warning("A block of the prompt cache does not fit this model's cache.")
+                    break
+                length = min(at + len(header.tokens), found.length)
+                done = length - have
+                spent = time.perf_counter() - began
+                if number - first >= TRIED and 0 < header.token_s * done < spent:
+                    log.info("The prompt is computed: reading %d tokens took %.2f s.", done, spent)
+                    break
         if length <= have or (cache.recurs and length < found.length):
             return 0
         cache.restore(prompt[:length], len(prompt), state)
@@ -202,13 +208,20 @@ class KeptPrompts:
             return None
         return np.frombuffer(found[1].tobytes(), np.float32).reshape(cache.state_shape)
 
-    def _read(self, names: list[str]) -> Iterator[tuple[Header, U8] | None]:
-        """Yield the blocks of these names; None for one that cannot be used. Some are read ahead."""
+    def _read(
+        self, names: list[str], stage: Callable[[int, U8], U8]
+    ) -> Generator[tuple[Header, U8] | None, None, None]:
+        """Yield the blocks of these names; None for one that cannot be used. READERS - 1 are read and staged ahead."""
+
+        def staged(number: int) -> tuple[Header, U8] | None:
+            found = self._store.read(names[number])
+            return None if found is None else (found[0], stage(number, found[1]))
+
         with ThreadPoolExecutor(READERS, "prompt-cache-read") as pool:
             ahead: deque[Future[tuple[Header, U8] | None]] = deque()
             for number in range(len(names)):
                 while len(ahead) < READERS and number + len(ahead) < len(names):
-                    ahead.append(pool.submit(self._store.read, names[number + len(ahead)]))
+                    ahead.append(pool.submit(staged, number + len(ahead)))
                 yield ahead.popleft().result()
 
 

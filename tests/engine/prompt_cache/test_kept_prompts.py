@@ -280,9 +280,10 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpuMachine:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_one_side_kept_the_other_reads(
-    tiny: Path, prompts: Prompts, machine: FakeGpuMachine, codec: KvCodec
+    tiny: Path, prompts: Prompts, machine: FakeGpuMachine, codec: KvCodec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To and from the GPU: numbers keep their codes and change their order alone."""
+    monkeypatch.setattr("engine.prompt_cache.kept_prompts.READERS", 1)  # so that the blocks are staged
     on_cpu = load(tiny, codec)
     on_gpu = machine.load(tiny, kv_cache=codec, context=1024, mode=on_cpu.mode)
     assert (on_cpu.mode, on_gpu.device) == (on_gpu.mode, "cuda")
