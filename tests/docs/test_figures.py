@@ -63,6 +63,22 @@ def of_experts_on_disk() -> list[str]:
     return rows
 
 
+def of_readers() -> str:
+    """What more readers and pinned memory gave to chats that are read again."""
+    runs = newest("warm-chats-readers-8b-q4_0-h200")["first_token_s"]
+    before, after = (
+        [
+            statistics.median(run[way] for run in runs if run["build"] == build)
+            for way in ("after another chat", "after a restart")
+        ]
+        for build in ("before", "after")
+    )
+    return (
+        f"after {after[0]:.2f} s (before: {before[0]:.2f} s) when another chat was answered meanwhile, "
+        f"and after {after[1]:.2f} s (before: {before[1]:.2f} s) after a restart"
+    )
+
+
 def of_consumer_pcs() -> list[str]:
     """The table of models within small budgets, row by row."""
     rows = []
@@ -169,6 +185,7 @@ def said() -> list[tuple[str, str]]:
                f"that placement when the RAM is read at {dense['dram_bytes_per_s'] / 1e9:.0f} GB/s"),
         (page, f"with 512 positions run at {min(own):.0f} to {max(own):.0f} TFLOP/s"),
         (page, f"with cuBLAS, conversions included, at {min(theirs):.0f} to {max(theirs):.0f}"),
+        (page, of_readers()),
         *((page, row) for row in (*of_experts_on_disk(), *of_consumer_pcs())),
         (page, f"The placement had predicted {100 * layers['predicted_gpu_neuron_load']:.0f} % as well"),
         *((page, f"| 128 and {n} | {answers[f'128+{n}']:.1f} | {shares[f'128+{n}']:.0f} % |") for n in (8, 128, 512)),
