@@ -81,7 +81,7 @@ class Inspection:
                 counters.on_gpu,
                 self._experts(),
                 [] if self._slots is None else self._slots.missing.tolist(),
-            )  # fmt: skip
+            )
         )
         self._left = time.perf_counter()
 
