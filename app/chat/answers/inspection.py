@@ -1,4 +1,4 @@
-"""What was recorded of an answer's tokens, as plain data: to be kept with the answer, shown, branched from, exported."""
+"""What was recorded of an answer's tokens, as plain data: kept with the answer, shown, exported."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ class Inspection:
         return self.texts.get(str(token), "")
 
     def branched(self, place: int, token: int) -> Inspection:
-        """Return the record up to a token, with another one of its alternatives in its place."""
+        """Return the record up to a token, with one of its alternatives in its place, or the token itself."""
         row = self.rows[place]
-        chosen = {"id": token, "p": dict(map(tuple, row["top"]))[token], "top": row["top"], "us": 0, "run": 0}
-        return replace(self, rows=[*self.rows[:place], chosen], n_left_out=0)
+        if token != row["id"]:
+            row = {"id": token, "p": dict(row["top"])[token], "top": row["top"], "us": 0, "run": 0}
+        return replace(self, rows=[*self.rows[:place], row], n_left_out=0)
 
     def followed_by(self, later: Inspection) -> Inspection:
         """Return the record of an answer that was continued.
