@@ -76,7 +76,7 @@ class Inspection:
             found = cls(**json.loads(reader.decompress(data, _MOST_JSON_BYTES)))
             known = {int(token) for token in found.texts}
             used = {*found.prompt, *found.ids, *(token for row in found.rows for token, _ in row["top"])}
-            is_good = used <= known and all(isinstance(row["p"], float) for row in found.rows)
+            is_good = reader.eof and used <= known and all(isinstance(row["p"], float) for row in found.rows)
         except (zlib.error, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
         return found if is_good else None

@@ -125,17 +125,18 @@ class Legend(QWidget):
         row.addWidget(Label(tr("Probability"), "meta"))
         for least, shade in SHADES:
             row.addSpacing(theme.px(6))
-            row.addWidget(_Swatch(shade))
-            low = figure(100 * least, ".0f")
-            row.addWidget(Label(f"≥{NARROW}{low}%" if least else tr("less"), "meta"))
+            words = f"≥{NARROW}{figure(100 * least, '.0f')}%" if least else tr("less")
+            row.addWidget(_Swatch(shade, words))
+            row.addWidget(Label(words, "meta"))
         row.addSpacing(theme.px(10))
         row.addWidget(Label(tr("dotted: not the most likely"), "meta", elide=True), 1)
 
 
 class _Swatch(QWidget):
-    def __init__(self, shade: float) -> None:
+    def __init__(self, shade: float, words: str) -> None:
         super().__init__()
         self._shade = shade
+        self.setAccessibleName(words)
         self.setFixedSize(theme.px(14), theme.px(14))
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -404,7 +405,7 @@ class InspectorDialog(QDialog):
         for part in (self.line, self.views, self.search, self.stack, self._side, self.copy_text, self.copy_ids,
                      self.export):  # fmt: skip
             part.setVisible(there)
-        self.empty.setVisible(not there)
+        self.empty.setVisible(not there and bool(self.empty.title.words))  # at first the record is being read
         self.legend.setVisible(there and self.views.value() == "answer")
 
     @property
