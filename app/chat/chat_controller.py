@@ -297,7 +297,7 @@ class ChatController(QObject):
     def record_tokens(self, on: bool) -> None:
         """Record the tokens of the open chat's answers from now on, or stop that."""
         self.choices.set(inspect=on)
-        self.toast.emit(tr("Recording tokens of this chat’s answers") if on else tr("Not recording tokens"), None)
+        self.toast.emit(tr("Recording the tokens of this chat") if on else tr("Recording stopped"), None)
 
     def _message_added(self, chat: str, message: Message) -> None:
         if chat == self.opened.id:

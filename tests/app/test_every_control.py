@@ -838,7 +838,7 @@ IN_THE_PALETTE = {
     "A model folder": "add_model_folder", "A server": "add_server", "Add a server": "add_server",
     "Access token": "access_token", "Move the models folder": "move_models", "Refresh": "refresh_models",
     "Answer again": "answer_again", "Answer again with another model": "answer_other_model",
-    "Copy": "copy_answer", "Inspect tokens": "inspect_answer", "Export…": "export_tokens", "Record from now on": "record_tokens", "Adjust sampling": "sampling",
+    "Copy": "copy_answer", "Inspect tokens": "inspect_answer", "Adjust sampling": "sampling",
     "Compare with dense": "compare", "Compare": "compare", "Edit presets": "edit_presets", "Presets": "edit_presets",
     "Edit personas": "edit_personas", "Personas": "edit_personas", "System prompt and persona": "personas",
     "About Hearth": "about", "Add…": "add_tool_server",

@@ -69,22 +69,22 @@ class ChatInspector(QObject):
             dialog.show_record(record, self._why_not(record))
             dialog.export_wanted.connect(lambda: self._export(record, dialog))
         elif (message.stats or {}).get("server"):
-            line = tr("A server gave this answer. Tokens are recorded for answers of this PC alone.")
-            dialog.show_nothing(tr("Nothing is known of its tokens"), line, offers=False)
+            line = tr("A server gave this answer. Hearth records tokens only of answers from this PC.")
+            dialog.show_nothing(tr("No tokens recorded"), line, offers=False)
         else:
             is_on = self._chat.records_tokens
-            line = tr("Recording is on in this chat: answer again to inspect the tokens.") if is_on else tr(
-                "Its tokens were not recorded. Record them from now on in this chat, and answer again."
-            )  # fmt: skip
-            dialog.show_nothing(tr("Nothing is known of its tokens"), line, offers=not is_on)
+            line = tr("Recording is on in this chat. Answer again to inspect the tokens.")
+            if not is_on:
+                line = tr("Turn on recording for this chat, then answer again.")
+            dialog.show_nothing(tr("No tokens recorded"), line, offers=not is_on)
 
     def _why_not(self, record: Inspection) -> str:
         """Say why this PC cannot continue from an alternative now; "" if it can."""
         status = self._chat.status
         if status.phase is not Phase.READY or self._page.status.answering:
-            return tr("To go on from one of them, load the model, and wait until no answer is being written.")
+            return tr("To continue from one of them, load the model and wait until no answer is being written.")
         if status.model != record.model:
-            return tr("To go on from one of them, load {model}, which wrote the answer.", model=record.model)
+            return tr("To continue from one of them, load {model}, which wrote this answer.", model=record.model)
         return ""
 
     def _record_from_now_on(self, dialog: InspectorDialog) -> None:
@@ -108,6 +108,6 @@ class ChatInspector(QObject):
         try:
             path.write_text("".join(f"{line}\n" for line in record.lines()), encoding="utf-8")
         except OSError as error:
-            self._chat.toast.emit(tr("Couldn’t write {name}: {why}", name=path.name, why=error.strerror or error), None)
+            self._chat.toast.emit(tr("Couldn't write {name}: {why}", name=path.name, why=error.strerror or error), None)
         else:
             self._chat.toast.emit(tr("Tokens exported to {name}", name=path.name), None)

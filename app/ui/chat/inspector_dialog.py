@@ -158,13 +158,13 @@ class TokenDetails(QFrame):
         self.token = Label("", "heading", elide=True)
         self.place = Label("", "meta", wrap=True)
         self.likely = Label("", "number")
-        self.title = Label(tr("What it nearly said"), "smallstrong")
+        self.title = Label(tr("Alternatives"), "smallstrong")
         self.hint = Label("", "meta", wrap=True)
         self.rows: list[AlternativeRow] = []
         self._tokens: list[int] = []  # of the rows
         self._others = QVBoxLayout()
         self._others.setSpacing(theme.px(1))
-        self.cost = Label(tr("What it took"), "smallstrong")
+        self.cost = Label(tr("Cost"), "smallstrong")
         self._grid = QGridLayout()
         self._grid.setHorizontalSpacing(theme.px(12))
         self._grid.setVerticalSpacing(theme.px(4))
@@ -211,7 +211,7 @@ class TokenDetails(QFrame):
             one.setEnabled(not cannot)
         for at, one in enumerate(self.rows):
             one.setVisible(at < len(others))
-        self.hint.setText(cannot or tr("Choose one, and the model goes on from it in another version of the answer."))
+        self.hint.setText(cannot or tr("Choose one: the model continues from it in another version of this answer."))
         self._show_cost(record, place)
         for part in (self.title, self.hint, self.cost):
             part.show()
@@ -272,16 +272,16 @@ class TokenDetails(QFrame):
 def _note(run: int | None, row: dict[str, object]) -> str:
     """Say what is not known of a token, and why."""
     if run is None:
-        return tr("The first token comes from reading the prompt. Its time includes that. Its bytes and neurons are "
-                  "not known by themselves.")  # fmt: skip
+        return tr("The first token comes from reading the prompt, which its time includes. Its own bytes and neurons "
+                  "are not known.")  # fmt: skip
     if run == 0 and not row["us"]:
         return tr("You chose this token; nothing was computed for it.")
     if run == 0:
-        return tr("Guessed rightly, and computed in one run with an earlier token. Its bytes and neurons are not known "
-                  "by themselves.")  # fmt: skip
+        return tr("This token was guessed, and computed in one run with an earlier one. Its own bytes and neurons are "
+                  "not known.")  # fmt: skip
     if run > 1:
-        return tr_n("Computed in one run with {n} guess. Its bytes and neurons are not known by themselves.",
-                    "Computed in one run with {n} guesses. Its bytes and neurons are not known by themselves.",
+        return tr_n("Computed in one run with {n} guess. Its own bytes and neurons are not known.",
+                    "Computed in one run with {n} guesses. Its own bytes and neurons are not known.",
                     run - 1, n=figure(run - 1))  # fmt: skip
     return "" if "fired" in row else tr("In this model and mode, every neuron is active.")
 
@@ -296,10 +296,11 @@ def _experts(row: dict[str, object]) -> list[str]:
         if ids is None and not isinstance(missed, list):
             continue
         said = ", ".join(map(str, ids)) if ids else tr("not known here")
-        line = tr("Layer {layer}: experts {ids}", layer=layer, ids=said)
         if isinstance(missed, list) and ids:
-            line += tr(" ({n} of them on the GPU)", n=len(ids) - missed[layer])
-        lines.append(line)
+            n = len(ids) - missed[layer]
+            lines.append(tr("Layer {layer}: experts {ids}; {n} on the GPU", layer=layer, ids=said, n=n))
+        else:
+            lines.append(tr("Layer {layer}: experts {ids}", layer=layer, ids=said))
     return lines
 
 
