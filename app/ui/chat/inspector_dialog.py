@@ -58,9 +58,15 @@ class AlternativeRow(PickRow):
 
     def __init__(self) -> None:
         super().__init__("")
-        self.share = 0.0
+        self._share = 0.0
         self.height_px = ROW
         self._restyle()
+
+    def show_token(self, words: str, share: float) -> None:
+        """Show a token's text and probability."""
+        self._share = share
+        self.set_name(words)
+        self.set_figure(share_text(share))
 
     def sizeHint(self) -> QSize:
         return QSize(super().sizeHint().width(), theme.px(ROW))
@@ -69,7 +75,7 @@ class AlternativeRow(PickRow):
         return QSize(super().minimumSizeHint().width(), theme.px(ROW))
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        wide = self.width() * self.share
+        wide = self.width() * self._share
         left = self.width() - wide if self.isRightToLeft() else 0.0
         painter = antialiased(self)
         block(painter, QRectF(left, 1, wide, self.height() - 2), theme.colour("bubble"), min(theme.px(6), wide / 2))
@@ -111,7 +117,9 @@ class LayerBars(QWidget):
         for layer, share in enumerate(self._shares):
             tall = max((high - 1) * share / top, 1.0)
             gap = min(2.0, each / 4)
-            block(painter, QRectF(layer * each + gap / 2, high - 1 - tall, each - gap, tall), self._token, 1)
+            block(
+                painter, QRectF(layer * each + gap / 2, high - 1 - tall, each - gap, tall), theme.colour(self._token), 1
+            )
 
 
 class Legend(QWidget):
@@ -204,9 +212,7 @@ class TokenDetails(QFrame):
             self._others.addWidget(one)
         self._tokens = [token for token, _ in others]
         for one, (token, share) in zip(self.rows, others, strict=False):
-            one.share = share
-            one.set_name(visible(record.text(token)))
-            one.set_figure(share_text(share))
+            one.show_token(visible(record.text(token)), share)
             one.set_picked(token == row["id"])
             one.setEnabled(not cannot)
         for at, one in enumerate(self.rows):
@@ -247,7 +253,8 @@ class TokenDetails(QFrame):
         row, run = record.rows[place], record.rows[place].get("run")
         facts = [(tr("Time"), f"{figure(row['us'])}{NARROW}µs")] if row["us"] else []
         if (n_bytes := row.get("bytes")) is not None:
-            facts.append((tr("Bytes read"), f"{figure(n_bytes / 1e6, '.1f')}{NARROW}MB"))
+            size, unit = (n_bytes / 1e9, "GB") if n_bytes >= 1e9 else (n_bytes / 1e6, "MB")
+            facts.append((tr("Bytes read"), f"{figure(size, '.1f')}{NARROW}{unit}"))
         computed, on_gpu = row.get("computed"), row.get("on_gpu")
         token = "cold_fill"
         if computed is not None:
@@ -283,7 +290,7 @@ def _note(run: int | None, row: dict[str, object]) -> str:
         return tr_n("Computed in one run with {n} guess. Its own bytes and neurons are not known.",
                     "Computed in one run with {n} guesses. Its own bytes and neurons are not known.",
                     run - 1, n=figure(run - 1))  # fmt: skip
-    return "" if "fired" in row else tr("In this model and mode, every neuron is active.")
+    return "" if "fired" in row or "experts" in row else tr("In this model and mode, every neuron is active.")
 
 
 def _experts(row: dict[str, object]) -> list[str]:
@@ -360,7 +367,7 @@ class InspectorDialog(QDialog):
         self._column.addWidget(self.line)
         self._column.addLayout(self._head)
         self._column.addLayout(self._body, 1)
-        self._column.addWidget(self.empty, 1)
+        self._column.addWidget(self.empty, 1, Qt.AlignmentFlag.AlignVCenter)
         self._column.addWidget(self.legend)
         self._column.addLayout(self._foot)
         self.views.picked.connect(self._show_view)
@@ -398,6 +405,7 @@ class InspectorDialog(QDialog):
     def show_nothing(self, title: str, line: str, offers: bool) -> None:
         """Say why there is nothing to inspect. offers: a button that records the chat's next answers."""
         self._record = None
+        resize_within_screen(self, theme.px(520), theme.px(420))
         self.empty.say(title, line, "info", (tr("Record from now on"), "record") if offers else ("", ""))
         self._show_parts()
 
