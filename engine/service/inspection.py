@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from native_kernels.backend import F32, I64
 
 TOP = 8  # most likely tokens kept for each token
-DIGITS = 5  # significant ones of a probability
+DIGITS = 6  # decimals of a probability
+_SAMPLES = 33  # positions of an answer at which the bytes of the KV cache are computed
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +110,7 @@ class Inspection:
 
     @staticmethod
     def _row(one: _Noted) -> dict[str, Any]:
-        *top, chosen = zip(one.ids.tolist(), (float(f"{p:.{DIGITS}g}") for p in one.probabilities), strict=True)
+        *top, chosen = zip(one.ids.tolist(), one.probabilities.round(DIGITS).tolist(), strict=True)
         return {"id": one.token, "p": chosen[1], "top": [list(pair) for pair in top], "us": round(1e6 * one.seconds)}
 
     def _add_neurons(self, row: dict[str, Any], before: _Noted, one: _Noted) -> None:
@@ -145,8 +146,11 @@ class Inspection:
         model, mode = self._session.model, self._session.model.resolve_mode(self._session.mode)
         config, weights = model.opened.config, model.weights
         shares, reached = counts / config.n_neurons, config.routed_share
-        cached = np.array([KVCache.bytes_read(config, position, model.kv_codec) for position in positions])
-        found: NDArray[np.float64] = cached + float(bytes_beside_ffn(model, positions[0]) - cached[0])
+        # The bytes of the cache grow linearly, or not at all beyond a window.
+        sampled = np.unique(np.linspace(positions[0], positions[-1], _SAMPLES, dtype=np.int64))
+        cached = [KVCache.bytes_read(config, position, model.kv_codec) for position in sampled.tolist()]
+        found: NDArray[np.float64] = np.interp(positions, sampled, cached)
+        found += bytes_beside_ffn(model, positions[0]) - cached[0]
         if mode == "sparse" and model.modes.predictor is not None:
             found += sum(sparse_bytes(weights, model.modes.predictor, shares))
         elif mode == "exact":

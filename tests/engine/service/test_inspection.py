@@ -92,10 +92,10 @@ def test_probabilities_are_the_softmax_of_the_models_logits(inspected: Inspected
     wanted = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     assert len(record.rows) == 24
     for row, probabilities in zip(record.rows, wanted, strict=True):
-        assert row["p"] == pytest.approx(probabilities[row["id"]], rel=1e-4)
+        assert row["p"] == pytest.approx(probabilities[row["id"]], abs=1e-6)
         assert [token for token, _ in row["top"]] == np.argsort(-probabilities, kind="stable")[:TOP].tolist()
         for token, probability in row["top"]:
-            assert probability == pytest.approx(probabilities[token], rel=1e-4)
+            assert probability == pytest.approx(probabilities[token], abs=1e-6)
 
 
 def test_the_prompt_and_the_texts_are_those_of_the_model(inspected: Inspected) -> None:
