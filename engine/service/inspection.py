@@ -30,7 +30,7 @@ DIGITS = 6  # decimals of a probability
 _SAMPLES = 33  # positions of an answer at which the bytes of the KV cache are computed
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class _Noted:
     """What was copied of one token. ids, probabilities [TOP + 1]: the most likely tokens, and behind them the chosen
     one. position: of the token in the context. counts [L, 4]: sums of FfnCounters. experts: as protocol.Inspected has
@@ -68,7 +68,7 @@ class Inspection:
         ids = largest(logits, min(TOP, logits.size))
         ids = np.append(ids, event.token_id)
         top = logits[ids[0]]
-        total = float(np.exp(logits - top).sum(dtype=np.float64))
+        total = float(np.exp(logits - top).sum())
         counters = self._session.transformer.executor.counters
         self._rows.append(
             _Noted(
