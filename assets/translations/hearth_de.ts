@@ -2780,16 +2780,8 @@
 <translation>in den Nachrichten</translation>
 </message>
 <message>
-<source>inspect probabilities</source>
-<translation>untersuchen wahrscheinlichkeiten</translation>
-</message>
-<message>
 <source>instructions role</source>
 <translation>anweisungen rolle</translation>
-</message>
-<message>
-<source>jsonl save inspect</source>
-<translation>jsonl speichern untersuchen</translation>
 </message>
 <message>
 <source>keep on top</source>

@@ -2764,16 +2764,8 @@
 <translation>在消息中</translation>
 </message>
 <message>
-<source>inspect probabilities</source>
-<translation>检查 概率</translation>
-</message>
-<message>
 <source>instructions role</source>
 <translation>指令 角色</translation>
-</message>
-<message>
-<source>jsonl save inspect</source>
-<translation>jsonl 保存 检查</translation>
 </message>
 <message>
 <source>keep on top</source>
