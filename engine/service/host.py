@@ -29,6 +29,7 @@ from engine.text.context_fit import checked_overflow, with_summary
 if TYPE_CHECKING:
     from engine.prompt_cache.kept_prompts import KeptPrompts
     from engine.prompt_cache.store import PromptStore
+    from engine.service.inspection import Inspection
     from engine.service.local_api import LocalApi
     from engine.session.chat_session import ChatSession
     from engine.session.generate import GenerationStats
@@ -501,7 +502,7 @@ class EngineHost:
             if reason is not None:
                 events.close()
                 if inspection is not None:
-                    self._emit(inspection.event(request.id))
+                    self._emit_inspected(inspection, request.id)
                 calls = answer.calls if reason == "stop" else []
                 ended = "tool_calls" if calls else reason
                 result = self._result("".join(text), ended, stats, fitted, session, model, request.mode)
@@ -541,6 +542,12 @@ class EngineHost:
             return self._embedder.embed(request, lambda: self._model, job, preparing, self.waits, self.go_first)
         except Cancelled:
             return {"cancelled": True}
+
+    def _emit_inspected(self, inspection: Inspection, request_id: str) -> None:
+        try:
+            self._emit(inspection.event(request_id))
+        except Exception:  # a failure here must not affect answers
+            log.exception("The tokens of an answer are not recorded")
 
     def _emit_stats(self, request_id: str, stats: GenerationStats, session: ChatSession) -> None:
         self._emit(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 TOP = 8  # most likely tokens kept for each token
 DIGITS = 6  # decimals of a probability
+_LONGEST_RUN = 64  # tokens; more are no run with guesses
 _SAMPLES = 33  # positions of an answer at which the bytes of the KV cache are computed
 
 
@@ -92,7 +93,7 @@ class Inspection:
         alone = []
         for place, (before, one) in enumerate(zip(self._rows, self._rows[1:], strict=False), start=1):
             run = one.counted - before.counted
-            if run < 0:  # the whole context was computed again
+            if not 0 <= run <= _LONGEST_RUN:  # the whole context was computed again
                 continue
             rows[place]["run"] = run
             if run == 1:

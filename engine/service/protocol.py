@@ -231,7 +231,7 @@ class Inspected:
         top: [[id, probability]], the most likely tokens
         us: microseconds since the engine had sent the token before
         run: tokens that were computed together with the one before: 1 for that one alone, more with guesses, 0 if it
-            was computed in an earlier run. Missing for the first token, which the prompt's prefill computed.
+            was computed in an earlier run. Missing if it was computed with the whole context, as the first token is.
     and only if run is 1, and only what is known:
         bytes: of weights and KV cache that were read
         fired: [L] active neurons. computed, on_gpu: computed neurons of all layers, and of these the GPU's

@@ -239,7 +239,7 @@ def said() -> list[tuple[str, str]]:
     rows.append(("../README.md", f"with 24 GiB of GPU memory: {dense['rows'][0]['decode_tok_s']:.1f} tokens/s"))
     run = newest("inspecting")
     rows += [
-        ("inspector.md", f"was {run['decode_ratio']} of that without recording, in the median of {run['answers']} answers"),
+        ("inspector.md", f"{run['decode_ratio']} of that without recording, in the median of {run['answers']} answers"),
         ("inspector.md", f"took {100 * run['end_share']:.1f} % of the time of decoding, and a token took "
                          f"{run['bytes_per_token']:.0f} bytes on the disk"),
     ]  # fmt: skip

@@ -279,7 +279,7 @@ class TokenDetails(QFrame):
 def _note(run: int | None, row: dict[str, object]) -> str:
     """Say what is not known of a token, and why."""
     if run is None:
-        return tr("The first token comes from reading the prompt, which its time includes. Its own bytes and neurons "
+        return tr("This token comes from reading the whole prompt, which its time includes. Its own bytes and neurons "
                   "are not known.")  # fmt: skip
     if run == 0 and not row["us"]:
         return tr("You chose this token; nothing was computed for it.")
