@@ -3599,8 +3599,8 @@
 <translation>Ab jetzt aufzeichnen</translation>
 </message>
 <message>
-<source>The first token comes from reading the prompt, which its time includes. Its own bytes and neurons are not known.</source>
-<translation>Das erste Token ergibt sich beim Lesen des Prompts, das seine Zeit einschließt. Die eigenen Bytes und Neuronen sind nicht bekannt.</translation>
+<source>This token comes from reading the whole prompt, which its time includes. Its own bytes and neurons are not known.</source>
+<translation>Dieses Token ergibt sich beim Lesen des ganzen Prompts, das seine Zeit einschließt. Die eigenen Bytes und Neuronen sind nicht bekannt.</translation>
 </message>
 <message>
 <source>This token was guessed, and computed in one run with an earlier one. Its own bytes and neurons are not known.</source>

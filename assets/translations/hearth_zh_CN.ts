@@ -3578,8 +3578,8 @@
 <translation>从现在起记录</translation>
 </message>
 <message>
-<source>The first token comes from reading the prompt, which its time includes. Its own bytes and neurons are not known.</source>
-<translation>第一个词元来自读取提示，其时间包含读取。其自身的字节和神经元未知。</translation>
+<source>This token comes from reading the whole prompt, which its time includes. Its own bytes and neurons are not known.</source>
+<translation>此词元来自读取整个提示，其时间包含读取。其自身的字节和神经元未知。</translation>
 </message>
 <message>
 <source>This token was guessed, and computed in one run with an earlier one. Its own bytes and neurons are not known.</source>
