@@ -201,3 +201,11 @@ def test_experts_on_a_gpu_come_with_their_misses(
             assert len(layer) == N_USED if is_counted or layer else not layer
     assert any(counted)
     model.close()
+
+
+@pytest.mark.expects_log("not recorded")
+def test_a_failure_of_the_record_leaves_the_answer(inspected: Inspected, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Inspection, "_bytes", lambda *_: 1 / 0)
+    result = inspected.run(protocol.Generate("a", STORY, GREEDY, inspect=True))
+    assert result["tokens"] == 24
+    assert not any(isinstance(event, protocol.Inspected) for event in inspected.events)
