@@ -31,14 +31,13 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
     parser.add_argument("--answers", type=int, default=100)
     parser.add_argument("--model", default="starter-chat")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     flags = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     date = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
     figures = {
-        "date": date, "command": "python tests/benchmarks/inspecting.py", "model": flags.model, "device": flags.device,
+        "date": date, "command": "python tests/benchmarks/inspecting.py", "model": flags.model, "device": "cpu",
         "load_before": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-        **cost(flags.model, flags.device, flags.answers),
+        **cost(flags.model, flags.answers),
     }  # fmt: skip
     print(json.dumps(figures, indent=2))
     if flags.record:
@@ -46,7 +45,7 @@ def main() -> int:
     return 0
 
 
-def cost(name: str, device: str, n_answers: int) -> dict[str, Any]:
+def cost(name: str, n_answers: int) -> dict[str, Any]:
     """Return the times of tokens, their ratios, and the size of the records."""
     from app.chat.answers.inspection import Inspection as Record
     from engine.config import EngineConfig, SamplingConfig
@@ -54,7 +53,7 @@ def cost(name: str, device: str, n_answers: int) -> dict[str, Any]:
     from engine.session.chat_session import ChatSession
     from engine.session.loaded_model import LoadedModel
 
-    model = LoadedModel.load(name, EngineConfig(device=device))
+    model = LoadedModel.load(name, EngineConfig(device="cpu"))
     session, prompt = ChatSession(model), model.tokenizer.encode_chat([{"role": "user", "content": QUESTION}])
     ratios, tokens, n_bytes, end_s, all_s = [], 0, 0, 0.0, 0.0
     times: dict[bool, list[float]] = {False: [], True: []}

@@ -27,7 +27,7 @@ from app.chat.answers.inspection import Inspection, joined_text
 from app.translation import figure, tr, tr_n
 from app.ui.chat.token_view import MARKS, TokenView
 from app.ui.look import theme
-from app.ui.look.painting import antialiased, block, outline, say_changed
+from app.ui.look.painting import antialiased, block, say_changed
 from app.ui.widgets import focus_ring
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.empty_state import EmptyState
@@ -38,7 +38,7 @@ from app.ui.widgets.switches import Segments
 from app.units import NARROW
 
 WIDE, HIGH, BESIDE, ROW = 940, 740, 292, 28
-# A token of at least this probability has this wash; the legend shows them.
+# A token of at least this probability has this wash.
 SHADES = ((0.9, 0.0), (0.6, 0.07), (0.3, 0.14), (0.1, 0.22), (0.0, 0.31))
 _EVERY_OTHER = 0.06  # wash of every other token of a prompt, to tell them apart
 
@@ -120,37 +120,6 @@ class LayerBars(QWidget):
             block(
                 painter, QRectF(layer * each + gap / 2, high - 1 - tall, each - gap, tall), theme.colour(self._token), 1
             )
-
-
-class Legend(QWidget):
-    """The shades and what they mean."""
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(theme.px(4))
-        row.addWidget(Label(tr("Probability"), "meta"))
-        for least, shade in SHADES:
-            row.addSpacing(theme.px(6))
-            words = f"≥{NARROW}{figure(100 * least, '.0f')}%" if least else tr("less")
-            row.addWidget(_Swatch(shade, words))
-            row.addWidget(Label(words, "meta"))
-        row.addSpacing(theme.px(10))
-        row.addWidget(Label(tr("dotted: not the most likely"), "meta", elide=True), 1)
-
-
-class _Swatch(QWidget):
-    def __init__(self, shade: float, words: str) -> None:
-        super().__init__()
-        self._shade = shade
-        self.setAccessibleName(words)
-        self.setFixedSize(theme.px(14), theme.px(14))
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        painter, box = antialiased(self), QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
-        block(painter, box, theme.alpha(theme.colour("ink"), self._shade), 3)
-        outline(painter, box, theme.colour("edge"), 3)
 
 
 class TokenDetails(QFrame):
@@ -346,7 +315,8 @@ class InspectorDialog(QDialog):
         self._side.viewport().setAutoFillBackground(False)
         self._side.setWidget(self.details)
         self.details.setAutoFillBackground(False)
-        self.legend, self.empty = Legend(), EmptyState()
+        self.legend = Label(tr("Darker: less likely. Dotted: not the most likely token."), "meta", wrap=True)
+        self.empty = EmptyState()
         self.copy_text = Button(tr("Copy text"), "quiet", "copy")
         self.copy_ids = Button(tr("Copy ids"), "quiet", "copy")
         self.export = Button(tr("Export…"), "quiet", "put")
