@@ -3555,6 +3555,10 @@
 <translation>Aufwand</translation>
 </message>
 <message>
+<source>Darker: less likely. Dotted: not the most likely token.</source>
+<translation>Dunkler: weniger wahrscheinlich. Gepunktet: nicht das wahrscheinlichste Token.</translation>
+</message>
+<message>
 <source>Export…</source>
 <translation>Exportieren…</translation>
 </message>
@@ -3589,10 +3593,6 @@
 <message>
 <source>Not found</source>
 <translation>Nicht gefunden</translation>
-</message>
-<message>
-<source>Probability</source>
-<translation>Wahrscheinlichkeit</translation>
 </message>
 <message>
 <source>Record from now on</source>
@@ -3633,14 +3633,6 @@
 <message>
 <source>You chose this token; nothing was computed for it.</source>
 <translation>Sie haben dieses Token gewählt; dafür wurde nichts berechnet.</translation>
-</message>
-<message>
-<source>dotted: not the most likely</source>
-<translation>gepunktet: nicht das wahrscheinlichste</translation>
-</message>
-<message>
-<source>less</source>
-<translation>weniger</translation>
 </message>
 <message>
 <source>not known here</source>

@@ -3534,6 +3534,10 @@
 <translation>开销</translation>
 </message>
 <message>
+<source>Darker: less likely. Dotted: not the most likely token.</source>
+<translation>越深越不可能。点线：并非最可能的词元。</translation>
+</message>
+<message>
 <source>Export…</source>
 <translation>导出…</translation>
 </message>
@@ -3568,10 +3572,6 @@
 <message>
 <source>Not found</source>
 <translation>未找到</translation>
-</message>
-<message>
-<source>Probability</source>
-<translation>概率</translation>
 </message>
 <message>
 <source>Record from now on</source>
@@ -3612,14 +3612,6 @@
 <message>
 <source>You chose this token; nothing was computed for it.</source>
 <translation>此词元由您选择，没有为它进行计算。</translation>
-</message>
-<message>
-<source>dotted: not the most likely</source>
-<translation>点线：并非最可能</translation>
-</message>
-<message>
-<source>less</source>
-<translation>更低</translation>
 </message>
 <message>
 <source>not known here</source>
