@@ -315,7 +315,7 @@ class InspectorDialog(QDialog):
         self._side.viewport().setAutoFillBackground(False)
         self._side.setWidget(self.details)
         self.details.setAutoFillBackground(False)
-        self.legend = Label(tr("Darker: less likely. Dotted: not the most likely token."), "meta", wrap=True)
+        self.legend = Label(tr("More shading: less likely. Dotted: not the most likely token."), "meta", wrap=True)
         self.empty = EmptyState()
         self.copy_text = Button(tr("Copy text"), "quiet", "copy")
         self.copy_ids = Button(tr("Copy ids"), "quiet", "copy")
