@@ -3555,10 +3555,6 @@
 <translation>Aufwand</translation>
 </message>
 <message>
-<source>Darker: less likely. Dotted: not the most likely token.</source>
-<translation>Dunkler: weniger wahrscheinlich. Gepunktet: nicht das wahrscheinlichste Token.</translation>
-</message>
-<message>
 <source>Export…</source>
 <translation>Exportieren…</translation>
 </message>
@@ -3585,6 +3581,10 @@
 <message>
 <source>Layer {layer}: {share} active</source>
 <translation>Schicht {layer}: {share} aktiv</translation>
+</message>
+<message>
+<source>More shading: less likely. Dotted: not the most likely token.</source>
+<translation>Stärker hinterlegt: weniger wahrscheinlich. Gepunktet: nicht das wahrscheinlichste Token.</translation>
 </message>
 <message>
 <source>Neurons active</source>

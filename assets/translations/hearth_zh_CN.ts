@@ -3534,10 +3534,6 @@
 <translation>开销</translation>
 </message>
 <message>
-<source>Darker: less likely. Dotted: not the most likely token.</source>
-<translation>越深越不可能。点线：并非最可能的词元。</translation>
-</message>
-<message>
 <source>Export…</source>
 <translation>导出…</translation>
 </message>
@@ -3564,6 +3560,10 @@
 <message>
 <source>Layer {layer}: {share} active</source>
 <translation>第 {layer} 层：{share} 活跃</translation>
+</message>
+<message>
+<source>More shading: less likely. Dotted: not the most likely token.</source>
+<translation>底色越重越不可能。点线：并非最可能的词元。</translation>
 </message>
 <message>
 <source>Neurons active</source>
