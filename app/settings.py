@@ -251,6 +251,9 @@ class AppSettings:
     thought_tokens: int | None = _setting(
         "whole", None, "Longest thought", "The model stops thinking after this many tokens and answers.",
         group=_ANSWERS, bounds=Bounds(0, 1 << 20, 64, "tokens"), none="No limit")  # fmt: skip
+    inspect: bool = _setting(
+        "switch", False, "Record tokens", "Keeps the probability, alternatives and cost of each token with new "
+        "answers. “Inspect tokens” in an answer's menu shows them.", group=_ANSWERS)  # fmt: skip
     temperature: float | None = _setting(
         "number", None, "Temperature", "0 always takes the likeliest word; higher is more varied.", group=_SAMPLING,
         bounds=Bounds(0.0, 2.0, 0.05), none=_OWN)  # fmt: skip

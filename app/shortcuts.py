@@ -108,6 +108,9 @@ COMMANDS: tuple[Command, ...] = (
         "answer_other_model", "Answer again with another model", _ANSWER, (), "chip", also="regenerate switch compare"
     ),
     Command("continue_answer", "Continue the answer", _ANSWER, (), "go-on", also="go on write more"),
+    Command("inspect_answer", "Inspect tokens", _ANSWER, (), "eye", also="probability alternatives prompt ids neurons"),
+    Command("record_tokens", "Record tokens in this chat, or stop", _ANSWER, (), "eye"),
+    Command("export_tokens", "Export the tokens of the last answer", _ANSWER, (), "put", also="save file"),
     Command("model_menu", "Choose a model", _PAGES, ("Ctrl+L",), "chip", also="switch load"),
     Command("models", "Models", _PAGES, ("Ctrl+M",), "models", also="download catalogue"),
     Command("add_model_file", "Add a model file", _MODELS, (), "plus", also="gguf import open own"),

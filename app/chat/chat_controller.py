@@ -44,6 +44,7 @@ from app.user_messages import Action, UserMessage, describe
 
 if TYPE_CHECKING:
     from app.chat.answers.answer_policy import AnswerPolicy
+    from app.chat.answers.inspection import Inspection
     from app.chat.chat_memory import ChatMemory
     from app.chat.message_action import MessageAction
     from app.chat.tool_rounds import ToolRounds
@@ -279,6 +280,24 @@ class ChatController(QObject):
         self._turns.act(self.opened.id, act)
         self._wake()
         self._emit_status()
+
+    def branch_at(self, message_id: str, begun: Inspection) -> None:
+        """Answer anew beside an answer of the open chat, beginning with recorded tokens."""
+        if self.opened.id is not None:
+            self._answer_goes_on()
+            self._turns.branch_at(self.opened.id, message_id, begun)
+            self._wake()
+            self._emit_status()
+
+    @property
+    def records_tokens(self) -> bool:
+        """Whether the tokens of the open chat's answers are recorded."""
+        return self._policy.inspects(self.choices.in_force)
+
+    def record_tokens(self, on: bool) -> None:
+        """Record the tokens of the open chat's answers from now on, or stop that."""
+        self.choices.set(inspect=on)
+        self.toast.emit(tr("Recording the tokens of this chat") if on else tr("Recording stopped"), None)
 
     def _message_added(self, chat: str, message: Message) -> None:
         if chat == self.opened.id:
@@ -545,6 +564,8 @@ class ChatController(QObject):
 
     def _answer_ended(self, answer: Answer, result: protocol.GenerationResult | None) -> None:
         self._memory.update(answer.conversation_id, answer.message)
+        if answer.record is not None and answer.record.rows:
+            self._memory.keep_inspection(answer.message.id, answer.record)
         if answer.message.calls:
             answer.message = self.rounds.begin(answer.conversation_id, answer.message)
             asks = any(call.state is CallState.ASKING for call in answer.message.calls)

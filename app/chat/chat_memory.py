@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from app.chat.answers.inspection import Inspection
 from app.chat.chat_search import ChatSearch
 from app.chat.store.chat_files import is_ours, read_json, write_json, write_markdown, write_markdown_folder
 from app.chat.store.conversation import (
@@ -394,6 +395,27 @@ class ChatMemory(QObject):
             self._growing.pop(message.id, None)
             self._keep("save the answer", lambda: self._stored.update_message(message))
             self._search.grow_soon()
+
+    def keep_inspection(self, message_id: str, record: Inspection) -> None:
+        """Keep what was recorded of an answer's tokens, after what is kept of them already. It goes with its answer."""
+
+        def save() -> None:
+            data = self._stored.inspection(message_id)
+            before = Inspection.from_bytes(data) if data is not None else None
+            whole = record if before is None else before.followed_by(record)
+            self._stored.save_inspection(message_id, whole.to_bytes())
+
+        self._keep("save what was recorded of tokens", save)
+
+    def read_inspection(self, message_id: str, then: Callable[[Inspection | None], None]) -> None:
+        """Read what was recorded of an answer's tokens; None: nothing."""
+
+        def read() -> Inspection | None:
+            data = self._stored.inspection(message_id)
+            return None if data is None else Inspection.from_bytes(data)
+
+        queue = self._reads if self.is_stalled else self._saves  # after a record that is being saved
+        queue.run("read what was recorded of tokens", read, then, self.trouble.emit)
 
     def remove(self, conversation_id: str, message_id: str) -> None:
         """Remove a message until `put_back`; its followers attach to the message before it. The next start deletes it

@@ -15,6 +15,7 @@ from PySide6.QtCore import QObject, Signal
 
 from app.chat.answers.answer_queue import Answer, AnswerQueue
 from app.chat.answers.answer_settings import AnswerSettings, request_for
+from app.chat.answers.inspection import Inspection
 from app.chat.chat_memory import ChatMemory
 from app.chat.message_action import MessageAction, can_continue
 from app.chat.store.conversation import Attachment, Conversation, Message, MessageState, Role, branch, siblings
@@ -218,10 +219,34 @@ class ChatTurns(QObject):
 
         thoughts = ThoughtClock(message.text, float(stats.get("thought_s") or 0), int(stats.get("thought_tokens") or 0))
         writing = replace(message, state=MessageState.WRITING)
-        answer = Answer(chat, writing, request, may_start=True, thoughts=thoughts, before=message.stats)
+        answer = Answer(
+            chat, writing, request, may_start=True, thoughts=thoughts, before=message.stats,
+            record=Inspection(before=message.text),
+        )  # fmt: skip
         self._memory.update(chat, writing)
         self.resumed.emit(chat, writing)
         self._answers.add(answer)
+
+    def branch_at(self, chat: str, message_id: str, begun: Inspection) -> None:
+        """Add another answer beside this one: it begins with the recorded tokens, and this PC continues it."""
+        message = next((m for m in self._memory.messages(chat) or [] if m.id == message_id), None)
+        answered = None if message is None else self._answered_by(chat, message)
+        if answered is None:
+            return
+        if self._answers.of(chat) is not None:
+            self.said.emit(tr(STILL_ANSWERING), None)
+            return
+        version = Message(Role.ASSISTANT, begun.before, state=MessageState.WRITING, parent=answered.id)
+
+        def request() -> AnswerRequest:
+            return replace(
+                self._request_to(None, chat, answered), prompt=(*begun.prompt, *begun.ids), n_begun=len(begun.rows),
+                continues=bool(begun.before), inspect=True,
+            )  # fmt: skip
+
+        self._memory.append(chat, version)
+        self.branch_changed.emit(chat, "")
+        self._answers.add(Answer(chat, version, request, may_start=True, record=begun))
 
     def _switch(self, chat: str, message: Message, step: int) -> None:
         family = siblings(self._memory.messages(chat) or [], message.id)

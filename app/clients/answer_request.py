@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.clients.servers import Place
-from engine.service.protocol import GenerationResult
+from engine.service.protocol import GenerationResult, Inspected
 from engine.text.context_fit import with_summary
 
 
@@ -16,7 +16,8 @@ class AnswerRequest:
     answers; None: this PC. chat: its id, so that what is computed can be kept for it; "": nothing is kept.
 
     summary: of `summarised` messages that were said before these. said: ids of all messages in the chat up to the
-    question, those included, without instructions. messages, tools: as protocol.Generate has them.
+    question, those included, without instructions. messages, tools, inspect, prompt, n_begun: as protocol.Generate has
+    them.
     """
 
     messages: list[dict[str, Any]]
@@ -30,6 +31,9 @@ class AnswerRequest:
     summarised: int = 0
     said: tuple[str, ...] = ()
     tools: tuple[dict[str, Any], ...] = ()
+    inspect: bool = False
+    prompt: tuple[int, ...] = ()
+    n_begun: int = 0
 
     def n_of_chat(self, at: int, count: int) -> int:
         """Return how many messages of the chat `count` sent ones are, of which `at` come before them."""
@@ -45,8 +49,10 @@ class AnswerRequest:
 @dataclass(frozen=True)
 class Answered:
     """The end of an answer. finish_reason: "stop", "length", "cancelled" or "tool_calls". figures: the known fields of
-    GenerationResult, without the text. result: the engine's full record; None from a server."""
+    GenerationResult, without the text. result: the engine's full record; None from a server. inspected: if it was
+    asked for."""
 
     finish_reason: str
     figures: dict[str, Any]
     result: GenerationResult | None = None
+    inspected: Inspected | None = None

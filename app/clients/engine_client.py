@@ -57,6 +57,7 @@ class EngineClient(QObject):
         self._numbers = itertools.count(1)
         self._load_id = ""  # of the current load, running or done
         self._answer_id = ""  # of the running answer
+        self._inspected: protocol.Inspected | None = None  # of the answer, which ends
         self._asked_at = 0.0  # time.monotonic() of its start
         self._count_id = ""  # of the last count
         self._counts_aside: dict[str, Callable[[protocol.CountResult | None], None]] = {}
@@ -158,13 +159,14 @@ class EngineClient(QObject):
         """Start an answer; only if `is_ready`. fresh: without the KV cache of earlier ones."""
         self._leave_aside()
         self._answer_id = f"answer-{next(self._numbers)}"
-        self._asked_at, self._count_id = time.monotonic(), ""
+        self._asked_at, self._count_id, self._inspected = time.monotonic(), "", None
         self._set(phase=Phase.THINKING, done=0, total=0, tok_s=None, tokens=0)
         self._worker.submit(
             protocol.Generate(
                 self._answer_id, request.messages, request.sampling, request.mode,
                 continues=request.continues, overflow=request.overflow, fresh=fresh, chat=request.chat,
                 summary=request.summary, summarised=request.summarised, tools=list(request.tools),
+                inspect=request.inspect, prompt=list(request.prompt), n_begun=request.n_begun,
             )
         )  # fmt: skip
 
@@ -305,6 +307,8 @@ class EngineClient(QObject):
                 self._load_id = ""
                 self._set(phase=Phase.FAILED, done=0, total=0)
                 self.load_failed.emit(event)
+            case protocol.Inspected() if event.id == self._answer_id:
+                self._inspected = event
             case protocol.Progress() | protocol.Token() | protocol.Stats() if event.id == self._answer_id:
                 self._goes_on(event)
             case protocol.Finished() if event.id == self._answer_id:
@@ -313,7 +317,8 @@ class EngineClient(QObject):
                                    context_used=result.context_used, context_total=result.context_total,
                                    **self._on_the_card(result))  # fmt: skip
                 figures = {key: value for key, value in asdict(result).items() if key not in ("text", "calls")}
-                self.answered.emit(Answered(result.finish_reason, figures, result))
+                inspected, self._inspected = self._inspected, None
+                self.answered.emit(Answered(result.finish_reason, figures, result, inspected))
                 self._next()
             case protocol.Failed() if event.id == self._answer_id:
                 self._answer_ended(tok_s=None)

@@ -197,6 +197,10 @@ class MainWindow(WindowFrame):
         self.chat_context.popup.size_asked.connect(lambda: self.open_settings("context"))
         self.commands.bind("attach", self.page.composer.choose_files)
         self.commands.bind("context", self.chat_context.show_context)
+        inspector, can = self.chat_context.inspector, partial(self.page.can_act_on_last, "regenerate")
+        self.commands.bind("inspect_answer", partial(self.page.act_on_last, "inspect"), can)
+        self.commands.bind("export_tokens", inspector.export_last, can)
+        self.commands.bind("record_tokens", inspector.toggle_recording)
 
     def connect_models(self, controller: ModelsController) -> None:
         """Connect the models controller with the Models page and the chat's model menu. After `connect_controller`."""

@@ -404,6 +404,14 @@
 <translation>Hearth fragt vor jedem Aufruf wieder</translation>
 </message>
 <message>
+<source>Recording stopped</source>
+<translation>Aufzeichnung beendet</translation>
+</message>
+<message>
+<source>Recording the tokens of this chat</source>
+<translation>Die Token dieses Chats werden aufgezeichnet</translation>
+</message>
+<message>
 <source>The model repeated its calls of tools, so they were not run again</source>
 <translation>Das Modell wiederholte seine Werkzeugaufrufe, daher wurden sie nicht noch einmal ausgeführt</translation>
 </message>
@@ -2056,6 +2064,10 @@
 <translation>Diesen PC wach halten</translation>
 </message>
 <message>
+<source>Keeps the probability, alternatives and cost of each token with new answers. “Inspect tokens” in an answer's menu shows them.</source>
+<translation>Bewahrt zu neuen Antworten Wahrscheinlichkeit, Alternativen und Aufwand jedes Tokens auf. „Token untersuchen“ im Menü einer Antwort zeigt sie.</translation>
+</message>
+<message>
 <source>Language</source>
 <translation>Sprache</translation>
 </message>
@@ -2122,6 +2134,10 @@
 <message>
 <source>Port</source>
 <translation>Port</translation>
+</message>
+<message>
+<source>Record tokens</source>
+<translation>Token aufzeichnen</translation>
 </message>
 <message>
 <source>Reduced</source>
@@ -2392,6 +2408,10 @@
 <translation>Alle Chats als Markdown exportieren</translation>
 </message>
 <message>
+<source>Export the tokens of the last answer</source>
+<translation>Token der letzten Antwort exportieren</translation>
+</message>
+<message>
 <source>Export this chat as JSON</source>
 <translation>Diesen Chat als JSON exportieren</translation>
 </message>
@@ -2426,6 +2446,10 @@
 <message>
 <source>Insert a saved prompt</source>
 <translation>Gespeicherten Prompt einfügen</translation>
+</message>
+<message>
+<source>Inspect tokens</source>
+<translation>Token untersuchen</translation>
 </message>
 <message>
 <source>Instructions for this chat…</source>
@@ -2526,6 +2550,10 @@
 <message>
 <source>Quit Hearth</source>
 <translation>Hearth beenden</translation>
+</message>
+<message>
+<source>Record tokens in this chat, or stop</source>
+<translation>Token dieses Chats aufzeichnen oder damit aufhören</translation>
 </message>
 <message>
 <source>Refresh the models</source>
@@ -2798,6 +2826,10 @@
 <message>
 <source>previous</source>
 <translation>voriger</translation>
+</message>
+<message>
+<source>probability alternatives prompt ids neurons</source>
+<translation>wahrscheinlichkeit alternativen prompt ids neuronen</translation>
 </message>
 <message>
 <source>reasoning effort off</source>
@@ -3219,6 +3251,50 @@
 <translation>Die Dokumente bleiben, wo sie sind, und nichts verlässt diesen PC. Das Modell liest Stellen, die zu einer Frage dieses Chats passen.</translation>
 </message>
 <message>
+<source>A server gave this answer. Hearth records tokens only of answers from this PC.</source>
+<translation>Diese Antwort kam von einem Server. Hearth zeichnet nur Token von Antworten dieses PCs auf.</translation>
+</message>
+<message>
+<source>Couldn't write {name}: {why}</source>
+<translation>{name} konnte nicht geschrieben werden: {why}</translation>
+</message>
+<message>
+<source>Export the tokens</source>
+<translation>Token exportieren</translation>
+</message>
+<message>
+<source>JSON lines (*.jsonl)</source>
+<translation>JSON-Zeilen (*.jsonl)</translation>
+</message>
+<message>
+<source>No tokens recorded</source>
+<translation>Keine Token aufgezeichnet</translation>
+</message>
+<message>
+<source>Recording is on in this chat. Answer again to inspect the tokens.</source>
+<translation>Die Aufzeichnung ist in diesem Chat an. Lassen Sie noch einmal antworten, um die Token zu untersuchen.</translation>
+</message>
+<message>
+<source>The tokens of the last answer were not recorded</source>
+<translation>Die Token der letzten Antwort wurden nicht aufgezeichnet</translation>
+</message>
+<message>
+<source>To continue from one of them, load the model and wait until no answer is being written.</source>
+<translation>Um von einer davon aus fortzusetzen, laden Sie das Modell und warten Sie, bis keine Antwort mehr geschrieben wird.</translation>
+</message>
+<message>
+<source>To continue from one of them, load {model}, which wrote this answer.</source>
+<translation>Um von einer davon aus fortzusetzen, laden Sie {model}: Von diesem Modell stammt die Antwort.</translation>
+</message>
+<message>
+<source>Tokens exported to {name}</source>
+<translation>Token nach {name} exportiert</translation>
+</message>
+<message>
+<source>Turn on recording for this chat, then answer again.</source>
+<translation>Schalten Sie die Aufzeichnung für diesen Chat ein und lassen Sie noch einmal antworten.</translation>
+</message>
+<message>
 <source>Answer copied</source>
 <translation>Antwort kopiert</translation>
 </message>
@@ -3438,6 +3514,149 @@
 <message>
 <source>{n} of {total}</source>
 <translation>{n} von {total}</translation>
+</message>
+<message>
+<source>Active neurons by layer, from {low} to {high}</source>
+<translation>Aktive Neuronen je Schicht, {low} bis {high}</translation>
+</message>
+<message>
+<source>Alternatives</source>
+<translation>Alternativen</translation>
+</message>
+<message>
+<source>Bytes read</source>
+<translation>Gelesene Bytes</translation>
+</message>
+<message>
+<source>Choose one: the model continues from it in another version of this answer.</source>
+<translation>Wählen Sie eine: Das Modell setzt damit eine weitere Fassung dieser Antwort fort.</translation>
+</message>
+<message numerus="yes">
+<source>Computed in one run with {n} guesses. Its own bytes and neurons are not known.</source>
+<translation>
+<numerusform>In einem Durchlauf mit {n} Vermutung berechnet. Die eigenen Bytes und Neuronen sind nicht bekannt.</numerusform>
+<numerusform>In einem Durchlauf mit {n} Vermutungen berechnet. Die eigenen Bytes und Neuronen sind nicht bekannt.</numerusform>
+</translation>
+</message>
+<message>
+<source>Copied</source>
+<translation>Kopiert</translation>
+</message>
+<message>
+<source>Copy ids</source>
+<translation>IDs kopieren</translation>
+</message>
+<message>
+<source>Copy text</source>
+<translation>Text kopieren</translation>
+</message>
+<message>
+<source>Cost</source>
+<translation>Aufwand</translation>
+</message>
+<message>
+<source>Export…</source>
+<translation>Exportieren…</translation>
+</message>
+<message>
+<source>Find</source>
+<translation>Suchen</translation>
+</message>
+<message>
+<source>Find in the tokens</source>
+<translation>In den Token suchen</translation>
+</message>
+<message>
+<source>In this model and mode, every neuron is active.</source>
+<translation>In diesem Modell und Modus ist jedes Neuron aktiv.</translation>
+</message>
+<message>
+<source>Layer {layer}: experts {ids}</source>
+<translation>Schicht {layer}: Experten {ids}</translation>
+</message>
+<message>
+<source>Layer {layer}: experts {ids}; {n} on the GPU</source>
+<translation>Schicht {layer}: Experten {ids}; {n} auf der GPU</translation>
+</message>
+<message>
+<source>Layer {layer}: {share} active</source>
+<translation>Schicht {layer}: {share} aktiv</translation>
+</message>
+<message>
+<source>More shading: less likely. Dotted: not the most likely token.</source>
+<translation>Stärker hinterlegt: weniger wahrscheinlich. Gepunktet: nicht das wahrscheinlichste Token.</translation>
+</message>
+<message>
+<source>Neurons active</source>
+<translation>Aktive Neuronen</translation>
+</message>
+<message>
+<source>Not found</source>
+<translation>Nicht gefunden</translation>
+</message>
+<message>
+<source>Record from now on</source>
+<translation>Ab jetzt aufzeichnen</translation>
+</message>
+<message>
+<source>This token comes from reading the whole prompt, which its time includes. Its own bytes and neurons are not known.</source>
+<translation>Dieses Token ergibt sich beim Lesen des ganzen Prompts, das seine Zeit einschließt. Die eigenen Bytes und Neuronen sind nicht bekannt.</translation>
+</message>
+<message>
+<source>This token was guessed, and computed in one run with an earlier one. Its own bytes and neurons are not known.</source>
+<translation>Dieses Token wurde vermutet und in einem Durchlauf mit einem früheren berechnet. Die eigenen Bytes und Neuronen sind nicht bekannt.</translation>
+</message>
+<message>
+<source>Token {place} of {n}, id {id}</source>
+<translation>Token {place} von {n}, ID {id}</translation>
+</message>
+<message>
+<source>Token {words}, id {id}</source>
+<translation>Token {words}, ID {id}</translation>
+</message>
+<message>
+<source>Token {words}, {share}</source>
+<translation>Token {words}, {share}</translation>
+</message>
+<message>
+<source>Tokens of the answer</source>
+<translation>Token der Antwort</translation>
+</message>
+<message>
+<source>Tokens of the prompt</source>
+<translation>Token des Prompts</translation>
+</message>
+<message>
+<source>View</source>
+<translation>Ansicht</translation>
+</message>
+<message>
+<source>You chose this token; nothing was computed for it.</source>
+<translation>Sie haben dieses Token gewählt; dafür wurde nichts berechnet.</translation>
+</message>
+<message>
+<source>not known here</source>
+<translation>hier nicht bekannt</translation>
+</message>
+<message>
+<source>prompt of {n}</source>
+<translation>Prompt mit {n}</translation>
+</message>
+<message>
+<source>under 0.1%</source>
+<translation>unter 0,1%</translation>
+</message>
+<message>
+<source>{cpu}, all on the CPU</source>
+<translation>{cpu}, alle auf der CPU</translation>
+</message>
+<message>
+<source>{gpu} on the GPU, {cpu} on the CPU</source>
+<translation>{gpu} auf der GPU, {cpu} auf der CPU</translation>
+</message>
+<message>
+<source>{n} more were too many to keep</source>
+<translation>{n} mehr waren zu viele zum Aufbewahren</translation>
 </message>
 <message>
 <source>Cancel the download</source>
@@ -4319,10 +4538,6 @@
 <message>
 <source>This file is in none of your folders of documents, so Hearth doesn't open it. Below is the text that went to the model.</source>
 <translation>Diese Datei liegt in keinem Ihrer Ordner mit Dokumenten, daher öffnet Hearth sie nicht. Unten steht der Text, den das Modell gelesen hat.</translation>
-</message>
-<message>
-<source>View</source>
-<translation>Ansicht</translation>
 </message>
 <message>
 <source>{why} Below is the text that went to the model.</source>
@@ -5847,10 +6062,6 @@ Andere Programme: {others}</translation>
 <translation>Werkzeuge</translation>
 </message>
 <message>
-<source>Copied</source>
-<translation>Kopiert</translation>
-</message>
-<message>
 <source>Copy: {what}</source>
 <translation>Kopieren: {what}</translation>
 </message>
@@ -7204,10 +7415,6 @@ Andere Programme: {others}</translation>
 <message>
 <source>shown</source>
 <translation>angezeigt</translation>
-</message>
-<message>
-<source>Couldn't write {name}: {why}</source>
-<translation>{name} konnte nicht geschrieben werden: {why}</translation>
 </message>
 <message>
 <source>Duplicate</source>

@@ -400,6 +400,14 @@
 <translation>Hearth 会在每次调用前重新询问</translation>
 </message>
 <message>
+<source>Recording stopped</source>
+<translation>已停止记录</translation>
+</message>
+<message>
+<source>Recording the tokens of this chat</source>
+<translation>正在记录此对话的词元</translation>
+</message>
+<message>
 <source>The model repeated its calls of tools, so they were not run again</source>
 <translation>模型重复了相同的工具调用，因此未再次运行</translation>
 </message>
@@ -2040,6 +2048,10 @@
 <translation>保持此电脑唤醒</translation>
 </message>
 <message>
+<source>Keeps the probability, alternatives and cost of each token with new answers. “Inspect tokens” in an answer's menu shows them.</source>
+<translation>随新回答保存每个词元的概率、备选和开销。回答菜单中的“检查词元”会显示它们。</translation>
+</message>
+<message>
 <source>Language</source>
 <translation>语言</translation>
 </message>
@@ -2106,6 +2118,10 @@
 <message>
 <source>Port</source>
 <translation>端口</translation>
+</message>
+<message>
+<source>Record tokens</source>
+<translation>记录词元</translation>
 </message>
 <message>
 <source>Reduced</source>
@@ -2376,6 +2392,10 @@
 <translation>将所有聊天导出为 Markdown</translation>
 </message>
 <message>
+<source>Export the tokens of the last answer</source>
+<translation>导出上一个回答的词元</translation>
+</message>
+<message>
 <source>Export this chat as JSON</source>
 <translation>将此聊天导出为 JSON</translation>
 </message>
@@ -2410,6 +2430,10 @@
 <message>
 <source>Insert a saved prompt</source>
 <translation>插入已保存的提示词</translation>
+</message>
+<message>
+<source>Inspect tokens</source>
+<translation>检查词元</translation>
 </message>
 <message>
 <source>Instructions for this chat…</source>
@@ -2510,6 +2534,10 @@
 <message>
 <source>Quit Hearth</source>
 <translation>退出 Hearth</translation>
+</message>
+<message>
+<source>Record tokens in this chat, or stop</source>
+<translation>开始或停止记录此对话的词元</translation>
 </message>
 <message>
 <source>Refresh the models</source>
@@ -2782,6 +2810,10 @@
 <message>
 <source>previous</source>
 <translation>上一个</translation>
+</message>
+<message>
+<source>probability alternatives prompt ids neurons</source>
+<translation>概率 备选 提示 编号 神经元</translation>
 </message>
 <message>
 <source>reasoning effort off</source>
@@ -3202,6 +3234,50 @@
 <translation>文档留在原处，任何内容都不会离开这台电脑。模型会阅读与本聊天问题相关的段落。</translation>
 </message>
 <message>
+<source>A server gave this answer. Hearth records tokens only of answers from this PC.</source>
+<translation>此回答来自服务器。Hearth 只记录本机回答的词元。</translation>
+</message>
+<message>
+<source>Couldn't write {name}: {why}</source>
+<translation>无法写入 {name}：{why}</translation>
+</message>
+<message>
+<source>Export the tokens</source>
+<translation>导出词元</translation>
+</message>
+<message>
+<source>JSON lines (*.jsonl)</source>
+<translation>JSON 行 (*.jsonl)</translation>
+</message>
+<message>
+<source>No tokens recorded</source>
+<translation>没有记录词元</translation>
+</message>
+<message>
+<source>Recording is on in this chat. Answer again to inspect the tokens.</source>
+<translation>此对话已开启记录。重新回答即可检查词元。</translation>
+</message>
+<message>
+<source>The tokens of the last answer were not recorded</source>
+<translation>上一个回答的词元没有记录</translation>
+</message>
+<message>
+<source>To continue from one of them, load the model and wait until no answer is being written.</source>
+<translation>要从其中一个继续，请加载模型并等待回答写完。</translation>
+</message>
+<message>
+<source>To continue from one of them, load {model}, which wrote this answer.</source>
+<translation>要从其中一个继续，请加载写下此回答的 {model}。</translation>
+</message>
+<message>
+<source>Tokens exported to {name}</source>
+<translation>词元已导出到 {name}</translation>
+</message>
+<message>
+<source>Turn on recording for this chat, then answer again.</source>
+<translation>为此对话开启记录，然后重新回答。</translation>
+</message>
+<message>
 <source>Answer copied</source>
 <translation>已复制回答</translation>
 </message>
@@ -3418,6 +3494,148 @@
 <message>
 <source>{n} of {total}</source>
 <translation>第 {n} 个，共 {total} 个</translation>
+</message>
+<message>
+<source>Active neurons by layer, from {low} to {high}</source>
+<translation>各层活跃神经元，{low} 到 {high}</translation>
+</message>
+<message>
+<source>Alternatives</source>
+<translation>备选</translation>
+</message>
+<message>
+<source>Bytes read</source>
+<translation>读取字节</translation>
+</message>
+<message>
+<source>Choose one: the model continues from it in another version of this answer.</source>
+<translation>选择一个：模型会从它继续，写出此回答的另一个版本。</translation>
+</message>
+<message numerus="yes">
+<source>Computed in one run with {n} guesses. Its own bytes and neurons are not known.</source>
+<translation>
+<numerusform>与 {n} 个猜测一起计算。其自身的字节和神经元未知。</numerusform>
+</translation>
+</message>
+<message>
+<source>Copied</source>
+<translation>已复制</translation>
+</message>
+<message>
+<source>Copy ids</source>
+<translation>复制编号</translation>
+</message>
+<message>
+<source>Copy text</source>
+<translation>复制文本</translation>
+</message>
+<message>
+<source>Cost</source>
+<translation>开销</translation>
+</message>
+<message>
+<source>Export…</source>
+<translation>导出…</translation>
+</message>
+<message>
+<source>Find</source>
+<translation>查找</translation>
+</message>
+<message>
+<source>Find in the tokens</source>
+<translation>在词元中查找</translation>
+</message>
+<message>
+<source>In this model and mode, every neuron is active.</source>
+<translation>在此模型和模式下，所有神经元都活跃。</translation>
+</message>
+<message>
+<source>Layer {layer}: experts {ids}</source>
+<translation>第 {layer} 层：专家 {ids}</translation>
+</message>
+<message>
+<source>Layer {layer}: experts {ids}; {n} on the GPU</source>
+<translation>第 {layer} 层：专家 {ids}；{n} 个在 GPU 上</translation>
+</message>
+<message>
+<source>Layer {layer}: {share} active</source>
+<translation>第 {layer} 层：{share} 活跃</translation>
+</message>
+<message>
+<source>More shading: less likely. Dotted: not the most likely token.</source>
+<translation>底色越重越不可能。点线：并非最可能的词元。</translation>
+</message>
+<message>
+<source>Neurons active</source>
+<translation>活跃神经元</translation>
+</message>
+<message>
+<source>Not found</source>
+<translation>未找到</translation>
+</message>
+<message>
+<source>Record from now on</source>
+<translation>从现在起记录</translation>
+</message>
+<message>
+<source>This token comes from reading the whole prompt, which its time includes. Its own bytes and neurons are not known.</source>
+<translation>此词元来自读取整个提示，其时间包含读取。其自身的字节和神经元未知。</translation>
+</message>
+<message>
+<source>This token was guessed, and computed in one run with an earlier one. Its own bytes and neurons are not known.</source>
+<translation>此词元是猜中的，与较早的词元一起计算。其自身的字节和神经元未知。</translation>
+</message>
+<message>
+<source>Token {place} of {n}, id {id}</source>
+<translation>第 {place} 个词元，共 {n} 个，编号 {id}</translation>
+</message>
+<message>
+<source>Token {words}, id {id}</source>
+<translation>词元 {words}，编号 {id}</translation>
+</message>
+<message>
+<source>Token {words}, {share}</source>
+<translation>词元 {words}，{share}</translation>
+</message>
+<message>
+<source>Tokens of the answer</source>
+<translation>回答的词元</translation>
+</message>
+<message>
+<source>Tokens of the prompt</source>
+<translation>提示的词元</translation>
+</message>
+<message>
+<source>View</source>
+<translation>视图</translation>
+</message>
+<message>
+<source>You chose this token; nothing was computed for it.</source>
+<translation>此词元由您选择，没有为它进行计算。</translation>
+</message>
+<message>
+<source>not known here</source>
+<translation>此处未知</translation>
+</message>
+<message>
+<source>prompt of {n}</source>
+<translation>提示 {n}</translation>
+</message>
+<message>
+<source>under 0.1%</source>
+<translation>低于 0.1%</translation>
+</message>
+<message>
+<source>{cpu}, all on the CPU</source>
+<translation>{cpu}，全部在 CPU 上</translation>
+</message>
+<message>
+<source>{gpu} on the GPU, {cpu} on the CPU</source>
+<translation>GPU 上 {gpu}，CPU 上 {cpu}</translation>
+</message>
+<message>
+<source>{n} more were too many to keep</source>
+<translation>另有 {n} 过多，未保存</translation>
 </message>
 <message>
 <source>Cancel the download</source>
@@ -4284,10 +4502,6 @@
 <message>
 <source>This file is in none of your folders of documents, so Hearth doesn't open it. Below is the text that went to the model.</source>
 <translation>此文件不在您的任何文档文件夹中，因此 Hearth 不会打开它。下面是模型读取的文本。</translation>
-</message>
-<message>
-<source>View</source>
-<translation>视图</translation>
 </message>
 <message>
 <source>{why} Below is the text that went to the model.</source>
@@ -5804,10 +6018,6 @@ Other programs: {others}</source>
 <translation>工具</translation>
 </message>
 <message>
-<source>Copied</source>
-<translation>已复制</translation>
-</message>
-<message>
 <source>Copy: {what}</source>
 <translation>复制：{what}</translation>
 </message>
@@ -7128,10 +7338,6 @@ Other programs: {others}</source>
 <message>
 <source>shown</source>
 <translation>已显示</translation>
-</message>
-<message>
-<source>Couldn't write {name}: {why}</source>
-<translation>无法写入 {name}：{why}</translation>
 </message>
 <message>
 <source>Duplicate</source>

@@ -25,7 +25,7 @@ from engine.model.kv_cache import KVCache
 from engine.model.transformer import check_tokens
 from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
-from native_kernels.backend import F32, I64, PackedMatrix
+from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu.products.linear import Products
 from native_kernels.cpu.products.linear import why_not as why_no_product
 from native_kernels.cpu.runtime.call import aligned_empty
@@ -127,6 +127,11 @@ class DecodeProgram:
     def gpu_seconds(self) -> dict[str, float]:
         """Return {}: there is no GPU."""
         return {}
+
+    def chosen_experts(self) -> list[I32 | None]:
+        """As Decoder.chosen_experts."""
+        plan = self._calls.ffn_plan
+        return plan.of_last_token() if isinstance(plan, ExpertCalls) else []
 
     def accepts(self, cache: KVCache) -> bool:
         """Return whether the program can run on this cache."""

@@ -212,6 +212,11 @@ class ExpertCalls:
         down = next(layer.routed[0].down_t for layer in reversed(weights.layers) if layer.routed)
         return 1 if down is None else experts.segments_of(down, self._config.n_experts_used)
 
+    def of_last_token(self) -> list[I32 | None]:
+        """[L] the experts that the last token used; None for a layer without."""
+        pairs = zip(self.chosen, self._layers, strict=True)
+        return [None if layer.router is None else chosen.ids for chosen, layer in pairs]
+
     def totals(self, counts: I64) -> I64:
         """What a token's counts [L, workers, COUNT_WORDS] say of every layer, in the order of FfnCounters.layers."""
         found = np.zeros((len(self._layers), 4), np.int64)

@@ -228,7 +228,7 @@ def _moved(model: LoadedModel, counted: _Counted, fired_of: Callable[[], I64]) -
         floor = partial(least.least_s, part.bytes_per_s or UNKNOWN_GPU_BYTES_PER_S)
         return _Moved(moved.on_gpu, moved.in_ram, moved.of_neurons, round(moved.predictors), floor)
     fired_share, reached = counted.fired_share or 0.0, config.routed_share
-    rest, predicting = _other_bytes(model, position), 0.0
+    rest, predicting = bytes_beside_ffn(model, position), 0.0
     if predictor is not None:
         ffn, predicting = sparse_bytes(model.weights, predictor, shares)
     elif mode == "exact":
@@ -319,7 +319,7 @@ def ram_rate(hardware: HardwareProfile) -> float:
     return hardware.cpu.bytes_per_s
 
 
-def _other_bytes(model: LoadedModel, context: int) -> int:
+def bytes_beside_ffn(model: LoadedModel, context: int) -> int:
     """Return bytes of a decoded token outside the FFN: attention, KV cache, head."""
     weights = model.weights
     attention = sum(w.n_bytes for layer in weights.layers for w in layer.attention_matrices)

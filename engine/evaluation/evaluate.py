@@ -171,7 +171,7 @@ def _ffn_bytes(model: LoadedModel, tested: Transformer) -> tuple[int, float]:
     whole = ffn_bytes(model.weights, reached, reached, reached, reached)
     match tested.executor.name:
         case "sparse":
-            read = sum(sparse_bytes(model.weights, model.modes.predictor, shares))
+            read: float = sum(sparse_bytes(model.weights, model.modes.predictor, shares))
         case "exact":
             read = exact_bytes(model.weights, shares, reached)
         case _:

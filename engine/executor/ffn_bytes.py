@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from engine.model.weights import LayerWeights, ModelWeights
 from engine.sparsity.predictor import LayerPredictor, Predictor
 
 Shares = NDArray[np.float64]
+Share = Any  # a number, or one for each of several tokens, [T]
 
 
 def first_bytes(weights: ModelWeights) -> int:
@@ -25,19 +27,22 @@ def ffn_bytes(weights: ModelWeights, first: float, second: float, down: float, r
     Shares of all neurons: first, whose first matrix is read; second, whose up is read beside a gate; down; reached, in
     the experts that the token uses.
     """
-    return sum(layer_bytes(layer, first, second, down, reached) for layer in weights.layers)
+    return float(sum(layer_bytes(layer, first, second, down, reached) for layer in weights.layers))
 
 
-def exact_bytes(weights: ModelWeights, shares: Shares, reached: float = 1.0) -> float:
-    """Return the bytes of one decoded token in exact mode. shares [L, 4]: FfnCounters.layer_shares."""
+def exact_bytes(weights: ModelWeights, shares: Shares, reached: float = 1.0) -> Share:
+    """Return the bytes of one decoded token in exact mode. shares [L, 4]: FfnCounters.layer_shares.
+
+    With shares [L, 4, T] of T tokens, return those of each: [T].
+    """
     layers = zip(weights.layers, shares, strict=True)
     return sum(layer_bytes(layer, reached, active, fired, reached) for layer, (_, active, fired, _) in layers)
 
 
-def sparse_bytes(weights: ModelWeights, predictor: Predictor, shares: Shares) -> tuple[float, float]:
+def sparse_bytes(weights: ModelWeights, predictor: Predictor, shares: Shares) -> tuple[Share, Share]:
     """Return the bytes of one decoded token in sparse mode: (neurons, predictors).
 
-    A cascade counts the rows of its copy that were read. shares [L, 4]: FfnCounters.layer_shares.
+    A cascade counts the rows of its copy that were read. shares: as in exact_bytes.
     """
     neurons = sum(
         layer_bytes(layer, _first_share(part, computed), active, fired, 1.0)
@@ -46,27 +51,27 @@ def sparse_bytes(weights: ModelWeights, predictor: Predictor, shares: Shares) ->
     return neurons, predictor_bytes(predictor, shares[:, 3])
 
 
-def predictor_bytes(predictor: Predictor, copied: Iterable[float]) -> float:
+def predictor_bytes(predictor: Predictor, copied: Iterable[Share]) -> Share:
     """Return the predictors' bytes per token. copied: per layer, the share of its copy's rows that are read."""
-    return sum(part.bytes_read(float(share)) for part, share in zip(predictor.layers, copied, strict=True))
+    return sum(part.bytes_read(share) for part, share in zip(predictor.layers, copied, strict=True))
 
 
 def first_bytes_read(weights: ModelWeights, predictor: Predictor, shares: Shares) -> float:
-    """Return the bytes of the first matrices that a token reads in sparse mode. shares: as `sparse_bytes`."""
+    """Return the bytes of the first matrices that a token reads in sparse mode. shares [L, 4]: as in exact_bytes."""
     layers = zip(weights.layers, predictor.layers, shares[:, 0], strict=True)
-    return sum(_first_share(part, computed) * _first_bytes(layer) for layer, part, computed in layers)
+    return float(sum(_first_share(part, computed) * _first_bytes(layer) for layer, part, computed in layers))
 
 
-def _first_share(part: LayerPredictor, computed: float) -> float:
+def _first_share(part: LayerPredictor, computed: Share) -> Share:
     """Return the share of neurons whose first matrix is read: the selected ones, or all if it decides itself."""
-    return 1.0 if part.kind == "true_gate" else float(computed)
+    return 1.0 if part.kind == "true_gate" else computed
 
 
 def _first_bytes(layer: LayerWeights) -> int:
     return sum(first_matrix(ffn)[0].n_bytes for ffn in layer.ffns)
 
 
-def layer_bytes(layer: LayerWeights, first: float, second: float, down: float, reached: float) -> float:
+def layer_bytes(layer: LayerWeights, first: Share, second: Share, down: Share, reached: float) -> Share:
     """Return a layer's bytes. A row-wise down is read whole in every expert used."""
     rest = sum(ffn.up.n_bytes for ffn in layer.ffns if ffn.gate)
     by_neuron = sum(matrix.n_bytes for ffn in layer.ffns if (matrix := ffn.down_t))

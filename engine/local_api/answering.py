@@ -201,13 +201,14 @@ class ApiAnswers:
         prompt, shown = asked_for.prompt, "" if asked_for.calls is None else asked_for.calls.texts
         notes = _notes_of(session.model, turn, len(asked_for.opened), shown)
         make = partial(_made, session, prompt, grammar, notes)
+        stream = session.model.tokenizer.stream
 
         def stops() -> bool:
             return turn.is_gone or self._window.is_closed or (not turn.tokens and self._window.waits())
 
         events = session.generate(
-            prompt, asked_for.sampling, Job(stops), turn.api_request.continues, make, shown=shown
-        )  # fmt: skip
+            prompt, asked_for.sampling, Job(stops), partial(stream, turn.api_request.continues, shown), make
+        )
         return events, Telling(turn, asked_for, notes)
 
     # ------------------------------------------------------------------ several at once

@@ -33,7 +33,7 @@ from engine.model.kv_cache import KVCache
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.router import Routing, route
 from engine.model.weights import LayerWeights, ModelWeights
-from native_kernels.backend import F32, I64, U8, DeltaInput, Operators, PackedMatrix, Scoring, ShortConvInput
+from native_kernels.backend import F32, I32, I64, U8, DeltaInput, Operators, PackedMatrix, Scoring, ShortConvInput
 from native_kernels.kv_blocks import KvLayout
 
 if TYPE_CHECKING:
@@ -103,6 +103,12 @@ class Decoder(Protocol):
 
     def gpu_seconds(self) -> dict[str, float]:
         """Return a GPU's stage seconds, "wait" included, in the last measured token; empty without a GPU."""
+
+    def chosen_experts(self) -> list[I32 | None]:
+        """Return [L] the experts that the last token of `step` used, valid until the next call; None: not known here.
+
+        Empty for a model without experts.
+        """
 
 
 class Transformer:

@@ -29,6 +29,7 @@ from engine.text.context_fit import checked_overflow, with_summary
 if TYPE_CHECKING:
     from engine.prompt_cache.kept_prompts import KeptPrompts
     from engine.prompt_cache.store import PromptStore
+    from engine.service.inspection import Inspection
     from engine.service.local_api import LocalApi
     from engine.session.chat_session import ChatSession
     from engine.session.generate import GenerationStats
@@ -449,6 +450,8 @@ class EngineHost:
         if self._model is None or self._session is None:
             raise InvalidRequestError("No model is loaded.", "Load a model first.")
         from engine.service.chat_requests import AnswerText, read_messages, read_tools
+        from engine.service.inspection import Inspection
+        from engine.session.chat_session import Begun
         from engine.session.summaries import Summarised, summarise_if_needed
 
         model, session = self._model, self._session
@@ -472,7 +475,9 @@ class EngineHost:
             request.continues,
             "" if request.fresh else request.chat,
             use,
+            Begun(request.prompt, request.n_begun) if request.prompt else None,
         )
+        inspection = Inspection(session, fitted.prompt) if request.inspect else None
         text: list[str] = []
         waiting: list[str] = []
         last_text = last_stats = 0.0
@@ -484,6 +489,8 @@ class EngineHost:
             reason = "stop" if answer.has_stopped else event.finish_reason
             if event.token_id is not None:
                 self._live.token(session, stats)
+                if inspection is not None:
+                    inspection.token(event)
             now = time.perf_counter()
             if waiting and (now - last_text >= TEXT_EVERY_S or reason):
                 self._emit(protocol.Token(request.id, "".join(waiting), stats.tokens))
@@ -494,6 +501,8 @@ class EngineHost:
                 last_stats = now
             if reason is not None:
                 events.close()
+                if inspection is not None:
+                    self._emit_inspected(inspection, request.id)
                 calls = answer.calls if reason == "stop" else []
                 ended = "tool_calls" if calls else reason
                 result = self._result("".join(text), ended, stats, fitted, session, model, request.mode)
@@ -533,6 +542,12 @@ class EngineHost:
             return self._embedder.embed(request, lambda: self._model, job, preparing, self.waits, self.go_first)
         except Cancelled:
             return {"cancelled": True}
+
+    def _emit_inspected(self, inspection: Inspection, request_id: str) -> None:
+        try:
+            self._emit(inspection.event(request_id))
+        except Exception:  # a failure here must not affect answers
+            log.exception("The tokens of an answer are not recorded")
 
     def _emit_stats(self, request_id: str, stats: GenerationStats, session: ChatSession) -> None:
         self._emit(

@@ -79,6 +79,9 @@ class Generate:
     fresh: bool = False  # ignore the KV cache: one mode must not read what another computed
     chat: str = ""  # id of the chat, for the prompt cache; "": it is not kept there
     tools: list[dict[str, Any]] = field(default_factory=list)
+    inspect: bool = False  # record each token: an `inspected` event comes before `finished`
+    prompt: list[int] = field(default_factory=list)  # token ids to continue, instead of those of the messages
+    n_begun: int = 0  # of these, tokens at the end that begin the answer; the answer's text includes theirs
 
 
 @dataclass(frozen=True)
@@ -216,6 +219,31 @@ class Token:
     id: str
     text: str
     tokens: int  # generated so far in this answer
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """What the engine recorded of an answer's tokens; once, before `finished`, if Generate.inspect is true.
+
+    prompt: token ids as the model got them. texts: the text of each id in this event, by the id as a string; bytes that
+    are no whole character are written as \\xNN. n_neurons: of a layer. rows: one for each token, with
+        id, p: the token and its probability, from the model's logits before temperature and filters
+        top: [[id, probability]], the most likely tokens
+        us: microseconds since the engine had sent the token before
+        run: tokens that were computed together with the one before: 1 for that one alone, more with guesses, 0 if it
+            was computed in an earlier run. Missing if it was computed with the whole context, as the first token is.
+    and only if run is 1, and only what is known:
+        bytes: of weights and KV cache that were read
+        fired: [L] active neurons. computed, on_gpu: computed neurons of all layers, and of these the GPU's
+        experts: [L] ids of the chosen experts, None where not known. missed: [L] of these, those not on the GPU
+    """
+
+    type: ClassVar[str] = "inspected"
+    id: str
+    prompt: list[int]
+    rows: list[dict[str, Any]]
+    texts: dict[str, str] = field(default_factory=dict)
+    n_neurons: int = 0
 
 
 @dataclass(frozen=True)
@@ -464,13 +492,13 @@ class ServerState:
 
 
 Request = Load | Unload | Generate | Count | Embed | KeepPrompts | Cancel | Job | Serve | Watch | Shutdown
-Event = Progress | Token | Stats | Live | Finished | Failed | News | Heartbeat
+Event = Progress | Token | Inspected | Stats | Live | Finished | Failed | News | Heartbeat
 Message = Hello | Request | Event
 
 _TYPES: dict[str, type[Any]] = {
     cls.type: cls
     for cls in (Hello, Load, Unload, Generate, Count, Embed, KeepPrompts, Cancel, Job, Serve, Watch, Shutdown,
-                Progress, Token, Stats, Live, Finished, Failed, News, Heartbeat)
+                Progress, Token, Inspected, Stats, Live, Finished, Failed, News, Heartbeat)
 }  # fmt: skip
 
 

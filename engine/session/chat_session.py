@@ -49,9 +49,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MakeSampler = Callable[[SamplingConfig], Sampler]
+MakeStream = Callable[[], "TextStream"]
 
 WAIT_FOR_DISK_S = 0.1  # before a block is offered to the prompt cache again
 _TRIES = 3  # attempts if the GPU runs out of memory before the first token
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A prompt that ends with the first n_answer tokens of its answer."""
+
+    prompt: list[int]
+    n_answer: int
+
+    @property
+    def answer(self) -> list[int]:
+        return self.prompt[len(self.prompt) - self.n_answer :]
 
 
 @dataclass(frozen=True)
@@ -167,17 +180,16 @@ class ChatSession:
         prompt: Sequence[int],
         sampling: SamplingConfig,
         job: Job = Job(),
-        continues: bool = False,
+        stream: MakeStream | None = None,
         make: MakeSampler | None = None,
         chat: str = "",
-        shown: str = "",
         n_instructions: int = 0,
     ) -> Generator[TokenEvent]:
         """Return the answer to a prompt of token ids.
 
-        continues: the prompt ends within a text, which is continued. make: creates the sampler; None: `sampler_for`.
-        chat: id of the chat that it belongs to, for the prompt cache; "": of none. shown: as Tokenizer.stream.
-        n_instructions: tokens at the beginning with which other chats begin too.
+        stream: creates the decoder of the answer's text; None: Tokenizer.stream. make: creates the sampler; None:
+        `sampler_for`. chat: id of the chat that it belongs to, for the prompt cache; "": of none. n_instructions:
+        tokens at the beginning with which other chats begin too.
         Raises: ContextOverflowError if the prompt alone is too long.
         """
         if not prompt:
@@ -189,7 +201,7 @@ class ChatSession:
         vocabulary = self.model.opened.config.vocab_size
         if bad := next((token for token in prompt if not 0 <= token < vocabulary), None):
             raise InvalidRequestError(f"Token {bad} lies outside the vocabulary of {vocabulary}.")
-        stream = partial(self.model.tokenizer.stream, continues, shown)
+        stream = self.model.tokenizer.stream if stream is None else stream
         return self._generate(list(prompt), sampling, job, stream, make, chat, n_instructions)
 
     def _generate(
@@ -325,13 +337,19 @@ class ChatSession:
         continues: bool = False,
         chat: str = "",
         use: ToolUse = NO_TOOLS,
+        begun: Begun | None = None,
     ) -> tuple[Fitted, Generator[TokenEvent]]:
         """Return what fitted of a conversation, and the answer.
 
         continues: the last message is the model's own and is continued; the answer is the addition. chat: as in
-        `generate`. use: the tools that the answer may call, in the model's own format, which CallReader reads.
+        `generate`. use: the tools that the answer may call, in the model's own format, which CallReader reads. begun:
+        the tokens to continue, instead of those of the messages.
         """
-        fitted = self.fit(messages, sampling.max_tokens, overflow, continues, sampling.thinking, use.tools)
+        first: Sequence[int] = ()
+        if begun is None:
+            fitted = self.fit(messages, sampling.max_tokens, overflow, continues, sampling.thinking, use.tools)
+        else:
+            fitted, first = Fitted(begun.prompt), begun.answer
         sampling = self.model.chat_sampling(sampling)
         make, shown = None, ""
         if use.tools and (template := self.model.tokenizer.template) is not None:
@@ -343,9 +361,14 @@ class ChatSession:
         said = self._instructions_of(
             fitted.prompt, messages, chat_encoder(self.model.tokenizer, use.tools, sampling.thinking)
         )
-        events = self.generate(fitted.prompt, sampling, job, continues, make, chat, shown, said)
-        thought_mark = "" if continues else self.model.tokenizer.opened_thought(fitted.prompt)
-        return fitted, _with_prefix(thought_mark, events) if thought_mark else events
+        stream, prefix = partial(self.model.tokenizer.stream, continues, shown), ""
+        if not continues:
+            prefix = self.model.tokenizer.opened_thought(fitted.prompt[: len(fitted.prompt) - len(first)])
+        if first:
+            prefix += "".join(map(stream().push, first))
+            stream = partial(_after, stream, first)
+        events = self.generate(fitted.prompt, sampling, job, stream, make, chat, said)
+        return fitted, _with_prefix(prefix, events) if prefix else events
 
     def _instructions_of(self, prompt: list[int], messages: Sequence[ChatMessage], encode: Encode) -> int:
         """Return how many tokens of a prompt are instructions, with which another chat would begin too.
@@ -402,8 +425,17 @@ class ChatSession:
         return self._room
 
 
+def _after(make: MakeStream, tokens: Sequence[int]) -> TextStream:
+    """Return a decoder that has decoded these tokens."""
+    stream = make()
+    for token in tokens:
+        stream.push(token)
+    return stream
+
+
 def _with_prefix(prefix: str, events: Generator[TokenEvent]) -> Generator[TokenEvent]:
-    """Put `prefix` before the answer: a mark that opens a thought, if the prompt ends with one.
+    """Put `prefix` before the answer: a mark that opens a thought, if the prompt ends with one, and the text of tokens
+    that begin the answer.
 
     The window finds thoughts by their marks in the text.
     """

@@ -83,7 +83,8 @@ class GenerationStats:
 class TokenEvent:
     """One step of an answer: new text in whole characters; the last one has finish reason and statistics.
 
-    stop_text: the text that ended the answer, if one did.
+    stop_text: the text that ended the answer, if one did. logits [V]: those from which the token was chosen, valid
+    until the next event.
     """
 
     text: str
@@ -91,6 +92,7 @@ class TokenEvent:
     finish_reason: FinishReason | None = None
     stats: GenerationStats = field(default_factory=GenerationStats)
     stop_text: str = ""
+    logits: Logits | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -360,7 +362,7 @@ def generate(
                 break
             stats.tokens += 1
             history.append(token)
-            yield TokenEvent(scanner.push(text_stream.push(token)), token, stats=stats)
+            yield TokenEvent(scanner.push(text_stream.push(token)), token, stats=stats, logits=logits)
             if scanner.hit:
                 reason = "stop"
                 break

@@ -90,7 +90,7 @@ def _keep(scores: NDArray[np.float32], config: SamplingConfig) -> tuple[NDArray[
     """
     n = scores.size
     if 0 < config.top_k < n:
-        ids = _largest(scores, config.top_k)
+        ids = largest(scores, config.top_k)
         weights = _weights(scores[ids], scores[ids[0]], config.temperature)
         total = float(weights.sum())
     elif config.top_p < 1.0:
@@ -98,7 +98,7 @@ def _keep(scores: NDArray[np.float32], config: SamplingConfig) -> tuple[NDArray[
         total = float(_totals(scores, top, config.temperature).sum())
         k = min(_FIRST_NUCLEUS, n)
         while True:
-            ids = _largest(scores, k)
+            ids = largest(scores, k)
             weights = _weights(scores[ids], top, config.temperature)
             if k == n or weights.sum() >= config.top_p * total:
                 break
@@ -132,7 +132,7 @@ def _totals(scores: NDArray[np.float32], top: np.float32, temperature: float) ->
     return np.array([_weights(scores[start : start + _PIECE], top, temperature).sum() for start in pieces])
 
 
-def _largest(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+def largest(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
     """Return the ids of the k largest scores, largest first, lower id first on ties.
 
     The k-th largest block maximum is a lower bound that at least k scores reach, so few candidates are sorted. A

@@ -47,6 +47,7 @@ class FakeEngine:
         self.beating = True
         self.model, self.name = "", "Fake"
         self.on_gpu = False
+        self.vocabulary = ["other "]  # the words of inspected answers, which are their tokens
 
     def submit(self, request: protocol.Request) -> None:
         if isinstance(request, protocol.Cancel):
@@ -133,6 +134,17 @@ class FakeEngine:
         )  # fmt: skip
         self.emit(protocol.Finished(request.id, asdict(result)))
 
+    def inspected(self, request: protocol.Generate, words: list[str]) -> protocol.Inspected:
+        """Every word is a token of probability 0.6, and "other " could have come; 2 layers of 8 neurons."""
+        self.vocabulary += [word for word in dict.fromkeys(words) if word not in self.vocabulary]
+        ids = [self.vocabulary.index(word) for word in words]
+        cost = {"run": 1, "bytes": 5_000_000, "fired": [1, 4], "computed": 10}
+        rows = [{"id": token, "p": 0.6, "top": [[token, 0.6], [0, 0.3]], "us": 1500, **(cost if at else {})}
+                for at, token in enumerate(ids)]  # fmt: skip
+        prompt = request.prompt or [0, 0]
+        texts = {str(token): self.vocabulary[token] for token in {0, *ids, *prompt}}
+        return protocol.Inspected(request.id, list(prompt), rows, texts, 8)
+
     def generate(self, request: protocol.Generate) -> None:
         if not self.model:
             self.emit(protocol.Failed(request.id, "InvalidRequestError", "No model is loaded.", "Load a model first."))
@@ -162,6 +174,8 @@ class FakeEngine:
             return
         else:
             words, pace = [f"{part} " for part in parts], 0.0
+        if request.n_begun:
+            words[: request.n_begun] = [self.vocabulary[token] for token in request.prompt[-request.n_begun :]]
         self.emit(protocol.Progress(request.id, "reading", 10, 10))
         text, reason = "", "stop"
         for done, word in enumerate(words, start=1):
@@ -174,6 +188,8 @@ class FakeEngine:
             self.emit(protocol.Token(request.id, word, done))
             self.emit(protocol.Stats(request.id, done, 100.0, 0.01, 10 + done, 512, 0.83 if self.on_gpu else None))
             time.sleep(pace)
+        if request.inspect:
+            self.emit(self.inspected(request, words[request.n_begun :]))
         if first == "crash":
             os.kill(os.getpid(), signal.SIGKILL)
         if first == "hang":

@@ -30,6 +30,7 @@ from pytestqt.qtbot import QtBot
 from support.repetitions import slow, some_daily
 
 import app.ui
+from app.chat.answers.inspection import Inspection
 from app.chat.exports.outline import Scope, outline
 from app.chat.imports.chat_import import ImportSummary
 from app.chat.projects.project import Project
@@ -55,6 +56,7 @@ from app.tools.mcp.server_list import Definition, Proposal, ToolServer
 from app.tools.propose_note import PROPOSE_NOTE
 from app.tools.tool import Tool
 from app.tools.tool_offer import ToolOffer
+from app.ui.chat.inspector_dialog import InspectorDialog
 from app.ui.composer.documents_button import DocumentsMenu, DocumentsOffer
 from app.ui.composer.persona_menu import PersonaMenu
 from app.ui.composer.preset_menu import PresetMenu
@@ -311,6 +313,23 @@ def _popover(room: Room, kind: type[Popover], act: Callable[[], object]) -> QWid
     act()
     walk.settle()
     return next(found for found in room.window.findChildren(kind) if found.is_open)
+
+
+def _inspected(room: Room) -> QWidget:
+    top = [[n, 0.4 - 0.05 * n] for n in range(8)]
+    known = {"us": 1500, "run": 1, "bytes": 5_000_000, "fired": [1, 4, 2], "computed": 10, "on_gpu": 4}
+    rows = [{"id": 1, "p": 0.35, "top": top, **known, "experts": [[1, 5], None, [0, 2]], "missed": [1, 2, 0]}] * 60
+    texts = {str(n): f"Donaudampf{n}\n" if n == 1 else f" {n}" for n in range(8)}
+    dialog = InspectorDialog(room.window)
+    dialog.show_record(Inspection([1, 2, 3], rows, texts, 8, "A model of mine with a name that has no end"))
+    return room.opened(dialog.open, InspectorDialog)
+
+
+def _not_inspected(room: Room) -> QWidget:
+    answer = (room.hearth.memory.messages(room.talk.id) or [])[-1]
+    dialog = room.opened(lambda: room.window.chat_context.inspector.open(answer.id), InspectorDialog)
+    room.wait(lambda: not dialog.empty.isHidden())
+    return dialog
 
 
 def _repair(room: Room) -> QWidget:
@@ -586,6 +605,8 @@ PLACES: dict[str, Open] = {
     "menu: add a model": lambda room: _of_models(room, "_import_menu"),
     "menu: more of models": lambda room: _of_models(room, "_more_menu"),
     "menu: an answer": lambda room: room.opened(lambda: _answer(room).make_menu().popup(room.window.pos()), QMenu),
+    "tokens of an answer": _inspected,
+    "tokens of an answer, none recorded": _not_inspected,
     "figures of an answer": lambda room: _popover(room, AnswerFigures, _answer(room).show_figures),
     "menu: presets": lambda room: _asked(room, "presets"),
     "menu: personas": lambda room: _asked(room, "personas"),
@@ -817,7 +838,7 @@ IN_THE_PALETTE = {
     "A model folder": "add_model_folder", "A server": "add_server", "Add a server": "add_server",
     "Access token": "access_token", "Move the models folder": "move_models", "Refresh": "refresh_models",
     "Answer again": "answer_again", "Answer again with another model": "answer_other_model",
-    "Copy": "copy_answer", "Adjust sampling": "sampling",
+    "Copy": "copy_answer", "Inspect tokens": "inspect_answer", "Adjust sampling": "sampling",
     "Compare with dense": "compare", "Compare": "compare", "Edit presets": "edit_presets", "Presets": "edit_presets",
     "Edit personas": "edit_personas", "Personas": "edit_personas", "System prompt and persona": "personas",
     "About Hearth": "about", "Add…": "add_tool_server",

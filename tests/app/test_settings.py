@@ -47,7 +47,7 @@ def test_every_field_comes_back_as_it_was(file: Path) -> None:
         tray=True, look_for_updates=True,
         engine_location="in-thread", mode="exact", threads=3, context=2048, temperature=0.0,
         device="cpu", vram_budget_gib=11.5,
-        top_k=5, top_p=0.5, min_p=0.1, repeat_penalty=1.1, max_tokens=99, thought_tokens=50, seed=7,
+        top_k=5, top_p=0.5, min_p=0.1, repeat_penalty=1.1, max_tokens=99, inspect=True, thought_tokens=50, seed=7,
         system_prompt="Sei kurz: \ud83d 火",
         sidebar_open=False, window_geometry="QUJD", last_conversation="abc", closed_folders="Work\nHome", model="a/b",
         offer_dismissed=True, kept_chats_gb=0.0, serve=True, serve_port=9000, serve_loads=True, serve_unload_min=30,

@@ -266,6 +266,12 @@ def said() -> list[tuple[str, str]]:
     dense_cpu = record("against-llama-cpp-1b-2026-11-21")["codecs"]["q4_0"]["hearth dense"]["decode"]["ratio"][1]
     rows.append(("../README.md", f"On two CPU cores (1B model, Q4_0): {dense_cpu:.1f} times as fast as llama.cpp"))
     rows.append(("../README.md", f"with 24 GiB of GPU memory: {dense['rows'][0]['decode_tok_s']:.1f} tokens/s"))
+    run = newest("inspecting")
+    rows += [
+        ("inspector.md", f"{run['decode_ratio']} of that without recording, in the median of {run['answers']} answers"),
+        ("inspector.md", f"took {100 * run['end_share']:.1f} % of the time of decoding, and a token took "
+                         f"{run['bytes_per_token']:.0f} bytes on the disk"),
+    ]  # fmt: skip
     lines = {
         "all rows of a matrix": ("gemv", "100%"),
         "feed-forward block, every neuron": ("ffn", "100%"),

@@ -17,6 +17,7 @@ from app.models.model_rows import listed_id
 from app.settings import AppSettings
 from app.tools.propose_note import TOOL as NOTE_TOOL
 
+INSPECT = "inspect"  # key of Conversation.choices: whether tokens are recorded
 ToolsFor = Callable[[Sequence[str]], tuple[dict[str, Any], ...]]  # names -> definitions of those that exist
 PlaceFor = Callable[[Mapping[str, Any]], Place | None]  # a chat's choices -> the server it is sent to
 
@@ -86,4 +87,9 @@ class AnswerPolicy:
             if project.notes and project.proposes and not notes.fault and place is None:
                 tools = (*(tool for tool in tools if tool["name"] != NOTE_TOOL.name), NOTE_TOOL.definition)
         system = "\n\n".join(part.strip() for part in instructions if part.strip())
-        return AnswerSettings(system, dict(chosen.in_force), mode, overflow_of(choices), place, tools)
+        inspect = place is None and self.inspects(choices)
+        return AnswerSettings(system, dict(chosen.in_force), mode, overflow_of(choices), place, tools, inspect)
+
+    def inspects(self, choices: Mapping[str, Any]) -> bool:
+        """Return whether the tokens of a chat's answers are recorded, if this PC gives them."""
+        return bool(choices.get(INSPECT, self.settings.inspect))

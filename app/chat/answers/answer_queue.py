@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from PySide6.QtCore import QObject, Signal, Slot
 
+from app.chat.answers.inspection import Inspection
 from app.chat.store.conversation import CallState, Message, MessageState, ToolCall
 from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_client import EngineClient
@@ -38,6 +39,7 @@ class Answer:
     searching: bool = False  # what of the documents goes along with its question is not known yet
     thoughts: ThoughtClock = field(default_factory=ThoughtClock)
     before: dict[str, Any] | None = None  # figures of the answer that is continued, if any
+    record: Inspection | None = None  # of tokens: at first what the answer begins with, in the end all of it
     place: Place | None = None  # the server chosen with the question; None: this PC
     sent: AnswerRequest | None = None  # once it was sent
 
@@ -172,6 +174,11 @@ class AnswerQueue(QObject):
                     ToolCall(one["id"], one["name"], one["arguments"], CallState.NOT_RUN) for one in end.result.calls
                 )
                 self._running.message = replace(self._running.message, calls=calls)
+                if end.inspected is None:
+                    self._running.record = None
+                else:
+                    begun = self._running.record or Inspection()
+                    self._running.record = begun.followed_by(Inspection.of(end.inspected, end.result.model))
             self._end_running(state, end.figures, end.result)
 
     def _failed(self, client: Answerer, why: protocol.Failed | EngineDied) -> None:

@@ -27,6 +27,7 @@ class AnswerSettings:
     overflow: str = "roll"  # if the chat exceeds the context: one of OVERFLOWS
     place: Place | None = None  # the server that answers; None: this PC
     tools: tuple[dict[str, Any], ...] = ()  # definitions of those that the answer may call
+    inspect: bool = False  # record its tokens
 
 
 def overflow_of(choices: Mapping[str, Any]) -> str:
@@ -182,5 +183,5 @@ def request_for(
     return AnswerRequest(
         sent, settings.sampling, settings.mode, settings.overflow, place=settings.place, chat=chat,
         summary=summary, summarised=count, said=tuple(one.id for one in said),
-        tools=settings.tools,
+        tools=settings.tools, inspect=settings.inspect,
     )  # fmt: skip

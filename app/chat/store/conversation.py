@@ -73,8 +73,8 @@ class Attachment:
 
 
 # Choices of a chat that hold on this PC alone: names of the tools that are on; scopes of lasting consents; folders of
-# documents.
-LOCAL_CHOICES = ("tools", "allowed", "documents")
+# documents; whether tokens are recorded.
+LOCAL_CHOICES = ("tools", "allowed", "documents", "inspect")
 
 
 class CallState(StrEnum):

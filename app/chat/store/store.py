@@ -391,6 +391,20 @@ class Store:
                 "UPDATE message SET state = ? WHERE state = ?", (MessageState.INTERRUPTED, MessageState.WRITING)
             ).rowcount
 
+    def inspection(self, message_id: str) -> bytes | None:
+        """Return what was recorded of an answer's tokens; None: nothing."""
+        with self._reading() as db:
+            row = db.execute("SELECT data FROM inspection WHERE message_id = ?", (message_id,)).fetchone()
+        return bytes(row[0]) if row and isinstance(row[0], bytes) else None
+
+    def save_inspection(self, message_id: str, data: bytes) -> None:
+        """Keep what was recorded of an answer's tokens until the answer is deleted for good."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO inspection (message_id, data) SELECT id, ? FROM message WHERE id = ?",
+                (data, message_id),
+            )
+
     # -------------------------------------------------------------- search
 
     def search(self, text: str, limit: int = 100) -> list[SearchHit]:

@@ -52,6 +52,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     ("ALTER TABLE message ADD COLUMN calls TEXT",),
     (),  # attachments may name their source, which earlier versions take for damage
+    (
+        "CREATE TABLE inspection (message_id TEXT PRIMARY KEY REFERENCES message (id) ON DELETE CASCADE, "
+        "data BLOB NOT NULL)",
+    ),
 )
 
 CONVERSATION_COLUMNS = "id, title, created_at, updated_at, deleted_at, pinned, folder, leaf, draft, choices, queued"

@@ -149,6 +149,12 @@ def copy_rows(source: sqlite3.Connection, target: sqlite3.Connection) -> tuple[i
                     (conversation_id, created_at, created_at),
                 )
             _put_message(target, message)
+        for message_id, data in _readable_rows(source, "inspection", "message_id, data"):
+            if isinstance(message_id, str) and isinstance(data, bytes):
+                target.execute(
+                    "INSERT OR REPLACE INTO inspection (message_id, data) SELECT id, ? FROM message WHERE id = ?",
+                    (data, message_id),
+                )
         for conversation_id in orphaned:
             _name_orphans(target, conversation_id)
         target.execute(

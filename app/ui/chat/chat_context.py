@@ -1,4 +1,7 @@
-"""Connects the composer with what the next prompt needs: attachments, token count, overflow policy, drafts."""
+"""Connects the composer with what the next prompt needs: attachments, token count, overflow policy, drafts.
+
+It also creates the inspector, which shows the prompt of an answer that is there.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from PySide6.QtWidgets import QWidget
 
 from app.chat.context_count import ContextCount
 from app.translation import tr
+from app.ui.chat.chat_inspector import ChatInspector
 from app.ui.composer.context_meter import ContextPopup
 from app.ui.composer.file_drop import FileDrop
 from app.user_messages import UserMessage
@@ -31,6 +35,7 @@ class ChatContext(QObject):
         super().__init__(window)
         self._page, self._chat, self._engine, self._memory = page, chat, engine, memory
         self._count: CountResult | None = None
+        self.inspector = ChatInspector(window, page, chat, memory)
         composer, chat_problems = page.composer, chat.problems
         FileDrop(page, composer)
         self.counter = ContextCount(

@@ -70,6 +70,7 @@ class ChatPage(QFrame):
     # id of the answer to regenerate with another model, and the anchor of the model menu
     other_model_asked = Signal(str, QWidget)
     print_asked = Signal(str)  # id of a message to print or export
+    inspect_asked = Signal(str)  # id of an answer whose tokens to show
     stop_requested = Signal()
     note_asked = Signal(str)  # text to add to the notes of the project
     title_menu = Signal(str)
@@ -325,6 +326,8 @@ class ChatPage(QFrame):
             self.note_asked.emit(act.text)
         elif act.act == "print":
             self.print_asked.emit(act.message_id)
+        elif act.act == "inspect":
+            self.inspect_asked.emit(act.message_id)
         elif act.act != "other_model":
             self.acted.emit(act)
         elif self._status.answering:  # the controller explains that it must wait

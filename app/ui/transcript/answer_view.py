@@ -402,6 +402,7 @@ class AnswerView(MessageView):
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         if self.stats.has_figures:
             menu.add(tr("Figures of this answer"), "table", self.show_figures)
+        menu.add(tr("Inspect tokens"), "eye", lambda: self.do("inspect"))
         menu.add(tr("Copy"), "copy", self.stats.copy.click)
         if has_notes(self):
             menu.add(tr("Add to notes…"), "file", lambda: self.do("note", self.source))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.decode.expert_calls import ExpertCalls
 from engine.errors import Cancelled, DeviceFailedError
 from engine.gpu.token.cpu_calls import COLD, LISTING
 from engine.gpu.token.token_group import TokenGroup, TokenSetup
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from engine.gpu.weights.expert_slots import ExpertSlots
     from engine.gpu.weights.layers import GpuModel
     from engine.model.kv_cache import KVCache
-    from native_kernels.backend import F32, I64
+    from native_kernels.backend import F32, I32, I64
     from native_kernels.cpu.runtime.jit import Kernel
     from native_kernels.cpu.runtime.pool import Pool
     from native_kernels.cuda.gpu import Gpu
@@ -166,6 +167,14 @@ class GpuDecodeProgram:
         except CudaError as error:  # the next token raises it to a caller that can handle it
             log.info("The GPU's stages cannot be read: %s", error)
             return {}
+
+    def chosen_experts(self) -> list[I32 | None]:
+        """As Decoder.chosen_experts: of the layers on the CPU; ExpertSlots.heat tells those of the others."""
+        ffn = self._alone.tokens[0].cpu.ffn
+        if self._slots is None or not isinstance(ffn, ExpertCalls):
+            return []
+        pairs = zip(ffn.of_last_token(), self._slots.is_on_gpu, strict=True)
+        return [None if is_on_gpu else ids for ids, is_on_gpu in pairs]
 
     def timed_step(
         self, token: int, cache: KVCache, cancelled: Callable[[], bool] = never

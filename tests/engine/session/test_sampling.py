@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from engine.config import SamplingConfig
 from engine.session import sampling
-from engine.session.sampling import BrokenLogitsError, _draw, _draw_from_all, _keep, _largest, make_sampler
+from engine.session.sampling import BrokenLogitsError, _draw, _draw_from_all, _keep, largest, make_sampler
 
 GREEDY = SamplingConfig(temperature=0)
 
@@ -83,7 +83,7 @@ def test_the_kept_tokens_equal_a_naive_reference(
 def test_largest_equals_a_full_sort_with_many_ties(n: int, k: int) -> None:
     k = min(k, n)
     scores = np.random.default_rng(n).integers(0, 50, n).astype(np.float32)
-    assert _largest(scores, k).tolist() == np.argsort(-scores, kind="stable")[:k].tolist()
+    assert largest(scores, k).tolist() == np.argsort(-scores, kind="stable")[:k].tolist()
 
 
 def test_a_nucleus_wider_than_the_first_look_is_found() -> None:

@@ -1,0 +1,161 @@
+"""Record each token of an answer while it is generated: probabilities, time, bytes, neurons and experts.
+
+While the model decodes, only what would be lost is copied; everything else is computed at the end of the answer.
+Recorded is what the engine knows: tokens that were computed in one run share their neurons and bytes, so these are
+left out for them.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.service import protocol
+from engine.session.sampling import largest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.gpu.weights.expert_slots import ExpertSlots
+    from engine.session.chat_session import ChatSession
+    from engine.session.generate import TokenEvent
+    from native_kernels.backend import F32, I64
+
+TOP = 8  # most likely tokens kept for each token
+DIGITS = 6  # decimals of a probability
+_LONGEST_RUN = 64  # tokens; more are no run with guesses
+_SAMPLES = 33  # positions of an answer at which the bytes of the KV cache are computed
+
+
+@dataclass(eq=False, slots=True)
+class _Noted:
+    """What was copied of one token. ids, probabilities [TOP + 1]: the most likely tokens, and behind them the chosen
+    one. position: of the token in the context. counts [L, 4]: sums of FfnCounters. experts: as protocol.Inspected has
+    it.
+    """
+
+    token: int
+    ids: I64
+    probabilities: NDArray[np.float64]
+    seconds: float
+    position: int
+    counted: int
+    counts: I64
+    on_gpu: int | None
+    experts: list[list[int] | None]
+    missed: list[int]
+
+
+class Inspection:
+    """The record of one answer. Call `token` for each event with a token, and `event` once at the end."""
+
+    def __init__(self, session: ChatSession, prompt: Sequence[int]) -> None:
+        """prompt: the token ids before the answer."""
+        self._session, self._prompt = session, list(prompt)
+        self._rows: list[_Noted] = []
+        self._slots: ExpertSlots | None = None if session.model.gpu is None else session.model.gpu.expert_slots
+        self._heat: F32 | None = None
+        self._left = time.perf_counter()  # when the last token had been recorded
+
+    def token(self, event: TokenEvent) -> None:
+        """Record the token of an event. Cost: a pass over the logits."""
+        assert event.logits is not None, "a token has logits"
+        assert event.token_id is not None, "the event has a token"
+        now, logits = time.perf_counter(), event.logits
+        ids = largest(logits, min(TOP, logits.size))
+        ids = np.append(ids, event.token_id)
+        top = logits[ids[0]]
+        total = float(np.exp(logits - top).sum())
+        counters = self._session.transformer.executor.counters
+        self._rows.append(
+            _Noted(
+                event.token_id,
+                ids,
+                np.exp(logits[ids].astype(np.float64) - float(top)) / total,
+                now - self._left,
+                len(self._prompt) + len(self._rows),
+                counters.tokens,
+                counters.layers.copy(),
+                counters.on_gpu,
+                self._experts(),
+                [] if self._slots is None else self._slots.missing.tolist(),
+            )
+        )
+        self._left = time.perf_counter()
+
+    def event(self, request_id: str) -> protocol.Inspected:
+        """Return everything that was recorded."""
+        rows = [self._row(one) for one in self._rows]
+        alone = []
+        for place, (before, one) in enumerate(zip(self._rows, self._rows[1:], strict=False), start=1):
+            run = one.counted - before.counted
+            if not 0 <= run <= _LONGEST_RUN:  # the whole context was computed again
+                continue
+            rows[place]["run"] = run
+            if run == 1:
+                alone.append((place, one.counts - before.counts, before.position))
+                self._add_neurons(rows[place], before, one)
+        if alone:
+            places, counts, positions = zip(*alone, strict=True)
+            read = self._bytes(np.stack(counts, axis=-1), positions)
+            for place, n_bytes in zip(places, read.tolist(), strict=True):
+                rows[place]["bytes"] = round(n_bytes)
+        spelt = self._session.model.tokenizer.token_bytes
+        ids = {*self._prompt, *(int(token) for one in self._rows for token in one.ids)}
+        texts = {str(token): spelt(token).decode("utf-8", "backslashreplace") for token in sorted(ids)}
+        return protocol.Inspected(request_id, self._prompt, rows, texts, self._session.model.opened.config.n_neurons)
+
+    @staticmethod
+    def _row(one: _Noted) -> dict[str, Any]:
+        *top, chosen = zip(one.ids.tolist(), one.probabilities.round(DIGITS).tolist(), strict=True)
+        return {"id": one.token, "p": chosen[1], "top": [list(pair) for pair in top], "us": round(1e6 * one.seconds)}
+
+    def _add_neurons(self, row: dict[str, Any], before: _Noted, one: _Noted) -> None:
+        model, counts = self._session.model, one.counts - before.counts
+        if model.opened.config.has_zeros or model.resolve_mode(self._session.mode) == "sparse":
+            row["fired"] = counts[:, 2].tolist()
+        row["computed"] = int(counts[:, 0].sum())
+        if one.on_gpu is not None:
+            row["on_gpu"] = one.on_gpu - (before.on_gpu or 0)
+        if any(one.experts):
+            row["experts"] = one.experts
+        if one.missed:
+            row["missed"] = one.missed
+
+    def _experts(self) -> list[list[int] | None]:
+        """Return the experts of the last token of each layer."""
+        decoder = self._session.transformer.decoder
+        found = [] if decoder is None else [None if ids is None else ids.tolist() for ids in decoder.chosen_experts()]
+        if self._slots is not None and found:  # each choice makes an expert hotter
+            heat = self._slots.heat.copy()
+            if self._heat is not None:
+                for layer in np.flatnonzero(self._slots.counted):
+                    found[layer] = np.flatnonzero(heat[layer] > self._heat[layer]).tolist()
+            self._heat = heat
+        return found
+
+    def _bytes(self, counts: I64, positions: Sequence[int]) -> NDArray[np.float64]:
+        """Return the bytes [T] that tokens read, from counts [L, 4, T] of FfnCounters."""
+        from engine.evaluation.bench import bytes_beside_ffn
+        from engine.executor.ffn_bytes import exact_bytes, ffn_bytes, sparse_bytes
+        from engine.model.kv_cache import KVCache
+
+        model, mode = self._session.model, self._session.model.resolve_mode(self._session.mode)
+        config, weights = model.opened.config, model.weights
+        shares, reached = counts / config.n_neurons, config.routed_share
+        # The bytes of the cache grow linearly, or not at all beyond a window.
+        sampled = np.unique(np.linspace(positions[0], positions[-1], _SAMPLES, dtype=np.int64))
+        cached = [KVCache.bytes_read(config, position, model.kv_codec) for position in sampled.tolist()]
+        found: NDArray[np.float64] = np.interp(positions, sampled, cached)
+        found += bytes_beside_ffn(model, positions[0]) - cached[0]
+        if mode == "sparse" and model.modes.predictor is not None:
+            found += sum(sparse_bytes(weights, model.modes.predictor, shares))
+        elif mode == "exact":
+            found += exact_bytes(weights, shares, reached)
+        else:
+            found += ffn_bytes(weights, reached, reached, reached, reached)
+        return found

@@ -1,0 +1,211 @@
+"""What is recorded of an answer's tokens: it agrees with the model's logits, and an answer goes on from any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes.gpu_machine import FakeGpuMachine, same_scratch_for_every_budget
+from samples.experts_gguf import N_EXPERTS, N_USED, make_tiny_mixtral
+from samples.tiny_model import make_tiny_gguf
+
+from engine.config import EngineConfig, SamplingConfig
+from engine.service import protocol
+from engine.service.host import EngineHost
+from engine.service.inspection import TOP, Inspection
+from engine.session.chat_session import ChatSession
+from engine.session.generate import decode_one_token, prefill
+from engine.session.loaded_model import LoadedModel
+
+STORY = [{"role": "user", "content": "Tell me a long story about a shy robot called Bolt."}]
+GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 24}
+PROMPT = [1, 5, 9, 40, 7]
+
+
+class Inspected:
+    """A host with a model, and the events of its last request."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.host = EngineHost(self.events.append)
+        self.run(protocol.Load("load", "starter-chat"))
+
+    def run(self, request: protocol.Request) -> dict[str, Any]:
+        self.events.clear()
+        self.host.submit(request)
+        self.host.run_pending()
+        assert isinstance(self.events[-1], protocol.Finished), self.events[-1]
+        return self.events[-1].result
+
+    @property
+    def session(self) -> ChatSession:
+        assert self.host.session is not None
+        return self.host.session
+
+    @property
+    def record(self) -> protocol.Inspected:
+        (found,) = [event for event in self.events if isinstance(event, protocol.Inspected)]
+        return found
+
+
+@pytest.fixture(scope="module")
+def inspected() -> Iterator[Inspected]:
+    made = Inspected()
+    yield made
+    made.host.close()
+
+
+def ids(record: protocol.Inspected) -> list[int]:
+    return [row["id"] for row in record.rows]
+
+
+def recorded(model: LoadedModel, mode: str, n_tokens: int = 8) -> protocol.Inspected:
+    session = ChatSession(model, mode=mode)
+    inspection = Inspection(session, PROMPT)
+    for event in session.generate(PROMPT, SamplingConfig(temperature=0, max_tokens=n_tokens)):
+        if event.token_id is not None:
+            inspection.token(event)
+    return inspection.event("a")
+
+
+def step_by_step(model: LoadedModel, prompt: list[int], tokens: list[int], mode: str | None = None) -> list[Any]:
+    """The logits after the prompt, and after each token of the answer."""
+    transformer, cache = model.transformer(mode), model.new_cache()
+    found = [prefill(transformer, prompt, cache).copy()]
+    return found + [decode_one_token(transformer, token, cache).copy() for token in tokens]
+
+
+def test_nothing_is_recorded_unless_asked(inspected: Inspected) -> None:
+    inspected.run(protocol.Generate("a", STORY, GREEDY))
+    assert not any(isinstance(event, protocol.Inspected) for event in inspected.events)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.5])
+def test_probabilities_are_the_softmax_of_the_models_logits(inspected: Inspected, temperature: float) -> None:
+    sampling = {**GREEDY, "temperature": temperature, "seed": 3}
+    inspected.run(protocol.Generate("a", STORY, sampling, mode="dense", inspect=True, fresh=True))
+    record, model = inspected.record, inspected.session.model
+    logits = np.array(step_by_step(model, record.prompt, ids(record), "dense")[:-1], np.float64)
+    wanted = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    assert len(record.rows) == 24
+    for row, probabilities in zip(record.rows, wanted, strict=True):
+        assert row["p"] == pytest.approx(probabilities[row["id"]], abs=1e-6)
+        assert [token for token, _ in row["top"]] == np.argsort(-probabilities, kind="stable")[:TOP].tolist()
+        for token, probability in row["top"]:
+            assert probability == pytest.approx(probabilities[token], abs=1e-6)
+
+
+def test_the_prompt_and_the_texts_are_those_of_the_model(inspected: Inspected) -> None:
+    result = inspected.run(protocol.Generate("a", STORY, GREEDY, inspect=True))
+    record, tokenizer = inspected.record, inspected.session.model.tokenizer
+    assert record.prompt == tokenizer.encode_chat(STORY)
+    assert "".join(record.texts[str(i)] for i in ids(record)).strip() == result["text"].strip()
+    assert record.texts[str(record.prompt[0])] == "<|begin|>"
+
+
+def test_neurons_time_and_bytes_are_the_answers_own(inspected: Inspected) -> None:
+    result = inspected.run(protocol.Generate("a", STORY, {**GREEDY, "max_tokens": 20}, inspect=True))
+    first, *rest = inspected.record.rows
+    alone = [row for row in rest if row["run"] == 1]
+    weights = inspected.session.model.weights
+    assert "run" not in first
+    assert len(alone) > 12
+    for row in alone:
+        assert len(row["fired"]) == 8
+        assert 0 < sum(row["fired"]) <= row["computed"] < 8 * inspected.record.n_neurons
+        assert weights.head.n_bytes < row["bytes"] < weights.n_bytes
+        assert "on_gpu" not in row
+        assert "experts" not in row
+    n_neurons = 8 * inspected.record.n_neurons
+    assert np.mean([row["computed"] for row in alone]) / n_neurons == pytest.approx(result["active_share"], rel=0.2)
+    assert sum(row["us"] for row in rest) / 1e6 < result["total_s"]
+
+
+@pytest.mark.parametrize("place", [0, 1, 9])
+def test_another_token_makes_an_answer_that_goes_on_from_it(inspected: Inspected, place: int) -> None:
+    whole = inspected.run(protocol.Generate("a", STORY, GREEDY, inspect=True))["text"]
+    record, session = inspected.record, inspected.session
+    tokens = ids(record)
+    same = [*record.prompt, *tokens[: place + 1]]
+    sampling = {**GREEDY, "max_tokens": 24 - place - 1}
+    again = inspected.run(protocol.Generate("b", STORY, sampling, prompt=same, n_begun=place + 1))
+    assert again["text"] == whole, "the token itself changes nothing"
+    assert again["tokens"] == 24 - place - 1
+    other = record.rows[place]["top"][1][0]
+    begun = [*record.prompt, *tokens[:place], other]
+    branch = inspected.run(protocol.Generate("c", STORY, GREEDY, inspect=True, prompt=begun, n_begun=place + 1))
+    wanted = ids(inspected.record)
+    logits = step_by_step(session.model, record.prompt, [*tokens[:place], other, *wanted])
+    assert wanted == [int(one.argmax()) for one in logits[place + 1 : -1]]
+    assert len(wanted) == 24
+    assert inspected.record.prompt == begun
+    assert branch["text"] == session.model.tokenizer.decode([*tokens[:place], other, *wanted]).removeprefix(" ")
+
+
+def test_tokens_of_one_run_claim_no_neurons_of_their_own(inspected: Inspected, monkeypatch: pytest.MonkeyPatch) -> None:
+    inspected.run(protocol.Generate("a", STORY, GREEDY, inspect=True))
+    known, n_prompt = ids(inspected.record), len(inspected.record.prompt)
+    monkeypatch.setattr(
+        "engine.session.guesses.Guesses.next", lambda self, text, most: known[len(text) - n_prompt :][: min(2, most)]
+    )
+    inspected.run(protocol.Generate("a", STORY, GREEDY, inspect=True))
+    assert ids(inspected.record) == known
+    runs = [row["run"] for row in inspected.record.rows[1:]]
+    assert {0, 3} <= set(runs)
+    assert all("bytes" not in row and "computed" not in row for row in inspected.record.rows[1:] if row["run"] != 1)
+
+
+def test_experts_are_those_of_the_router(tmp_path: Path) -> None:
+    model = LoadedModel.load(make_tiny_mixtral(tmp_path / "m.gguf"), EngineConfig(device="cpu"))
+    record = recorded(model, "dense")
+    alone = [row for row in record.rows[1:] if row["run"] == 1]
+    assert alone
+    for row in alone:
+        assert len(row["experts"]) == model.opened.config.n_layers
+        assert all(len(set(layer)) == N_USED and max(layer) < N_EXPERTS for layer in row["experts"])
+        assert "missed" not in row
+    model.close()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpuMachine]:
+    made = FakeGpuMachine(tmp_path, monkeypatch)
+    yield made
+    for gpu in made.gpus:
+        gpu.close()
+
+
+def test_a_gpu_tells_how_many_neurons_it_computed(machine: FakeGpuMachine, tmp_path: Path) -> None:
+    model = machine.load(make_tiny_gguf(tmp_path / "m.gguf"), mode="dense")
+    rows = recorded(model, "dense").rows[1:]
+    assert all(0 < row["on_gpu"] <= row["computed"] for row in rows if row["run"] == 1)
+    model.close()
+
+
+def test_experts_on_a_gpu_come_with_their_misses(
+    machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same_scratch_for_every_budget(monkeypatch)
+    path = make_tiny_mixtral(tmp_path / "m.gguf")
+    model = machine.load(path, vram_budget_gib=machine.budget_for_experts(path, 5.5))
+    assert model.gpu is not None
+    slots = model.gpu.expert_slots
+    assert slots is not None
+    counted = slots.counted.tolist()
+    for row in recorded(model, "dense").rows[1:]:
+        for layer, missed, is_counted in zip(row["experts"], row["missed"], counted, strict=True):
+            assert 0 <= missed <= N_USED
+            assert len(layer) == N_USED if is_counted or layer else not layer
+    assert any(counted)
+    model.close()
+
+
+@pytest.mark.expects_log("not recorded")
+def test_a_failure_of_the_record_leaves_the_answer(inspected: Inspected, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Inspection, "_bytes", lambda *_: 1 / 0)
+    result = inspected.run(protocol.Generate("a", STORY, GREEDY, inspect=True))
+    assert result["tokens"] == 24
+    assert not any(isinstance(event, protocol.Inspected) for event in inspected.events)
