@@ -63,7 +63,7 @@ class SideBySide(QObject):
         self.is_running = False
         self._way: Way | None = None  # that answers now
         self._now: Answer | None = None
-        self._made: list[str] = []  # ids of the answers
+        self.made: list[str] = []  # ids of the answers
         self._seed = 0
         self._model_before = ""
         self._starting = QTimer(self, singleShot=True, interval=0)
@@ -95,7 +95,7 @@ class SideBySide(QObject):
         seed = sampling.get("seed")
         self._seed = random.getrandbits(31) if seed is None else seed  # one for all: only model and mode differ
         self._model_before = chat.switch.wanted if self._engine.status.phase not in (Phase.OFF, Phase.FAILED) else ""
-        self.waiting, self._made, self.is_running = deque(ways), [], True
+        self.waiting, self.made, self.is_running = deque(ways), [], True
         self._next()
         return True
 
@@ -106,7 +106,7 @@ class SideBySide(QObject):
         assert self.question is not None
         way = self._way = self.waiting.popleft()
         self._now = self._chat.turns.add_version(self.chat, self.question, way.figures, way.place, self._request)
-        self._made.append(self._now.message.id)
+        self.made.append(self._now.message.id)
         self.changed.emit()
         self._starting.start()  # the queue has told by then that the answer before has ended
 
@@ -138,7 +138,7 @@ class SideBySide(QObject):
         self._way, self._now, self.is_running = None, None, False
         self.waiting.clear()
         messages = self._memory.messages(self.chat) or []
-        shown = next((one.id for one in messages if one.id in self._made and one.text.strip()), "")
+        shown = next((one.id for one in messages if one.id in self.made and one.text.strip()), "")
         if shown and self._memory.conversation(self.chat) is not None:
             self._memory.set_leaf(self.chat, shown)
             self._chat.turns.branch_changed.emit(self.chat, "")

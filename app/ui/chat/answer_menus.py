@@ -16,6 +16,7 @@ from app.chat.answers.answer_labels import THINKING
 from app.chat.answers.personas import NO_PERSONA
 from app.chat.store.preset_store import PresetStore
 from app.translation import tr
+from app.ui.chat.comparing import Comparing
 
 if TYPE_CHECKING:
     from app.chat.answer_setup import AnswerSetup
@@ -41,6 +42,7 @@ class AnswerMenus(QObject):
         page.composer.preset_menu_asked.connect(self.open_presets)
         page.composer.prompts.edit_asked.connect(self.edit_prompts)
         page.composer.thinking_menu_asked.connect(self.open_thinking)
+        self.comparing = Comparing(window, page, setup)
         setup.changed.connect(self._show)
         self._show()
 
@@ -89,6 +91,7 @@ class AnswerMenus(QObject):
         """The commands of app/shortcuts.py that are implemented here."""
         return {"presets": self.open_presets, "personas": self.open_personas, "sampling": self.open_sampling,
                 "thinking": self.open_thinking, "compare": self.open_comparison, "edit_presets": self.edit_presets,
+                "compare_models": self.comparing.open_dialog,
                 "edit_personas": self.edit_personas, "edit_prompts": self.edit_prompts,
                 "prompts": self._page.composer.prompts.begin}  # fmt: skip
 

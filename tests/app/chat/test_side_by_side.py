@@ -74,9 +74,7 @@ def test_the_last_question_keeps_the_answer_it_has(make_desk: MakeDesk) -> None:
     assert len([m for m in desk.memory.messages(run.chat) or [] if m.role is Role.USER]) == 1
 
 
-@pytest.mark.parametrize(
-    "bad", [Way("Gone", "fake-missing"), Way("Crash", "fake-crash")]
-)
+@pytest.mark.parametrize("bad", [Way("Gone", "fake-missing"), Way("Crash", "fake-crash")])
 def test_a_model_that_cannot_be_loaded_says_why_and_the_others_go_on(make_desk: MakeDesk, bad: Way) -> None:
     desk = make_desk(location="process")
     desk.wait_ready()
@@ -90,9 +88,7 @@ def test_a_model_that_cannot_be_loaded_says_why_and_the_others_go_on(make_desk: 
     assert desk.problem is None
 
 
-@pytest.mark.parametrize(
-    "words", ["fail after 3", "card after 3", "crash after 3"]
-)
+@pytest.mark.parametrize("words", ["fail after 3", "card after 3", "crash after 3"])
 def test_an_answer_that_fails_keeps_its_text_and_says_why(make_desk: MakeDesk, words: str) -> None:
     desk = make_desk(location="process")
     desk.wait_ready()
