@@ -8,18 +8,19 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
-from app.chat.answers.answer_labels import MODES, facts_of, state_text
+from app.chat.answers.answer_labels import MODES, count, facts_of, state_text
 from app.chat.side_by_side import FAILURE, Way
 from app.chat.store.conversation import Message, MessageState
-from app.clients.engine_status import EngineStatus
+from app.clients.engine_status import EngineStatus, Phase
 from app.translation import figure, tr, tr_n
 from app.ui.look import theme
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.message_buttons import CopyButton
+from app.ui.transcript.own_message import BUBBLE_WIDTH
 from app.ui.widgets.controls import Button, Chip, Dot, Label
 from app.units import rate
 
-MOST_COLUMNS, NARROWEST, WIDEST = 3, 270, 560  # px of a column
+MOST_COLUMNS, NARROWEST, WIDEST = 3, 306, 560  # px of a column
 QUESTION_CHARS = 300
 
 
@@ -54,6 +55,7 @@ class AnswerColumn(QFrame):
         self.chosen = Label(tr("The chat continues with this one"), "small")
         self.answer: ColumnAnswer | None = None
         head, line, self._foot = QHBoxLayout(), QHBoxLayout(), QHBoxLayout()
+        head.addStrut(theme.px(22))
         head.addWidget(self.title, 1)
         head.addWidget(self.mode)
         line.addWidget(self.dot)
@@ -97,13 +99,15 @@ class AnswerColumn(QFrame):
         if self.is_writing and self.answer is not None:
             self.answer.set_status(status)
             self.state.setText(status.word if status.working else tr("Waiting"))
-            self.facts.setText(f"{rate(status.tok_s)}  ·  {figure(status.tokens)}" if status.tokens else "")
-            self.facts.setVisible(bool(status.tokens))
+            is_known = status.phase is Phase.WRITING and bool(status.tokens)
+            self.facts.setText(f"{rate(status.tok_s)}  ·  {count(status.tokens)}" if is_known else "")
+            self.facts.setVisible(is_known)
 
     def set_choice(self, is_chosen: bool, can_choose: bool) -> None:
         """Set whether the chat continues with this answer, and whether the user may choose it."""
         self.chosen.setVisible(is_chosen)
-        self.choose.setVisible(can_choose and not is_chosen and self.message is not None)
+        has_text = self.message is not None and bool(self.message.text.strip())
+        self.choose.setVisible(can_choose and not is_chosen and has_text)
         self.copy.setVisible(bool(self.copy.text_to_copy) and not self.is_writing)
 
     def set_width(self, width: int) -> None:
@@ -156,7 +160,7 @@ class AnswerColumns(QScrollArea):
         self.viewport().setAutoFillBackground(False)
         inside = QWidget()
         self.heading = Label("", "meta", "ink2", elide=True)
-        self.question = Label("", "label", wrap=True)
+        self.question = Label("", "body", wrap=True)
         self.back = Button(tr("Back to the chat"), "quiet", "left")
         self.back.clicked.connect(self.left)
         self._bubble = QFrame()
@@ -168,7 +172,7 @@ class AnswerColumns(QScrollArea):
         top.addWidget(self.back)
         self._column = QVBoxLayout(inside)
         self._column.addLayout(top)
-        self._column.addWidget(self._bubble)
+        self._column.addWidget(self._bubble, 0, Qt.AlignmentFlag.AlignRight)
         self._grid = QGridLayout()
         self._column.addLayout(self._grid)
         self._column.addStretch(1)
@@ -241,6 +245,9 @@ class AnswerColumns(QScrollArea):
         bar = self.width() - self.viewport().width()
         self._column.setContentsMargins(side, px(16), max(side - bar, px(8)), px(16))
         self._column.setSpacing(px(12))
+        words = self.question.fontMetrics().horizontalAdvance(self.question.words) + 2
+        self.question.setFixedWidth(min(words, px(BUBBLE_WIDTH), n * wide - px(32)))
+        self.question.setFixedHeight(self.question.heightForWidth(self.question.width()))
         self._asked.setContentsMargins(px(16), px(10), px(16), px(10))
         self._grid.setSpacing(gap)
         for i in range(MOST_COLUMNS):

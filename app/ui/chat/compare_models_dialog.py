@@ -28,8 +28,9 @@ class WayRow(QWidget):
         """modes: returns the modes that a model has."""
         super().__init__()
         self._way, self._offered, self._modes = way, offered, modes
-        self.model = Button("")
-        self.model.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.model = Button("", "secondary", "down")
+        self.model.align_left = True
+        self.model.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.model.clicked.connect(self.open_menu)
         self.model.setAccessibleDescription(tr("Model {n}", n=figure(number)))
         self.remove = IconButton("close", tr("Remove model {n}", n=figure(number)))
@@ -98,7 +99,7 @@ class CompareModelsDialog(Dialog):
         self._rows = QVBoxLayout()
         self._rows.setSpacing(theme.px(8))
         self.more = Button(tr("Add a third"), "quiet", "plus")
-        self.more.clicked.connect(lambda: self._add(self.rows[-1].way))
+        self.more.clicked.connect(self._add_other)
         self.note = Label("", "small", "ink2", wrap=True)
         self.body.addWidget(self.asked)
         self.body.addLayout(self._rows)
@@ -120,6 +121,12 @@ class CompareModelsDialog(Dialog):
     def ways(self) -> list[Way]:
         """What is chosen."""
         return [row.way for row in self.rows]
+
+    def _add_other(self) -> None:
+        """Add a row with what is not chosen yet."""
+        local = [way for way in self._offered if way.place is None]
+        free = (replace(way, mode=mode) for mode in (None, "dense", "exact") for way in local)
+        self._add(next((way for way in free if way not in self.ways), self.rows[-1].way))
 
     def _add(self, way: Way) -> None:
         row = WayRow(len(self.rows) + 1, way, self._offered, self._modes)
