@@ -21,7 +21,7 @@ from typing import Any
 
 import control_walk as walk
 import pytest
-from control_room import NARROW, Room
+from control_room import ANSWER, NARROW, STATS, Room
 from patient_bot import PatientBot
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
@@ -33,12 +33,14 @@ import app.ui
 from app.chat.exports.outline import Scope, outline
 from app.chat.imports.chat_import import ImportSummary
 from app.chat.projects.project import Project
+from app.chat.side_by_side import Way
 from app.chat.store.conversation import (
     Attachment,
     BinnedChat,
     CallState,
     Conversation,
     Message,
+    MessageState,
     Role,
     Source,
     ToolCall,
@@ -55,6 +57,7 @@ from app.tools.mcp.server_list import Definition, Proposal, ToolServer
 from app.tools.propose_note import PROPOSE_NOTE
 from app.tools.tool import Tool
 from app.tools.tool_offer import ToolOffer
+from app.ui.chat.answer_columns import AnswerColumns
 from app.ui.composer.documents_button import DocumentsMenu, DocumentsOffer
 from app.ui.composer.persona_menu import PersonaMenu
 from app.ui.composer.preset_menu import PresetMenu
@@ -330,6 +333,22 @@ def _asked(room: Room, act: str) -> QWidget:
     return room.opened(menus.commands[act])
 
 
+def _side_by_side(room: Room) -> QWidget:
+    """Answers side by side: one in the chat, one that failed, one that is written, one that comes next."""
+    figures = {**STATS, "model": "A model of mine with a name that has no end"}
+    failed = {"model": "Bamboo DPO 7B", "failure": "Couldn't load Bamboo DPO 7B. There is no file of that name."}
+    answers = [
+        Message(Role.ASSISTANT, ANSWER, stats=figures), Message(Role.ASSISTANT, ANSWER, stats=STATS),
+        Message(Role.ASSISTANT, "", state=MessageState.FAILED, stats=failed),
+        Message(Role.ASSISTANT, "A be", state=MessageState.WRITING, stats={"model": "Pip", "mode": "dense"}),
+    ]  # fmt: skip
+    columns = AnswerColumns()
+    columns.show_answers("Show me everything that you can. " * 20, answers, [Way("Pip")], answers[0].id, False)
+    room.page.show_over(columns)
+    walk.settle()
+    return room.window
+
+
 def _elsewhere(room: Room) -> QWidget:
     """A chat that is sent to a server, of which the menu knows two models."""
     servers = room.hearth.servers
@@ -591,6 +610,8 @@ PLACES: dict[str, Open] = {
     "menu: personas": lambda room: _asked(room, "personas"),
     "how words are chosen": lambda room: _asked(room, "sampling"),
     "a comparison": lambda room: _asked(room, "compare"),
+    "models to compare": lambda room: _asked(room, "compare_models"),
+    "answers side by side": _side_by_side,
     "personas": lambda room: _asked(room, "edit_personas"),
     "presets": lambda room: _asked(room, "edit_presets"),
     "prompts": lambda room: _asked(room, "edit_prompts"),
@@ -818,6 +839,7 @@ IN_THE_PALETTE = {
     "Access token": "access_token", "Move the models folder": "move_models", "Refresh": "refresh_models",
     "Answer again": "answer_again", "Answer again with another model": "answer_other_model",
     "Copy": "copy_answer", "Adjust sampling": "sampling",
+    "Compare models": "compare_models", "Versions side by side": "side_by_side",
     "Compare with dense": "compare", "Compare": "compare", "Edit presets": "edit_presets", "Presets": "edit_presets",
     "Edit personas": "edit_personas", "Personas": "edit_personas", "System prompt and persona": "personas",
     "About Hearth": "about", "Add…": "add_tool_server",

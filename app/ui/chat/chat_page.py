@@ -334,10 +334,12 @@ class ChatPage(QFrame):
             self.copied.emit(tr("Answer copied"))
 
     def can_act_on_last(self, act: ActionName) -> bool:
-        """Return whether the last answer can be continued ("continue") or regenerated ("regenerate")."""
+        """Return whether the last answer can be continued, regenerated or shown side by side with other versions."""
         answer = self.transcript.last_answer()
         if answer is None or self._status.answering or self.is_empty:
             return False
+        if act == "side_by_side":
+            return self.transcript.has_versions(answer.id)
         return can_continue(answer) if act == "continue" else True
 
     def act_on_last(self, act: ActionName) -> None:
