@@ -100,7 +100,8 @@ class AnswerColumn(QFrame):
             self.answer.set_status(status)
             self.state.setText(status.word if status.working else tr("Waiting"))
             is_known = status.phase is Phase.WRITING and bool(status.tokens)
-            self.facts.setText(f"{rate(status.tok_s)}  ·  {count(status.tokens)}" if is_known else "")
+            words = [rate(status.tok_s)] if status.tok_s else []
+            self.facts.setText("  ·  ".join([*words, count(status.tokens)]) if is_known else "")
             self.facts.setVisible(is_known)
 
     def set_choice(self, is_chosen: bool, can_choose: bool) -> None:
