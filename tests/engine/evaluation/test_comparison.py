@@ -147,7 +147,7 @@ def test_the_command_computes_only_what_the_file_lacks(tmp_path: Path, capsys: p
     assert (first["answers"], first["already_there"], first["failed"]) == (8, 0, 0)
     lines = Path(out).read_bytes().splitlines(keepends=True)
     Path(out).write_bytes(b"".join(lines[:-1]) + lines[-1][:40])
-    second = run(capsys, *argv, "gone.gguf", code=1)
+    second = run(capsys, "gone.gguf", *argv, code=1)
     assert (second["answers"], second["already_there"], second["failed"]) == (1, 7, 8)
     now = Path(out).read_bytes().splitlines(keepends=True)
     known = json.loads(lines[-1]), json.loads(now[8])
