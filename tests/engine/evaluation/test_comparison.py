@@ -150,7 +150,7 @@ def test_the_command_computes_only_what_the_file_lacks(tmp_path: Path, capsys: p
     second = run(capsys, "gone.gguf", *argv, code=1)
     assert (second["answers"], second["already_there"], second["failed"]) == (1, 7, 8)
     now = Path(out).read_bytes().splitlines(keepends=True)
-    known = json.loads(lines[-1]), json.loads(now[8])
+    known = json.loads(lines[-1]), json.loads(now[-1])
     assert known[0]["text"] == known[1]["text"], "the same seed gives the same answer"
     assert now[:8] == lines[:8]
     shown = run(capsys, "--out", out)
