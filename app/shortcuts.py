@@ -98,6 +98,9 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "compare_models", "Compare models", _ANSWER, (), "table", also="side by side modes several answers versions"
     ),
+    Command(
+        "blind_votes", "Blind votes", _ANSWER, (), "table", also="compare models vote results file jsonl bench pairs"
+    ),
     Command("side_by_side", "Versions side by side", _ANSWER, (), "table", also="compare answers models branches"),
     Command("edit_personas", "Edit personas", _ANSWER, (), "pen", also="add new instructions import export"),
     Command("prompts", "Insert a saved prompt", _WRITING, (), "lines", also="slash template snippet library variables"),

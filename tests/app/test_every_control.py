@@ -58,6 +58,7 @@ from app.tools.propose_note import PROPOSE_NOTE
 from app.tools.tool import Tool
 from app.tools.tool_offer import ToolOffer
 from app.ui.chat.answer_columns import AnswerColumns
+from app.ui.chat.votes_dialog import VotesDialog, open_votes
 from app.ui.composer.documents_button import DocumentsMenu, DocumentsOffer
 from app.ui.composer.persona_menu import PersonaMenu
 from app.ui.composer.preset_menu import PresetMenu
@@ -88,6 +89,7 @@ from app.ui.widgets.floating import ConfirmDialog, Menu
 from app.ui.widgets.pick_menu import PickMenu
 from app.ui.widgets.popover import Popover
 from app.user_messages import UserMessage
+from engine.evaluation.comparison import Answer, Choice, ComparisonFile, Prompt, Task
 from engine.service.protocol import CountResult
 
 pytestmark = pytest.mark.gui
@@ -347,6 +349,19 @@ def _side_by_side(room: Room) -> QWidget:
     room.page.show_over(columns)
     walk.settle()
     return room.window
+
+
+def _votes(room: Room, choice: Choice | None = None) -> QWidget:
+    """A pair of answers, or the results once it has a vote."""
+    path = room.places.log / f"votes-{choice}.jsonl"
+    path.unlink(missing_ok=True)
+    file = ComparisonFile(path, create=True)
+    for model in ("Bamboo DPO 7B", "a-model-with-a-name-that-has-no-end"):
+        task = Task(Prompt("Show me everything that you can. " * 20), model, "sparse", 0)
+        file.add_answer(Answer(task, model, "sparse", f"{model}\n\n{ANSWER}", "stop", 120, 20, 0.12, 39.1, 3.2, 0.1))
+    if choice is not None:
+        file.add_vote(file.pairs()[0], choice)
+    return room.opened(lambda: open_votes(room.window, path), VotesDialog)
 
 
 def _elsewhere(room: Room) -> QWidget:
@@ -612,6 +627,8 @@ PLACES: dict[str, Open] = {
     "a comparison": lambda room: _asked(room, "compare"),
     "models to compare": lambda room: _asked(room, "compare_models"),
     "answers side by side": _side_by_side,
+    "blind votes": _votes,
+    "results of blind votes": lambda room: _votes(room, "left"),
     "personas": lambda room: _asked(room, "edit_personas"),
     "presets": lambda room: _asked(room, "edit_presets"),
     "prompts": lambda room: _asked(room, "edit_prompts"),
