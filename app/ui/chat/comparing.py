@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
@@ -20,8 +21,8 @@ from app.ui.chat.answer_columns import AnswerColumns
 from app.ui.chat.chat_page import ChatPage
 from app.ui.chat.compare_models_dialog import CompareModelsDialog
 
-# Returns the models on this PC that can answer, and those of servers.
-Models = Callable[[], Sequence[ModelRow | Place]]
+if TYPE_CHECKING:
+    from app.ui.models.model_list import ModelList
 
 
 class Comparing(QObject):
@@ -30,7 +31,7 @@ class Comparing(QObject):
     def __init__(self, window: QWidget, page: ChatPage, setup: AnswerSetup) -> None:
         super().__init__(window)
         self._window, self._page, self._setup = window, page, setup
-        self.models: Models = list
+        self._models: ModelList | None = None
         self._shown = ""  # id of an answer whose versions are shown
         self.columns: AnswerColumns | None = None
         chat, self._run = setup.chat, setup.side_by_side
@@ -43,11 +44,15 @@ class Comparing(QObject):
             signal.connect(self._refresh)
         chat.conversation_opened.connect(self._opened)
 
+    def use_models(self, models: ModelList) -> None:
+        """Offer the models of this list."""
+        self._models = models
+
     # -------------------------------------------------------------- the dialog
 
     def offered(self) -> list[Way]:
         """Return all that can answer, the loaded model first."""
-        chat, models = self._setup.chat, list(self.models())
+        chat, models = self._setup.chat, self._models.usable() if self._models is not None else []
         model, name = chat.model, chat.status.model
         ways = [Way(f"{one.model} · {one.server.name}", place=one) for one in models if isinstance(one, Place)]
         local = [one for one in models if isinstance(one, ModelRow) and one.installed is not None]

@@ -33,9 +33,9 @@ WIDE, HIGH = 980, 700
 # What is chosen, its key, and that key on the button.
 CHOICES: tuple[tuple[Choice, str, Qt.Key, str], ...] = (
     ("left", noted("The left one"), Qt.Key.Key_Left, "←"),
-    ("equal", noted("Both are good"), Qt.Key.Key_Down, "↓"),
-    ("neither", noted("Neither"), Qt.Key.Key_Up, "↑"),
     ("right", noted("The right one"), Qt.Key.Key_Right, "→"),
+    ("equal", noted("Equally good"), Qt.Key.Key_Down, "↓"),
+    ("neither", noted("Neither"), Qt.Key.Key_Up, "↑"),
 )
 
 
@@ -100,7 +100,7 @@ class VotesDialog(QDialog):
         inside = QVBoxLayout(bubble)
         inside.setContentsMargins(theme.px(16), theme.px(10), theme.px(16), theme.px(10))
         inside.addWidget(self.prompt)
-        pair, across, keys = QWidget(), QHBoxLayout(), QHBoxLayout()
+        pair, across, keys = QWidget(), QHBoxLayout(), QGridLayout()
         for side in self.sides:
             card = QFrame()
             card.setProperty("kind", "card")
@@ -110,12 +110,12 @@ class VotesDialog(QDialog):
             across.addWidget(card, 1)
         across.setSpacing(theme.px(14))
         keys.setSpacing(theme.px(8))
-        for choice, words, key, shown in CHOICES:
+        for n, (choice, words, key, shown) in enumerate(CHOICES):
             button = self.buttons[choice] = Button(f"{tr(words)}  {shown}")
             button.setAccessibleName(tr(words))
             button.clicked.connect(lambda _=False, choice=choice: self.vote(choice))
             QShortcut(QKeySequence(key), self).activated.connect(button.click)
-            keys.addWidget(button, 1)
+            keys.addWidget(button, n // 2, n % 2)  # the first two below their answers
         column = QVBoxLayout(pair)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(theme.px(12))
@@ -201,24 +201,21 @@ class VotesDialog(QDialog):
             self._table.removeItem(self.grid)
         grid = self.grid = QGridLayout()
         grid.setHorizontalSpacing(theme.px(20))
-        grid.setVerticalSpacing(theme.px(10))
+        grid.setVerticalSpacing(theme.px(6))
         grid.setColumnStretch(0, 1)
-        heads = [
-            tr("Model and mode"), tr("Won"), tr("Wins"), tr("Losses"), tr("Equal"), tr("Neither"),
-            tr("Writing"), tr("First token after"),
-        ]  # fmt: skip
-        lines = [
-            [
-                row.label, "–" if row.win_share is None else f"{figure(100 * row.win_share, '.0f')}%", figure(row.wins),
-                figure(row.losses), figure(row.equal), figure(row.neither), rate(row.decode_tok_s), seconds(row.ttft_s),
-            ]
-            for row in rows
-        ]  # fmt: skip
+        heads = [tr("Model and mode"), tr("Won"), tr("Wins"), tr("Losses"), tr("Equal"), tr("Neither")]
+        lines = [heads]
+        for row in rows:
+            share = "–" if row.win_share is None else f"{figure(100 * row.win_share, '.0f')}%"
+            lines.append([row.label, share, *map(figure, (row.wins, row.losses, row.equal, row.neither))])
         trailing = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-        for y, line in enumerate([heads, *lines]):
+        for y, line in enumerate(lines):
             for x, words in enumerate(line):
                 role, token = ("metastrong", "ink2") if y == 0 else ("cell", "ink")
-                grid.addWidget(Label(words, role, token, elide=x == 0, align=None if x == 0 else trailing), y, x)
+                grid.addWidget(Label(words, role, token, elide=x == 0, align=None if x == 0 else trailing), 2 * y, x)
+        for y, row in enumerate(rows, 1):
+            speed = [rate(row.decode_tok_s), tr("first after {time}", time=seconds(row.ttft_s))]
+            grid.addWidget(Label("  ·  ".join(speed), "meta"), 2 * y + 1, 0, 1, len(heads))
         self._table.insertLayout(0, grid)
         if self._table.count() == 1:
             self._table.addStretch(1)
