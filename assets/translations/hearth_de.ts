@@ -2300,6 +2300,10 @@
 <translation>Papierkorb für gelöschte Chats</translation>
 </message>
 <message>
+<source>Blind votes</source>
+<translation>Blinde Abstimmung</translation>
+</message>
+<message>
 <source>Chat above</source>
 <translation>Chat darüber</translation>
 </message>
@@ -2314,6 +2318,10 @@
 <message>
 <source>Choose a model</source>
 <translation>Modell wählen</translation>
+</message>
+<message>
+<source>Compare models</source>
+<translation>Modelle vergleichen</translation>
 </message>
 <message>
 <source>Compare with dense</source>
@@ -2600,6 +2608,10 @@
 <translation>Normale Größe</translation>
 </message>
 <message>
+<source>Versions side by side</source>
+<translation>Fassungen nebeneinander</translation>
+</message>
+<message>
 <source>Window</source>
 <translation>Fenster</translation>
 </message>
@@ -2646,6 +2658,14 @@
 <message>
 <source>command palette</source>
 <translation>befehle palette</translation>
+</message>
+<message>
+<source>compare answers models branches</source>
+<translation>vergleichen Antworten Modelle Zweige</translation>
+</message>
+<message>
+<source>compare models vote results file jsonl bench pairs</source>
+<translation>Modelle vergleichen abstimmen Ergebnisse Datei jsonl Paare</translation>
 </message>
 <message>
 <source>disk storage path where</source>
@@ -2846,6 +2866,10 @@
 <message>
 <source>search text messages words</source>
 <translation>suchen text nachrichten wörter</translation>
+</message>
+<message>
+<source>side by side modes several answers versions</source>
+<translation>nebeneinander Modi mehrere Antworten Fassungen</translation>
 </message>
 <message>
 <source>slash add new template import export</source>
@@ -3152,6 +3176,41 @@
 <translation>Websuche</translation>
 </message>
 <message>
+<source>Answers side by side</source>
+<translation>Antworten nebeneinander</translation>
+</message>
+<message>
+<source>Back to the chat</source>
+<translation>Zurück zum Chat</translation>
+</message>
+<message>
+<source>Comes next</source>
+<translation>Kommt als Nächstes</translation>
+</message>
+<message>
+<source>Continue with this one</source>
+<translation>Mit dieser fortfahren</translation>
+</message>
+<message>
+<source>Copy answer</source>
+<translation>Antwort kopieren</translation>
+</message>
+<message>
+<source>The chat continues with this one</source>
+<translation>Der Chat geht mit dieser weiter</translation>
+</message>
+<message>
+<source>Unknown model</source>
+<translation>Unbekanntes Modell</translation>
+</message>
+<message numerus="yes">
+<source>{n} answers to this question</source>
+<translation>
+<numerusform>{n} Antwort auf diese Frage</numerusform>
+<numerusform>{n} Antworten auf diese Frage</numerusform>
+</translation>
+</message>
+<message>
 <source>Personas</source>
 <translation>Personas</translation>
 </message>
@@ -3162,6 +3221,10 @@
 <message>
 <source>Prompts</source>
 <translation>Prompts</translation>
+</message>
+<message>
+<source>Results of a comparison (*.jsonl)</source>
+<translation>Ergebnisse eines Vergleichs (*.jsonl)</translation>
 </message>
 <message>
 <source>the model decides</source>
@@ -3317,10 +3380,6 @@
 <translation>Schließen</translation>
 </message>
 <message>
-<source>Comes next</source>
-<translation>Kommt als Nächstes</translation>
-</message>
-<message>
 <source>Compare</source>
 <translation>Vergleichen</translation>
 </message>
@@ -3347,6 +3406,42 @@
 <message>
 <source>{share}% of neurons</source>
 <translation>{share}% der Neuronen</translation>
+</message>
+<message>
+<source>Add a third</source>
+<translation>Ein drittes hinzufügen</translation>
+</message>
+<message>
+<source>Each model answers the same question, one after another. All answers stay in this chat as versions.</source>
+<translation>Jedes Modell beantwortet dieselbe Frage, eines nach dem anderen. Alle Antworten bleiben als Fassungen in diesem Chat.</translation>
+</message>
+<message>
+<source>Model {n}</source>
+<translation>Modell {n}</translation>
+</message>
+<message>
+<source>No other model is on this PC, and none is loaded. Load or download one first.</source>
+<translation>Auf diesem PC ist kein weiteres Modell, und keines ist geladen. Laden Sie zuerst eines.</translation>
+</message>
+<message>
+<source>Remove model {n}</source>
+<translation>Modell {n} entfernen</translation>
+</message>
+<message>
+<source>The whole chat is sent to {server}, not on this PC.</source>
+<translation>Der ganze Chat wird an {server} gesendet, nicht auf diesem PC.</translation>
+</message>
+<message>
+<source>Two rows are the same. Choose another model or mode for one of them.</source>
+<translation>Zwei Zeilen sind gleich. Wählen Sie für eine davon ein anderes Modell oder einen anderen Modus.</translation>
+</message>
+<message>
+<source>The attached files</source>
+<translation>Die angehängten Dateien</translation>
+</message>
+<message>
+<source>Write a question in the message field first, or open a chat that has one.</source>
+<translation>Schreiben Sie zuerst eine Frage in das Nachrichtenfeld, oder öffnen Sie einen Chat, der eine hat.</translation>
 </message>
 <message>
 <source>A question</source>
@@ -3609,6 +3704,86 @@
 <numerusform>{n} Zeichen. Es belegt Kontext in jedem Chat mit dieser Persona.</numerusform>
 <numerusform>{n} Zeichen. Sie belegen Kontext in jedem Chat mit dieser Persona.</numerusform>
 </translation>
+</message>
+<message>
+<source>Choose a file of results that the command hearth-engine compare has written.</source>
+<translation>Wählen Sie eine Datei mit Ergebnissen, die der Befehl hearth-engine compare geschrieben hat.</translation>
+</message>
+<message>
+<source>Couldn't open {name}</source>
+<translation>{name} konnte nicht geöffnet werden</translation>
+</message>
+<message>
+<source>Equal</source>
+<translation>Gleich</translation>
+</message>
+<message>
+<source>Equally good</source>
+<translation>Gleich gut</translation>
+</message>
+<message>
+<source>Left answer</source>
+<translation>Linke Antwort</translation>
+</message>
+<message>
+<source>Losses</source>
+<translation>Verloren</translation>
+</message>
+<message>
+<source>Model and mode</source>
+<translation>Modell und Modus</translation>
+</message>
+<message>
+<source>Neither</source>
+<translation>Keine</translation>
+</message>
+<message>
+<source>Pair {n} of {count}. The models appear after the last pair.</source>
+<translation>Paar {n} von {count}. Die Modelle erscheinen nach dem letzten Paar.</translation>
+</message>
+<message>
+<source>Previous pair</source>
+<translation>Voriges Paar</translation>
+</message>
+<message>
+<source>Results</source>
+<translation>Ergebnisse</translation>
+</message>
+<message>
+<source>Right answer</source>
+<translation>Rechte Antwort</translation>
+</message>
+<message>
+<source>The file has no two different answers to the same prompt, so there is nothing to vote on.</source>
+<translation>Die Datei enthält keine zwei verschiedenen Antworten auf dieselbe Eingabe, also gibt es nichts abzustimmen.</translation>
+</message>
+<message>
+<source>The left one</source>
+<translation>Die linke</translation>
+</message>
+<message>
+<source>The right one</source>
+<translation>Die rechte</translation>
+</message>
+<message>
+<source>The vote was not stored. {why} Try again.</source>
+<translation>Die Stimme wurde nicht gespeichert. {why} Versuchen Sie es noch einmal.</translation>
+</message>
+<message>
+<source>Which answer is better?</source>
+<translation>Welche Antwort ist besser?</translation>
+</message>
+<message>
+<source>Wins</source>
+<translation>Gewonnen</translation>
+</message>
+<message>
+<source>Won</source>
+<translation>Siegquote</translation>
+</message>
+<message>
+<source>{n} of {count} pairs have a vote.</source>
+<translation>{n} von {count} Paaren haben eine Stimme.</translation>
 </message>
 <message>
 <source>Attached to this message</source>
@@ -6924,10 +7099,6 @@ Andere Programme: {others}</translation>
 <message>
 <source>Continue this answer</source>
 <translation>Diese Antwort weiterschreiben lassen</translation>
-</message>
-<message>
-<source>Copy answer</source>
-<translation>Antwort kopieren</translation>
 </message>
 <message>
 <source>More for this answer</source>

@@ -2284,6 +2284,10 @@
 <translation>已删除对话的回收站</translation>
 </message>
 <message>
+<source>Blind votes</source>
+<translation>盲评</translation>
+</message>
+<message>
 <source>Chat above</source>
 <translation>上一个聊天</translation>
 </message>
@@ -2298,6 +2302,10 @@
 <message>
 <source>Choose a model</source>
 <translation>选择模型</translation>
+</message>
+<message>
+<source>Compare models</source>
+<translation>比较模型</translation>
 </message>
 <message>
 <source>Compare with dense</source>
@@ -2584,6 +2592,10 @@
 <translation>默认大小</translation>
 </message>
 <message>
+<source>Versions side by side</source>
+<translation>并排显示各版本</translation>
+</message>
+<message>
 <source>Window</source>
 <translation>窗口</translation>
 </message>
@@ -2630,6 +2642,14 @@
 <message>
 <source>command palette</source>
 <translation>命令 面板</translation>
+</message>
+<message>
+<source>compare answers models branches</source>
+<translation>比较 回答 模型 分支</translation>
+</message>
+<message>
+<source>compare models vote results file jsonl bench pairs</source>
+<translation>比较 模型 投票 结果 文件 jsonl 成对</translation>
 </message>
 <message>
 <source>disk storage path where</source>
@@ -2830,6 +2850,10 @@
 <message>
 <source>search text messages words</source>
 <translation>搜索 文本 消息 词语</translation>
+</message>
+<message>
+<source>side by side modes several answers versions</source>
+<translation>并排 模式 多个 回答 版本</translation>
 </message>
 <message>
 <source>slash add new template import export</source>
@@ -3136,6 +3160,40 @@
 <translation>网页搜索</translation>
 </message>
 <message>
+<source>Answers side by side</source>
+<translation>并排的回答</translation>
+</message>
+<message>
+<source>Back to the chat</source>
+<translation>返回聊天</translation>
+</message>
+<message>
+<source>Comes next</source>
+<translation>稍后</translation>
+</message>
+<message>
+<source>Continue with this one</source>
+<translation>用这个继续</translation>
+</message>
+<message>
+<source>Copy answer</source>
+<translation>复制回答</translation>
+</message>
+<message>
+<source>The chat continues with this one</source>
+<translation>聊天将以此继续</translation>
+</message>
+<message>
+<source>Unknown model</source>
+<translation>未知模型</translation>
+</message>
+<message numerus="yes">
+<source>{n} answers to this question</source>
+<translation>
+<numerusform>此问题有 {n} 个回答</numerusform>
+</translation>
+</message>
+<message>
 <source>Personas</source>
 <translation>角色</translation>
 </message>
@@ -3146,6 +3204,10 @@
 <message>
 <source>Prompts</source>
 <translation>提示词</translation>
+</message>
+<message>
+<source>Results of a comparison (*.jsonl)</source>
+<translation>比较结果 (*.jsonl)</translation>
 </message>
 <message>
 <source>the model decides</source>
@@ -3298,10 +3360,6 @@
 <translation>关闭</translation>
 </message>
 <message>
-<source>Comes next</source>
-<translation>稍后</translation>
-</message>
-<message>
 <source>Compare</source>
 <translation>比较</translation>
 </message>
@@ -3328,6 +3386,42 @@
 <message>
 <source>{share}% of neurons</source>
 <translation>{share}% 的神经元</translation>
+</message>
+<message>
+<source>Add a third</source>
+<translation>添加第三个</translation>
+</message>
+<message>
+<source>Each model answers the same question, one after another. All answers stay in this chat as versions.</source>
+<translation>每个模型依次回答同一个问题。所有回答都作为版本保留在此聊天中。</translation>
+</message>
+<message>
+<source>Model {n}</source>
+<translation>模型 {n}</translation>
+</message>
+<message>
+<source>No other model is on this PC, and none is loaded. Load or download one first.</source>
+<translation>此电脑上没有其他模型，也没有加载模型。请先加载或下载一个。</translation>
+</message>
+<message>
+<source>Remove model {n}</source>
+<translation>移除模型 {n}</translation>
+</message>
+<message>
+<source>The whole chat is sent to {server}, not on this PC.</source>
+<translation>整个聊天将发送到 {server}，不在此电脑上。</translation>
+</message>
+<message>
+<source>Two rows are the same. Choose another model or mode for one of them.</source>
+<translation>有两行相同。请为其中一行选择其他模型或模式。</translation>
+</message>
+<message>
+<source>The attached files</source>
+<translation>附加的文件</translation>
+</message>
+<message>
+<source>Write a question in the message field first, or open a chat that has one.</source>
+<translation>请先在消息框中写下问题，或打开一个已有问题的聊天。</translation>
 </message>
 <message>
 <source>A question</source>
@@ -3588,6 +3682,86 @@
 <translation>
 <numerusform>{n} 个字符。使用此角色的每个聊天都会占用上下文。</numerusform>
 </translation>
+</message>
+<message>
+<source>Choose a file of results that the command hearth-engine compare has written.</source>
+<translation>请选择由命令 hearth-engine compare 写入的结果文件。</translation>
+</message>
+<message>
+<source>Couldn't open {name}</source>
+<translation>无法打开 {name}</translation>
+</message>
+<message>
+<source>Equal</source>
+<translation>平</translation>
+</message>
+<message>
+<source>Equally good</source>
+<translation>同样好</translation>
+</message>
+<message>
+<source>Left answer</source>
+<translation>左侧回答</translation>
+</message>
+<message>
+<source>Losses</source>
+<translation>负</translation>
+</message>
+<message>
+<source>Model and mode</source>
+<translation>模型与模式</translation>
+</message>
+<message>
+<source>Neither</source>
+<translation>都不好</translation>
+</message>
+<message>
+<source>Pair {n} of {count}. The models appear after the last pair.</source>
+<translation>第 {n} 对，共 {count} 对。最后一对之后显示模型。</translation>
+</message>
+<message>
+<source>Previous pair</source>
+<translation>上一对</translation>
+</message>
+<message>
+<source>Results</source>
+<translation>结果</translation>
+</message>
+<message>
+<source>Right answer</source>
+<translation>右侧回答</translation>
+</message>
+<message>
+<source>The file has no two different answers to the same prompt, so there is nothing to vote on.</source>
+<translation>文件中没有对同一提示的两个不同回答，因此没有可投票的内容。</translation>
+</message>
+<message>
+<source>The left one</source>
+<translation>左边的</translation>
+</message>
+<message>
+<source>The right one</source>
+<translation>右边的</translation>
+</message>
+<message>
+<source>The vote was not stored. {why} Try again.</source>
+<translation>投票未保存。{why} 请重试。</translation>
+</message>
+<message>
+<source>Which answer is better?</source>
+<translation>哪个回答更好？</translation>
+</message>
+<message>
+<source>Wins</source>
+<translation>胜</translation>
+</message>
+<message>
+<source>Won</source>
+<translation>胜率</translation>
+</message>
+<message>
+<source>{n} of {count} pairs have a vote.</source>
+<translation>{count} 对中有 {n} 对已投票。</translation>
 </message>
 <message>
 <source>Attached to this message</source>
@@ -6852,10 +7026,6 @@ Other programs: {others}</source>
 <message>
 <source>Continue this answer</source>
 <translation>让此回答继续写下去</translation>
-</message>
-<message>
-<source>Copy answer</source>
-<translation>复制回答</translation>
 </message>
 <message>
 <source>More for this answer</source>
