@@ -10,7 +10,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
@@ -21,45 +21,40 @@ from engine.errors import InvalidRequestError, ModelNotFoundError
 
 KIND, VERSION = "hearth-comparison", 1
 MOST_BYTES = 64 << 20  # of a file of results or prompts
+_KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float | None": (int, float, type(None))}
 Choice = Literal["left", "right", "equal", "neither"]
-_NEW = "Choose another file, or make a new one with hearth-engine compare."
 
 
-@dataclass(frozen=True)
-class Prompt:
-    """What is asked. system: instructions; may be empty."""
-
-    text: str
-    system: str = ""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Task:
-    """One answer to compute. mode: as asked, with auto. sampling: other values than the model's own."""
+    """One answer to compute. system: instructions. mode: as asked, with auto. sampling: besides the model's own."""
 
-    prompt: Prompt
+    prompt: str
+    system: str = ""
     model: str
     mode: str
     seed: int
-    sampling: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def id(self) -> str:
-        """The same for the same task, in every run."""
-        values = [self.prompt.text, self.prompt.system, self.model, self.mode, self.seed, dict(self.sampling)]
-        return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+    sampling: Mapping[str, Any]
 
     @property
     def question(self) -> str:
         """The same for tasks that differ in model and mode alone."""
-        return Task(self.prompt, "", "", self.seed, self.sampling).id
+        return self._hash(self.prompt, self.system, self.seed, dict(self.sampling))
+
+    @property
+    def id(self) -> str:
+        """The same for the same task in every run."""
+        return self._hash(self.question, self.model, self.mode)
+
+    @staticmethod
+    def _hash(*values: object) -> str:
+        return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True)
-class Answer:
+@dataclass(frozen=True, kw_only=True)
+class Answer(Task):
     """A finished answer. name: of the model. ran: sparse, exact or dense. Times in seconds, rates in tokens/s."""
 
-    task: Task
     name: str
     ran: str
     text: str
@@ -68,14 +63,22 @@ class Answer:
     prompt_tokens: int
     ttft_s: float | None
     decode_tok_s: float | None
-    total_s: float
+    total_s: float | None
     active_share: float | None
 
     @property
     def label(self) -> str:
         """Model and mode."""
-        mode = self.task.mode
-        return f"{self.name}, {mode}" if mode == self.ran else f"{self.name}, {mode} ({self.ran})"
+        return f"{self.name}, {self.mode}" + (f" ({self.ran})" if self.mode != self.ran else "")
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> Answer:
+        """Return the answer of a line. Raises KeyError or TypeError."""
+        answer = cls(**{one.name: values[one.name] for one in fields(cls)})
+        for one in fields(cls):
+            if type(values[one.name]) not in _KINDS.get(str(one.type), (dict,)):
+                raise TypeError(one.name)
+        return answer
 
 
 @dataclass(frozen=True)
@@ -86,87 +89,81 @@ class Pair:
     right: Answer
 
     @property
-    def key(self) -> tuple[str, str]:
-        first, second = sorted((self.left.task.id, self.right.task.id))
-        return first, second
+    def key(self) -> frozenset[str]:
+        return frozenset((self.left.id, self.right.id))
 
 
 @dataclass(frozen=True)
 class Row:
-    """A model in a mode: medians of its rates and times, the mean of its tokens, and its votes.
-
-    win_share: wins, with half of the draws, in all votes but "neither"; None without any.
-    """
+    """A model in a mode: medians of its rates and times, the mean of its tokens, and its votes."""
 
     label: str
     answers: int
     decode_tok_s: float | None
     ttft_s: float | None
     tokens: float
-    wins: int = 0
-    losses: int = 0
-    equal: int = 0
-    neither: int = 0
-    win_share: float | None = None
+    wins: int
+    losses: int
+    equal: int
+    neither: int
+
+    @property
+    def win_share(self) -> float | None:
+        """Wins, with half of the equal votes, in all votes but "neither"; None without any."""
+        n = self.wins + self.losses + self.equal
+        return (self.wins + self.equal / 2) / n if n else None
 
 
 class ComparisonFile:
-    """The answers and votes of a file. Raises: InvalidRequestError or ModelNotFoundError, if it cannot be used."""
+    """The answers and votes of a file. Raises: InvalidRequestError or ModelNotFoundError if it cannot be used."""
 
     def __init__(self, path: Path, create: bool = False) -> None:
         """create: begin the file if it does not exist."""
         self.path = path
-        self.answers: dict[str, Answer] = {}  # by the id of the task
+        self.answers: dict[str, Answer] = {}  # by id
         self.failures: dict[tuple[str, str, str], str] = {}  # by model, mode, and id of the task or "" for all: why
-        self.votes: dict[tuple[str, str], tuple[str, Choice]] = {}  # by pair: id of the left answer, and the choice
+        self.votes: dict[frozenset[str], tuple[str, Choice]] = {}  # by pair: id of the left answer, and the choice
         self.seed = random.getrandbits(31)  # of the order of pairs
         self._size = 0  # up to the last complete line
         if create and not path.exists():
-            self.append({"kind": KIND, "version": VERSION, "seed": self.seed})
-        else:
-            self._read()
-
-    def _read(self) -> None:
-        data = read_bytes(self.path)
-        self._size = data.rfind(b"\n") + 1  # a run that was killed may have left a part of a line
-        for number, line in enumerate(data[: self._size].split(b"\n"), 1):
-            if not line.strip():
-                continue
+            self._append({"kind": KIND, "version": VERSION, "seed": self.seed})
+            return
+        data = read_bytes(path)
+        self._size = data.rfind(b"\n") + 1  # a killed run may have left a part of a line
+        for number, line in enumerate(data[: self._size].splitlines() or [b""], 1):
             try:
                 self._take(json.loads(line), number)
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
                 what = "is no comparison" if number == 1 else f"is damaged in line {number}"
-                raise InvalidRequestError(f"{self.path.name} {what}.", _NEW) from error
-        if not self._size:
-            raise InvalidRequestError(f"{self.path.name} is no comparison.", _NEW)
+                raise InvalidRequestError(
+                    f"{path.name} {what}.", "Choose another file, or make a new one with hearth-engine compare."
+                ) from error
 
     def _take(self, values: dict[str, Any], number: int) -> None:
         kind = values["kind"]
-        if number == 1:
-            if kind != KIND:
-                raise ValueError(kind)
+        if (kind == KIND) != (number == 1):
+            raise ValueError(kind)
+        if kind == KIND:
             if values["version"] > VERSION:
                 raise InvalidRequestError(
                     f"{self.path.name} is from a newer version of Hearth.", "Update Hearth to open it."
                 )
             self.seed = int(values["seed"])
         elif kind == "answer":
-            self._add(_answer_of(values))
+            self._keep(Answer.read(values))
         elif kind == "failed":
             self.failures[str(values["model"]), str(values["mode"]), str(values["task"])] = str(values["error"])
-        elif kind == "vote":
-            left, right, choice = str(values["left"]), str(values["right"]), values["choice"]
-            if choice not in get_args(Choice):
-                raise ValueError(choice)
-            first, second = sorted((left, right))
-            self.votes[first, second] = (left, choice)
+        elif kind == "vote" and values["choice"] in get_args(Choice):
+            self.votes[frozenset((values["left"], values["right"]))] = (values["left"], values["choice"])
+        else:
+            raise ValueError(kind)
 
-    def _add(self, answer: Answer) -> None:
-        self.answers[answer.task.id] = answer
-        for task in ("", answer.task.id):
-            self.failures.pop((answer.task.model, answer.task.mode, task), None)
+    def _keep(self, answer: Answer) -> None:
+        self.answers[answer.id] = answer
+        for task in ("", answer.id):
+            self.failures.pop((answer.model, answer.mode, task), None)
 
-    def append(self, values: Mapping[str, Any]) -> None:
+    def _append(self, values: Mapping[str, Any]) -> None:
         """Write a line at once. Raises InvalidRequestError."""
         line = json.dumps(values, allow_nan=False).encode() + b"\n"
         try:
@@ -181,104 +178,69 @@ class ComparisonFile:
         self._size += len(line)
 
     def add_answer(self, answer: Answer) -> None:
-        task = {**asdict(answer.task), "prompt": answer.task.prompt.text, "system": answer.task.prompt.system}
-        self.append({"kind": "answer", **task, **{k: v for k, v in asdict(answer).items() if k != "task"}})
-        self._add(answer)
+        self._append({"kind": "answer", **asdict(answer)})
+        self._keep(answer)
 
     def add_failure(self, model: str, mode: str, error: str, task: str = "") -> None:
         """task: id of the one that failed; "": all of the model and mode."""
-        self.append({"kind": "failed", "model": model, "mode": mode, "task": task, "error": error})
+        self._append({"kind": "failed", "model": model, "mode": mode, "task": task, "error": error})
         self.failures[model, mode, task] = error
+
+    def add_vote(self, pair: Pair, choice: Choice) -> None:
+        """Store a vote; a later one for the same pair replaces it."""
+        self._append({"kind": "vote", "left": pair.left.id, "right": pair.right.id, "choice": choice})
+        self.votes[pair.key] = (pair.left.id, choice)
 
     @property
     def failed(self) -> list[str]:
         """What failed and why, one sentence for each reason."""
-        reasons = Counter((model, mode, why) for (model, mode, _), why in self.failures.items())
-        return [
-            f"{model}, {mode}: {why}" + (f" ({n} times)" if n > 1 else "") for (model, mode, why), n in reasons.items()
-        ]
+        reasons = Counter(f"{model}, {mode}: {why}" for (model, mode, _), why in self.failures.items())
+        return [words + (f" ({n} times)" if n > 1 else "") for words, n in reasons.items()]
 
-    def add_vote(self, pair: Pair, choice: Choice) -> None:
-        """Store a vote; a later one for the same pair replaces it."""
-        left, right = pair.left.task.id, pair.right.task.id
-        self.append({"kind": "vote", "left": left, "right": right, "choice": choice})
-        self.votes[pair.key] = (left, choice)
-
-    # -------------------------------------------------------------- pairs and rows
-
-    def pairs(self) -> list[Pair]:
-        """Return all pairs in an order that the file's seed holds. Equal texts make no pair."""
+    def questions(self) -> list[list[Answer]]:
+        """Return the answers to each prompt with each seed."""
         groups: dict[str, list[Answer]] = {}
         for answer in self.answers.values():
-            groups.setdefault(answer.task.question, []).append(answer)
-        found = [
-            (first, second)
-            for group in groups.values()
-            for first, second in combinations(sorted(group, key=lambda one: one.task.id), 2)
-            if first.text.strip() != second.text.strip()
-        ]
+            groups.setdefault(answer.question, []).append(answer)
+        return list(groups.values())
 
-        def drawn(pair: tuple[Answer, Answer]) -> str:
-            return sha256(f"{self.seed} {pair[0].task.id} {pair[1].task.id}".encode()).hexdigest()
-
-        return [Pair(*(pair if int(drawn(pair), 16) % 2 else pair[::-1])) for pair in sorted(found, key=drawn)]
+    def pairs(self) -> list[Pair]:
+        """Return all pairs in an order that the file's seed decides. Equal texts make no pair."""
+        found: dict[str, Pair] = {}
+        for group in self.questions():
+            for one, other in combinations(sorted(group, key=lambda answer: answer.id), 2):
+                drawn = sha256(f"{self.seed} {one.id} {other.id}".encode()).hexdigest()
+                if one.text.strip() != other.text.strip():
+                    found[drawn] = Pair(one, other) if int(drawn, 16) % 2 else Pair(other, one)
+        return [found[drawn] for drawn in sorted(found)]
 
     def rows(self) -> list[Row]:
-        """Return a row for each model and mode, most wins first."""
+        """Return a row for each model and mode, the highest share of wins first."""
         groups: dict[tuple[str, str], list[Answer]] = {}
         for answer in self.answers.values():
-            groups.setdefault((answer.task.model, answer.task.mode), []).append(answer)
-        labels = {key: group[-1].label for key, group in groups.items()}
-        counts: dict[tuple[str, str], dict[str, int]] = {
-            key: dict.fromkeys(("wins", "losses", "equal", "neither"), 0) for key in groups
-        }
-        for (first, second), (left, choice) in self.votes.items():
-            if first not in self.answers or second not in self.answers:
-                continue
-            ends = {one: (self.answers[one].task.model, self.answers[one].task.mode) for one in (first, second)}
-            for one, key in ends.items():
-                won = choice == ("left" if one == left else "right")
-                counts[key][choice if choice in ("equal", "neither") else "wins" if won else "losses"] += 1
-        rows = [
-            Row(
-                labels[key] if list(labels.values()).count(labels[key]) == 1 else f"{labels[key]}, {key[0]}",
-                len(group),
-                _median([one.decode_tok_s for one in group]),
-                _median([one.ttft_s for one in group]),
-                fmean(one.tokens for one in group),
-                **counts[key],
-                win_share=_share(counts[key]),
-            )
-            for key, group in groups.items()
-        ]
-        return sorted(rows, key=lambda row: -(row.win_share if row.win_share is not None else -1))
-
-
-def _share(counts: Mapping[str, int]) -> float | None:
-    n = counts["wins"] + counts["losses"] + counts["equal"]
-    return (counts["wins"] + counts["equal"] / 2) / n if n else None
+            groups.setdefault((answer.model, answer.mode), []).append(answer)
+        counts: Counter[tuple[str, str, str]] = Counter()
+        for pair, (left, choice) in self.votes.items():
+            for one in (self.answers[task] for task in pair if pair <= self.answers.keys()):
+                won = choice == ("left" if one.id == left else "right")
+                how = choice if choice in ("equal", "neither") else "wins" if won else "losses"
+                counts[one.model, one.mode, how] += 1
+        labels = Counter(group[-1].label for group in groups.values())
+        rows = []
+        for (model, mode), group in groups.items():
+            label = group[-1].label
+            wins, losses, equal, neither = (counts[model, mode, n] for n in ("wins", "losses", "equal", "neither"))
+            rows.append(Row(
+                label if labels[label] == 1 else f"{label}, {model}", len(group),
+                _median([one.decode_tok_s for one in group]), _median([one.ttft_s for one in group]),
+                fmean(one.tokens for one in group), wins, losses, equal, neither,
+            ))  # fmt: skip
+        return sorted(rows, key=lambda row: -1 if row.win_share is None else row.win_share, reverse=True)
 
 
 def _median(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return median(known) if known else None
-
-
-def _answer_of(values: dict[str, Any]) -> Answer:
-    """Raises KeyError, TypeError or ValueError."""
-    texts = [values[name] for name in ("prompt", "system", "model", "mode", "name", "ran", "text", "finish_reason")]
-    numbers = [
-        values[name] for name in ("tokens", "prompt_tokens", "ttft_s", "decode_tok_s", "total_s", "active_share")
-    ]
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("A text is none.")
-    if not all(value is None or type(value) in (int, float) for value in numbers):
-        raise TypeError("A number is none.")
-    prompt, system, model, mode, name, ran, text, finish_reason = texts
-    tokens, prompt_tokens, ttft_s, decode_tok_s, total_s, active_share = numbers
-    task = Task(Prompt(prompt, system), model, mode, int(values["seed"]), dict(values["sampling"]))
-    counts = int(tokens), int(prompt_tokens)
-    return Answer(task, name, ran, text, finish_reason, *counts, ttft_s, decode_tok_s, float(total_s), active_share)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -291,8 +253,9 @@ def read_bytes(path: Path) -> bytes:
         raise ModelNotFoundError(f"{path} cannot be read: {error.strerror}.", "Check the path.") from error
 
 
-def read_prompts(path: Path) -> list[Prompt]:
-    """Return the prompts of a file: one a line, or one JSON object a line with "prompt" and, optionally, "system".
+def read_prompts(path: Path) -> list[tuple[str, str]]:
+    """Return the prompts of a file, each with its instructions: one a line, or, in a .jsonl file, one JSON object a
+    line with "prompt" and, optionally, "system".
 
     Raises: as `read_bytes`, and InvalidRequestError for a bad line.
     """
@@ -300,21 +263,23 @@ def read_prompts(path: Path) -> list[Prompt]:
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidRequestError(f"{path} is not UTF-8 text (byte {error.start}).", "Save it as UTF-8.") from error
-    lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    if not lines:
-        raise InvalidRequestError(f"{path} holds no prompt.", "Write one prompt a line.")
-    if path.suffix.lower() not in (".jsonl", ".ndjson", ".json") and not lines[0][1].startswith("{"):
-        return [Prompt(line) for _, line in lines]
     prompts = []
-    for number, line in lines:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        if path.suffix.lower() != ".jsonl":
+            prompts.append((line.strip(), ""))
+            continue
         try:
             values = json.loads(line)
-            prompt = Prompt(values["prompt"], values.get("system") or "")
-            if not (isinstance(prompt.text, str) and isinstance(prompt.system, str) and prompt.text.strip()):
+            prompt, system = values["prompt"], values.get("system", "")
+            if not (isinstance(prompt, str) and isinstance(system, str) and prompt.strip()):
                 raise TypeError("no text")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidRequestError(
                 f"Line {number} of {path} is no prompt.", 'Write one JSON object a line: {"prompt": "..."}.'
             ) from error
-        prompts.append(prompt)
+        prompts.append((prompt, system))
+    if not prompts:
+        raise InvalidRequestError(f"{path} holds no prompt.", "Write one prompt a line.")
     return prompts

@@ -89,7 +89,7 @@ from app.ui.widgets.floating import ConfirmDialog, Menu
 from app.ui.widgets.pick_menu import PickMenu
 from app.ui.widgets.popover import Popover
 from app.user_messages import UserMessage
-from engine.evaluation.comparison import Answer, Choice, ComparisonFile, Prompt, Task
+from engine.evaluation.comparison import Answer, Choice, ComparisonFile
 from engine.service.protocol import CountResult
 
 pytestmark = pytest.mark.gui
@@ -357,8 +357,11 @@ def _votes(room: Room, choice: Choice | None = None) -> QWidget:
     path.unlink(missing_ok=True)
     file = ComparisonFile(path, create=True)
     for model in ("Bamboo DPO 7B", "a-model-with-a-name-that-has-no-end"):
-        task = Task(Prompt("Show me everything that you can. " * 20), model, "sparse", 0)
-        file.add_answer(Answer(task, model, "sparse", f"{model}\n\n{ANSWER}", "stop", 120, 20, 0.12, 39.1, 3.2, 0.1))
+        file.add_answer(Answer(
+            prompt="Show me everything that you can. " * 20, model=model, mode="sparse", seed=0, sampling={},
+            name=model, ran="sparse", text=f"{model}\n\n{ANSWER}", finish_reason="stop", tokens=120,
+            prompt_tokens=20, ttft_s=0.12, decode_tok_s=39.1, total_s=3.2, active_share=0.1,
+        ))  # fmt: skip
     if choice is not None:
         file.add_vote(file.pairs()[0], choice)
     return room.opened(lambda: open_votes(room.window, path), VotesDialog)

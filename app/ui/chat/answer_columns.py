@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
@@ -32,67 +33,57 @@ class ColumnAnswer(AnswerView):
 
 
 class AnswerColumn(QFrame):
-    """One answer: model, mode, figures, text. continued: the user wants to continue with it."""
+    """One answer: model, mode, figures, text. way: of an answer that is still to come."""
 
-    continued = Signal(str)
-    link_activated = Signal(str)
+    continued = Signal(str)  # id of the answer
 
     def __init__(self, message: Message | None, way: Way | None = None) -> None:
-        """way: of an answer that is still to come."""
         super().__init__()
         self.setProperty("kind", "card")
         self.message = message
-        stats = (message.stats if message is not None else way.figures if way is not None else None) or {}
-        self.title = Label(str(stats.get("model") or tr("Unknown model")), "heading", elide=True)
-        self.mode = Chip("")
-        self.dot = Dot("hot_fill", working=True)
-        self.state = Label("", "small", elide=True)
-        self.facts = Label("", "meta", wrap=True)
-        self.why = Label("", "small", "bad", wrap=True)
+        self.title, self.mode = Label("", "heading", elide=True), Chip("")
+        self.dot, self.state = Dot("hot_fill", working=True), Label("", "small", elide=True)
+        self.facts, self.why = Label("", "meta", wrap=True), Label("", "small", "bad", wrap=True)
         self.copy = CopyButton(tr("Copy answer"), is_answer=True)
         self.choose = Button(tr("Continue with this one"))
         self.choose.clicked.connect(lambda: self.continued.emit(self.message.id if self.message else ""))
         self.chosen = Label(tr("The chat continues with this one"), "small")
-        self.answer: ColumnAnswer | None = None
-        head, line, self._foot = QHBoxLayout(), QHBoxLayout(), QHBoxLayout()
+        self.answer = ColumnAnswer(message, self) if message is not None else None
+        head, line, foot = QHBoxLayout(), QHBoxLayout(), QHBoxLayout()
         head.addStrut(theme.px(22))
         head.addWidget(self.title, 1)
         head.addWidget(self.mode)
         line.addWidget(self.dot)
         line.addWidget(self.state, 1)
-        self._foot.addWidget(self.choose)
-        self._foot.addWidget(self.chosen)
-        self._foot.addStretch(1)
-        self._foot.addWidget(self.copy)
-        self._column = QVBoxLayout(self)
-        for row in (head, line):
-            self._column.addLayout(row)
-        self._column.addWidget(self.facts)
-        if message is not None:
-            self.answer = ColumnAnswer(message, self)
+        for part in (self.choose, self.chosen):
+            foot.addWidget(part)
+        foot.addStretch(1)
+        foot.addWidget(self.copy)
+        column = self._column = QVBoxLayout(self)
+        column.addLayout(head)
+        column.addLayout(line)
+        column.addWidget(self.facts)
+        if self.answer is not None:
             self.answer.stats.hide()
-            self.answer.link_activated.connect(self.link_activated)
-            self._column.addWidget(self.answer)
-        self._column.addWidget(self.why)
-        self._column.addStretch(1)
-        self._column.addLayout(self._foot)
+            column.addWidget(self.answer)
+        column.addWidget(self.why)
+        column.addStretch(1)
+        column.addLayout(foot)
         theme.current().changed.connect(self._restyle)
         self._restyle()
-        self._show(stats)
+        self._show((message.stats if message is not None else way.figures if way is not None else None) or {})
 
     @property
     def is_writing(self) -> bool:
-        """Whether its answer is not complete."""
         return self.message is not None and self.message.state is MessageState.WRITING
 
-    def finish(self, message: Message) -> None:
+    def take(self, message: Message) -> None:
         """Show the newest state of its answer."""
         if self.answer is not None and message != self.message:
             self.message = message
-            if message.state is not MessageState.WRITING:
+            if not self.is_writing:
                 self.answer.finish(message)
-                self.answer.stats.hide()
-        self._show(message.stats or {})
+            self._show(message.stats or {})
 
     def set_status(self, status: EngineStatus) -> None:
         """Show progress while the answer is in progress."""
@@ -106,35 +97,30 @@ class AnswerColumn(QFrame):
 
     def set_choice(self, is_chosen: bool, can_choose: bool) -> None:
         """Set whether the chat continues with this answer, and whether the user may choose it."""
-        self.chosen.setVisible(is_chosen)
         has_text = self.message is not None and bool(self.message.text.strip())
+        self.chosen.setVisible(is_chosen)
         self.choose.setVisible(can_choose and not is_chosen and has_text)
-        self.copy.setVisible(bool(self.copy.text_to_copy) and not self.is_writing)
+        self.copy.setVisible(has_text and not self.is_writing)
 
     def set_width(self, width: int) -> None:
-        """Lay the text out for a column of that width."""
+        self.setFixedWidth(width)
         if self.answer is not None:
-            margins = self._column.contentsMargins()
-            self.answer.set_width(width - margins.left() - margins.right() - 2)
+            self.answer.set_width(width - 2 * theme.px(16) - 2)
 
-    def _show(self, stats: dict[str, object]) -> None:
-        message, mode = self.message, str(stats.get("mode") or "")
+    def _show(self, stats: Mapping[str, Any]) -> None:
+        message, mode, failure = self.message, stats.get("mode"), str(stats.get(FAILURE) or "")
+        state = tr("Comes next") if message is None else tr("Waiting")
+        if message is not None and not self.is_writing:
+            state = "" if failure else state_text(message.state, stats)
+            speed = [rate(stats["decode_tok_s"])] if stats.get("decode_tok_s") else []
+            self.facts.setText("  ·  ".join([*speed, *facts_of(stats)]))
         self.title.setText(str(stats.get("model") or tr("Unknown model")))
         self.mode.setText(tr(MODES[mode]) if mode in MODES else "")
         self.mode.setVisible(mode in MODES)
         self.dot.setVisible(self.is_writing)
-        state = tr("Comes next") if message is None else tr("Waiting") if self.is_writing else ""
-        if message is not None and not self.is_writing:
-            state = state_text(message.state, stats)
-            speed = stats.get("decode_tok_s")
-            words = [rate(float(str(speed)))] if speed else []
-            self.facts.setText("  ·  ".join([*words, *facts_of(stats)]))
-        failure = str(stats.get(FAILURE) or "")
-        self.state.setText("" if failure else state)
-        self.state.setVisible(bool(self.state.words))
-        self.facts.setVisible(bool(self.facts.words))
-        self.why.setText(failure)
-        self.why.setVisible(bool(failure))
+        for label, words in ((self.state, state), (self.facts, self.facts.words), (self.why, failure)):
+            label.setText(words)
+            label.setVisible(bool(words))
         self.copy.text_to_copy = self.answer.source if self.answer is not None else ""
         self.setAccessibleName(", ".join(w for w in (self.title.words, self.mode.text(), self.facts.words) if w))
 
@@ -159,22 +145,18 @@ class AnswerColumns(QScrollArea):
         self.setWidgetResizable(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.viewport().setAutoFillBackground(False)
-        inside = QWidget()
-        self.heading = Label("", "meta", "ink2", elide=True)
-        self.question = Label("", "body", wrap=True)
+        self.heading, self.question = Label("", "meta", "ink2", elide=True), Label("", "body", wrap=True)
         self.back = Button(tr("Back to the chat"), "quiet", "left")
         self.back.clicked.connect(self.left)
-        self._bubble = QFrame()
-        self._bubble.setProperty("kind", "bubble")
-        self._asked = QVBoxLayout(self._bubble)
+        inside, bubble, top, self._grid = QWidget(), QFrame(), QHBoxLayout(), QGridLayout()
+        bubble.setProperty("kind", "bubble")
+        self._asked = QVBoxLayout(bubble)
         self._asked.addWidget(self.question)
-        top = QHBoxLayout()
         top.addWidget(self.heading, 1)
         top.addWidget(self.back)
         self._column = QVBoxLayout(inside)
         self._column.addLayout(top)
-        self._column.addWidget(self._bubble, 0, Qt.AlignmentFlag.AlignRight)
-        self._grid = QGridLayout()
+        self._column.addWidget(bubble, 0, Qt.AlignmentFlag.AlignRight)
         self._column.addLayout(self._grid)
         self._column.addStretch(1)
         self.setWidget(inside)
@@ -192,27 +174,31 @@ class AnswerColumns(QScrollArea):
         n = len(answers) + len(waiting)
         self.heading.setText(tr_n("{n} answer to this question", "{n} answers to this question", n, n=figure(n)))
         known = {column.message.id: column for column in self.columns if column.message is not None}
-        columns = []
-        for message in answers:
-            column = known.pop(message.id, None)
-            if column is None:
-                column = self._wired(AnswerColumn(message))
-            column.finish(message)
-            columns.append(column)
-        for old in self.columns:
-            if old not in columns:
-                old.hide()
-                old.deleteLater()
-        self.columns = columns + [self._wired(AnswerColumn(None, way)) for way in waiting]
+        old = set(self.columns)
+        self.columns = [known.get(one.id) or self._wired(AnswerColumn(one)) for one in answers]
+        for column in old - set(self.columns):
+            column.hide()
+            column.deleteLater()
+        for column, message in zip(self.columns, answers, strict=True):
+            column.take(message)
+        self.columns += [self._wired(AnswerColumn(None, way)) for way in waiting]
         for column in self.columns:
             mine = column.message is not None and column.message.id == chosen
             column.set_choice(mine and not is_running, not is_running)
         self.set_status(self._status)
         self._lay_out()
 
+    def show_blind(self, question: str, answers: Sequence[Message]) -> None:
+        """Show answers that belong to no chat."""
+        self.show_answers(question, answers, (), "", is_running=True)
+        self.heading.hide()
+        self.back.hide()
+        self.verticalScrollBar().setValue(0)
+
     def _wired(self, column: AnswerColumn) -> AnswerColumn:
         column.continued.connect(self.continued)
-        column.link_activated.connect(self.link_activated)
+        if column.answer is not None:
+            column.answer.link_activated.connect(self.link_activated)
         return column
 
     def append_text(self, message_id: str, text: str) -> None:
@@ -232,29 +218,27 @@ class AnswerColumns(QScrollArea):
         self._lay_out()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Escape and not self._status.answering:
+        if event.key() == Qt.Key.Key_Escape and not self._status.answering and not self.back.isHidden():
             self.left.emit()
         else:
             super().keyPressEvent(event)
 
     def _lay_out(self) -> None:
-        px, gap = theme.px, theme.px(14)
-        room = self.width() - px(48)
+        px, gap, edge = theme.px, theme.px(14), 0 if self.back.isHidden() else theme.px(24)
+        room = self.width() - 2 * edge
         n = max(min(len(self.columns), MOST_COLUMNS, (room + gap) // (px(NARROWEST) + gap)), 1)
-        wide = min((room - (n - 1) * gap) // n, px(WIDEST))
-        side = (self.width() - n * wide - (n - 1) * gap) // 2
-        bar = self.width() - self.viewport().width()
-        self._column.setContentsMargins(side, px(16), max(side - bar, px(8)), px(16))
+        bar = self.verticalScrollBar().sizeHint().width() if edge == 0 else 0
+        wide = min((room - bar - (n - 1) * gap) // n, px(WIDEST))
+        side = (self.width() - bar - n * wide - (n - 1) * gap) // 2
+        right = max(side - (self.width() - self.viewport().width()), 0)
+        self._column.setContentsMargins(side, px(16) if edge else 0, right, px(16))
         self._column.setSpacing(px(12))
         words = self.question.fontMetrics().horizontalAdvance(self.question.words) + 2
         self.question.setFixedWidth(min(words, px(BUBBLE_WIDTH), n * wide - px(32)))
         self.question.setFixedHeight(self.question.heightForWidth(self.question.width()))
         self._asked.setContentsMargins(px(16), px(10), px(16), px(10))
         self._grid.setSpacing(gap)
-        for i in range(MOST_COLUMNS):
-            self._grid.setColumnStretch(i, 1 if i < n else 0)
         for i, column in enumerate(self.columns):
             column.set_width(wide)
-            column.setFixedWidth(wide)
             self._grid.addWidget(column, i // n, i % n)
             column.show()

@@ -13,13 +13,16 @@ import pytest
 
 from engine.commands import cli
 from engine.errors import EngineError, InvalidRequestError, ModelNotFoundError
-from engine.evaluation.comparison import Answer, Choice, ComparisonFile, Prompt, Task, read_prompts
+from engine.evaluation.comparison import Answer, Choice, ComparisonFile, read_prompts
 from engine.evaluation.comparison_report import csv_text, html_text, text_table
 
 
 def answer(model: str, mode: str = "exact", prompt: str = "Why?", text: str = "", seed: int = 0) -> Answer:
-    task = Task(Prompt(prompt), model, mode, seed)
-    return Answer(task, model.title(), mode, text or f"{model} {mode}", "stop", 3, 5, 0.5, 20.0, 1.0, 0.25)
+    return Answer(
+        prompt=prompt, model=model, mode=mode, seed=seed, sampling={}, name=model.title(), ran=mode,
+        text=text or f"{model} {mode}", finish_reason="stop", tokens=3, prompt_tokens=5, ttft_s=0.5, decode_tok_s=20.0,
+        total_s=1.0, active_share=0.25,
+    )  # fmt: skip
 
 
 def filled(path: Path, *answers: Answer) -> ComparisonFile:
@@ -73,10 +76,10 @@ def test_pairs_keep_their_order_and_sides_and_leave_out_equal_texts(tmp_path: Pa
     pairs = file.pairs()
     assert len(pairs) == 60
     assert ComparisonFile(file.path).pairs() == pairs
-    assert all(pair.left.task.prompt == pair.right.task.prompt for pair in pairs)
-    left = [pair.left.task.model for pair in pairs if {pair.left.task.model, pair.right.task.model} == {"a", "b"}]
+    assert all(pair.left.prompt == pair.right.prompt for pair in pairs)
+    left = [pair.left.model for pair in pairs if {pair.left.model, pair.right.model} == {"a", "b"}]
     assert 2 < left.count("a") < 18, "neither is always at one side"
-    assert [pair.left.task.prompt.text for pair in pairs] != sorted(pair.left.task.prompt.text for pair in pairs)
+    assert [pair.left.prompt for pair in pairs] != sorted(pair.left.prompt for pair in pairs)
     file.seed += 1
     assert file.pairs() != pairs
 
@@ -86,7 +89,7 @@ def test_votes_are_counted_for_the_models_and_the_last_one_counts(tmp_path: Path
     wanted = ["a", "a", "b", "equal", "neither"]
 
     def choice(pair: Any, won: str) -> Choice:
-        return ("left" if pair.left.task.model == won else "right") if won in ("a", "b") else won  # type: ignore[return-value]
+        return ("left" if pair.left.model == won else "right") if won in ("a", "b") else won  # type: ignore[return-value]
 
     pairs = file.pairs()
     file.add_vote(pairs[0], choice(pairs[0], "b"))
@@ -120,9 +123,9 @@ def test_reports_escape_what_models_wrote(tmp_path: Path) -> None:
 def test_prompts_are_lines_or_objects(tmp_path: Path) -> None:
     text, lines = tmp_path / "p.txt", tmp_path / "p.jsonl"
     text.write_bytes(b"\xef\xbb\xbfOne?\r\n\r\n Two? \n")
-    assert read_prompts(text) == [Prompt("One?"), Prompt("Two?")]
+    assert read_prompts(text) == [("One?", ""), ("Two?", "")]
     lines.write_text('{"prompt": "One\\nline?", "system": "Be short."}\n{"prompt": "Two?"}\n')
-    assert read_prompts(lines) == [Prompt("One\nline?", "Be short."), Prompt("Two?")]
+    assert read_prompts(lines) == [("One\nline?", "Be short."), ("Two?", "")]
     for bad in ('{"prompt": 1}', '"text"', '{"prompt": " "}', "{"):
         lines.write_text(f'{{"prompt": "One?"}}\n{bad}\n')
         with pytest.raises(InvalidRequestError, match="Line 2"):

@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from app.ui.chat.votes_dialog import CHOICES, VotesDialog, open_votes
 from app.ui.widgets.dialog import Dialog
-from engine.evaluation.comparison import Answer, ComparisonFile, Prompt, Task
+from engine.evaluation.comparison import Answer, ComparisonFile
 
 pytestmark = pytest.mark.gui
 
@@ -21,9 +21,11 @@ def results(path: Path, n: int = 3) -> ComparisonFile:
     file = ComparisonFile(path, create=True)
     for prompt in range(n):
         for model in ("alpha", "beta"):
-            task = Task(Prompt(f"Question {prompt}"), model, "exact", 0)
-            text = f"{model[0]}{prompt}"
-            file.add_answer(Answer(task, f"Model {model}", "exact", text, "stop", 3, 5, 0.5, 20.0, 1.0, None))
+            file.add_answer(Answer(
+                prompt=f"Question {prompt}", model=model, mode="exact", seed=0, sampling={}, name=f"Model {model}",
+                ran="exact", text=f"{model[0]}{prompt}", finish_reason="stop", tokens=3, prompt_tokens=5, ttft_s=0.5,
+                decode_tok_s=20.0, total_s=1.0, active_share=None,
+            ))  # fmt: skip
     return file
 
 
@@ -47,15 +49,19 @@ def shown(dialog: QDialog) -> str:
     return "\n".join([*names, *(one.accessibleName() for one in dialog.findChildren(QWidget))])
 
 
+def texts(dialog: VotesDialog) -> list[str]:
+    return [column.message.text for column in dialog.columns.columns if column.message]
+
+
 def test_keys_vote_and_the_names_come_last(parent: QWidget, tmp_path: Path) -> None:
     file = results(tmp_path / "r.jsonl")
     dialog = opened(parent, file.path)
     pairs = file.pairs()
     for n, (choice, _, key, _) in enumerate(CHOICES[:3]):
         assert "alpha" not in shown(dialog)
-        assert [side.answer.text for side in dialog.sides if side.answer] == [pairs[n].left.text, pairs[n].right.text]
+        assert texts(dialog) == [pairs[n].left.text, pairs[n].right.text]
         QTest.keyClick(dialog, key)
-        assert ComparisonFile(file.path).votes[pairs[n].key] == (pairs[n].left.task.id, choice)
+        assert ComparisonFile(file.path).votes[pairs[n].key] == (pairs[n].left.id, choice)
     assert {"Model alpha, exact", "Model beta, exact"} <= set(shown(dialog).splitlines())
     QTest.keyClick(dialog, Qt.Key.Key_Left)
     assert len(ComparisonFile(file.path).votes) == 3, "a key does nothing behind the last pair"
@@ -66,12 +72,11 @@ def test_a_file_is_resumed_and_a_vote_can_be_changed(parent: QWidget, tmp_path: 
     pairs = file.pairs()
     opened(parent, file.path).vote("left")
     again = opened(parent, file.path)
-    assert again.sides[0].answer is not None
-    assert again.sides[0].answer.text == pairs[1].left.text
+    assert texts(again)[0] == pairs[1].left.text
     again.back.click()
     again.vote("right")
-    assert again.sides[0].answer.text == pairs[1].left.text
-    assert ComparisonFile(file.path).votes == {pairs[0].key: (pairs[0].left.task.id, "right")}
+    assert texts(again)[0] == pairs[1].left.text
+    assert ComparisonFile(file.path).votes == {pairs[0].key: (pairs[0].left.id, "right")}
 
 
 def test_a_vote_that_cannot_be_stored_stays_at_its_pair(
@@ -97,4 +102,4 @@ def test_other_files_and_files_without_pairs_say_so(parent: QWidget, tmp_path: P
     assert "chat.jsonl" in refusal.heading.words
     refusal.reject()
     dialog = opened(parent, results(tmp_path / "none.jsonl", 0).path)
-    assert not dialog.sides[0].isVisibleTo(dialog)
+    assert not dialog.columns.isVisibleTo(dialog)
