@@ -95,13 +95,9 @@ COMMANDS: tuple[Command, ...] = (
     Command("thinking", "Thinking level", _ANSWER, (), "thinking", also="reasoning effort off"),
     Command("sampling", "Adjust sampling", _ANSWER, (), "settings", also="temperature top p seed stop"),
     Command("compare", "Compare with dense", _ANSWER, ("Ctrl+Shift+D",), "table", also="speed neurons sparse exact"),
-    Command(
-        "compare_models", "Compare models", _ANSWER, (), "table", also="side by side modes several answers versions"
-    ),
-    Command(
-        "blind_votes", "Blind votes", _ANSWER, (), "table", also="compare models vote results file jsonl bench pairs"
-    ),
-    Command("side_by_side", "Versions side by side", _ANSWER, (), "table", also="compare answers models branches"),
+    Command("compare_models", "Compare models", _ANSWER, (), "table", also="regenerate switch compare"),
+    Command("blind_votes", "Blind votes", _ANSWER, (), "table", also="regenerate switch compare"),
+    Command("side_by_side", "Versions side by side", _ANSWER, (), "table", also="regenerate switch compare"),
     Command("edit_personas", "Edit personas", _ANSWER, (), "pen", also="add new instructions import export"),
     Command("prompts", "Insert a saved prompt", _WRITING, (), "lines", also="slash template snippet library variables"),
     Command("edit_prompts", "Edit prompts", _WRITING, (), "pen", also="slash add new template import export"),

@@ -114,7 +114,7 @@ class AnswerColumn(QFrame):
             state = "" if failure else state_text(message.state, stats)
             speed = [rate(stats["decode_tok_s"])] if stats.get("decode_tok_s") else []
             self.facts.setText("  ·  ".join([*speed, *facts_of(stats)]))
-        self.title.setText(str(stats.get("model") or tr("Unknown model")))
+        self.title.setText(str(stats.get("model") or "–"))
         self.mode.setText(tr(MODES[mode]) if mode in MODES else "")
         self.mode.setVisible(mode in MODES)
         self.dot.setVisible(self.is_writing)
@@ -140,7 +140,7 @@ class AnswerColumns(QScrollArea):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("kind", "plain")
-        self.setAccessibleName(tr("Answers side by side"))
+        self.setAccessibleName(tr("Answers"))
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setWidgetResizable(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.chat.answers.mode_rates import MODE_TEXTS, MODES_TOLD
 from app.chat.side_by_side import MOST_WAYS, Way
-from app.translation import figure, tr
+from app.translation import tr
 from app.ui.look import theme
 from app.ui.widgets.controls import Button, IconButton, Label, Segments
 from app.ui.widgets.dialog import Dialog
@@ -24,7 +24,7 @@ class WayRow(QWidget):
     changed = Signal()
     removed = Signal()
 
-    def __init__(self, number: int, way: Way, offered: Sequence[Way], modes: Callable[[Way], Sequence[str]]) -> None:
+    def __init__(self, way: Way, offered: Sequence[Way], modes: Callable[[Way], Sequence[str]]) -> None:
         """modes: returns the modes that a model has."""
         super().__init__()
         self._way, self._offered, self._modes = way, offered, modes
@@ -32,8 +32,7 @@ class WayRow(QWidget):
         self.model.align_left = True
         self.model.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.model.clicked.connect(self.open_menu)
-        self.model.setAccessibleDescription(tr("Model {n}", n=figure(number)))
-        self.remove = IconButton("close", tr("Remove model {n}", n=figure(number)))
+        self.remove = IconButton("close", tr("Remove"))
         self.remove.clicked.connect(self.removed)
         self.segments: Segments | None = None
         self._row = QHBoxLayout(self)
@@ -98,7 +97,7 @@ class CompareModelsDialog(Dialog):
         self.asked = Label(" ".join(question.split())[:2_000], "label", elide=True)
         self._rows = QVBoxLayout()
         self._rows.setSpacing(theme.px(8))
-        self.more = Button(tr("Add a third"), "quiet", "plus")
+        self.more = Button(tr("Add"), "quiet", "plus")
         self.more.clicked.connect(self._add_other)
         self.note = Label("", "small", "ink2", wrap=True)
         self.body.addWidget(self.asked)
@@ -129,7 +128,7 @@ class CompareModelsDialog(Dialog):
         self._add(next((way for way in free if way not in self.ways), self.rows[-1].way))
 
     def _add(self, way: Way) -> None:
-        row = WayRow(len(self.rows) + 1, way, self._offered, self._modes)
+        row = WayRow(way, self._offered, self._modes)
         row.changed.connect(self._show)
         row.removed.connect(partial(self._remove, row))
         self.rows.append(row)
@@ -149,9 +148,7 @@ class CompareModelsDialog(Dialog):
         ways = self.ways
         servers = sorted({way.place.server.name for way in ways if way.place and not way.place.server.is_here})
         problem = self._cannot
-        if not problem and len(ways) < 2:
-            problem = tr("No other model is on this PC, and none is loaded. Load or download one first.")
-        elif not problem and len(set(ways)) < len(ways):
+        if not problem and len(set(ways)) < len(ways):
             problem = tr("Two rows are the same. Choose another model or mode for one of them.")
         words = tr("The whole chat is sent to {server}, not on this PC.", server=", ".join(servers)) if servers else ""
         self.note.setText(problem or words)

@@ -42,7 +42,7 @@ class Comparing(QObject):
         chat.chat_status_changed.connect(lambda status: self._tell("set_status", status))
         for signal in (chat.message_finished, chat.message_updated, chat.branch_changed):
             signal.connect(self._refresh)
-        chat.conversation_opened.connect(self._opened)
+        chat.conversation_opened.connect(self._show_run)
 
     def use_models(self, models: ModelList) -> None:
         """Offer the models of this list."""
@@ -66,19 +66,20 @@ class Comparing(QObject):
         setup, composer, offered = self._setup, self._page.composer, self.offered()
         draft, attached = composer.text().strip(), bool(composer.draft.items)
         question = None if draft or attached else setup.last_question
-        first = offered[:1]
-        other = [way for way in offered[1:] if way.place is None][:1] or [
-            replace(way, mode="dense" if setup.offer.loaded_mode != "dense" else "exact") for way in first
-        ]
+        ways = [way for way in offered if way.place is None][:2]
+        if len(ways) == 1:
+            ways.append(replace(ways[0], mode="dense" if setup.offer.loaded_mode != "dense" else "exact"))
+        ways = ways or offered[:2]
         words = draft or (question.text if question is not None else "")
         if not words and not attached:
-            cannot = tr("Write a question in the message field first, or open a chat that has one.")
+            cannot = tr("Write a message first")
+        elif len(ways) < 2:
+            cannot = tr("No models on this PC yet.")
         elif self._page.status.answering:
             cannot = tr(STILL_ANSWERING)
         else:
             cannot = composer.why_not() if question is None else ""
-        words = words or (tr("The attached files") if attached else "")
-        dialog = CompareModelsDialog(self._window, words, first + other, offered, self._modes, cannot)
+        dialog = CompareModelsDialog(self._window, words, ways, offered, self._modes, cannot)
         dialog.chosen.connect(lambda ways: self._begin(ways, question))
         dialog.open()
         return dialog
@@ -109,12 +110,11 @@ class Comparing(QObject):
         self._page.show_over(self.columns)
 
     def _run_changed(self) -> None:
-        run, chat = self._run, self._setup.chat
-        if run.is_running and run.made and run.chat == chat.opened.id:
-            self.show_versions(run.made[-1])
+        if len(self._run.made) == 1:  # later the user may have gone back to the chat
+            self._show_run()
         self._refresh()
 
-    def _opened(self, conversation: object, shown: object) -> None:
+    def _show_run(self, *_: object) -> None:
         run = self._run
         if run.is_running and run.made and run.chat == self._setup.chat.opened.id:
             self.show_versions(run.made[-1])

@@ -23,8 +23,8 @@ from engine.evaluation.comparison import Choice, ComparisonFile
 WIDE, HIGH = 980, 700
 # What is chosen, its key, and that key on the button. The first two are below their answers.
 CHOICES: tuple[tuple[Choice, str, Qt.Key, str], ...] = (
-    ("left", noted("The left one"), Qt.Key.Key_Left, "←"),
-    ("right", noted("The right one"), Qt.Key.Key_Right, "→"),
+    ("left", noted("Left answer"), Qt.Key.Key_Left, "←"),
+    ("right", noted("Right answer"), Qt.Key.Key_Right, "→"),
     ("equal", noted("Equally good"), Qt.Key.Key_Down, "↓"),
     ("neither", noted("Neither"), Qt.Key.Key_Up, "↑"),
 )
@@ -61,6 +61,7 @@ class VotesDialog(QDialog):
             column.setContentsMargins(0, 0, 0, 0)
             if content is not None:
                 column.addWidget(content, 1)
+            column.setSpacing(theme.px(12))
             column.addLayout(layout)
             column.addStretch(0 if content is not None else 1)
             self._stack.addWidget(page)
@@ -105,7 +106,7 @@ class VotesDialog(QDialog):
         self.problem.setText("")
         self.back.setVisible(self._at > 0)
         self._stack.setCurrentIndex(int(is_over))
-        self.title.setText(tr("Results") if is_over else tr("Which answer is better?"))
+        self.title.setText(tr("Blind votes") if is_over else tr("Which answer is better?"))
         if not is_over:
             self.line.setText(
                 tr("Pair {n} of {count}. The models appear after the last pair.", n=figure(self._at + 1), count=n)
@@ -131,7 +132,7 @@ class VotesDialog(QDialog):
                 old.deleteLater()
         grid.setHorizontalSpacing(theme.px(20))
         grid.setColumnStretch(0, 1)
-        lines = [[tr("Model and mode"), tr("Won"), tr("Wins"), tr("Losses"), tr("Equal"), tr("Neither")]]
+        lines = [[tr("Model and mode"), tr("Won"), tr("Wins"), tr("Losses"), tr("Equally good"), tr("Neither")]]
         for n, row in enumerate(self.file.rows(), 1):
             share = "–" if row.win_share is None else f"{figure(100 * row.win_share, '.0f')}%"
             lines.append([row.label, share, *map(figure, (row.wins, row.losses, row.equal, row.neither))])
