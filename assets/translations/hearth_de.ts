@@ -2660,14 +2660,6 @@
 <translation>befehle palette</translation>
 </message>
 <message>
-<source>compare answers models branches</source>
-<translation>vergleichen Antworten Modelle Zweige</translation>
-</message>
-<message>
-<source>compare models vote results file jsonl bench pairs</source>
-<translation>Modelle vergleichen abstimmen Ergebnisse Datei jsonl Paare</translation>
-</message>
-<message>
 <source>disk storage path where</source>
 <translation>festplatte speicherort pfad wo</translation>
 </message>
@@ -2866,10 +2858,6 @@
 <message>
 <source>search text messages words</source>
 <translation>suchen text nachrichten wörter</translation>
-</message>
-<message>
-<source>side by side modes several answers versions</source>
-<translation>nebeneinander Modi mehrere Antworten Fassungen</translation>
 </message>
 <message>
 <source>slash add new template import export</source>
@@ -3176,10 +3164,6 @@
 <translation>Websuche</translation>
 </message>
 <message>
-<source>Answers side by side</source>
-<translation>Antworten nebeneinander</translation>
-</message>
-<message>
 <source>Back to the chat</source>
 <translation>Zurück zum Chat</translation>
 </message>
@@ -3198,10 +3182,6 @@
 <message>
 <source>The chat continues with this one</source>
 <translation>Der Chat geht mit dieser weiter</translation>
-</message>
-<message>
-<source>Unknown model</source>
-<translation>Unbekanntes Modell</translation>
 </message>
 <message numerus="yes">
 <source>{n} answers to this question</source>
@@ -3408,24 +3388,16 @@
 <translation>{share}% der Neuronen</translation>
 </message>
 <message>
-<source>Add a third</source>
-<translation>Ein drittes hinzufügen</translation>
+<source>Add</source>
+<translation>Hinzufügen</translation>
 </message>
 <message>
 <source>Each model answers the same question, one after another. All answers stay in this chat as versions.</source>
 <translation>Jedes Modell beantwortet dieselbe Frage, eines nach dem anderen. Alle Antworten bleiben als Fassungen in diesem Chat.</translation>
 </message>
 <message>
-<source>Model {n}</source>
-<translation>Modell {n}</translation>
-</message>
-<message>
-<source>No other model is on this PC, and none is loaded. Load or download one first.</source>
-<translation>Auf diesem PC ist kein weiteres Modell, und keines ist geladen. Laden Sie zuerst eines.</translation>
-</message>
-<message>
-<source>Remove model {n}</source>
-<translation>Modell {n} entfernen</translation>
+<source>Remove</source>
+<translation>Entfernen</translation>
 </message>
 <message>
 <source>The whole chat is sent to {server}, not on this PC.</source>
@@ -3436,12 +3408,12 @@
 <translation>Zwei Zeilen sind gleich. Wählen Sie für eine davon ein anderes Modell oder einen anderen Modus.</translation>
 </message>
 <message>
-<source>The attached files</source>
-<translation>Die angehängten Dateien</translation>
+<source>No models on this PC yet.</source>
+<translation>Auf diesem PC liegt noch kein Modell.</translation>
 </message>
 <message>
-<source>Write a question in the message field first, or open a chat that has one.</source>
-<translation>Schreiben Sie zuerst eine Frage in das Nachrichtenfeld, oder öffnen Sie einen Chat, der eine hat.</translation>
+<source>Write a message first</source>
+<translation>Schreiben Sie zuerst eine Nachricht</translation>
 </message>
 <message>
 <source>A question</source>
@@ -3714,10 +3686,6 @@
 <translation>{name} konnte nicht geöffnet werden</translation>
 </message>
 <message>
-<source>Equal</source>
-<translation>Gleich</translation>
-</message>
-<message>
 <source>Equally good</source>
 <translation>Gleich gut</translation>
 </message>
@@ -3746,24 +3714,12 @@
 <translation>Voriges Paar</translation>
 </message>
 <message>
-<source>Results</source>
-<translation>Ergebnisse</translation>
-</message>
-<message>
 <source>Right answer</source>
 <translation>Rechte Antwort</translation>
 </message>
 <message>
 <source>The file has no two different answers to the same prompt, so there is nothing to vote on.</source>
 <translation>Die Datei enthält keine zwei verschiedenen Antworten auf dieselbe Eingabe, also gibt es nichts abzustimmen.</translation>
-</message>
-<message>
-<source>The left one</source>
-<translation>Die linke</translation>
-</message>
-<message>
-<source>The right one</source>
-<translation>Die rechte</translation>
 </message>
 <message>
 <source>The vote was not stored. {why} Try again.</source>
@@ -3867,10 +3823,6 @@
 <message>
 <source>Thinking: {words}</source>
 <translation>Nachdenken: {words}</translation>
-</message>
-<message>
-<source>Write a message first</source>
-<translation>Schreiben Sie zuerst eine Nachricht</translation>
 </message>
 <message>
 <source>{model} is loaded first</source>
@@ -5005,10 +4957,6 @@ Andere Programme: {others}</translation>
 <translation>Ein Token bleibt, bis Hearth geschlossen wird.</translation>
 </message>
 <message>
-<source>Add</source>
-<translation>Hinzufügen</translation>
-</message>
-<message>
 <source>Add {name}</source>
 <translation>{name} hinzufügen</translation>
 </message>
@@ -5236,10 +5184,6 @@ Andere Programme: {others}</translation>
 <translation>Kein Modell passt zu „{typed}“.</translation>
 </message>
 <message>
-<source>No models on this PC yet.</source>
-<translation>Auf diesem PC liegt noch kein Modell.</translation>
-</message>
-<message>
 <source>Unload {model}</source>
 <translation>{model} entladen</translation>
 </message>
@@ -5437,10 +5381,6 @@ Andere Programme: {others}</translation>
 <message>
 <source>Its key is deleted from the keyring. Its chats stay, and this PC answers them from then on.</source>
 <translation>Sein Schlüssel wird aus dem Schlüsselbund genommen. Chats, die er beantwortet hat, bleiben hier und werden danach auf diesem PC beantwortet.</translation>
-</message>
-<message>
-<source>Remove</source>
-<translation>Entfernen</translation>
 </message>
 <message>
 <source>Remove {server}?</source>

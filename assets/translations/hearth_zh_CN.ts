@@ -2644,14 +2644,6 @@
 <translation>命令 面板</translation>
 </message>
 <message>
-<source>compare answers models branches</source>
-<translation>比较 回答 模型 分支</translation>
-</message>
-<message>
-<source>compare models vote results file jsonl bench pairs</source>
-<translation>比较 模型 投票 结果 文件 jsonl 成对</translation>
-</message>
-<message>
 <source>disk storage path where</source>
 <translation>磁盘 存储 路径 位置</translation>
 </message>
@@ -2850,10 +2842,6 @@
 <message>
 <source>search text messages words</source>
 <translation>搜索 文本 消息 词语</translation>
-</message>
-<message>
-<source>side by side modes several answers versions</source>
-<translation>并排 模式 多个 回答 版本</translation>
 </message>
 <message>
 <source>slash add new template import export</source>
@@ -3160,10 +3148,6 @@
 <translation>网页搜索</translation>
 </message>
 <message>
-<source>Answers side by side</source>
-<translation>并排的回答</translation>
-</message>
-<message>
 <source>Back to the chat</source>
 <translation>返回聊天</translation>
 </message>
@@ -3182,10 +3166,6 @@
 <message>
 <source>The chat continues with this one</source>
 <translation>聊天将以此继续</translation>
-</message>
-<message>
-<source>Unknown model</source>
-<translation>未知模型</translation>
 </message>
 <message numerus="yes">
 <source>{n} answers to this question</source>
@@ -3388,24 +3368,16 @@
 <translation>{share}% 的神经元</translation>
 </message>
 <message>
-<source>Add a third</source>
-<translation>添加第三个</translation>
+<source>Add</source>
+<translation>添加</translation>
 </message>
 <message>
 <source>Each model answers the same question, one after another. All answers stay in this chat as versions.</source>
 <translation>每个模型依次回答同一个问题。所有回答都作为版本保留在此聊天中。</translation>
 </message>
 <message>
-<source>Model {n}</source>
-<translation>模型 {n}</translation>
-</message>
-<message>
-<source>No other model is on this PC, and none is loaded. Load or download one first.</source>
-<translation>此电脑上没有其他模型，也没有加载模型。请先加载或下载一个。</translation>
-</message>
-<message>
-<source>Remove model {n}</source>
-<translation>移除模型 {n}</translation>
+<source>Remove</source>
+<translation>移除</translation>
 </message>
 <message>
 <source>The whole chat is sent to {server}, not on this PC.</source>
@@ -3416,12 +3388,12 @@
 <translation>有两行相同。请为其中一行选择其他模型或模式。</translation>
 </message>
 <message>
-<source>The attached files</source>
-<translation>附加的文件</translation>
+<source>No models on this PC yet.</source>
+<translation>此电脑上还没有模型。</translation>
 </message>
 <message>
-<source>Write a question in the message field first, or open a chat that has one.</source>
-<translation>请先在消息框中写下问题，或打开一个已有问题的聊天。</translation>
+<source>Write a message first</source>
+<translation>请先写消息</translation>
 </message>
 <message>
 <source>A question</source>
@@ -3692,10 +3664,6 @@
 <translation>无法打开 {name}</translation>
 </message>
 <message>
-<source>Equal</source>
-<translation>平</translation>
-</message>
-<message>
 <source>Equally good</source>
 <translation>同样好</translation>
 </message>
@@ -3724,24 +3692,12 @@
 <translation>上一对</translation>
 </message>
 <message>
-<source>Results</source>
-<translation>结果</translation>
-</message>
-<message>
 <source>Right answer</source>
 <translation>右侧回答</translation>
 </message>
 <message>
 <source>The file has no two different answers to the same prompt, so there is nothing to vote on.</source>
 <translation>文件中没有对同一提示的两个不同回答，因此没有可投票的内容。</translation>
-</message>
-<message>
-<source>The left one</source>
-<translation>左边的</translation>
-</message>
-<message>
-<source>The right one</source>
-<translation>右边的</translation>
 </message>
 <message>
 <source>The vote was not stored. {why} Try again.</source>
@@ -3844,10 +3800,6 @@
 <message>
 <source>Thinking: {words}</source>
 <translation>思考：{words}</translation>
-</message>
-<message>
-<source>Write a message first</source>
-<translation>请先写消息</translation>
 </message>
 <message>
 <source>{model} is loaded first</source>
@@ -4968,10 +4920,6 @@ Other programs: {others}</source>
 <translation>令牌保留到 Hearth 关闭。</translation>
 </message>
 <message>
-<source>Add</source>
-<translation>添加</translation>
-</message>
-<message>
 <source>Add {name}</source>
 <translation>添加 {name}</translation>
 </message>
@@ -5198,10 +5146,6 @@ Other programs: {others}</source>
 <translation>没有与“{typed}”匹配的模型。</translation>
 </message>
 <message>
-<source>No models on this PC yet.</source>
-<translation>此电脑上还没有模型。</translation>
-</message>
-<message>
 <source>Unload {model}</source>
 <translation>卸载 {model}</translation>
 </message>
@@ -5398,10 +5342,6 @@ Other programs: {others}</source>
 <message>
 <source>Its key is deleted from the keyring. Its chats stay, and this PC answers them from then on.</source>
 <translation>其密钥将从密钥环中移除。它回答过的聊天会保留，之后由此电脑回答。</translation>
-</message>
-<message>
-<source>Remove</source>
-<translation>移除</translation>
 </message>
 <message>
 <source>Remove {server}?</source>
