@@ -12,19 +12,13 @@ from engine.evaluation.comparison import Answer, ComparisonFile
 _HEADS = ("model and mode", "answers", "tok/s", "first token, s", "tokens")
 _VOTES = ("wins", "losses", "equal", "neither", "won")
 _STYLE = """
-:root { color-scheme: light dark; --ink: #221d19; --soft: #71685f; --page: #fbfaf8; --card: #fff; --line: #e6e1da; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #eae5df; --soft: #a0978d; --page: #1b1917; --card: #242120; --line: #35312d; } }
-body { margin: 2rem auto; max-width: 80rem; padding: 0 1rem; background: var(--page); color: var(--ink);
-  font: 15px/1.5 Inter, system-ui, sans-serif; }
-table { border-collapse: collapse; }
-th, td { text-align: right; padding: .4rem 1rem .4rem 0; border-bottom: 1px solid var(--line); }
-:is(th, td):first-child { text-align: left; }
-h2 { font-size: 1rem; margin: 2.5rem 0 .5rem; } h3 { font-size: .95rem; margin: 0; }
-h2, article p { white-space: pre-wrap; overflow-wrap: anywhere; }
-.answers { display: grid; grid-template-columns: repeat(auto-fit, minmax(18rem, 1fr)); gap: 1rem; }
-article { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 1rem; }
-.meta { color: var(--soft); font-size: .8rem; }
+:root { color-scheme: light dark }
+body { margin: 2rem auto; max-width: 80rem; padding: 0 1rem; font: 15px/1.5 system-ui }
+th, td { text-align: right; padding: .3rem 1rem .3rem 0 } :is(th, td):first-child { text-align: left }
+h2 { font-size: 1rem; margin-top: 2.5rem } h3 { font-size: .95rem; margin: 0 } .meta { opacity: .7; font-size: .8rem }
+h2, article p { white-space: pre-wrap; overflow-wrap: anywhere }
+.answers { display: grid; grid-template-columns: repeat(auto-fit, minmax(18rem, 1fr)); gap: 1rem }
+article { border: 1px solid #8886; border-radius: 12px; padding: 1rem }
 """
 
 

@@ -10,8 +10,8 @@ from desk import Desk, MakeDesk
 
 from app.chat.side_by_side import FAILURE, SideBySide, Way
 from app.chat.store.conversation import Message, MessageState, Role
+from app.clients.answer_request import AnswerRequest
 from app.clients.engine_status import Phase
-from engine.service.protocol import Generate, Request
 
 pytestmark = pytest.mark.gui
 
@@ -29,26 +29,15 @@ def answers(desk: Desk, run: SideBySide) -> list[Message]:
     return [m for m in desk.memory.messages(run.chat) or [] if m.role is Role.ASSISTANT]
 
 
-def requests_of(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[Generate]:
-    requests: list[Generate] = []
-    submit = desk.worker.submit
-
-    def recorded(request: Request) -> None:
-        if isinstance(request, Generate):
-            requests.append(request)
-        submit(request)
-
-    monkeypatch.setattr(desk.worker, "submit", recorded)
-    return requests
-
-
 @pytest.mark.parametrize("location", ["in-thread", "process"])
 def test_each_answers_once_as_a_version_and_the_first_model_comes_back(
     make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, location: str
 ) -> None:
     desk = make_desk(location=location)
     desk.wait_ready()
-    requests = requests_of(desk, monkeypatch)
+    requests: list[AnswerRequest] = []
+    ask = desk.engine.ask
+    monkeypatch.setattr(desk.engine, "ask", lambda request: (requests.append(request), ask(request)))
     run = begin(desk, [FAKE, DENSE, BAMBOO])
     desk.wait(lambda: not run.is_running and desk.engine.is_ready and desk.engine.status.model == "Fake")
     made = answers(desk, run)
@@ -62,16 +51,6 @@ def test_each_answers_once_as_a_version_and_the_first_model_comes_back(
     assert desk.versions[made[0].id] == (1, 3)
     assert desk.controller.switch.wanted == "fake"
     assert [m.state for m in desk.stored()] == [MessageState.COMPLETE] * 4
-
-
-def test_the_last_question_keeps_the_answer_it_has(make_desk: MakeDesk) -> None:
-    desk = make_desk()
-    desk.wait_ready()
-    desk.say("hello")
-    run = begin(desk, [DENSE, BAMBOO], question=desk.shown[0].id)
-    desk.wait(lambda: not run.is_running)
-    assert len(answers(desk, run)) == 3
-    assert len([m for m in desk.memory.messages(run.chat) or [] if m.role is Role.USER]) == 1
 
 
 @pytest.mark.parametrize("bad", [Way("Gone", "fake-missing"), Way("Crash", "fake-crash")])

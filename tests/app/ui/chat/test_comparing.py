@@ -11,9 +11,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 
 from app.chat.side_by_side import FAILURE, Way
-from app.chat.store.conversation import Message, MessageState, Role
+from app.chat.store.conversation import MessageState
 from app.settings import AppSettings
-from app.ui.chat.answer_columns import AnswerColumn, AnswerColumns
+from app.ui.chat.answer_columns import AnswerColumn
 from app.ui.chat.compare_models_dialog import CompareModelsDialog
 from app.ui.transcript.answer_view import AnswerView
 
@@ -143,16 +143,3 @@ def test_equal_rows_and_no_question_cannot_be_compared(arrive: Arrive) -> None:
     assert dialog.go.isEnabled()
     assert dialog.ways == [Way("Fake", "fake"), Way("Fake", "fake", "dense")]
     assert "sparse" not in segments.buttons, "the loaded model has no predictors"
-
-
-def test_many_versions_are_in_rows_of_three(qtbot: object) -> None:
-    view = AnswerColumns()
-    view.resize(1200, 700)
-    answers = [Message(Role.ASSISTANT, f"Answer {n}", stats={"model": "Fake"}) for n in range(4)]
-    view.show_answers("Why?", answers, [], answers[0].id, False)
-    view.show()
-    QTest.qWait(20)
-    assert len({column.y() for column in view.columns}) == 2
-    view.show_answers("Why?", answers[1:], [Way("Bamboo")], "", True)
-    assert [column.title.words for column in view.columns] == ["Fake", "Fake", "Fake", "Bamboo"]
-    assert all(column.choose.isHidden() for column in view.columns)
