@@ -74,6 +74,7 @@ def test_the_draft_is_answered_by_three_and_one_is_chosen(arrive: Arrive) -> Non
     assert [column.choose.isHidden() for column in columns] == [True, True, False], "the first is in the chat already"
     assert "100" in columns[2].facts.words
     assert person.page.composer.text() == ""
+    assert person.window.settings.model == "", "the next start loads no model of a comparison"
     assert person.page.transcript.isHidden()
     columns[2].choose.click()
     assert not person.page.transcript.isHidden()
