@@ -65,7 +65,7 @@ class SideBySide(QObject):
         self._now: Answer | None = None
         self.made: list[str] = []  # ids of the answers
         self._seed = 0
-        self._model_before = ""
+        self._model_before = self._wanted = ""  # wanted: what is loading or loaded, unless the user chose another one
         self._starting = QTimer(self, singleShot=True, interval=0)
         self._starting.timeout.connect(self._let_start)
         chat.answers.ended.connect(self._ended)
@@ -95,6 +95,7 @@ class SideBySide(QObject):
         seed = sampling.get("seed")
         self._seed = random.getrandbits(31) if seed is None else seed  # one for all: only model and mode differ
         self._model_before = chat.switch.wanted if self._engine.status.phase not in (Phase.OFF, Phase.FAILED) else ""
+        self._wanted = chat.switch.wanted
         self.waiting, self.made, self.is_running = deque(ways), [], True
         self._next()
         return True
@@ -120,7 +121,9 @@ class SideBySide(QObject):
         way, switch = self._way, self._chat.switch
         if way is None or self._now is None or self._now.may_start:
             return
-        if way.place is not None or (self._engine.has_model and switch.model == way.model):
+        if way.place is None and switch.wanted != self._wanted:
+            self._leave()
+        elif way.place is not None or (self._engine.has_model and switch.model == way.model):
             self._now.may_start = True
             self._chat.answers.advance()
         else:
@@ -130,11 +133,12 @@ class SideBySide(QObject):
         """Load a model, unless it is loaded or loading."""
         if self._chat.switch.wanted != model or self._engine.status.phase in (Phase.OFF, Phase.FAILED):
             self._chat.failures.revive_engine()
+            self._wanted = model
             self._chat.switch.use(model)
 
     def _end(self, goes_back: bool = True) -> None:
-        """Show the first answer with text in the chat, and load the model from before. goes_back: unless the user has
-        chosen another one."""
+        """Show the first answer with text in the chat, and load the model from before unless the user chose another
+        one. goes_back: whether a model is to be loaded at all."""
         self._way, self._now, self.is_running = None, None, False
         self.waiting.clear()
         messages = self._memory.messages(self.chat) or []
@@ -142,7 +146,7 @@ class SideBySide(QObject):
         if shown and self._memory.conversation(self.chat) is not None:
             self._memory.set_leaf(self.chat, shown)
             self._chat.turns.branch_changed.emit(self.chat, "")
-        if goes_back and self._model_before:
+        if goes_back and self._model_before and self._chat.switch.wanted == self._wanted:
             self._bring(self._model_before)
         self.changed.emit()
 

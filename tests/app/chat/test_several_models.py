@@ -115,6 +115,18 @@ def test_a_model_that_the_user_chooses_meanwhile_stays(make_desk: MakeDesk) -> N
     assert [m.state for m in answers(desk, run)] == [MessageState.CANCELLED]
 
 
+def test_a_model_that_the_user_chooses_during_an_answer_follows_it(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk()
+    desk.wait_ready()
+    run = begin(desk, [FAKE, DENSE], f"words 5 until {tmp_path / 'go_on'}")
+    desk.wait(lambda: desk.last.text)
+    desk.controller.use_model("fake-as-Bamboo")
+    (tmp_path / "go_on").touch()
+    desk.wait(lambda: not run.is_running and desk.engine.is_ready)
+    assert desk.engine.status.model == "Bamboo"
+    assert [m.state for m in answers(desk, run)] == [MessageState.COMPLETE, MessageState.CANCELLED]
+
+
 def test_a_message_written_meanwhile_is_sent_after_the_last_answer(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk()
     desk.wait_ready()
