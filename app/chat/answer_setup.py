@@ -17,6 +17,7 @@ from app.chat.answers.presets import Preset
 from app.chat.chat_controller import ChatController
 from app.chat.chat_memory import ChatMemory
 from app.chat.projects.notes import NotesText
+from app.chat.side_by_side import SideBySide
 from app.chat.store.conversation import Message, Role
 from app.chat.store.preset_store import PresetStore, PresetStoreError, new_id
 from app.clients.answer_request import Answered, AnswerRequest
@@ -70,7 +71,8 @@ class AnswerSetup(QObject):
     ) -> None:
         """Read nothing. box: the tools that can be called. save: writes a small file in the background."""
         super().__init__()
-        self._chat, self._engine, self._memory = chat, engine, memory
+        self.chat, self._engine, self._memory = chat, engine, memory
+        self.side_by_side = SideBySide(chat, engine, memory)
         self._policy, self.choices, self.rates = policy, policy.choices, rates
         self._save, self._box = save, box
         box.changed.connect(self.changed)
@@ -92,12 +94,12 @@ class AnswerSetup(QObject):
     @property
     def _model(self) -> str:
         """The key of the model that answers."""
-        return self._policy.known_as(self._chat.choices.in_force, self._chat.model)
+        return self._policy.known_as(self.chat.choices.in_force, self.chat.model)
 
     @property
     def model_defaults(self) -> Mapping[str, Any]:
         """The loaded model's recommended sampling; empty without a model."""
-        return self._info.sampling if self._info is not None and self._chat.place is None else {}
+        return self._info.sampling if self._info is not None and self.chat.place is None else {}
 
     @property
     def settings(self) -> AppSettings:
@@ -106,7 +108,7 @@ class AnswerSetup(QObject):
     @property
     def chosen(self) -> Chosen:
         """What applies to the open chat."""
-        return self._policy.chosen(self._chat.choices.in_force, self._chat.model)
+        return self._policy.chosen(self.chat.choices.in_force, self.chat.model)
 
     @property
     def inherited(self) -> dict[str, Any]:
@@ -116,7 +118,7 @@ class AnswerSetup(QObject):
     @property
     def offer(self) -> Offer:
         """What can be chosen for the open chat."""
-        place = self._chat.place
+        place = self.chat.place
         status, info = self._engine.status, self._info if place is None else None
         own, default = self._own, self.choices.default_of(self._model)
         levels = tuple(level for level in LEVELS if info is not None and level in info.thinking)
@@ -140,13 +142,13 @@ class AnswerSetup(QObject):
     @property
     def tool_offer(self) -> ToolOffer:
         """The tools that can be chosen for the open chat, and those that are on. Servers get none."""
-        can_call = self._chat.place is None and self._info is not None
+        can_call = self.chat.place is None and self._info is not None
         return ToolOffer(self._box.tools(), frozenset(self.chosen.tools), can_call=can_call)
 
     @property
     def notes(self) -> NotesText:
         """The notes of the open chat's project, as its prompt has them."""
-        return self._policy.notes_for(self._chat.choices.folder, self._chat.place)
+        return self._policy.notes_for(self.chat.choices.folder, self.chat.place)
 
     @property
     def cost_note(self) -> str:
@@ -157,7 +159,7 @@ class AnswerSetup(QObject):
     @property
     def _own(self) -> dict[str, Any]:
         """The open chat's own choices."""
-        return checked_choices(self._chat.choices.values)
+        return checked_choices(self.chat.choices.values)
 
     # -------------------------------------------------------------- choosing
 
@@ -167,33 +169,33 @@ class AnswerSetup(QObject):
 
     def pick_preset(self, preset_id: str) -> None:
         """Set the open chat's preset and drop the changes by hand."""
-        self._chat.choices.set(preset=preset_id, sampling=None)
+        self.chat.choices.set(preset=preset_id, sampling=None)
 
     def pick_persona(self, persona_id: str) -> None:
-        self._chat.choices.set(persona=persona_id)
+        self.chat.choices.set(persona=persona_id)
 
     def pick_mode(self, mode: str) -> None:
-        self._chat.choices.set(mode=mode)
+        self.chat.choices.set(mode=mode)
 
     def pick_thinking(self, level: Level) -> None:
-        self._chat.choices.set(thinking=level)
+        self.chat.choices.set(thinking=level)
 
     def pick_tools(self, names: Sequence[str]) -> None:
         """Switch these tools on in the open chat, and all others off."""
-        self._chat.choices.set(tools=list(names))
+        self.chat.choices.set(tools=list(names))
 
     def pick_documents(self, folders: Sequence[str]) -> None:
         """Search these folders of documents for each question of the open chat."""
-        self._chat.choices.set(documents=list(folders))
+        self.chat.choices.set(documents=list(folders))
 
     def set_sampling(self, values: Mapping[str, Any]) -> None:
         """Set the changes by hand, on top of the preset."""
         preset = self.chosen.preset.id  # keeps a default's preset below the changes
-        self._chat.choices.set(preset=preset, sampling=dict(values) or None)
+        self.chat.choices.set(preset=preset, sampling=dict(values) or None)
 
     def keep_default(self, keep: bool) -> None:
         """Make the open chat's choices the model's default for all chats, or remove that default."""
-        place = self._chat.place
+        place = self.chat.place
         name = place.model if place is not None else self._engine.status.model
         before = self.choices.default_of(self._model)
         chosen = self.chosen
@@ -204,8 +206,8 @@ class AnswerSetup(QObject):
         self._set_default(self._model, wanted if keep else None)
         # From now on the chat follows its model's default.
         own = self._own
-        self._chat.choices.set(**dict.fromkeys(NAMES))
-        undo = _undo(lambda: self._set_default(self._model, before), lambda: self._chat.choices.set(**own))
+        self.chat.choices.set(**dict.fromkeys(NAMES))
+        undo = _undo(lambda: self._set_default(self._model, before), lambda: self.chat.choices.set(**own))
         self.said.emit(
             tr("Every new chat with {name} starts with these choices", name=name)
             if keep
@@ -243,7 +245,7 @@ class AnswerSetup(QObject):
     @property
     def cannot_compare(self) -> str:
         """Why modes cannot be compared now; empty if they can."""
-        if self._chat.place is not None:
+        if self.chat.place is not None:
             return tr("This chat uses a server. Only answers from this PC can be compared.")
         if self._info is None:
             return tr("No model is loaded.")
@@ -254,12 +256,19 @@ class AnswerSetup(QObject):
     @property
     def last_question(self) -> Message | None:
         """The last question of the open chat."""
-        shown = self._shown
+        shown = self.shown
         return next((message for message in reversed(shown) if message.role is Role.USER), None)
 
     @property
-    def _shown(self) -> list[Message]:
-        chat = self._chat.open_conversation
+    def messages(self) -> list[Message]:
+        """All messages of the open chat, of every branch."""
+        chat = self.chat.open_conversation
+        return (self._memory.messages(chat) if chat else None) or []
+
+    @property
+    def shown(self) -> list[Message]:
+        """The messages of the open chat's branch."""
+        chat = self.chat.open_conversation
         return (self._memory.branch_of(chat) if chat else None) or []
 
     def compare(self, prompt: str, question: Message | None = None) -> Comparison:
@@ -275,12 +284,12 @@ class AnswerSetup(QObject):
         return self.comparison
 
     def _request(self, prompt: str, question: Message | None) -> AnswerRequest:
-        shown = self._shown
+        shown = self.shown
         if question is None or all(message.id != question.id for message in shown):
-            return self._chat.next_request(prompt)
+            return self.chat.next_request(prompt)
         before = shown[: [message.id for message in shown].index(question.id)]
         asked = Message(Role.USER, prompt, attachments=question.attachments)
-        settings = self._chat.settings_for(self._memory.conversation(self._chat.open_conversation))
+        settings = self.chat.settings_for(self._memory.conversation(self.chat.open_conversation))
         return request_for([*before, asked], asked.id, settings)
 
     def stop_comparing(self) -> None:

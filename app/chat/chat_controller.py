@@ -102,19 +102,19 @@ class ChatController(QObject):
         self.choices = ChatChoices(memory, policy.projects)
         self._new_folder = ""  # of the next new chat
         self._place: Place | None = None  # of the open chat, as last emitted
-        self._answers = AnswerQueue(engine, remote)
-        self._turns = ChatTurns(memory, self._answers, self.settings_for, gather)
-        self._turns.changed.connect(self._message_updated)
+        self.answers = AnswerQueue(engine, remote)
+        self.turns = ChatTurns(memory, self.answers, self.settings_for, gather)
+        self.turns.changed.connect(self._message_updated)
         self.rounds = rounds
         self._unsent = UnsentRequests(memory, engine, self.settings_for)
-        self.next = NextMessage(memory, self._answers, self._unsent.cut)
+        self.next = NextMessage(memory, self.answers, self._unsent.cut)
         self.opened = OpenChat(memory)
         self._search = ""
         self.problems = Problems()  # kinds: "engine", "store" and, for a chat, "answer"
-        self._failures = EngineFailures(engine, switch, self.problems)
+        self.failures = EngineFailures(engine, switch, self.problems)
         self._engine_settings = EngineSettings(engine, switch, policy)
         self._engine_settings.said.connect(lambda words: self.toast.emit(words, None))
-        self._engine_settings.moving.connect(lambda: self._answers.abandon(MessageState.CANCELLED, waiting_too=False))
+        self._engine_settings.moving.connect(lambda: self.answers.abandon(MessageState.CANCELLED, waiting_too=False))
         self.switch.changed.connect(self.model_changed)
         self.switch.said.connect(lambda words: self.toast.emit(words, None))
         self.problems.shown.connect(self.problem)
@@ -132,14 +132,14 @@ class ChatController(QObject):
         self.choices.changed.connect(self.check_place)
         if remote is not None:
             remote.status_changed.connect(self._emit_status)
-        self._answers.grew.connect(self._answer_grew)
-        self._answers.ended.connect(self._answer_ended)
-        self._answers.failed.connect(self._failures.answer_failed)
-        self._answers.running_changed.connect(self.running_changed)
-        self._turns.added.connect(self._message_added)
-        self._turns.resumed.connect(self._message_resumed)
-        self._turns.branch_changed.connect(self._branch_changed)
-        self._turns.said.connect(self.toast)
+        self.answers.grew.connect(self._answer_grew)
+        self.answers.ended.connect(self._answer_ended)
+        self.answers.failed.connect(self.failures.answer_failed)
+        self.answers.running_changed.connect(self.running_changed)
+        self.turns.added.connect(self._message_added)
+        self.turns.resumed.connect(self._message_resumed)
+        self.turns.branch_changed.connect(self._branch_changed)
+        self.turns.said.connect(self.toast)
         rounds.changed.connect(self._message_updated)
         rounds.ended.connect(self._rounds_ended)
         rounds.broken_off.connect(self._broken_off)
@@ -159,7 +159,7 @@ class ChatController(QObject):
     @property
     def is_answering_here(self) -> bool:
         """Whether this PC answers a chat, or an answer waits, or the tools that it called run."""
-        return self._answers.has_any_here or self.rounds.are_running
+        return self.answers.has_any_here or self.rounds.are_running
 
     # -------------------------------------------------------------- messages
 
@@ -179,7 +179,7 @@ class ChatController(QObject):
 
     def set_place(self, place: Place | None) -> bool:
         """Let a server, or this PC for None, answer the open chat. Return False while it is being answered."""
-        if self._answers.of(self.opened.id) is not None and place != self.place:
+        if self.answers.of(self.opened.id) is not None and place != self.place:
             self.toast.emit(tr(STILL_ANSWERING), None)
             return False
         # An empty choice keeps the chat on this PC if its project names a server.
@@ -203,7 +203,7 @@ class ChatController(QObject):
         if not text and not attachments:
             return
         if self.opened.id is not None and (
-            self._answers.of(self.opened.id) is not None
+            self.answers.of(self.opened.id) is not None
             or self.next.of(self.opened.id)
             or self.rounds.is_running(self.opened.id)
         ):
@@ -212,25 +212,28 @@ class ChatController(QObject):
         self._answer_goes_on()
         if self.opened.id is not None:
             self.rounds.stop(self.opened.id)
+        self._ask(self.begin(text or attachments[0].name), text, attachments)
+
+    def begin(self, text: str) -> str:
+        """Return the id of the open chat. A new one is stored, with a title from its first question."""
         if self.opened.id is None:
-            title = title_from(text or attachments[0].name)
-            conversation = Conversation(title=title, folder=self.choices.folder, choices=self.choices.values)
+            conversation = Conversation(title=title_from(text), folder=self.choices.folder, choices=self.choices.values)
             self._memory.add(conversation)
             self.opened.show(conversation)
         assert self.opened.id is not None
-        self._ask(self.opened.id, text, attachments)
+        return self.opened.id
 
     @Slot(str, object)
     def send_next(self, text: str, attachments: tuple[Attachment, ...]) -> None:
         """Send a message that was written while the open chat was answered. Its attachments are not counted yet."""
-        if self._answers.of(self.opened.id) is None and attachments:  # the answer has just ended
+        if self.answers.of(self.opened.id) is None and attachments:  # the answer has just ended
             self.next.returned.emit(Unsent(text, attachments), True)
         else:
             self.send(text, attachments)
 
     def _ask(self, chat: str, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         self._bring_model(chat)
-        self._turns.ask(chat, text, attachments)
+        self.turns.ask(chat, text, attachments)
         self._wake()
         self._emit_status()
 
@@ -243,11 +246,11 @@ class ChatController(QObject):
 
     def _wake(self) -> None:
         """Load the last model if the open chat's answer waits for one and none is loading."""
-        answer = self._answers.of(self.opened.id)
+        answer = self.answers.of(self.opened.id)
         if answer is None or answer.place is not None or self._engine.status.phase not in (Phase.OFF, Phase.FAILED):
             return
         self.problems.solve("engine")
-        self._failures.revive_engine()
+        self.failures.revive_engine()
         self.load_last()
 
     def question_of(self, answer: Message) -> Message | None:
@@ -277,7 +280,7 @@ class ChatController(QObject):
             self.next.take_back()
         if act.act in ("edit", "regenerate", "continue"):
             self._bring_model(self.opened.id)
-        self._turns.act(self.opened.id, act)
+        self.turns.act(self.opened.id, act)
         self._wake()
         self._emit_status()
 
@@ -285,7 +288,7 @@ class ChatController(QObject):
         """Answer anew beside an answer of the open chat, beginning with recorded tokens."""
         if self.opened.id is not None:
             self._answer_goes_on()
-            self._turns.branch_at(self.opened.id, message_id, begun)
+            self.turns.branch_at(self.opened.id, message_id, begun)
             self._wake()
             self._emit_status()
 
@@ -339,7 +342,7 @@ class ChatController(QObject):
         QTimer.singleShot(0, self, lambda: self._go_on(chat, message))
 
     def _go_on(self, chat: str, message: Message) -> None:
-        self._turns.go_on(chat, message)
+        self.turns.go_on(chat, message)
         self._wake()
         self._emit_status()
 
@@ -353,9 +356,9 @@ class ChatController(QObject):
             self.rounds.stop(self.opened.id)
             self.next.take_back()
             return
-        answer = self._answers.of(self.opened.id) or self._answers.running
+        answer = self.answers.of(self.opened.id) or self.answers.running
         if answer is not None:
-            self._answers.stop(answer)
+            self.answers.stop(answer)
 
     def _answer_goes_on(self) -> None:
         """Remove the open chat's problems: it is being answered again."""
@@ -367,7 +370,7 @@ class ChatController(QObject):
         if chat is None or self._memory.branch_of(chat) is None or self._memory.conversation(chat) is None:
             return
         self._answer_goes_on()
-        self._turns.send_again(chat)
+        self.turns.send_again(chat)
         self._wake()
         self._emit_status()
 
@@ -419,8 +422,8 @@ class ChatController(QObject):
         """Move a chat to the bin and stop its answer."""
         if self._memory.conversation(conversation_id) is None:
             return
-        if (answer := self._answers.of(conversation_id)) is not None:
-            self._answers.stop(answer)
+        if (answer := self.answers.of(conversation_id)) is not None:
+            self.answers.stop(answer)
         self.rounds.stop(conversation_id)
         was_open = self.opened.is_or_will_be(conversation_id)
         self._memory.delete(conversation_id)
@@ -502,7 +505,7 @@ class ChatController(QObject):
                 if action == Action.LOAD_STARTER:
                     self.switch.wanted = STARTER
                 if action == Action.RESTART_ENGINE:
-                    self._failures.restart_engine()
+                    self.failures.restart_engine()
                 self.load_model()
             case _ if action == LOAD_LAST:
                 self.load_last()
@@ -526,15 +529,15 @@ class ChatController(QObject):
         self.switch.stop()
         self.next.end()
         self.rounds.close()
-        self._answers.abandon(MessageState.INTERRUPTED, waiting_too=True)
+        self.answers.abandon(MessageState.INTERRUPTED, waiting_too=True)
         self._memory.end()
 
     # -------------------------------------------------------------- what happens
 
     def _emit_conversations(self) -> None:
         if self.opened.id is not None and self._memory.conversation(self.opened.id) is None:  # an import was undone
-            if (answer := self._answers.of(self.opened.id)) is not None:
-                self._answers.stop(answer)
+            if (answer := self.answers.of(self.opened.id)) is not None:
+                self.answers.stop(answer)
             self.rounds.stop(self.opened.id)
             self.new_chat()
         self.conversations_changed.emit(self._memory.conversations())
@@ -544,8 +547,8 @@ class ChatController(QObject):
         self.chat_status_changed.emit(self._chat_status())
 
     def _chat_status(self) -> EngineStatus:
-        answer = self._answers.of(self.opened.id)
-        is_running = answer is not None and answer is self._answers.running
+        answer = self.answers.of(self.opened.id)
+        is_running = answer is not None and answer is self.answers.running
         shown = (self._memory.branch_of(self.opened.id) if self.opened.id else None) or []
         place = answer.place if answer is not None else self.place
         if place is None:
@@ -577,5 +580,5 @@ class ChatController(QObject):
         self._emit_status()
 
     def _store_trouble(self, error: StoreError | RescueReport | BaseException) -> None:
-        self._answers.allow_all()
+        self.answers.allow_all()
         self.problems.report("store", describe(error))

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
@@ -27,6 +28,7 @@ from app.translation import figure, noted, tr, tr_n
 # Calls back with texts for a question of a chat; returns False, and does nothing, if there are none.
 Gather = Callable[[str, Message, Callable[[tuple[Attachment, ...]], None]], bool]
 SettingsFor = Callable[[Conversation | None], AnswerSettings]
+Change = Callable[[AnswerRequest], AnswerRequest]
 
 STILL_ANSWERING = noted("Still answering: stop it first, or wait")
 
@@ -71,8 +73,34 @@ class ChatTurns(QObject):
 
     def ask(self, chat: str, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """Add a question at the end of the branch and answer it."""
+        self._question(chat, self._new_question(chat, text, attachments))
+
+    def _new_question(self, chat: str, text: str, attachments: tuple[Attachment, ...]) -> Message:
         shown = self._memory.branch_of(chat)
-        self._question(chat, Message(Role.USER, text, parent=shown[-1].id if shown else "", attachments=attachments))
+        return Message(Role.USER, text, parent=shown[-1].id if shown else "", attachments=attachments)
+
+    def add_question(self, chat: str, text: str, attachments: tuple[Attachment, ...] = ()) -> Message:
+        """Add a question at the end of the branch, to be answered with `add_version`."""
+        question = self._new_question(chat, text, attachments)
+        self._memory.append(chat, question)
+        self.added.emit(chat, question)
+        return question
+
+    def add_version(
+        self, chat: str, question: Message, who: dict[str, Any], place: Place | None, change: Change
+    ) -> Answer:
+        """Add another answer to a question. The caller sets `may_start` and advances the queue.
+
+        who: figures until the answer has its own. place: the server that answers. change: applied to its request.
+        """
+        message = Message(Role.ASSISTANT, "", state=MessageState.WRITING, stats=who, parent=question.id)
+        answer = Answer(chat, message, lambda: change(self._request_to(place, chat, question)), place=place, who=who)
+        self._memory.append(chat, message)
+        if not any(one.parent == question.id for one in (self._memory.messages(chat) or [])[:-1]):
+            self._search(answer, question)
+        self.branch_changed.emit(chat, "")
+        self._answers.add(answer)
+        return answer
 
     def _question(self, chat: str, question: Message) -> None:
         answer = self._new_answer(chat, question)

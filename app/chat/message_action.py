@@ -11,7 +11,7 @@ _CUT = {MessageState.LENGTH, MessageState.CANCELLED, MessageState.FAILED, Messag
 
 ActionName = Literal[
     "edit", "regenerate", "other_model", "continue", "delete", "switch", "unsummarise", "note", "print",
-    "inspect",
+    "inspect", "side_by_side",
     "allow_once", "allow_in_chat", "allow_in_folder", "refuse",
 ]  # fmt: skip
 
@@ -21,8 +21,9 @@ class MessageAction:
     """One action. text: of an edited message. step: the version to switch to, relative to this one.
 
     "note" adds `text` to the notes of the project. "print" asks how the message is printed or exported. "inspect" opens
-    the inspector. "other_model" is "regenerate" after the user chose another model. "unsummarise" is of the whole
-    branch. The last four answer the question whether a call of a tool may run. call_id: of that call.
+    the inspector. "other_model" is "regenerate" after the user chose another model. "side_by_side" shows all versions
+    of an answer. "unsummarise" is of the whole branch. The last four answer the question whether a call of a tool may run.
+    call_id: of that call.
     """
 
     act: ActionName

@@ -16,8 +16,8 @@ class AnswerRequest:
     answers; None: this PC. chat: its id, so that what is computed can be kept for it; "": nothing is kept.
 
     summary: of `summarised` messages that were said before these. said: ids of all messages in the chat up to the
-    question, those included, without instructions. messages, tools, inspect, prompt, n_begun: as protocol.Generate has
-    them.
+    question, those included, without instructions. fresh: without the KV cache of earlier answers. messages, tools,
+    inspect, prompt, n_begun: as protocol.Generate has them.
     """
 
     messages: list[dict[str, Any]]
@@ -34,6 +34,7 @@ class AnswerRequest:
     inspect: bool = False
     prompt: tuple[int, ...] = ()
     n_begun: int = 0
+    fresh: bool = False
 
     def n_of_chat(self, at: int, count: int) -> int:
         """Return how many messages of the chat `count` sent ones are, of which `at` come before them."""

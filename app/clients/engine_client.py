@@ -155,8 +155,8 @@ class EngineClient(QObject):
         self._worker.restart()
         self._rest()
 
-    def ask(self, request: AnswerRequest, fresh: bool = False) -> None:
-        """Start an answer; only if `is_ready`. fresh: without the KV cache of earlier ones."""
+    def ask(self, request: AnswerRequest) -> None:
+        """Start an answer; only if `is_ready`."""
         self._leave_aside()
         self._answer_id = f"answer-{next(self._numbers)}"
         self._asked_at, self._count_id, self._inspected = time.monotonic(), "", None
@@ -164,7 +164,8 @@ class EngineClient(QObject):
         self._worker.submit(
             protocol.Generate(
                 self._answer_id, request.messages, request.sampling, request.mode,
-                continues=request.continues, overflow=request.overflow, fresh=fresh, chat=request.chat,
+                continues=request.continues, overflow=request.overflow, fresh=request.fresh,
+                chat=request.chat,
                 summary=request.summary, summarised=request.summarised, tools=list(request.tools),
                 inspect=request.inspect, prompt=list(request.prompt), n_begun=request.n_begun,
             )

@@ -213,8 +213,9 @@ class Hearth(QObject):
         return self._ended
 
     def _keep_model(self, model: str) -> None:
-        """Keep the chosen model for the next start, unless it came from a flag, or a program asked for it."""
-        if model in (self._flagged_model, self.local_server.loaded_for[0]):
+        """Keep the chosen model for the next start, unless it came from a flag, a program asked for it, or it is
+        loaded for one answer of a comparison."""
+        if model in (self._flagged_model, self.local_server.loaded_for[0]) or self.setup.side_by_side.is_running:
             return
         self._set_setting(model=self.controller.switch.to_keep(model))
 

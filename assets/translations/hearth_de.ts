@@ -2316,6 +2316,10 @@
 <translation>Papierkorb für gelöschte Chats</translation>
 </message>
 <message>
+<source>Blind votes</source>
+<translation>Blinde Abstimmung</translation>
+</message>
+<message>
 <source>Chat above</source>
 <translation>Chat darüber</translation>
 </message>
@@ -2330,6 +2334,10 @@
 <message>
 <source>Choose a model</source>
 <translation>Modell wählen</translation>
+</message>
+<message>
+<source>Compare models</source>
+<translation>Modelle vergleichen</translation>
 </message>
 <message>
 <source>Compare with dense</source>
@@ -2626,6 +2634,10 @@
 <message>
 <source>Usual size</source>
 <translation>Normale Größe</translation>
+</message>
+<message>
+<source>Versions side by side</source>
+<translation>Fassungen nebeneinander</translation>
 </message>
 <message>
 <source>Window</source>
@@ -3184,6 +3196,33 @@
 <translation>Websuche</translation>
 </message>
 <message>
+<source>Back to the chat</source>
+<translation>Zurück zum Chat</translation>
+</message>
+<message>
+<source>Comes next</source>
+<translation>Kommt als Nächstes</translation>
+</message>
+<message>
+<source>Continue with this one</source>
+<translation>Mit dieser fortfahren</translation>
+</message>
+<message>
+<source>Copy answer</source>
+<translation>Antwort kopieren</translation>
+</message>
+<message>
+<source>The chat continues with this one</source>
+<translation>Der Chat geht mit dieser weiter</translation>
+</message>
+<message numerus="yes">
+<source>{n} answers to this question</source>
+<translation>
+<numerusform>{n} Antwort auf diese Frage</numerusform>
+<numerusform>{n} Antworten auf diese Frage</numerusform>
+</translation>
+</message>
+<message>
 <source>Personas</source>
 <translation>Personas</translation>
 </message>
@@ -3194,6 +3233,10 @@
 <message>
 <source>Prompts</source>
 <translation>Prompts</translation>
+</message>
+<message>
+<source>Results of a comparison (*.jsonl)</source>
+<translation>Ergebnisse eines Vergleichs (*.jsonl)</translation>
 </message>
 <message>
 <source>the model decides</source>
@@ -3393,10 +3436,6 @@
 <translation>Schließen</translation>
 </message>
 <message>
-<source>Comes next</source>
-<translation>Kommt als Nächstes</translation>
-</message>
-<message>
 <source>Compare</source>
 <translation>Vergleichen</translation>
 </message>
@@ -3423,6 +3462,34 @@
 <message>
 <source>{share}% of neurons</source>
 <translation>{share}% der Neuronen</translation>
+</message>
+<message>
+<source>Add</source>
+<translation>Hinzufügen</translation>
+</message>
+<message>
+<source>Each model answers the same question, one after another. All answers stay in this chat as versions.</source>
+<translation>Jedes Modell beantwortet dieselbe Frage, eines nach dem anderen. Alle Antworten bleiben als Fassungen in diesem Chat.</translation>
+</message>
+<message>
+<source>Remove</source>
+<translation>Entfernen</translation>
+</message>
+<message>
+<source>The whole chat is sent to {server}, not on this PC.</source>
+<translation>Der ganze Chat wird an {server} gesendet, nicht auf diesem PC.</translation>
+</message>
+<message>
+<source>Two rows are the same. Choose another model or mode for one of them.</source>
+<translation>Zwei Zeilen sind gleich. Wählen Sie für eine davon ein anderes Modell oder einen anderen Modus.</translation>
+</message>
+<message>
+<source>No models on this PC yet.</source>
+<translation>Auf diesem PC liegt noch kein Modell.</translation>
+</message>
+<message>
+<source>Write a message first</source>
+<translation>Schreiben Sie zuerst eine Nachricht</translation>
 </message>
 <message>
 <source>A question</source>
@@ -3830,6 +3897,70 @@
 </translation>
 </message>
 <message>
+<source>Choose a file of results that the command hearth-engine compare has written.</source>
+<translation>Wählen Sie eine Datei mit Ergebnissen, die der Befehl hearth-engine compare geschrieben hat.</translation>
+</message>
+<message>
+<source>Couldn't open {name}</source>
+<translation>{name} konnte nicht geöffnet werden</translation>
+</message>
+<message>
+<source>Equally good</source>
+<translation>Gleich gut</translation>
+</message>
+<message>
+<source>Left answer</source>
+<translation>Linke Antwort</translation>
+</message>
+<message>
+<source>Losses</source>
+<translation>Verloren</translation>
+</message>
+<message>
+<source>Model and mode</source>
+<translation>Modell und Modus</translation>
+</message>
+<message>
+<source>Neither</source>
+<translation>Keine</translation>
+</message>
+<message>
+<source>Pair {n} of {count}. The models appear after the last pair.</source>
+<translation>Paar {n} von {count}. Die Modelle erscheinen nach dem letzten Paar.</translation>
+</message>
+<message>
+<source>Previous pair</source>
+<translation>Voriges Paar</translation>
+</message>
+<message>
+<source>Right answer</source>
+<translation>Rechte Antwort</translation>
+</message>
+<message>
+<source>The file has no two different answers to the same prompt, so there is nothing to vote on.</source>
+<translation>Die Datei enthält keine zwei verschiedenen Antworten auf dieselbe Eingabe, also gibt es nichts abzustimmen.</translation>
+</message>
+<message>
+<source>The vote was not stored. {why} Try again.</source>
+<translation>Die Stimme wurde nicht gespeichert. {why} Versuchen Sie es noch einmal.</translation>
+</message>
+<message>
+<source>Which answer is better?</source>
+<translation>Welche Antwort ist besser?</translation>
+</message>
+<message>
+<source>Wins</source>
+<translation>Gewonnen</translation>
+</message>
+<message>
+<source>Won</source>
+<translation>Siegquote</translation>
+</message>
+<message>
+<source>{n} of {count} pairs have a vote.</source>
+<translation>{n} von {count} Paaren haben eine Stimme.</translation>
+</message>
+<message>
 <source>Attached to this message</source>
 <translation>An diese Nachricht angehängt</translation>
 </message>
@@ -3911,10 +4042,6 @@
 <message>
 <source>Thinking: {words}</source>
 <translation>Nachdenken: {words}</translation>
-</message>
-<message>
-<source>Write a message first</source>
-<translation>Schreiben Sie zuerst eine Nachricht</translation>
 </message>
 <message>
 <source>{model} is loaded first</source>
@@ -5045,10 +5172,6 @@ Andere Programme: {others}</translation>
 <translation>Ein Token bleibt, bis Hearth geschlossen wird.</translation>
 </message>
 <message>
-<source>Add</source>
-<translation>Hinzufügen</translation>
-</message>
-<message>
 <source>Add {name}</source>
 <translation>{name} hinzufügen</translation>
 </message>
@@ -5276,10 +5399,6 @@ Andere Programme: {others}</translation>
 <translation>Kein Modell passt zu „{typed}“.</translation>
 </message>
 <message>
-<source>No models on this PC yet.</source>
-<translation>Auf diesem PC liegt noch kein Modell.</translation>
-</message>
-<message>
 <source>Unload {model}</source>
 <translation>{model} entladen</translation>
 </message>
@@ -5477,10 +5596,6 @@ Andere Programme: {others}</translation>
 <message>
 <source>Its key is deleted from the keyring. Its chats stay, and this PC answers them from then on.</source>
 <translation>Sein Schlüssel wird aus dem Schlüsselbund genommen. Chats, die er beantwortet hat, bleiben hier und werden danach auf diesem PC beantwortet.</translation>
-</message>
-<message>
-<source>Remove</source>
-<translation>Entfernen</translation>
 </message>
 <message>
 <source>Remove {server}?</source>
@@ -7135,10 +7250,6 @@ Andere Programme: {others}</translation>
 <message>
 <source>Continue this answer</source>
 <translation>Diese Antwort weiterschreiben lassen</translation>
-</message>
-<message>
-<source>Copy answer</source>
-<translation>Antwort kopieren</translation>
 </message>
 <message>
 <source>More for this answer</source>

@@ -2300,6 +2300,10 @@
 <translation>已删除对话的回收站</translation>
 </message>
 <message>
+<source>Blind votes</source>
+<translation>盲评</translation>
+</message>
+<message>
 <source>Chat above</source>
 <translation>上一个聊天</translation>
 </message>
@@ -2314,6 +2318,10 @@
 <message>
 <source>Choose a model</source>
 <translation>选择模型</translation>
+</message>
+<message>
+<source>Compare models</source>
+<translation>比较模型</translation>
 </message>
 <message>
 <source>Compare with dense</source>
@@ -2610,6 +2618,10 @@
 <message>
 <source>Usual size</source>
 <translation>默认大小</translation>
+</message>
+<message>
+<source>Versions side by side</source>
+<translation>并排显示各版本</translation>
 </message>
 <message>
 <source>Window</source>
@@ -3168,6 +3180,32 @@
 <translation>网页搜索</translation>
 </message>
 <message>
+<source>Back to the chat</source>
+<translation>返回聊天</translation>
+</message>
+<message>
+<source>Comes next</source>
+<translation>稍后</translation>
+</message>
+<message>
+<source>Continue with this one</source>
+<translation>用这个继续</translation>
+</message>
+<message>
+<source>Copy answer</source>
+<translation>复制回答</translation>
+</message>
+<message>
+<source>The chat continues with this one</source>
+<translation>聊天将以此继续</translation>
+</message>
+<message numerus="yes">
+<source>{n} answers to this question</source>
+<translation>
+<numerusform>此问题有 {n} 个回答</numerusform>
+</translation>
+</message>
+<message>
 <source>Personas</source>
 <translation>角色</translation>
 </message>
@@ -3178,6 +3216,10 @@
 <message>
 <source>Prompts</source>
 <translation>提示词</translation>
+</message>
+<message>
+<source>Results of a comparison (*.jsonl)</source>
+<translation>比较结果 (*.jsonl)</translation>
 </message>
 <message>
 <source>the model decides</source>
@@ -3374,10 +3416,6 @@
 <translation>关闭</translation>
 </message>
 <message>
-<source>Comes next</source>
-<translation>稍后</translation>
-</message>
-<message>
 <source>Compare</source>
 <translation>比较</translation>
 </message>
@@ -3404,6 +3442,34 @@
 <message>
 <source>{share}% of neurons</source>
 <translation>{share}% 的神经元</translation>
+</message>
+<message>
+<source>Add</source>
+<translation>添加</translation>
+</message>
+<message>
+<source>Each model answers the same question, one after another. All answers stay in this chat as versions.</source>
+<translation>每个模型依次回答同一个问题。所有回答都作为版本保留在此聊天中。</translation>
+</message>
+<message>
+<source>Remove</source>
+<translation>移除</translation>
+</message>
+<message>
+<source>The whole chat is sent to {server}, not on this PC.</source>
+<translation>整个聊天将发送到 {server}，不在此电脑上。</translation>
+</message>
+<message>
+<source>Two rows are the same. Choose another model or mode for one of them.</source>
+<translation>有两行相同。请为其中一行选择其他模型或模式。</translation>
+</message>
+<message>
+<source>No models on this PC yet.</source>
+<translation>此电脑上还没有模型。</translation>
+</message>
+<message>
+<source>Write a message first</source>
+<translation>请先写消息</translation>
 </message>
 <message>
 <source>A question</source>
@@ -3808,6 +3874,70 @@
 </translation>
 </message>
 <message>
+<source>Choose a file of results that the command hearth-engine compare has written.</source>
+<translation>请选择由命令 hearth-engine compare 写入的结果文件。</translation>
+</message>
+<message>
+<source>Couldn't open {name}</source>
+<translation>无法打开 {name}</translation>
+</message>
+<message>
+<source>Equally good</source>
+<translation>同样好</translation>
+</message>
+<message>
+<source>Left answer</source>
+<translation>左侧回答</translation>
+</message>
+<message>
+<source>Losses</source>
+<translation>负</translation>
+</message>
+<message>
+<source>Model and mode</source>
+<translation>模型与模式</translation>
+</message>
+<message>
+<source>Neither</source>
+<translation>都不好</translation>
+</message>
+<message>
+<source>Pair {n} of {count}. The models appear after the last pair.</source>
+<translation>第 {n} 对，共 {count} 对。最后一对之后显示模型。</translation>
+</message>
+<message>
+<source>Previous pair</source>
+<translation>上一对</translation>
+</message>
+<message>
+<source>Right answer</source>
+<translation>右侧回答</translation>
+</message>
+<message>
+<source>The file has no two different answers to the same prompt, so there is nothing to vote on.</source>
+<translation>文件中没有对同一提示的两个不同回答，因此没有可投票的内容。</translation>
+</message>
+<message>
+<source>The vote was not stored. {why} Try again.</source>
+<translation>投票未保存。{why} 请重试。</translation>
+</message>
+<message>
+<source>Which answer is better?</source>
+<translation>哪个回答更好？</translation>
+</message>
+<message>
+<source>Wins</source>
+<translation>胜</translation>
+</message>
+<message>
+<source>Won</source>
+<translation>胜率</translation>
+</message>
+<message>
+<source>{n} of {count} pairs have a vote.</source>
+<translation>{count} 对中有 {n} 对已投票。</translation>
+</message>
+<message>
 <source>Attached to this message</source>
 <translation>附加到此消息</translation>
 </message>
@@ -3888,10 +4018,6 @@
 <message>
 <source>Thinking: {words}</source>
 <translation>思考：{words}</translation>
-</message>
-<message>
-<source>Write a message first</source>
-<translation>请先写消息</translation>
 </message>
 <message>
 <source>{model} is loaded first</source>
@@ -5008,10 +5134,6 @@ Other programs: {others}</source>
 <translation>令牌保留到 Hearth 关闭。</translation>
 </message>
 <message>
-<source>Add</source>
-<translation>添加</translation>
-</message>
-<message>
 <source>Add {name}</source>
 <translation>添加 {name}</translation>
 </message>
@@ -5238,10 +5360,6 @@ Other programs: {others}</source>
 <translation>没有与“{typed}”匹配的模型。</translation>
 </message>
 <message>
-<source>No models on this PC yet.</source>
-<translation>此电脑上还没有模型。</translation>
-</message>
-<message>
 <source>Unload {model}</source>
 <translation>卸载 {model}</translation>
 </message>
@@ -5438,10 +5556,6 @@ Other programs: {others}</source>
 <message>
 <source>Its key is deleted from the keyring. Its chats stay, and this PC answers them from then on.</source>
 <translation>其密钥将从密钥环中移除。它回答过的聊天会保留，之后由此电脑回答。</translation>
-</message>
-<message>
-<source>Remove</source>
-<translation>移除</translation>
 </message>
 <message>
 <source>Remove {server}?</source>
@@ -7062,10 +7176,6 @@ Other programs: {others}</source>
 <message>
 <source>Continue this answer</source>
 <translation>让此回答继续写下去</translation>
-</message>
-<message>
-<source>Copy answer</source>
-<translation>复制回答</translation>
 </message>
 <message>
 <source>More for this answer</source>

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from engine.commands.console import ProgressBar, interrupt_as_cancel
-from engine.commands.output import load_model, number, percent, print_json, print_note
+from engine.commands.output import load_model, number, percent, print_json, print_note, sampling_values
 from engine.errors import Cancelled, EngineError
 from engine.job import Job
 
@@ -77,17 +77,11 @@ def _answer(
 ) -> Iterator[TokenEvent]:
     from engine.session.chat_session import ChatSession
 
-    sampling = model.sampling.changed(_sampling_values(arguments))
+    sampling = model.sampling.changed(sampling_values(arguments))
     if not arguments.raw:
         sampling = model.chat_sampling(sampling)
     with ProgressBar("Reading") as progress:
         yield from ChatSession(model).generate(prompt, sampling, Job(cancelled, progress))
-
-
-def _sampling_values(arguments: argparse.Namespace) -> dict[str, Any]:
-    names = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed", "thinking",
-             "thought_tokens")  # fmt: skip
-    return {name: value for name in names if (value := getattr(arguments, name)) is not None}
 
 
 def _stats_values(stats: GenerationStats, model: LoadedModel | None) -> dict[str, Any]:
@@ -123,7 +117,7 @@ def chat(arguments: argparse.Namespace) -> int:
     from engine.session.chat_session import ChatSession
 
     model = load_model(arguments)
-    sampling = model.sampling.changed(_sampling_values(arguments))
+    sampling = model.sampling.changed(sampling_values(arguments))
     session = ChatSession(model)
     messages = [{"role": "system", "content": arguments.system}] if arguments.system else []
     print(f"{model.name}. {model.description}".strip())

@@ -11,7 +11,20 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 
-from engine.commands import answers, catalogue, files, library, machine, measures, profile, pull, serve, solve, train
+from engine.commands import (
+    answers,
+    catalogue,
+    compare,
+    files,
+    library,
+    machine,
+    measures,
+    profile,
+    pull,
+    serve,
+    solve,
+    train,
+)
 from engine.commands.console import drop_output, make_streams_safe
 from engine.config import DEVICES, KV_CODECS, MODES, MOST_ANSWERS
 from engine.errors import EngineError
@@ -93,6 +106,10 @@ def build_parser() -> argparse.ArgumentParser:
         sub.add_argument(
             "model", metavar="MODEL", help="a model folder, a GGUF file, or the name of an installed model"
         )
+        sub.add_argument("--mode", choices=MODES, default="auto")
+        add_engine(sub)
+
+    def add_engine(sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--device", choices=DEVICES, default="auto")
         sub.add_argument("--threads", type=int, help="CPU threads (default: usable physical cores - 1)")
         sub.add_argument("--context", type=int, help="tokens of context (default: as trained, if memory allows)")
@@ -102,21 +119,21 @@ def build_parser() -> argparse.ArgumentParser:
             help="a saved hardware profile instead of a probe, or the name of one that comes with Hearth",
         )
         sub.add_argument("--vram-budget", type=float, metavar="GIB", help="most GPU memory to use")
-        sub.add_argument("--mode", choices=MODES, default="auto")
         sub.add_argument(
             "--kv-cache", choices=KV_CODECS, help="format of the KV cache (default: f16; f32 without kernels)"
         )
         add_template(sub)
         add_activation(sub)
 
-    def add_sampling(sub: argparse.ArgumentParser) -> None:
+    def add_sampling(sub: argparse.ArgumentParser, seed: bool = True) -> None:
         sub.add_argument("--max-tokens", type=int)
         sub.add_argument("--temperature", type=float, help="0 is greedy (default: the model's own)")
         sub.add_argument("--top-p", type=float)
         sub.add_argument("--top-k", type=int)
         sub.add_argument("--min-p", type=float)
         sub.add_argument("--repeat-penalty", type=float)
-        sub.add_argument("--seed", type=int)
+        if seed:
+            sub.add_argument("--seed", type=int)
         sub.add_argument(
             "--thinking",
             choices=LEVELS,
@@ -144,6 +161,30 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--prompt", required=True, metavar="TEXT")
     sub.add_argument("--raw", action="store_true", help="encode the text without a chat template")
     add_sampling(sub)
+    add_json(sub)
+
+    sub = command(
+        "compare", compare.compare, "Answer prompts with several models and modes, and compare them.",
+        "starter-chat --modes exact,sparse --prompt 'Tell me a story.' --out results.jsonl",
+    )  # fmt: skip
+    sub.add_argument(
+        "models", metavar="MODEL", nargs="*",
+        help="model folders, GGUF files, or names of installed models; none: show the results of the file",
+    )  # fmt: skip
+    sub.add_argument(
+        "--prompts", metavar="FILE", help='one prompt a line, or one JSON object a line: {"prompt": "..."}'
+    )
+    sub.add_argument("--prompt", action="append", metavar="TEXT", help="a prompt; may be given several times")
+    sub.add_argument(
+        "--out", required=True, metavar="FILE.jsonl",
+        help="file of results; answers that it has are not computed again",
+    )  # fmt: skip
+    sub.add_argument("--modes", default="auto", metavar="LIST", help="of auto, sparse, exact, dense (default: auto)")
+    sub.add_argument("--seeds", default="0", metavar="LIST", help="as 1,2,3 (default: 0)")
+    sub.add_argument("--csv", metavar="FILE", help="write all answers as CSV")
+    sub.add_argument("--html", metavar="FILE", help="write a web page with all answers side by side")
+    add_engine(sub)
+    add_sampling(sub, seed=False)
     add_json(sub)
 
     sub = command("chat", answers.chat, "Chat in the terminal.", "starter-chat")

@@ -8,14 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from engine.commands.console import ProgressBar
-from engine.commands.output import load_model, number, percent, print_json
+from engine.commands.output import SETTLING_S, load_model, number, percent, print_json
 from engine.errors import InvalidRequestError
 
 _ARITHMETIC = {
     "decode": "computed token by token, as answers are written",
     "prefill": "computed many tokens at once, as prompts are read",
 }
-_SETTLING_S = 30.0  # longest wait for background work after the load
 
 
 def logits(arguments: argparse.Namespace) -> int:
@@ -97,7 +96,7 @@ def bench(arguments: argparse.Namespace) -> int:
     if arguments.batch > 1 and arguments.context is None:  # per sequence: no more, so that all fit
         arguments.context = whole_slots(arguments.prompt_tokens + arguments.gen_tokens)
     model = load_model(arguments)
-    model.wait_for_weights(_SETTLING_S)  # otherwise prefill would be slower than a moment later
+    model.wait_for_weights(SETTLING_S)  # otherwise prefill would be slower than a moment later
     with ProgressBar("Measuring") as progress, model.undisturbed():  # as during answers
         if arguments.batch == 1:
             result = run(model, *lengths, on_progress=progress)

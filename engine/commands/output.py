@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from engine.session.loaded_model import LoadedModel
 
 
+SETTLING_S = 30.0  # longest wait for background work after a load
+
+
 def engine_config(arguments: argparse.Namespace) -> EngineConfig:
     """Return the EngineConfig of the flags common to commands with a model."""
     return EngineConfig(
         device=arguments.device,
         threads=arguments.threads,
         context=arguments.context,
-        mode=arguments.mode,
+        mode=getattr(arguments, "mode", "auto"),
         vram_budget_gib=arguments.vram_budget,
         hardware_file=arguments.hardware,
         kv_cache=arguments.kv_cache,
@@ -50,6 +53,13 @@ def print_note(words: str) -> None:
 def print_json(values: dict[str, Any]) -> None:
     # ASCII only, because it survives any terminal or pipe encoding and preserves odd paths.
     print(json.dumps(values, allow_nan=False), flush=True)
+
+
+def sampling_values(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the sampling flags that were given."""
+    names = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed", "thinking",
+             "thought_tokens")  # fmt: skip
+    return {name: value for name in names if (value := getattr(arguments, name, None)) is not None}
 
 
 def percent(share: float | None) -> str:

@@ -118,6 +118,7 @@ class Room(Person):
         for toast in self.window.findChildren(Toast):
             toast.deleteLater()
         self.page.composer.next.show_message(None)
+        self.page.show_over(None)
         self.page.composer.set_text("")
         self.page.composer.set_tools(ToolOffer())
         self.page.composer.documents_button.show_offer(DocumentsOffer())

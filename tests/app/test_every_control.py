@@ -21,7 +21,7 @@ from typing import Any
 
 import control_walk as walk
 import pytest
-from control_room import NARROW, Room
+from control_room import ANSWER, NARROW, STATS, Room
 from patient_bot import PatientBot
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
@@ -34,12 +34,14 @@ from app.chat.answers.inspection import Inspection
 from app.chat.exports.outline import Scope, outline
 from app.chat.imports.chat_import import ImportSummary
 from app.chat.projects.project import Project
+from app.chat.side_by_side import Way
 from app.chat.store.conversation import (
     Attachment,
     BinnedChat,
     CallState,
     Conversation,
     Message,
+    MessageState,
     Role,
     Source,
     ToolCall,
@@ -56,7 +58,9 @@ from app.tools.mcp.server_list import Definition, Proposal, ToolServer
 from app.tools.propose_note import PROPOSE_NOTE
 from app.tools.tool import Tool
 from app.tools.tool_offer import ToolOffer
+from app.ui.chat.answer_columns import AnswerColumns
 from app.ui.chat.inspector_dialog import InspectorDialog
+from app.ui.chat.votes_dialog import VotesDialog, open_votes
 from app.ui.composer.documents_button import DocumentsMenu, DocumentsOffer
 from app.ui.composer.persona_menu import PersonaMenu
 from app.ui.composer.preset_menu import PresetMenu
@@ -87,6 +91,7 @@ from app.ui.widgets.floating import ConfirmDialog, Menu
 from app.ui.widgets.pick_menu import PickMenu
 from app.ui.widgets.popover import Popover
 from app.user_messages import UserMessage
+from engine.evaluation.comparison import Answer, Choice, ComparisonFile
 from engine.service.protocol import CountResult
 
 pytestmark = pytest.mark.gui
@@ -347,6 +352,38 @@ def _asked(room: Room, act: str) -> QWidget:
     if act in kinds:
         return _popover(room, kinds[act], menus.commands[act])
     return room.opened(menus.commands[act])
+
+
+def _side_by_side(room: Room) -> QWidget:
+    """Answers side by side: one in the chat, one that failed, one that is written, one that comes next."""
+    figures = {**STATS, "model": "A model of mine with a name that has no end"}
+    failed = {"model": "Bamboo DPO 7B", "failure": "Couldn't load Bamboo DPO 7B. There is no file of that name."}
+    answers = [
+        Message(Role.ASSISTANT, ANSWER, stats=figures), Message(Role.ASSISTANT, ANSWER, stats=STATS),
+        Message(Role.ASSISTANT, "", state=MessageState.FAILED, stats=failed),
+        Message(Role.ASSISTANT, "A be", state=MessageState.WRITING, stats={"model": "Pip", "mode": "dense"}),
+    ]  # fmt: skip
+    columns = AnswerColumns()
+    columns.show_answers("Show me everything that you can. " * 20, answers, [Way("Pip")], answers[0].id, False)
+    room.page.show_over(columns)
+    walk.settle()
+    return room.window
+
+
+def _votes(room: Room, choice: Choice | None = None) -> QWidget:
+    """A pair of answers, or the results once it has a vote."""
+    path = room.places.log / f"votes-{choice}.jsonl"
+    path.unlink(missing_ok=True)
+    file = ComparisonFile(path, create=True)
+    for model in ("Bamboo DPO 7B", "a-model-with-a-name-that-has-no-end"):
+        file.add_answer(Answer(
+            prompt="Show me everything that you can. " * 20, model=model, mode="sparse", seed=0, sampling={},
+            name=model, ran="sparse", text=f"{model}\n\n{ANSWER}", finish_reason="stop", tokens=120,
+            prompt_tokens=20, ttft_s=0.12, decode_tok_s=39.1, total_s=3.2, active_share=0.1,
+        ))  # fmt: skip
+    if choice is not None:
+        file.add_vote(file.pairs()[0], choice)
+    return room.opened(lambda: open_votes(room.window, path), VotesDialog)
 
 
 def _elsewhere(room: Room) -> QWidget:
@@ -612,6 +649,10 @@ PLACES: dict[str, Open] = {
     "menu: personas": lambda room: _asked(room, "personas"),
     "how words are chosen": lambda room: _asked(room, "sampling"),
     "a comparison": lambda room: _asked(room, "compare"),
+    "models to compare": lambda room: _asked(room, "compare_models"),
+    "answers side by side": _side_by_side,
+    "blind votes": _votes,
+    "results of blind votes": lambda room: _votes(room, "left"),
     "personas": lambda room: _asked(room, "edit_personas"),
     "presets": lambda room: _asked(room, "edit_presets"),
     "prompts": lambda room: _asked(room, "edit_prompts"),
@@ -839,6 +880,7 @@ IN_THE_PALETTE = {
     "Access token": "access_token", "Move the models folder": "move_models", "Refresh": "refresh_models",
     "Answer again": "answer_again", "Answer again with another model": "answer_other_model",
     "Copy": "copy_answer", "Inspect tokens": "inspect_answer", "Adjust sampling": "sampling",
+    "Compare models": "compare_models", "Versions side by side": "side_by_side",
     "Compare with dense": "compare", "Compare": "compare", "Edit presets": "edit_presets", "Presets": "edit_presets",
     "Edit personas": "edit_personas", "Personas": "edit_personas", "System prompt and persona": "personas",
     "About Hearth": "about", "Add…": "add_tool_server",

@@ -42,6 +42,7 @@ class Answer:
     record: Inspection | None = None  # of tokens: at first what the answer begins with, in the end all of it
     place: Place | None = None  # the server chosen with the question; None: this PC
     sent: AnswerRequest | None = None  # once it was sent
+    who: dict[str, Any] = field(default_factory=dict)  # figures to keep if the answer ends without any
 
 
 class Answerer(Protocol):
@@ -143,6 +144,11 @@ class AnswerQueue(QObject):
             self._waiting.remove(answer)
             self._end(answer, MessageState.CANCELLED)
 
+    def give_up(self, answer: Answer) -> None:
+        """End a waiting answer as failed."""
+        self._waiting.remove(answer)
+        self._end(answer, MessageState.FAILED)
+
     def abandon(self, state: MessageState, waiting_too: bool) -> None:
         """End the running answer without its client. waiting_too: end all answers, also those of servers."""
         if self._running is not None and (waiting_too or self._running.place is None):
@@ -209,7 +215,7 @@ class AnswerQueue(QObject):
     ) -> None:
         tokens = (answer.before or {}).get("tokens") or 0
         answer.thoughts.stop(time.monotonic(), tokens + (stats or {}).get("tokens", self._who(answer).status.tokens))
-        figures = {**(joined(answer.before, stats) or {}), **answer.thoughts.figures()}
+        figures = {**answer.who, **(joined(answer.before, stats) or {}), **answer.thoughts.figures()}
         if answer.place is not None:
             figures.pop("thought_tokens", None)  # not counted by servers
             figures |= answer.place.figures  # however the answer ended

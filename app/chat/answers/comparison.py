@@ -112,7 +112,7 @@ class Comparison(QObject):
             return
         self._now = index
         self._set(index, state=SideState.RUNNING)
-        self._engine.ask(replace(self.request, mode=self.sides[index].mode), fresh=True)
+        self._engine.ask(replace(self.request, mode=self.sides[index].mode, fresh=True))
 
     def _set(self, index: int, **values: Any) -> None:
         self.sides[index] = replace(self.sides[index], **values)

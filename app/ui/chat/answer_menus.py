@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, QPoint, Qt
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
 
 from app.chat.answers.answer_labels import THINKING
 from app.chat.answers.personas import NO_PERSONA
 from app.chat.store.preset_store import PresetStore
 from app.translation import tr
+from app.ui.chat.comparing import Comparing
 
 if TYPE_CHECKING:
     from app.chat.answer_setup import AnswerSetup
@@ -41,6 +43,7 @@ class AnswerMenus(QObject):
         page.composer.preset_menu_asked.connect(self.open_presets)
         page.composer.prompts.edit_asked.connect(self.edit_prompts)
         page.composer.thinking_menu_asked.connect(self.open_thinking)
+        self.comparing = Comparing(window, page, setup)
         setup.changed.connect(self._show)
         self._show()
 
@@ -89,6 +92,7 @@ class AnswerMenus(QObject):
         """The commands of app/shortcuts.py that are implemented here."""
         return {"presets": self.open_presets, "personas": self.open_personas, "sampling": self.open_sampling,
                 "thinking": self.open_thinking, "compare": self.open_comparison, "edit_presets": self.edit_presets,
+                "compare_models": self.comparing.open_dialog, "blind_votes": self.pick_votes,
                 "edit_personas": self.edit_personas, "edit_prompts": self.edit_prompts,
                 "prompts": self._page.composer.prompts.begin}  # fmt: skip
 
@@ -154,6 +158,15 @@ class AnswerMenus(QObject):
         dialog.finished.connect(lambda _: setup.stop_comparing())
         dialog.open()
         return dialog
+
+    def pick_votes(self) -> None:
+        """Ask for a file of results, and open it for votes."""
+        from app.ui.chat.votes_dialog import open_votes
+
+        kinds = tr("Results of a comparison (*.jsonl)")
+        path, _ = QFileDialog.getOpenFileName(self._window, tr("Blind votes"), "", kinds)
+        if path:
+            open_votes(self._window, Path(path))
 
     def edit_personas(self) -> PresetStoreDialog[Any]:
         """Open the dialog with all personas."""

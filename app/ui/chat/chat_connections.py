@@ -65,3 +65,4 @@ def bind_commands(commands: Commands, controller: ChatController, page: ChatPage
     bind("stop_loading", controller.cancel_load, lambda: controller.status.phase is Phase.LOADING)
     bind("answer_again", partial(page.act_on_last, "regenerate"), partial(page.can_act_on_last, "regenerate"))
     bind("continue_answer", partial(page.act_on_last, "continue"), partial(page.can_act_on_last, "continue"))
+    bind("side_by_side", partial(page.act_on_last, "side_by_side"), partial(page.can_act_on_last, "side_by_side"))

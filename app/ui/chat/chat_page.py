@@ -71,6 +71,8 @@ class ChatPage(QFrame):
     other_model_asked = Signal(str, QWidget)
     print_asked = Signal(str)  # id of a message to print or export
     inspect_asked = Signal(str)  # id of an answer whose tokens to show
+    side_by_side_asked = Signal(str)  # id of an answer whose versions to show
+    over_left = Signal()  # the messages are shown again
     stop_requested = Signal()
     note_asked = Signal(str)  # text to add to the notes of the project
     title_menu = Signal(str)
@@ -119,6 +121,7 @@ class ChatPage(QFrame):
         self._offer_place = QHBoxLayout()
         self._offer_place.addWidget(self.offer)
         chat.addWidget(self.transcript, 1)
+        self._over: QWidget | None = None  # shown in place of the messages
         chat.addLayout(self._offer_place)
         chat.addLayout(self._composer_place)
         self._stack = QStackedWidget()
@@ -164,6 +167,7 @@ class ChatPage(QFrame):
         """Show a chat from its end, or the empty page, and restore its draft."""
         wanted = conversation.id if conversation is not None else ""
         if wanted != self._conversation_id:
+            self.show_over(None)
             self._end_find()
             if not self._conversation_id:
                 self._new_draft = self.composer.text()
@@ -178,6 +182,8 @@ class ChatPage(QFrame):
 
     def add_message(self, message: Message) -> None:
         """Append a message."""
+        if message.role is Role.USER:
+            self.show_over(None)
         self._show_empty(False)
         self.transcript.add_message(message)
 
@@ -209,6 +215,7 @@ class ChatPage(QFrame):
 
     def show_message(self, message_id: str, text: str = "") -> None:
         """Scroll to a message, and highlight a search match in it."""
+        self.show_over(None)
         self.transcript.show_message(message_id)
         if text:
             self._end_find()
@@ -255,6 +262,24 @@ class ChatPage(QFrame):
         self._title = title
         self._title_label.setText(title or tr(UNTITLED))
 
+    def show_over(self, widget: QWidget | None) -> None:
+        """Show a widget in place of the messages; None: the messages again."""
+        before, self._over = self._over, widget
+        if widget is before:
+            return
+        layout = self._chat.layout()
+        assert isinstance(layout, QVBoxLayout)
+        if before is not None:
+            before.hide()
+            layout.removeWidget(before)
+        if widget is not None:
+            layout.insertWidget(0, widget, 1)
+            widget.show()
+        self.transcript.setVisible(widget is None)
+        if widget is None:
+            self.focus_composer()
+            self.over_left.emit()
+
     def focus_composer(self) -> None:
         """Focus the composer."""
         self.composer.field.setFocus(Qt.FocusReason.OtherFocusReason)
@@ -263,6 +288,7 @@ class ChatPage(QFrame):
 
     def open_find(self) -> None:
         """Open the find bar with the selected text, or else the last search."""
+        self.show_over(None)
         find, selection = self.transcript.text_find, self.transcript.selection
         selected = "" if selection.is_empty else selection.plain_text().strip()
         text = selected if 0 < len(selected) <= MOST_SELECTED and "\n" not in selected else find.text
@@ -309,10 +335,12 @@ class ChatPage(QFrame):
             self.copied.emit(tr("Answer copied"))
 
     def can_act_on_last(self, act: ActionName) -> bool:
-        """Return whether the last answer can be continued ("continue") or regenerated ("regenerate")."""
+        """Return whether the last answer can be continued, regenerated or shown side by side with other versions."""
         answer = self.transcript.last_answer()
         if answer is None or self._status.answering or self.is_empty:
             return False
+        if act == "side_by_side":
+            return self.transcript.has_versions(answer.id)
         return can_continue(answer) if act == "continue" else True
 
     def act_on_last(self, act: ActionName) -> None:
@@ -328,6 +356,8 @@ class ChatPage(QFrame):
             self.print_asked.emit(act.message_id)
         elif act.act == "inspect":
             self.inspect_asked.emit(act.message_id)
+        elif act.act == "side_by_side":
+            self.side_by_side_asked.emit(act.message_id)
         elif act.act != "other_model":
             self.acted.emit(act)
         elif self._status.answering:  # the controller explains that it must wait

@@ -22,7 +22,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFileDialog, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.chat.attachments.draft_attachments import DraftAttachments
-from app.chat.store.conversation import Unsent
+from app.chat.store.conversation import Attachment, Unsent
 from app.clients.engine_status import EngineStatus, Phase
 from app.shortcuts import keys, tooltip
 from app.tools.tool_offer import ToolOffer
@@ -384,7 +384,7 @@ class Composer(QFrame):
             self.field.setFocus(Qt.FocusReason.OtherFocusReason)  # else Qt would move the focus to a neighbour
         part.setVisible(shown)
 
-    def _why_not(self) -> str:
+    def why_not(self) -> str:
         """Return why the message cannot be sent now; empty if it can."""
         if not self._status.takes_messages:
             return tr("No model is loaded")
@@ -408,7 +408,7 @@ class Composer(QFrame):
             )
             self.send.setEnabled(not stopping)
             return
-        reason = why_not = self._why_not()
+        reason = why_not = self.why_not()
         if not why_not:
             reason = tr("Send  (Enter)")
             if status.can_load:
@@ -428,9 +428,13 @@ class Composer(QFrame):
             self.send.set_glyph(glyph)
 
     def _submit(self) -> None:
+        self.submit_to(self.queued.emit if self._status.answering else self.submitted.emit)
+
+    def submit_to(self, receive: Callable[[str, tuple[Attachment, ...]], object]) -> None:
+        """Pass the message to `receive` and clear the field, if the message can be sent now."""
         answering, text = self._status.answering, self.text().strip("\n")
         nothing = not text.strip() and not self.draft.items
-        if nothing or (self.draft.is_reading if answering else self._why_not()):
+        if nothing or (self.draft.is_reading if answering else self.why_not()):
             return  # keep the typed text
         if self.prompts.holds_back():
             return
@@ -438,7 +442,7 @@ class Composer(QFrame):
         if text.strip():
             self._recent.append(text)
         self.field.set_text("")
-        (self.queued if answering else self.submitted).emit(text, given)
+        receive(text, given)
 
     def _stop(self) -> None:
         if self._status.answering and self._status.phase is not Phase.STOPPING:

@@ -103,6 +103,10 @@ class ModelList(QAbstractListModel):
         """The number of models, before filtering."""
         return len(self._models) + len(self._places)
 
+    def usable(self) -> list[Entry]:
+        """Return all models that can answer, before filtering."""
+        return [*(row for row in self._models if can_answer(row)), *self._places]
+
     def entry(self, row: int) -> Entry | None:
         """Return the model of a row; None for a heading and outside the list."""
         found = self.rows[row] if 0 <= row < len(self.rows) else None

@@ -83,14 +83,15 @@ class ModelMenu(Popover):
     """The model menu.
 
     chosen: id of the row to load. place_chosen: a model of a server, as app.clients.servers.Place. unload, cancel_load,
-    placement_asked, all_models: the actions at its foot. again: id of the answer that the chosen model regenerates;
-    empty if the choice is for the next messages.
+    placement_asked, compare_asked, all_models: the actions at its foot. again: id of the answer that the chosen model
+    regenerates; empty if the choice is for the next messages.
     """
 
     chosen = Signal(str)
     unload = Signal()
     cancel_load = Signal()
     placement_asked = Signal()
+    compare_asked = Signal()
     all_models = Signal()
     place_chosen = Signal(object)
 
@@ -104,6 +105,7 @@ class ModelMenu(Popover):
         self._none = Label("", "small", "ink3", wrap=True)
         self.letting_go = MenuRow("", "eject")
         self.placement = MenuRow(tr("How it runs here"), "tune")
+        self.compare = MenuRow(tr("Compare models"), "table")
         self.all = MenuRow(tr("All models"), "models")
         self._loading = self._looking = self._loaded = False
         self.body.setSpacing(0)
@@ -117,7 +119,7 @@ class ModelMenu(Popover):
         self.body.addSpacing(theme.px(5))
         self.body.addWidget(self._rule)
         self.body.addSpacing(theme.px(5))
-        for row in (self.placement, self.letting_go, self.all):
+        for row in (self.placement, self.letting_go, self.compare, self.all):
             self.body.addWidget(row)
             # one highlight only: Enter chooses no model while the mouse is here
             row.pointed.connect(lambda: self.view.mark(-1))
@@ -125,6 +127,7 @@ class ModelMenu(Popover):
         self.view.chosen.connect(self._choose)
         self.placement.clicked.connect(lambda: self._act(self.placement_asked))
         self.letting_go.clicked.connect(lambda: self._act(self.cancel_load if self._loading else self.unload))
+        self.compare.clicked.connect(lambda: self._act(self.compare_asked))
         self.all.clicked.connect(lambda: self._act(self.all_models))
         theme.current().changed.connect(self._fit)
 
@@ -206,6 +209,7 @@ class ModelMenu(Popover):
         typed = self.field.text().strip()
         self._purpose.setVisible(bool(self.again))
         self.letting_go.setVisible((self._loading or self._loaded) and not self.again)
+        self.compare.setVisible(not self.again and self.models.count > 0)
         self._purpose.setContentsMargins(theme.px(10), theme.px(6), theme.px(10), theme.px(4))
         self.placement.setVisible(self._loaded and self.models.place is None and not self.again)
         self.view.setFixedHeight(self.view.height_of(MOST_ROWS) or theme.px(ROW))

@@ -409,6 +409,8 @@ class AnswerView(MessageView):
         menu.add(tr("Print or export"), "put", lambda: self.do("print"))
         menu.add(tr("Answer again"), "redo", lambda: self.do("regenerate"))
         menu.add(tr("Answer again with another model"), "chip", lambda: self.do("other_model"))
+        if self.stats.has_versions:
+            menu.add(tr("Versions side by side"), "table", lambda: self.do("side_by_side"))
         menu.addSeparator()
         menu.add(tr("Delete"), "trash", lambda: self.do("delete"), token="bad")
         return menu

@@ -153,6 +153,10 @@ class Transcript(QScrollArea):
         """Set the version number and count of messages with several versions."""
         self._column.set_versions(versions)
 
+    def has_versions(self, message_id: str) -> bool:
+        """Return whether a message has several versions."""
+        return message_id in self._column.versions
+
     def show_message(self, message_id: str) -> None:
         """Scroll a message to the top of the view."""
         index = self._column.index(message_id)

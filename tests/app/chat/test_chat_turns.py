@@ -169,7 +169,7 @@ def test_a_branch_that_is_left_in_mid_answer_goes_on(make_desk: MakeDesk, tmp_pa
     act(desk, "switch", desk.shown[0], step=-1)
     assert texts(desk) == ["one", "one"]
     (tmp_path / "go_on").touch()
-    desk.wait(lambda: desk.controller._answers.running is None)
+    desk.wait(lambda: desk.controller.answers.running is None)
     act(desk, "switch", first, step=1)
     assert desk.last.id == running
     assert desk.last.text.endswith("word59 ")

@@ -199,7 +199,7 @@ def test_a_waiting_answer_of_a_server_takes_no_documents_along_after_the_chat_le
     desk.memory.add(conversation)
     for one in (asked, answer, again):
         desk.memory.append(conversation.id, one)
-    waiting = desk.controller._turns._new_answer(conversation.id, again)
+    waiting = desk.controller.turns._new_answer(conversation.id, again)
     places[0] = None  # "Answer on this PC"
     assert waiting.place is not None
     request = waiting.request()

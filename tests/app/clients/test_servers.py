@@ -18,6 +18,7 @@ from fakes.server import FakeServer, Piece
 
 from app.chat.chat_titles import ChatTitles
 from app.chat.message_action import MessageAction, can_continue
+from app.chat.side_by_side import SideBySide, Way
 from app.chat.store.chat_files import read_json, write_json
 from app.chat.store.conversation import Conversation, Message, MessageState, Role, WholeChat
 from app.clients.engine_status import Phase
@@ -105,6 +106,20 @@ def test_a_chat_that_chose_a_server_is_answered_there(make_room: MakeRoom) -> No
     assert sent.body["messages"] == [{"role": "user", "content": "What is heat?"}]
     room.desk.say("And cold?")
     assert [m["role"] for m in room.server.chats[1].body["messages"]] == ["user", "assistant", "user"]
+
+
+def test_a_server_takes_part_in_a_comparison_of_a_chat_of_this_pc(make_room: MakeRoom) -> None:
+    room = make_room()
+    desk, place = room.desk, room.enter()
+    run = SideBySide(desk.controller, desk.engine, desk.memory)
+    run.start([Way("Rack", place=place), Way("Fake", "fake")], "What is heat?")
+    desk.wait(lambda: not run.is_running)
+    there, here = [m for m in desk.memory.messages(run.chat) or [] if m.role is Role.ASSISTANT]
+    assert ((there.stats or {})["server"], there.text) == ("Rack", "Hello there.")
+    assert (here.stats or {})["model"] == "Fake"
+    assert "server" not in (here.stats or {})
+    assert len(room.server.chats) == 1
+    assert desk.controller.place is None, "the chat itself stays on this PC"
 
 
 def test_every_other_chat_stays_on_this_pc(make_room: MakeRoom) -> None:

@@ -42,9 +42,9 @@ def asked(person: Person, monkeypatch: pytest.MonkeyPatch) -> list[AnswerRequest
     requests: list[AnswerRequest] = []
     ask = person.hearth.engine.ask
 
-    def record(request: AnswerRequest, fresh: bool = False) -> None:
+    def record(request: AnswerRequest) -> None:
         requests.append(request)
-        ask(request, fresh)
+        ask(request)
 
     monkeypatch.setattr(person.hearth.engine, "ask", record)
     return requests

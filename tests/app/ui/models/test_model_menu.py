@@ -287,7 +287,7 @@ def test_tab_stays_inside(scene: MakeScene) -> None:
         names.append(focus.accessibleName() or getattr(focus, "text", str)())
         assert s.menu.isAncestorOf(focus)
         press(Qt.Key.Key_Tab)
-    assert names == ["Filter models", "Models", "How it runs here", "Unload Bamboo DPO 7B", "All models"]
+    assert names == ["Filter models", "Models", "How it runs here", "Unload Bamboo DPO 7B", "Compare models"]
 
 
 def test_its_foot_lets_the_model_go_or_stops_a_load(scene: MakeScene, qtbot: QtBot) -> None:

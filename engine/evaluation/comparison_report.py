@@ -1,0 +1,82 @@
+"""The results of a comparison as a table of text, a CSV file and a web page that loads and runs nothing."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import fields
+from html import escape
+
+from engine.evaluation.comparison import Answer, ComparisonFile
+
+_HEADS = ("model and mode", "answers", "tok/s", "first token, s", "tokens")
+_VOTES = ("wins", "losses", "equal", "neither", "won")
+_STYLE = """
+:root { color-scheme: light dark }
+body { margin: 2rem auto; max-width: 80rem; padding: 0 1rem; font: 15px/1.5 system-ui }
+th, td { text-align: right; padding: .3rem 1rem .3rem 0 } :is(th, td):first-child { text-align: left }
+h2 { font-size: 1rem; margin-top: 2.5rem } h3 { font-size: .95rem; margin: 0 } .meta { opacity: .7; font-size: .8rem }
+h2, article p { white-space: pre-wrap; overflow-wrap: anywhere }
+.answers { display: grid; grid-template-columns: repeat(auto-fit, minmax(18rem, 1fr)); gap: 1rem }
+article { border: 1px solid #8886; border-radius: 12px; padding: 1rem }
+"""
+
+
+def table(file: ComparisonFile) -> list[list[str]]:
+    """Return the heads and the rows as texts. Votes have columns once there are any."""
+    lines = [[*_HEADS, *(_VOTES if file.votes else ())]]
+    for row in file.rows():
+        cells = [row.label, str(row.answers), _text(row.decode_tok_s), _text(row.ttft_s, ".2f"), f"{row.tokens:.0f}"]
+        cells += [str(n) for n in (row.wins, row.losses, row.equal, row.neither)]
+        cells.append("–" if row.win_share is None else f"{100 * row.win_share:.0f}%")
+        lines.append(cells[: len(lines[0])])
+    return lines
+
+
+def text_table(file: ComparisonFile) -> str:
+    """Return the table for a terminal, and what failed."""
+    lines = table(file)
+    wide = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    out = ["  ".join([line[0].ljust(wide[0]), *map(str.rjust, line[1:], wide[1:])]) for line in lines]
+    return "\n".join([*out, *(f"failed: {words}" for words in file.failed)])
+
+
+def csv_text(file: ComparisonFile) -> str:
+    """Return all answers as CSV, one a line."""
+    out, names = io.StringIO(), [one.name for one in fields(Answer)]
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for one in file.answers.values():
+        writer.writerow([_safe(getattr(one, name)) for name in names])
+    return out.getvalue()
+
+
+def html_text(file: ComparisonFile) -> str:
+    """Return a web page with the table, and the answers to each prompt side by side."""
+    parts = [
+        '<!doctype html><html lang="en"><meta charset="utf-8">',
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        '<meta name="viewport" content="width=device-width"><title>Comparison of models</title>',
+        f"<style>{_STYLE}</style><h1>Comparison of models</h1><table>",
+    ]
+    for n, line in enumerate(table(file)):
+        tag = "td" if n else "th"
+        parts.append(f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in line)}</tr>")
+    parts += ["</table>", *(f'<p class="meta">Failed: {escape(words)}</p>' for words in file.failed)]
+    for group in file.questions():
+        parts.append(f'<h2>{escape(group[0].prompt)}</h2><p class="meta">seed {group[0].seed}</p><div class="answers">')
+        for one in group:
+            first = f"first after {_text(one.ttft_s, '.2f')} s"
+            parts.append(f'<article><h3>{escape(one.label)}</h3><span class="meta">{_text(one.decode_tok_s)} tok/s · ')
+            parts.append(f"{one.tokens} tokens · {first}</span><p>{escape(one.text)}</p></article>")
+        parts.append("</div>")
+    return "\n".join(parts)
+
+
+def _safe(value: object) -> object:
+    """Return a value that no spreadsheet takes for a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
+def _text(value: float | None, form: str = ".1f") -> str:
+    return "–" if value is None else f"{value:{form}}"

@@ -1,0 +1,146 @@
+"""Comparing models in the window: the dialog, the columns, and the choice of the answer that the chat goes on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fake_library import FakeLibrary, installed
+from person import Arrive, Person
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+
+from app.chat.side_by_side import FAILURE, Way
+from app.chat.store.conversation import MessageState
+from app.settings import AppSettings
+from app.ui.chat.answer_columns import AnswerColumn
+from app.ui.chat.compare_models_dialog import CompareModelsDialog
+from app.ui.transcript.answer_view import AnswerView
+
+pytestmark = pytest.mark.gui
+
+
+def library() -> FakeLibrary:
+    out = FakeLibrary(0)
+    names = (("Fake", "fake"), ("Bamboo", "fake-as-Bamboo"), ("Gone", "fake-missing"))
+    out.models = [installed(name, id=path) for name, path in names]
+    return out
+
+
+def with_models(arrive: Arrive) -> Person:
+    person = arrive(library=library(), location="in-thread")
+    person.wait_ready()
+    person.wait(lambda: person.hearth.models.rows)
+    return person
+
+
+def dialog_of(person: Person) -> CompareModelsDialog:
+    person.window.commands.run("compare_models")
+    found = person.window.findChildren(CompareModelsDialog)
+    return next(one for one in found if one.isVisible())
+
+
+def columns_of(person: Person) -> list[AnswerColumn]:
+    menus = person.window.answer_menus
+    assert menus is not None
+    assert menus.comparing.columns is not None
+    return menus.comparing.columns.columns
+
+
+def choose(dialog: CompareModelsDialog, row: int, model: str) -> None:
+    dialog.rows[row]._take(next(way for way in dialog._offered if way.model == model))
+
+
+def compared(person: Person, text: str = "one two", *models: str) -> None:
+    """Compare, and wait for the end."""
+    if text:
+        person.type(text)
+    dialog = dialog_of(person)
+    while len(dialog.rows) < len(models):
+        dialog.more.click()
+    for row, model in enumerate(models):
+        choose(dialog, row, model)
+    dialog.go.click()
+    run = person.hearth.setup.side_by_side
+    person.wait(lambda: not run.is_running and person.hearth.engine.is_ready)
+
+
+def test_the_draft_is_answered_by_three_and_one_is_chosen(arrive: Arrive) -> None:
+    person = with_models(arrive)
+    compared(person, "one two", "fake", "fake-missing", "fake-as-Bamboo")
+    columns = columns_of(person)
+    assert [column.title.words for column in columns] == ["Fake", "Gone", "Bamboo"]
+    assert [column.why.isHidden() for column in columns] == [True, False, True]
+    assert [column.choose.isHidden() for column in columns] == [True, True, False], "the first is in the chat already"
+    assert "100" in columns[2].facts.words
+    assert person.page.composer.text() == ""
+    assert person.window.settings.model == "", "the next start loads no model of a comparison"
+    assert person.page.transcript.isHidden()
+    columns[2].choose.click()
+    assert not person.page.transcript.isHidden()
+    assert (person.shown[-1].stats or {})["model"] == "Bamboo"
+    assert person.ask("history").text.count("one two") == 2, "the question and the chosen answer"
+
+
+def test_versions_of_an_earlier_run_are_shown_again(arrive: Arrive, tmp_path: Path) -> None:
+    person = with_models(arrive)
+    compared(person, "one two", "fake", "fake-missing")
+    chat = person.hearth.controller.open_conversation or ""
+    person.leave()
+    back = arrive(library=library(), location="in-thread", settings=AppSettings(last_conversation=chat))
+    back.wait(lambda: back.page.transcript.views)
+    view = back.page.transcript.views[-1]
+    assert isinstance(view, AnswerView)
+    view.do("side_by_side")
+    fake, gone = columns_of(back)
+    assert fake.chosen.isVisibleTo(fake)
+    assert gone.why.words == (gone.message.stats or {})[FAILURE] if gone.message else False
+
+
+def test_without_a_draft_the_last_question_is_answered_and_narrow_pages_stack(arrive: Arrive) -> None:
+    person = with_models(arrive)
+    person.ask("one two")
+    compared(person, "", "fake-as-Bamboo", "fake-missing")
+    columns = columns_of(person)
+    assert [column.title.words for column in columns] == ["Fake", "Bamboo", "Gone"]
+    QTest.qWait(50)
+    assert len({column.y() for column in columns}) == 1
+    person.window.resize(720, 700)
+    QTest.qWait(50)
+    assert len({column.x() for column in columns}) == 1
+    QTest.keyClick(columns[0].parentWidget(), Qt.Key.Key_Escape)
+    assert not person.page.transcript.isHidden()
+
+
+def test_an_answer_in_progress_is_in_its_column_and_stop_ends_the_comparison(arrive: Arrive, tmp_path: Path) -> None:
+    person = with_models(arrive)
+    person.type(f"words 9 until {tmp_path / 'never'}")
+    dialog_of(person).go.click()
+    person.wait(lambda: columns_of(person)[0].answer.text if columns_of(person)[0].answer else "")
+    first, second = columns_of(person)
+    assert first.dot.isVisibleTo(first)
+    assert second.message is None
+    assert first.choose.isHidden()
+    person.press(Qt.Key.Key_Escape)
+    person.wait(lambda: not person.hearth.setup.side_by_side.is_running)
+    (left,) = columns_of(person)
+    assert left.message is not None
+    assert left.message.state is MessageState.CANCELLED
+
+
+def test_equal_rows_and_no_question_cannot_be_compared(arrive: Arrive) -> None:
+    person = with_models(arrive)
+    dialog = dialog_of(person)
+    assert not dialog.go.isEnabled(), "there is no question"
+    dialog.reject()
+    person.type("one")
+    dialog = dialog_of(person)
+    assert dialog.go.isEnabled()
+    choose(dialog, 1, dialog.ways[0].model)
+    assert not dialog.go.isEnabled()
+    segments = dialog.rows[1].segments
+    assert segments is not None
+    segments.buttons["dense"].click()
+    assert dialog.go.isEnabled()
+    assert dialog.ways == [Way("Fake", "fake"), Way("Fake", "fake", "dense")]
+    assert "sparse" not in segments.buttons, "the loaded model has no predictors"
