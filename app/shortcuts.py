@@ -131,6 +131,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "delete_everything", "Delete everything…", _PAGES, (), "trash", also="erase reset remove stored data privacy"
     ),
+    Command("updates", "Updates", _PAGES, (), "get", also="newer version install upgrade back"),
     Command("shortcuts", "Keyboard shortcuts", _PAGES, ("F1",), "info", also="help keys"),
     Command("about", "About Hearth", _PAGES, (), "info", also="version licence"),
     Command("sidebar", "Open or close the sidebar", _VIEW, ("Ctrl+B",), "panel"),

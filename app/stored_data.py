@@ -71,8 +71,9 @@ GROUPS = (
           ("engine-data/artefacts", "engine-data/preparing", "engine-data/activity", "data/rates.json",
            "data/rates.json.*.new", "engine-cache/measured-hardware.json*", "engine-cache/training",
            "engine-cache/profiles", "engine-cache/calibration")),
-    Group(DOWNLOADS, noted("Unfinished downloads"), noted("Parts of models that are still being downloaded"),
-          ("engine-data/downloads",)),
+    Group(DOWNLOADS, noted("Unfinished downloads"), noted("Parts of models that are still being downloaded, "
+          "and updates of Hearth"),
+          ("engine-data/downloads", "engine-data/updates")),
     Group("logs", noted("Logs and crash notes"), noted("What Hearth did. They hold no text of a chat"),
           ("log/hearth.log*", "log/engine.log*", "log/library.log*", "log/shareable.log*", "log/crash*.txt",
            "log/running.json")),

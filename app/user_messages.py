@@ -42,6 +42,7 @@ class Action(StrEnum):
     USE_CPU = "use-cpu"  # use only the CPU from now on
     USE_ANY = "use-any"  # let the engine choose between GPU and CPU
     OPEN_SETTINGS = "open-settings"
+    OPEN_UPDATES = "open-updates"
     OPEN_DATA_FOLDER = "open-data-folder"
     OPEN_MODELS = ModelAction.OPEN_MODELS.value
     REFRESH_MODELS = ModelAction.REFRESH_MODELS.value
@@ -90,6 +91,7 @@ _BUTTONS = {
     Action.USE_CPU: noted("Use the CPU only"),
     Action.USE_ANY: noted("Choose automatically"),
     Action.OPEN_SETTINGS: noted("Open settings"),
+    Action.OPEN_UPDATES: noted("Show"),
     Action.OPEN_DATA_FOLDER: noted("Open the folder"),
     **{Action(action): words for action, words in library_messages.BUTTONS.items()},
 }
@@ -263,11 +265,10 @@ def describe_settings_problem(problem: str) -> UserMessage:
     )
 
 
-def describe_newer_release(version: str, page: str) -> UserMessage:
-    """Return the message for a newer version. page: where to get it; may be empty."""
+def describe_newer_release(version: str) -> UserMessage:
+    """Return the message for a newer version."""
     title = tr("Hearth {version} is available", version=version)
-    sentence = tr("This is version {version}. Get the newer one where you got this one.", version=__version__)
-    return _message(title, sentence, page, "info")
+    return _message(title, tr("This is version {version}.", version=__version__), "", "info", Action.OPEN_UPDATES)
 
 
 def describe_engine_death(reason: str, restarting: bool, details: str = "") -> UserMessage:

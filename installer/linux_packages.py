@@ -92,7 +92,9 @@ def tarball(tree: Tree, folder: Path) -> Path:
     stage = tree.build / "tarball"
     shutil.rmtree(stage, ignore_errors=True)
     tree.write_share(stage / "share")
-    _copy(tree.root / "installer" / "linux" / "install.sh", stage / "install.sh")
+    script = (tree.root / "installer" / "linux" / "install.sh").read_text(encoding="utf-8")
+    (stage / "install.sh").write_text(script.replace("@VERSION@", tree.version), encoding="utf-8")
+    (stage / "install.sh").chmod(0o755)
     _copy(tree.root / "LICENSE", stage / "LICENSE")
     target = folder / f"hearth-{tree.version}-linux-{tree.machine}.tar.xz"
     top = f"hearth-{tree.version}"

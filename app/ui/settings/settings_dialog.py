@@ -25,7 +25,7 @@ from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.floating import resize_within_screen
 from engine import __version__
-from engine.library.hub import release
+from engine.library.updates import release
 
 COLUMN_PX = 720
 
@@ -83,6 +83,7 @@ class SettingsDialog(QDialog):
         self.report.clicked.connect(self.report_wanted)
         self.log = LinkRow(tr("Show the log"), tr("What Hearth did, on this PC only"))
         self.log.clicked.connect(self.log_wanted)
+        self.updates = self._add_link(tr("Help"), tr("Updates"), tr("Newer versions of Hearth"), "updates")
         self.about = LinkRow(tr("About Hearth"), tr("Version {version}", version=__version__))
         self.about.clicked.connect(self._open_about)
         for link in (self.report, self.log, self.about):
