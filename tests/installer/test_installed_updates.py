@@ -1,4 +1,4 @@
-"""An update from the release to the restart: keys, the signed manifest, the download, two versions beside each other."""
+"""Updates from the release to the restart: keys, the signed manifest, and two versions beside each other."""
 
 from __future__ import annotations
 
