@@ -71,11 +71,11 @@ from app.ui.projects.project_dialog import ProjectDialog
 from app.ui.projects.text_dialogs import AddNoteDialog
 from app.ui.settings.crash_dialog import CrashDialog
 from app.ui.settings.erase_dialogs import EraseDialog, ErasingDialog
-from app.ui.settings.updates_dialog import UpdatesDialog, UpdateState
 from app.ui.settings.search_row import SearchRow
 from app.ui.settings.settings_dialog import SettingsDialog
 from app.ui.settings.tool_proposal_dialog import ToolProposalDialog
 from app.ui.settings.tool_server_dialog import StartsProgramDialog, ToolServerDialog
+from app.ui.settings.updates_dialog import UpdatesDialog, UpdateState
 from app.ui.sidebar.bin_dialog import BinDialog
 from app.ui.sidebar.chat_model import ChatRow, FolderRow
 from app.ui.sidebar.import_dialogs import ImportDialog, ProgressDialog, SummaryDialog
@@ -832,7 +832,8 @@ IN_THE_PALETTE = {
     "About Hearth": "about", "Add…": "add_tool_server",
     "Privacy": "privacy", "Open": "data_folder", "Move…": "move_models",
     "Delete everything…": "delete_everything", "Save a report": "report",
-    "Show the log": "log", "Updates": "updates", "New chat": "new_chat", "Models": "models", "Live": "live", "Settings": "settings",
+    "Show the log": "log", "Updates": "updates", "New chat": "new_chat",
+    "Models": "models", "Live": "live", "Settings": "settings",
     "Search": "search_chats", "Hearth": "about", "Light": "theme_light", "Dark": "theme_dark",
     "System": "theme_system", "Auto": "presets", "Sparse": "presets", "Exact": "presets", "Dense": "presets",
     "Documents": "documents", "Manage documents…": "documents", "Add a folder…": "documents",
