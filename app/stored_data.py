@@ -53,7 +53,7 @@ GROUPS = (
           "the notes of projects in Hearth's folder, and the chats kept ready to continue"),
           ("cache/prompts", "data/projects",
            "data/chats.db", "data/chats.db-wal", "data/chats.db-shm", "data/chats.db-journal", "data/chats.db.new*",
-           "data/chats.db.rescued*", "data/chats-damaged-*.db*")),
+           "data/chats.db.rescued*", "data/chats-damaged-*.db*", "data/chats-*-version-*.db*")),
     Group("documents", noted("Index of documents"), noted("The list of your folders of documents, and the text of "
           "their files, to be searched. The documents themselves stay"),
           (*_kept("documents"), "data/documents.db", "data/documents.db-wal", "data/documents.db-shm",

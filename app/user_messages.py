@@ -37,6 +37,7 @@ class Action(StrEnum):
     RETRY_SAVE = "retry-save"  # Operations.retry_now()
     REPAIR_CHATS = "repair-chats"  # Store.repair() in the background
     REOPEN_CHATS = "reopen-chats"  # the same, for chats that are in memory only
+    USE_COPY = "use-copy"  # the copy from before an update, in place of a newer version's file
     ANSWER_HERE = "answer-here"  # let this PC answer a chat that was sent to a server
     ENTER_KEY = "enter-key"  # of the chat's server
     USE_CPU = "use-cpu"  # use only the CPU from now on
@@ -88,6 +89,7 @@ _BUTTONS = {
     Action.RETRY_SAVE: noted("Try again"),
     Action.REPAIR_CHATS: noted("Repair"),
     Action.REOPEN_CHATS: noted("Try again"),
+    Action.USE_COPY: noted("Use the copy from before"),
     Action.USE_CPU: noted("Use the CPU only"),
     Action.USE_ANY: noted("Choose automatically"),
     Action.OPEN_SETTINGS: noted("Open settings"),
@@ -158,6 +160,7 @@ _ENGINE_WORDS: dict[str, _Words] = {
         "{fact}", noted("The server does not accept the key."), during="answer",
         remedies=(Action.ENTER_KEY, Action.ANSWER_HERE),
     ),
+    "UpdateError": _Words("{fact} {hint}", noted("Nothing was installed. The details say why."), during="update_look"),
     "LibraryError": _Words("{fact}", noted("The list of models on this PC cannot be used."), remedies=_OTHER_MODEL),
     "DeviceMemoryError": _Words(
         noted("{fact} Close programs that use the GPU."),
@@ -417,7 +420,8 @@ def _rescue_message(report: RescueReport) -> UserMessage:
         )
     sentence = f"{_why(error)} {tr('What you write now is lost when Hearth is closed.')}"
     if error.kind == "newer":
-        return _message(tr("Couldn't open your chats"), sentence, details, "bad", Action.OPEN_DATA_FOLDER)
+        acts = (Action.USE_COPY, Action.OPEN_DATA_FOLDER) if report.kept_aside else (Action.OPEN_DATA_FOLDER,)
+        return _message(tr("Couldn't open your chats"), sentence, details, "bad", *acts)
     return _message(
         tr("Your chats cannot be saved"), sentence, details, "bad", Action.REOPEN_CHATS, Action.OPEN_DATA_FOLDER
     )
