@@ -8,7 +8,7 @@ from typing import Literal
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
-from app.translation import tr
+from app.translation import figure, tr
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.dialog import Dialog
 from app.ui.widgets.indicators import Progress
@@ -78,7 +78,9 @@ class UpdatesDialog(Dialog):
         self.progress.setVisible(phase == "downloading")
         self.figures.setVisible(phase == "downloading")
         self.progress.set_done(state.done / state.size if state.size else 0)
-        self.figures.setText(tr("{done} of {total}", done=gigabytes(state.done), total=gigabytes(state.size)))
+        self.figures.setText(
+            tr("{done} of {total} MB", done=figure(state.done / 1e6, ".0f"), total=figure(state.size / 1e6, ".0f"))
+        )
         self.back.setText(tr("Go back to {version}", version=state.previous))
         self.back.setVisible(bool(state.previous) and phase in ("idle", "newest", "found"))
         self.web.setVisible(bool(state.page) and phase in ("found", "ready"))
