@@ -72,6 +72,7 @@ from app.ui.projects.text_dialogs import AddNoteDialog
 from app.ui.settings.crash_dialog import CrashDialog
 from app.ui.settings.erase_dialogs import EraseDialog, ErasingDialog
 from app.ui.settings.search_row import SearchRow
+from app.ui.settings.self_test_dialog import SelfTestDialog
 from app.ui.settings.settings_dialog import SettingsDialog
 from app.ui.settings.tool_proposal_dialog import ToolProposalDialog
 from app.ui.settings.tool_server_dialog import StartsProgramDialog, ToolServerDialog
@@ -551,6 +552,9 @@ PLACES: dict[str, Open] = {
     "what is stored": _stored,
     "deleting what is stored": _deleting,
     "after a crash": _after_a_crash,
+    "this PC is tested": lambda room: room.opened(
+        SelfTestDialog(room.window, [sys.executable, "-c", "print('ok')"]).open, SelfTestDialog
+    ),
     "updates": lambda room: room.opened(lambda: room.window.commands.run("updates")),
     "an update that failed": _failed_update,
     "about": lambda room: room.opened(room.window.open_about),
@@ -832,7 +836,8 @@ IN_THE_PALETTE = {
     "About Hearth": "about", "Add…": "add_tool_server",
     "Privacy": "privacy", "Open": "data_folder", "Move…": "move_models",
     "Delete everything…": "delete_everything", "Save a report": "report",
-    "Show the log": "log", "Updates": "updates", "New chat": "new_chat",
+    "Show the log": "log", "Updates": "updates", "Test this PC": "self_test",
+    "New chat": "new_chat",
     "Models": "models", "Live": "live", "Settings": "settings",
     "Search": "search_chats", "Hearth": "about", "Light": "theme_light", "Dark": "theme_dark",
     "System": "theme_system", "Auto": "presets", "Sparse": "presets", "Exact": "presets", "Dense": "presets",
