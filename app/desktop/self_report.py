@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import engine
@@ -87,8 +88,8 @@ def checks(places: AppPaths, machine: HardwareProfile, scratch: Path) -> list[Ch
     for device in ("cpu", *(["auto"] if any(gpu.usable for gpu in machine.gpus) else [])):
         caches, where = scratch / device, "CPU" if device == "cpu" else "GPU"
         found += [
-            Check(f"Compile the kernels and answer, {where}", lambda c=caches, d=device: _answer(c, d)),
-            Check(f"Answer with compiled kernels, {where}", lambda c=caches, d=device: _answer(c, d)),
+            Check(f"Compile the kernels and answer, {where}", partial(_answer, caches, device)),
+            Check(f"Answer with compiled kernels, {where}", partial(_answer, caches, device)),
         ]
     return found
 
