@@ -7,6 +7,7 @@ asks for exactly those system packages whose libraries the program loads and doe
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -45,7 +46,7 @@ class Tree:
 
     def __init__(self, program: Path, build: Path, root: Path, version: str) -> None:
         self.program, self.build, self.root, self.version = program, build, root, version
-        self.machine = os.uname().machine
+        self.machine = platform.machine()
 
     @cached_property
     def made_at_s(self) -> int:
