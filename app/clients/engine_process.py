@@ -102,6 +102,11 @@ def default_command(*flags: str) -> list[str]:
     return [sys.executable, "-P", "-m", "engine", "host", *flags]
 
 
+def app_command(*flags: str) -> list[str]:
+    """Return the command that starts this program's window, or what else the flags ask for, from any folder."""
+    return [sys.executable, *([] if getattr(sys, "frozen", False) else ["-P", "-m", "app"]), *flags]
+
+
 def environment_of_programs() -> QProcessEnvironment:
     """Return the environment of this program's other processes."""
     environment = QProcessEnvironment.systemEnvironment()

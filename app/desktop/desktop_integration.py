@@ -232,10 +232,9 @@ class DesktopIntegration(QObject):
 
     def test_pc(self) -> None:
         """Test each part of Hearth on this PC, in a dialog."""
-        from app.desktop.erasing import command_of_a_start
         from app.ui.settings.self_test_dialog import SelfTestDialog
 
-        SelfTestDialog(self._window, [*command_of_a_start(None, self._places.data), "--self-report"]).open()
+        SelfTestDialog.of(self._window, self._places.data).open()
 
     def show_log(self) -> None:
         """Open the folder of the full log, which is for the user only."""

@@ -55,11 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
     if flags.self_report is not None:
-        from app.desktop.self_report import main as report
         from app.settings import paths
-        from app.startup.bootstrap import folders_in
+        from app.startup.self_report import main as report
 
-        places = paths() if flags.data_dir is None else folders_in(flags.data_dir)
+        places = paths()
+        if flags.data_dir is not None:
+            from app.startup.bootstrap import folders_in  # needs Qt
+
+            places = folders_in(flags.data_dir)
         return report(places, Path(flags.self_report) if flags.self_report else None)
 
     from app.startup import terminal

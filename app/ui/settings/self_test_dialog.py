@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from PySide6.QtCore import QProcess
 from PySide6.QtGui import QGuiApplication, QTextOption
 from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
-from app.clients.engine_process import environment_of_programs
+from app.clients.engine_process import app_command, environment_of_programs
 from app.translation import tr
 from app.ui.look import theme
 from app.ui.widgets.controls import Button
@@ -44,6 +46,11 @@ class SelfTestDialog(Dialog):
         theme.current().changed.connect(self._restyle)
         self._restyle()
         self.process.start(command[0], command[1:])
+
+    @classmethod
+    def of(cls, parent: QWidget, data_folder: Path) -> SelfTestDialog:
+        """Return the dialog for this program with this data folder."""
+        return cls(parent, app_command("--data-dir", str(data_folder), "--self-report"))
 
     def _read(self) -> None:
         self.text.appendPlainText(

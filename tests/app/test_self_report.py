@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from app.desktop import self_report
-from app.desktop.self_report import Check, CheckError
 from app.settings import AppPaths
+from app.startup import self_report
 from app.startup.bootstrap import folders_in
 from app.startup.command_line import main as command_line
+from app.startup.self_report import Check, CheckError
 from app.ui.settings.self_test_dialog import SelfTestDialog
 from engine.machine import hardware
 from engine.machine.hardware import probe
@@ -50,7 +50,7 @@ def test_a_test_that_fails_is_one_line_and_its_place(
     lines = report[report.index("Tests") :].splitlines()
     assert [line.split()[0] for line in lines if line.startswith(("ok", "FAILED"))] == ["ok", "FAILED", "FAILED"]
     assert "  OSError 28" in lines
-    assert any(line.startswith("    app/desktop/self_report.py:") for line in lines)
+    assert any(line.startswith("    app/startup/self_report.py:") for line in lines)
     assert lines[-1] == "1 of 3 tests passed."
     assert "erna" not in report
     del tests[1:]

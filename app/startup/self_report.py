@@ -26,6 +26,7 @@ from app.desktop import diagnostics
 from app.desktop.shareable_log import described, stacks_in
 from app.engine_text import is_plain
 from app.settings import AppPaths
+from app.startup.terminal import why_no_window
 from engine.errors import EngineError
 from engine.machine.hardware import HardwareProfile, measure, probe
 
@@ -95,8 +96,6 @@ def checks(places: AppPaths, machine: HardwareProfile, scratch: Path) -> list[Ch
 
 
 def _window() -> str:
-    from app.startup.terminal import why_no_window
-
     if why_no_window():
         raise CheckError("There is no display, or a system library is missing.")
     from PySide6.QtCore import qVersion
