@@ -1352,12 +1352,24 @@
 <translation>未能删除 {model}</translation>
 </message>
 <message>
+<source>Couldn't download the update</source>
+<translation>无法下载更新</translation>
+</message>
+<message>
 <source>Couldn't download {model}</source>
 <translation>未能下载 {model}</translation>
 </message>
 <message>
 <source>Couldn't estimate {model}</source>
 <translation>未能估算 {model}</translation>
+</message>
+<message>
+<source>Couldn't install the update</source>
+<translation>无法安装更新</translation>
+</message>
+<message>
+<source>Couldn't look for updates</source>
+<translation>无法检查更新</translation>
 </message>
 <message>
 <source>Couldn't move the models</source>
@@ -1442,6 +1454,10 @@
 <message>
 <source>Its maker requires you to accept terms. Accept them on the model's page, then enter an access token.</source>
 <translation>作者只提供给接受其条款的人。请在其页面上接受，然后输入访问令牌。</translation>
+</message>
+<message>
+<source>Nothing was installed. The details say why.</source>
+<translation>未安装任何内容。原因见详细信息。</translation>
 </message>
 <message>
 <source>One of the files is damaged or incomplete. Download it again, or use another model.</source>
@@ -2568,6 +2584,10 @@
 <translation>系统提示词与角色</translation>
 </message>
 <message>
+<source>Test this PC</source>
+<translation>测试这台电脑</translation>
+</message>
+<message>
 <source>Theme of the desktop</source>
 <translation>跟随桌面主题</translation>
 </message>
@@ -2578,6 +2598,10 @@
 <message>
 <source>Unload the model</source>
 <translation>卸载模型</translation>
+</message>
+<message>
+<source>Updates</source>
+<translation>更新</translation>
 </message>
 <message>
 <source>Usual size</source>
@@ -2708,6 +2732,10 @@
 <translation>帮助 按键</translation>
 </message>
 <message>
+<source>help self report diagnostics benchmark</source>
+<translation>帮助 自检 报告 诊断 测速</translation>
+</message>
+<message>
 <source>hub hugging face login key add</source>
 <translation>hub hugging face 登录 密钥 添加</translation>
 </message>
@@ -2754,6 +2782,10 @@
 <message>
 <source>my folders files pdf search sources knowledge</source>
 <translation>我的 文件夹 文件 pdf 搜索 来源 知识</translation>
+</message>
+<message>
+<source>newer version install upgrade back</source>
+<translation>新版本 安装 升级 回退</translation>
 </message>
 <message>
 <source>next</source>
@@ -2924,8 +2956,8 @@
 <translation>只删除了指向它的链接。</translation>
 </message>
 <message>
-<source>Parts of models that are still being downloaded</source>
-<translation>仍在下载的模型部分</translation>
+<source>Parts of models that are still being downloaded, and updates of Hearth</source>
+<translation>仍在下载的模型部分，以及 Hearth 的更新</translation>
 </message>
 <message>
 <source>Prepared data</source>
@@ -5536,8 +5568,8 @@ Other programs: {others}</source>
 <translation>Hearth 在此电脑上与语言模型聊天，其自有引擎会跳过未激活的神经元。若有 NVIDIA GPU，活跃的神经元在其上计算，其余同时由 CPU 计算。</translation>
 </message>
 <message>
-<source>Hearth uses the network only when you search for or download a model, write to a server that you added, open a link, or switch on the look for updates.</source>
-<translation>只有当您搜索或下载模型、向您添加的服务器写消息、打开链接，或开启更新检查时，Hearth 才会使用网络。</translation>
+<source>Hearth uses the network only when you search for or download a model, write to a server that you added, open a link, or look for updates.</source>
+<translation>只有在您搜索或下载模型、向您添加的服务器发送消息、打开链接或检查更新时，Hearth 才会使用网络。</translation>
 </message>
 <message>
 <source>Hearth's own code is under the MIT licence. The starter model and the parts below are under their own.</source>
@@ -5804,6 +5836,18 @@ Other programs: {others}</source>
 <translation>工具</translation>
 </message>
 <message>
+<source>Hearth tests each of its parts, which takes up to some minutes. The report contains no text of yours, and nothing is sent.</source>
+<translation>Hearth 会测试自身的每个部分，最多需要几分钟。报告不包含您的任何文字，也不会发送任何内容。</translation>
+</message>
+<message>
+<source>Report</source>
+<translation>报告</translation>
+</message>
+<message>
+<source>The test could not be started.</source>
+<translation>无法启动测试。</translation>
+</message>
+<message>
 <source>Copied</source>
 <translation>已复制</translation>
 </message>
@@ -5860,6 +5904,10 @@ Other programs: {others}</source>
 <translation>数据文件夹</translation>
 </message>
 <message>
+<source>Each part with its time, in a text without private content</source>
+<translation>每个部分及其用时，文本不含私人内容</translation>
+</message>
+<message>
 <source>Folders that a chat can answer from</source>
 <translation>聊天可用来作答的文件夹</translation>
 </message>
@@ -5878,6 +5926,10 @@ Other programs: {others}</source>
 <message>
 <source>Move…</source>
 <translation>移动…</translation>
+</message>
+<message>
+<source>Newer versions of Hearth</source>
+<translation>Hearth 的新版本</translation>
 </message>
 <message>
 <source>No settings match “{typed}”.</source>
@@ -6168,6 +6220,78 @@ Other programs: {others}</source>
 <translation>
 <numerusform>已批准 {n} 个工具</numerusform>
 </translation>
+</message>
+<message>
+<source>Check again</source>
+<translation>再次检查</translation>
+</message>
+<message>
+<source>Check now</source>
+<translation>立即检查</translation>
+</message>
+<message>
+<source>Download {size}</source>
+<translation>下载 {size}</translation>
+</message>
+<message>
+<source>Downloading version {version}…</source>
+<translation>正在下载版本 {version}…</translation>
+</message>
+<message>
+<source>Go back to {version}</source>
+<translation>回到 {version}</translation>
+</message>
+<message>
+<source>Install and restart</source>
+<translation>安装并重启</translation>
+</message>
+<message>
+<source>Installing version {version}…</source>
+<translation>正在安装版本 {version}…</translation>
+</message>
+<message>
+<source>Looking for a newer version…</source>
+<translation>正在查找新版本…</translation>
+</message>
+<message>
+<source>Nothing is requested until you check.</source>
+<translation>在您检查之前不会发出任何请求。</translation>
+</message>
+<message>
+<source>Open the installer</source>
+<translation>打开安装程序</translation>
+</message>
+<message>
+<source>This build offers no updates. Get new versions where you got this one.</source>
+<translation>此构建不提供更新。请从获取此版本的地方获取新版本。</translation>
+</message>
+<message>
+<source>This is version {version}.</source>
+<translation>当前为版本 {version}。</translation>
+</message>
+<message>
+<source>Version {version} is available; this is {own}.</source>
+<translation>版本 {version} 可用；当前为 {own}。</translation>
+</message>
+<message>
+<source>Version {version} is available; this is {own}. Get it where you got this one.</source>
+<translation>版本 {version} 可用；当前为 {own}。请从获取此版本的地方获取。</translation>
+</message>
+<message>
+<source>Version {version} is downloaded and verified. Version {own} stays installed, so that you can go back to it.</source>
+<translation>版本 {version} 已下载并通过验证。版本 {own} 会保留，方便您回退。</translation>
+</message>
+<message>
+<source>Version {version} is downloaded and verified. Your system's installer opens it; restart Hearth afterwards.</source>
+<translation>版本 {version} 已下载并通过验证。系统的安装程序会打开它；之后请重启 Hearth。</translation>
+</message>
+<message>
+<source>Version {version} is the newest.</source>
+<translation>版本 {version} 是最新版本。</translation>
+</message>
+<message>
+<source>{done} of {total} MB</source>
+<translation>{done} / {total} MB</translation>
 </message>
 <message>
 <source>Now on the CPU</source>
@@ -7466,12 +7590,12 @@ Other programs: {others}</source>
 <translation>这似乎不是此类服务器。请检查地址。</translation>
 </message>
 <message>
-<source>This is version {version}. Get the newer one where you got this one.</source>
-<translation>当前版本为 {version}。新版本可从原来的来源获取。</translation>
-</message>
-<message>
 <source>Use the CPU only</source>
 <translation>仅使用 CPU</translation>
+</message>
+<message>
+<source>Use the copy from before</source>
+<translation>使用之前的副本</translation>
 </message>
 <message>
 <source>What you write now is lost when Hearth is closed.</source>
