@@ -15,9 +15,12 @@ from pathlib import Path
 import linux_packages
 import pytest
 import sign_release
+from support.update_server import serving
 
 from engine.errors import Cancelled, UpdateError
 from engine.job import Job
+from engine.library.service.library_jobs import JOBS, LibraryContext
+from engine.library.service.services import Services
 from engine.library.updates import installed
 from engine.library.updates.manifest import verified
 
@@ -81,6 +84,25 @@ def test_the_version_before_stays_and_one_click_goes_back(
     assert installed.previous() == ""
     install(packed(tmp_path, "1.11"))
     assert sorted(path.name for path in (home / "lib" / "hearth").iterdir()) == ["1.0", "1.11", "current"]
+
+
+@linux_only
+def test_the_jobs_of_the_library_go_the_whole_way(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, archive = tmp_path / "data", packed(tmp_path, "1.10")
+    (data / "updates" / "unpacked-of-a-killed-one").mkdir(parents=True)
+    monkeypatch.setattr("platformdirs.user_data_dir", lambda *given, **more: str(data))
+    told: list[tuple[str, int]] = []
+    job = LibraryContext(stage=lambda stage: lambda done, total: told.append((stage, done)))
+    (tmp_path / "assets").mkdir()
+    with serving(tmp_path / "assets", monkeypatch) as server:
+        server.offer("1.10", archive.read_bytes())
+        found = JOBS["update_look"].run(Services(), {}, job)
+        assert (found["version"], found["size"]) == ("1.10", archive.stat().st_size)
+        file = JOBS["update_download"].run(Services(), {"version": "1.10"}, job)
+    assert told[-1] == ("download", archive.stat().st_size)
+    assert JOBS["update_install"].run(Services(), file, job) == {}
+    assert started(home) == "1.10"
+    assert [path.name for path in (data / "updates").iterdir()] == ["seen.json"]
 
 
 @linux_only

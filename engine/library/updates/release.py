@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -100,7 +101,9 @@ def download(folder: Path, version: str, own: str = __version__, job: Job | None
             "platform", f"Version {found.version} has no file for this system.", "Look at its web page."
         )
     for old in folder.iterdir():
-        if old.name != SEEN and old.is_file():
+        if old.is_dir():  # an installation was killed
+            shutil.rmtree(old, ignore_errors=True)
+        elif old.name != SEEN:
             old.unlink()
     check_free_space(folder, UNPACKED * file.size)
     part, target = folder / f"{file.name}.part", folder / file.name
