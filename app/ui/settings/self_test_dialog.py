@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QProcess
+from PySide6.QtCore import QProcess, Qt
 from PySide6.QtGui import QGuiApplication, QTextOption
 from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
@@ -13,6 +13,7 @@ from app.translation import tr
 from app.ui.look import theme
 from app.ui.widgets.controls import Button
 from app.ui.widgets.dialog import Dialog
+from app.ui.widgets.indicators import Dot
 
 SHARE = 0.5  # of the window's height, at most
 
@@ -34,6 +35,8 @@ class SelfTestDialog(Dialog):
         self.text.setAccessibleName(tr("Report"))
         self.text.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
         self.body.addWidget(self.text)
+        self.dot = Dot("hot_fill", True, tr("Progress"))
+        self.body.addWidget(self.dot, 0, Qt.AlignmentFlag.AlignLeft)
         self.copy = self.add_button(Button(tr("Copy")))
         self.copy.setEnabled(False)
         self.copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.text.toPlainText()))
@@ -59,6 +62,8 @@ class SelfTestDialog(Dialog):
 
     def _ended(self) -> None:
         self.copy.setEnabled(True)
+        self.dot.hide()
+        self.fit()
         if not self.text.toPlainText():
             self.text.setPlainText(tr("The test could not be started."))
 
