@@ -187,7 +187,7 @@ def command_of_a_start(location: str | None, data_folder: Path | None) -> list[s
 
 def start_again(command: list[str]) -> None:
     """Restart Hearth, in place of this process if the system can."""
-    environment = dict(os.environ)
+    environment = dict(os.environ, PYINSTALLER_RESET_ENVIRONMENT="1")  # a program of its own, not this one's helper
     if not getattr(sys, "frozen", False):
         root = str(Path(engine.__file__).resolve().parents[1])
         before = environment.get("PYTHONPATH", "")

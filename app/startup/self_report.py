@@ -23,7 +23,7 @@ import engine
 from app.chat.store.conversation import Conversation
 from app.chat.store.store import Store
 from app.desktop import diagnostics
-from app.desktop.shareable_log import described, stacks_in
+from app.desktop.shareable_log import LEFT_OUT, described, stacks_in
 from app.engine_text import is_plain
 from app.settings import AppPaths
 from app.startup.terminal import why_no_window
@@ -146,7 +146,8 @@ def engine_command() -> list[str]:
 
 def _answer(caches: Path, device: str) -> str:
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "HEARTH_KERNELS_CACHE": str(caches / "kernels"),
-                   "HEARTH_CUDA_CACHE": str(caches / "cuda")}  # fmt: skip
+                   "HEARTH_CUDA_CACHE": str(caches / "cuda"),
+                   "PYINSTALLER_RESET_ENVIRONMENT": "1"}  # fmt: skip
     if not getattr(sys, "frozen", False):
         environment["PYTHONPATH"] = str(Path(engine.__file__).resolve().parents[1])
     try:
@@ -158,7 +159,8 @@ def _answer(caches: Path, device: str) -> str:
         raise CheckError(f"No answer within {ANSWER_S:.0f} s.") from None
     if done.returncode != 0:
         plain = [line for line in done.stderr.splitlines()[-4:] if is_plain(line)]
-        raise CheckError(f"Exit code {done.returncode}.", *plain, *stacks_in(done.stderr))
+        places = [line for line in stacks_in(done.stderr) if f"{LEFT_OUT}:" not in line]
+        raise CheckError(f"Exit code {done.returncode}.", *filter(None, plain), *places)
     answer = json.loads(done.stdout)
     stats = answer["stats"]
     if not answer["text"].strip():
