@@ -105,7 +105,7 @@ def install(archive: Path, sha256: str, job: Job | None = None) -> None:
                 if script is None:
                     raise UpdateError.of("damaged", f"{archive.name} has no install.sh.", "")
                 done = subprocess.run(
-                    ["sh", str(script)], env={**os.environ, "PREFIX": str(folder.parent.parent)},
+                    ["sh", str(script)], env={**os.environ, "PREFIX": str(folder.parent.parent), "PYINSTALLER_RESET_ENVIRONMENT": "1"},
                     stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=INSTALL_S, check=False,
                 )  # fmt: skip
         if done.returncode != 0:
