@@ -104,8 +104,9 @@ def install(archive: Path, sha256: str, job: Job | None = None) -> None:
                 script = next(Path(unpacked).glob("*/install.sh"), None)
                 if script is None:
                     raise UpdateError.of("damaged", f"{archive.name} has no install.sh.", "")
+                prefix = str(folder.parent.parent)
                 done = subprocess.run(
-                    ["sh", str(script)], env={**os.environ, "PREFIX": str(folder.parent.parent), "PYINSTALLER_RESET_ENVIRONMENT": "1"},
+                    ["sh", str(script)], env={**os.environ, "PREFIX": prefix, "PYINSTALLER_RESET_ENVIRONMENT": "1"},
                     stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=INSTALL_S, check=False,
                 )  # fmt: skip
         if done.returncode != 0:
