@@ -60,9 +60,9 @@ def test_apt_installs_and_removes_it(debian: Path) -> None:
     answer = inside(debian, "hearth-engine", "generate", "starter-chat", "--prompt", "Hello", "--max-tokens", "8",
                     "--device", "cpu", "--json")  # fmt: skip
     assert '"finish_reason"' in answer
-    assert "not found" not in inside(
-        debian, "sh", "-c", "ldd /usr/lib/hearth/_internal/PySide6/Qt/plugins/platforms/*.so"
-    )
+    libraries = "LD_LIBRARY_PATH=/usr/lib/hearth/_internal:/usr/lib/hearth/_internal/PySide6/Qt/lib"
+    plugins = "/usr/lib/hearth/_internal/PySide6/Qt/plugins/platforms/libqxcb.so"
+    assert "not found" not in inside(debian, libraries, "ldd", plugins), "the window's libraries are needed packages"
     (debian / KEPT).parent.mkdir(parents=True, exist_ok=True)
     (debian / KEPT).touch()
     inside(debian, "apt-get", "remove", "-y", "hearth")
