@@ -33,7 +33,7 @@ class RescueReport:
     error: StoreError  # its kind says what was wrong
     conversations: int  # copied
     messages: int
-    kept_aside: Path | None = None  # the damaged file's new name
+    kept_aside: Path | None = None  # the damaged file's new name; for a newer file, the copy from before its migration
     in_memory: bool = False  # nothing can be written: new messages are lost at the end
 
 

@@ -51,6 +51,9 @@ TITLES: dict[str, str] = {
     "idle": noted("Couldn't train while the PC was idle"),
     "token": noted("Couldn't save the access token"),
     "measured": noted("Couldn't save the measured speed"),
+    "update_look": noted("Couldn't look for updates"),
+    "update_download": noted("Couldn't download the update"),
+    "update_install": noted("Couldn't install the update"),
 }
 
 # By class name: the sentence; what replaces it if the error's message contains an internal name or does not begin
@@ -78,6 +81,7 @@ SENTENCES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         noted("A downloaded file is damaged. Trying again downloads only that file."), "",
         _AGAIN,
     ),
+    "UpdateError": ("{fact} {hint}", noted("Nothing was installed. The details say why."), ()),
     "LibraryError": ("{fact}", noted("The models folder could not be used. The details say why."), _AGAIN),
     "DiskSpaceError": (
         noted("{fact} Free some space there, or choose a folder on another disk."),

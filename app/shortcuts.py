@@ -132,11 +132,13 @@ COMMANDS: tuple[Command, ...] = (
     Command("context", "Context", _PAGES, (), "info", also="full drop oldest window tokens"),
     Command("data_folder", "Open the folder of your chats", _PAGES, (), "folder", also="where stored data backup"),
     Command("report", "Save a report", _PAGES, (), "put", also="help bug problem"),
+    Command("self_test", "Test this PC", _PAGES, (), "check", also="help self report diagnostics benchmark"),
     Command("log", "Show the log", _PAGES, (), "file", also="help bug problem folder"),
     Command("privacy", "Privacy", _PAGES, (), "lock", also="what leaves this pc network stored"),
     Command(
         "delete_everything", "Delete everything…", _PAGES, (), "trash", also="erase reset remove stored data privacy"
     ),
+    Command("updates", "Updates", _PAGES, (), "get", also="newer version install upgrade back"),
     Command("shortcuts", "Keyboard shortcuts", _PAGES, ("F1",), "info", also="help keys"),
     Command("about", "About Hearth", _PAGES, (), "info", also="version licence"),
     Command("sidebar", "Open or close the sidebar", _VIEW, ("Ctrl+B",), "panel"),

@@ -53,7 +53,7 @@ GROUPS = (
           "the notes of projects in Hearth's folder, and the chats kept ready to continue"),
           ("cache/prompts", "data/projects",
            "data/chats.db", "data/chats.db-wal", "data/chats.db-shm", "data/chats.db-journal", "data/chats.db.new*",
-           "data/chats.db.rescued*", "data/chats-damaged-*.db*")),
+           "data/chats.db.rescued*", "data/chats-damaged-*.db*", "data/chats-*-version-*.db*")),
     Group("documents", noted("Index of documents"), noted("The list of your folders of documents, and the text of "
           "their files, to be searched. The documents themselves stay"),
           (*_kept("documents"), "data/documents.db", "data/documents.db-wal", "data/documents.db-shm",
@@ -71,8 +71,9 @@ GROUPS = (
           ("engine-data/artefacts", "engine-data/preparing", "engine-data/activity", "data/rates.json",
            "data/rates.json.*.new", "engine-cache/measured-hardware.json*", "engine-cache/training",
            "engine-cache/profiles", "engine-cache/calibration")),
-    Group(DOWNLOADS, noted("Unfinished downloads"), noted("Parts of models that are still being downloaded"),
-          ("engine-data/downloads",)),
+    Group(DOWNLOADS, noted("Unfinished downloads"), noted("Parts of models that are still being downloaded, "
+          "and updates of Hearth"),
+          ("engine-data/downloads", "engine-data/updates")),
     Group("logs", noted("Logs and crash notes"), noted("What Hearth did. They hold no text of a chat"),
           ("log/hearth.log*", "log/engine.log*", "log/library.log*", "log/shareable.log*", "log/crash*.txt",
            "log/running.json")),

@@ -68,7 +68,7 @@ def parts() -> tuple[Part, ...]:
             of_it = metadata.metadata(key)
         except metadata.PackageNotFoundError:  # the build leaves out packages that are never imported
             continue
-        found.append(Part(key, _NAMES.get(key, of_it["Name"]), of_it["Version"], _licence_name(of_it)))
+        found.append(Part(key, _NAMES.get(key, of_it["Name"]), of_it["Version"], licence_name(of_it)))
     found += [Part(*_FONT), *_added()]
     return tuple(sorted(found, key=lambda part: part.name.lower()))
 
@@ -110,7 +110,8 @@ def needed_distributions(project: str = PROJECT) -> list[str]:
     return sorted(found)
 
 
-def _licence_name(of_it: metadata.PackageMetadata) -> str:
+def licence_name(of_it: metadata.PackageMetadata) -> str:
+    """Return the name of a package's licence; "–" if it names none."""
     for field in ("License-Expression", "License"):
         lines = "\n".join(of_it.get_all(field) or ()).strip().splitlines()
         if len(lines) == 1 and lines[0] not in ("BSD", "") and len(lines[0]) <= _MOST_CHARS and "(c)" not in lines[0]:

@@ -37,11 +37,13 @@ class Action(StrEnum):
     RETRY_SAVE = "retry-save"  # Operations.retry_now()
     REPAIR_CHATS = "repair-chats"  # Store.repair() in the background
     REOPEN_CHATS = "reopen-chats"  # the same, for chats that are in memory only
+    USE_COPY = "use-copy"  # the copy from before an update, in place of a newer version's file
     ANSWER_HERE = "answer-here"  # let this PC answer a chat that was sent to a server
     ENTER_KEY = "enter-key"  # of the chat's server
     USE_CPU = "use-cpu"  # use only the CPU from now on
     USE_ANY = "use-any"  # let the engine choose between GPU and CPU
     OPEN_SETTINGS = "open-settings"
+    OPEN_UPDATES = "open-updates"
     OPEN_DATA_FOLDER = "open-data-folder"
     OPEN_MODELS = ModelAction.OPEN_MODELS.value
     REFRESH_MODELS = ModelAction.REFRESH_MODELS.value
@@ -87,9 +89,11 @@ _BUTTONS = {
     Action.RETRY_SAVE: noted("Try again"),
     Action.REPAIR_CHATS: noted("Repair"),
     Action.REOPEN_CHATS: noted("Try again"),
+    Action.USE_COPY: noted("Use the copy from before"),
     Action.USE_CPU: noted("Use the CPU only"),
     Action.USE_ANY: noted("Choose automatically"),
     Action.OPEN_SETTINGS: noted("Open settings"),
+    Action.OPEN_UPDATES: noted("Show"),
     Action.OPEN_DATA_FOLDER: noted("Open the folder"),
     **{Action(action): words for action, words in library_messages.BUTTONS.items()},
 }
@@ -156,6 +160,7 @@ _ENGINE_WORDS: dict[str, _Words] = {
         "{fact}", noted("The server does not accept the key."), during="answer",
         remedies=(Action.ENTER_KEY, Action.ANSWER_HERE),
     ),
+    "UpdateError": _Words("{fact} {hint}", noted("Nothing was installed. The details say why."), during="update_look"),
     "LibraryError": _Words("{fact}", noted("The list of models on this PC cannot be used."), remedies=_OTHER_MODEL),
     "DeviceMemoryError": _Words(
         noted("{fact} Close programs that use the GPU."),
@@ -263,11 +268,10 @@ def describe_settings_problem(problem: str) -> UserMessage:
     )
 
 
-def describe_newer_release(version: str, page: str) -> UserMessage:
-    """Return the message for a newer version. page: where to get it; may be empty."""
+def describe_newer_release(version: str) -> UserMessage:
+    """Return the message for a newer version."""
     title = tr("Hearth {version} is available", version=version)
-    sentence = tr("This is version {version}. Get the newer one where you got this one.", version=__version__)
-    return _message(title, sentence, page, "info")
+    return _message(title, tr("This is version {version}.", version=__version__), "", "info", Action.OPEN_UPDATES)
 
 
 def describe_engine_death(reason: str, restarting: bool, details: str = "") -> UserMessage:
@@ -416,7 +420,8 @@ def _rescue_message(report: RescueReport) -> UserMessage:
         )
     sentence = f"{_why(error)} {tr('What you write now is lost when Hearth is closed.')}"
     if error.kind == "newer":
-        return _message(tr("Couldn't open your chats"), sentence, details, "bad", Action.OPEN_DATA_FOLDER)
+        acts = (Action.USE_COPY, Action.OPEN_DATA_FOLDER) if report.kept_aside else (Action.OPEN_DATA_FOLDER,)
+        return _message(tr("Couldn't open your chats"), sentence, details, "bad", *acts)
     return _message(
         tr("Your chats cannot be saved"), sentence, details, "bad", Action.REOPEN_CHATS, Action.OPEN_DATA_FOLDER
     )

@@ -135,6 +135,25 @@ class LibraryError(EngineError):
     hint = "Look at the models folder."
 
 
+class UpdateError(EngineError):
+    """An update was refused, or could not be fetched or installed.
+
+    kind: none (not offered), unreachable, address (no HTTPS), size, cut off, damaged, signature, expired, rollback,
+    platform, hash, disk, install.
+    """
+
+    hint = "Nothing was installed. Try again later."
+
+    kind: str = ""
+
+    @classmethod
+    def of(cls, kind: str, message: str, hint: str = "") -> UpdateError:
+        """Return an error of a kind. hint: "" for the usual one."""
+        error = cls(message, hint or None)
+        error.kind = kind
+        return error
+
+
 class DeviceMemoryError(EngineError):
     """Not enough VRAM."""
 

@@ -25,11 +25,13 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-if str(HERE) not in sys.path:  # `python3 -I` leaves the script's own folder out
-    sys.path.insert(0, str(HERE))
+for place in (ROOT, HERE):  # `python3 -I` leaves the script's own folder out
+    if str(place) not in sys.path:
+        sys.path.insert(0, str(place))
 
 import bootstrap  # noqa: E402 - the path above comes first
 import linux_packages  # noqa: E402
+import sbom  # noqa: E402
 import setup_progress  # noqa: E402
 import setup_venv  # noqa: E402
 from build_error import BuildError  # noqa: E402
@@ -132,12 +134,12 @@ def freeze(python: Path, progress: setup_progress.Progress) -> None:
 
 
 def make_packages(number: str, progress: setup_progress.Progress) -> list[Path]:
-    """What people download, in dist/. Raises: BuildError."""
+    """What people download, and its SBOM, in dist/. Raises: BuildError."""
     DIST.mkdir(exist_ok=True)
-    if sys.platform == "win32":
-        return [windows_installer(number, progress)]
     tree = linux_packages.Tree(PROGRAM, BUILD, ROOT, number)
-    made = []
+    made = [sbom.write(PROGRAM, DIST / f"hearth-{number}-{sys.platform}.cdx.json", number, tree.made_at_s)]
+    if sys.platform == "win32":
+        return [*made, windows_installer(number, progress)]
     for words, make in (("Packing the tarball", linux_packages.tarball), ("Packing the .deb", linux_packages.deb)):
         with progress.stage(words):
             made.append(make(tree, DIST))

@@ -7,6 +7,7 @@ asks for exactly those system packages whose libraries the program loads and doe
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -45,7 +46,7 @@ class Tree:
 
     def __init__(self, program: Path, build: Path, root: Path, version: str) -> None:
         self.program, self.build, self.root, self.version = program, build, root, version
-        self.machine = os.uname().machine
+        self.machine = platform.machine()
 
     @cached_property
     def made_at_s(self) -> int:
@@ -92,7 +93,9 @@ def tarball(tree: Tree, folder: Path) -> Path:
     stage = tree.build / "tarball"
     shutil.rmtree(stage, ignore_errors=True)
     tree.write_share(stage / "share")
-    _copy(tree.root / "installer" / "linux" / "install.sh", stage / "install.sh")
+    script = (tree.root / "installer" / "linux" / "install.sh").read_text(encoding="utf-8")
+    (stage / "install.sh").write_text(script.replace("@VERSION@", tree.version), encoding="utf-8")
+    (stage / "install.sh").chmod(0o755)
     _copy(tree.root / "LICENSE", stage / "LICENSE")
     target = folder / f"hearth-{tree.version}-linux-{tree.machine}.tar.xz"
     top = f"hearth-{tree.version}"

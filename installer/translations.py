@@ -12,11 +12,11 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import lzma
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,7 +168,7 @@ def compile_(language: str) -> None:
         command = ["pyside6-lrelease", "-silent", str(source), "-qm", str(made)]
         beside = Path(sys.executable).with_name(command[0])  # a virtual environment that is not activated
         subprocess.run([str(beside) if beside.exists() else command[0], *command[1:]], check=True)
-        source.with_suffix(".qm.z").write_bytes(zlib.compress(made.read_bytes(), 9))
+        source.with_suffix(".qm.z").write_bytes(lzma.compress(made.read_bytes(), preset=9 | lzma.PRESET_EXTREME))
 
 
 def main() -> int:

@@ -521,6 +521,8 @@ class ChatController(QObject):
                 self._memory.retry_now()
             case Action.REPAIR_CHATS | Action.REOPEN_CHATS:
                 self._memory.repair()
+            case Action.USE_COPY:
+                self._memory.repair(from_copy=True)
             case _:
                 self.window_action.emit(action)
 

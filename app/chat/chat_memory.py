@@ -114,9 +114,13 @@ class ChatMemory(QObject):
         self.changed.emit()
         self.opened.emit()
 
-    def repair(self) -> None:
-        """Open the file again and write everything in memory to it."""
-        self._saves.run("repair the chats", lambda: self._stored.repair(), self._is_repaired, self._not_repaired)
+    def repair(self, from_copy: bool = False) -> None:
+        """Open the file again and write everything in memory to it. from_copy: as in Store.repair."""
+
+        def work() -> tuple[RescueReport | None, list[Conversation]]:
+            return self._stored.repair(from_copy), self._stored.conversations()
+
+        self._saves.run("repair the chats", work, self._is_repaired, self._not_repaired)
 
     def _take(self, report: RescueReport | None) -> None:
         self._report = report
@@ -126,9 +130,12 @@ class ChatMemory(QObject):
     def _not_repaired(self, error: BaseException) -> None:
         self.trouble.emit(self._report if self._report is not None and self._report.in_memory else error)
 
-    def _is_repaired(self, report: RescueReport | None) -> None:
+    def _is_repaired(self, result: tuple[RescueReport | None, list[Conversation]]) -> None:
+        report, conversations = result
+        self._conversations = {c.id: c for c in conversations} | self._conversations  # those that could not be read
         self.solved.emit()
         self._take(report)
+        self.changed.emit()
         for conversation_id, messages in self._chats.items():
             if conversation := self._conversations.get(conversation_id):
                 self._keep("save the chat", partial(self._save_head, conversation))

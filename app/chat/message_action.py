@@ -22,8 +22,8 @@ class MessageAction:
 
     "note" adds `text` to the notes of the project. "print" asks how the message is printed or exported. "inspect" opens
     the inspector. "other_model" is "regenerate" after the user chose another model. "side_by_side" shows all versions
-    of an answer. "unsummarise" is of the whole branch. The last four answer the question whether a call of a tool may run.
-    call_id: of that call.
+    of an answer. "unsummarise" is of the whole branch. The last four answer the question whether a call of a tool may
+    run. call_id: of that call.
     """
 
     act: ActionName

@@ -102,7 +102,13 @@ def default_command(*flags: str) -> list[str]:
     return [sys.executable, "-P", "-m", "engine", "host", *flags]
 
 
-def _environment() -> QProcessEnvironment:
+def app_command(*flags: str) -> list[str]:
+    """Return the command that starts this program's window, or what else the flags ask for, from any folder."""
+    return [sys.executable, *([] if getattr(sys, "frozen", False) else ["-P", "-m", "app"]), *flags]
+
+
+def environment_of_programs() -> QProcessEnvironment:
+    """Return the environment of this program's other processes."""
     environment = QProcessEnvironment.systemEnvironment()
     if not getattr(sys, "frozen", False):
         root = str(Path(engine.__file__).resolve().parents[1])
@@ -229,7 +235,7 @@ class ProcessHost(QObject):
         self._heard = self._ticked = time.monotonic()
         process.setProgram(self._command[0])
         process.setArguments(self._command[1:])
-        process.setProcessEnvironment(_environment())
+        process.setProcessEnvironment(environment_of_programs())
         if self._folder.is_dir():  # our working directory may be deleted
             process.setWorkingDirectory(str(self._folder))
         if sys.platform != "win32":  # Ctrl+C in the terminal goes to the window, which ends its child

@@ -65,6 +65,7 @@ class DesktopIntegration(QObject):
         self._wire_tray()
         window.report_wanted.connect(self.save_report)
         window.log_wanted.connect(self.show_log)
+        window.commands.bind("self_test", self.test_pc)
         window.settings_changed.connect(self.take_settings)
         self.take_settings(window.settings)
         self._take_status(engine.status)
@@ -228,6 +229,12 @@ class DesktopIntegration(QObject):
             lambda _: self._window.show_toast(tr("Report saved"), None),
             lambda error: self._window.show_toast(tr("Couldn't save the report: {why}", why=_reason(error)), None),
         )  # fmt: skip
+
+    def test_pc(self) -> None:
+        """Test each part of Hearth on this PC, in a dialog."""
+        from app.ui.settings.self_test_dialog import SelfTestDialog
+
+        SelfTestDialog.of(self._window, self._places.data).open()
 
     def show_log(self) -> None:
         """Open the folder of the full log, which is for the user only."""

@@ -6,6 +6,7 @@ texts, and what app/desktop/shareable_log.py lets through. Nothing is sent anywh
 
 from __future__ import annotations
 
+import locale
 import logging
 import platform
 import re
@@ -72,14 +73,18 @@ def save(target: Path, places: AppPaths, moment: Moment) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def about_this_pc(machine: HardwareProfile) -> list[str]:
+    """Describe versions and the PC, line by line."""
+    lines = [*ABOUT, "", f"Hearth {__version__}", f"Python {platform.python_version()}", f"System {_system()}"]
+    lines += [f"Language {_plain((locale.getlocale()[0] or '').partition('.')[0])}"]
+    return [*lines, *(f"{name} {_version(name)}" for name in _PARTS), "", "PC", *_machine(machine)]
+
+
 def report(places: AppPaths, moment: Moment, machine: HardwareProfile | None = None) -> list[str]:
     """Describe the PC, the settings and the current state, line by line."""
-    lines = [*ABOUT, "", f"Hearth {__version__}"]
-    lines += [f"Python {platform.python_version()}, Qt {moment.qt}", f"System {_system()}"]
-    lines += [f"Desktop {_plain(moment.desktop)}"]
+    lines = about_this_pc(machine or probe())
+    lines += ["", f"Qt {moment.qt}", f"Desktop {_plain(moment.desktop)}"]
     lines += [f"Screen {width} x {height} at {scale:g}" for width, height, scale in moment.screens]
-    lines += [f"{name} {_version(name)}" for name in _PARTS]
-    lines += ["", "PC", *_machine(machine or probe())]
     lines += ["", "Settings", *_settings(moment.settings)]
     lines += ["", "State", *_state(places, moment)]
     return lines

@@ -33,6 +33,7 @@ from app.tools.web_search import BRAVE_ADDRESS, BRAVE_NAME
 from app.translation import tr
 from app.ui.main_window import MainWindow
 from app.ui.settings.erase_dialogs import EraseDialog, ErasingDialog
+from engine.library.updates.installed import start_command
 
 log = logging.getLogger(__name__)
 
@@ -179,14 +180,14 @@ class _Deleting(QObject):
 
 def command_of_a_start(location: str | None, data_folder: Path | None) -> list[str]:
     """Return the command that restarts Hearth with the same folder and no files to open."""
-    program = [sys.executable] if getattr(sys, "frozen", False) else [sys.executable, "-P", "-m", "app"]
+    program = start_command() if getattr(sys, "frozen", False) else [sys.executable, "-P", "-m", "app"]
     engine_flag = ["--engine", location] if location else []
     return [*program, *engine_flag, *(["--data-dir", str(data_folder)] if data_folder else [])]
 
 
 def start_again(command: list[str]) -> None:
     """Restart Hearth, in place of this process if the system can."""
-    environment = dict(os.environ)
+    environment = dict(os.environ, PYINSTALLER_RESET_ENVIRONMENT="1")  # a program of its own, not this one's helper
     if not getattr(sys, "frozen", False):
         root = str(Path(engine.__file__).resolve().parents[1])
         before = environment.get("PYTHONPATH", "")

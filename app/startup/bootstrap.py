@@ -91,7 +91,7 @@ def run(
 
     # 7. Run until the window is closed, then save everything.
     code = app.exec()
-    erasing, starts_again = hearth.erasing, False
+    erasing, starts_again = hearth.erasing, hearth.updates is not None and hearth.updates.starts_again
     if erasing is not None and erasing.names:  # of what is stored
         ended, starts_again = erasing.finish(hearth.close)
     else:

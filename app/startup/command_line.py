@@ -40,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", metavar="PATH", help="another model than the one that comes with Hearth")
     parser.add_argument("--prompt", metavar="TEXT", help="print one answer in the terminal and end")
     parser.add_argument("--data-dir", metavar="DIR", type=Path, help="keep chats, settings and logs in this folder")
+    parser.add_argument(
+        "--self-report", metavar="FILE", nargs="?", const="", help="test this PC and print a report to paste, and end"
+    )
     parser.add_argument("--version", action="store_true", help="print the version and end")
     parser.add_argument("--engine-host", action="store_true", help=argparse.SUPPRESS)
     flags = parser.parse_args(given)
@@ -50,6 +53,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(f"Hearth {engine.__version__}\n")
         return 0
+
+    if flags.self_report is not None:
+        from app.settings import paths
+        from app.startup.self_report import main as report
+
+        places = paths()
+        if flags.data_dir is not None:
+            from app.startup.bootstrap import folders_in  # needs Qt
+
+            places = folders_in(flags.data_dir)
+        return report(places, Path(flags.self_report) if flags.self_report else None)
 
     from app.startup import terminal
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from app.clients.library_client import Library
     from app.desktop.desktop_integration import DesktopIntegration
     from app.desktop.erasing import Erasing
+    from app.desktop.updates import Updates
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,7 @@ class Hearth(QObject):
         )
         self.desktop: DesktopIntegration | None = None  # created after the first paint
         self.erasing: Erasing | None = None  # the same
+        self.updates: Updates | None = None  # the same
         self.window = MainWindow(settings, places)
         self.window.connect_controller(self.controller)
         self.window.connect_answers(self.setup)
@@ -148,14 +150,14 @@ class Hearth(QObject):
         self.monitor.set_visible(self.window.isVisible())
         from app.desktop.desktop_integration import DesktopIntegration  # not needed for the first paint
         from app.desktop.erasing import Erasing
-        from app.models.update_notice import UpdateNotice
+        from app.desktop.updates import Updates
 
         self.desktop = DesktopIntegration(
             self.window, self.engine, self.controller, self.memory, self.models, self.folders, self.reads, self._places
         )
         self.remote.status_changed.connect(self.desktop.take_server_status)
         self.erasing = Erasing(self.window, self.library, self.servers, self.reads, self._places)
-        self.updates = UpdateNotice(self.library)
+        self.updates = Updates(self.window, self.library)
         self.updates.found.connect(lambda message: self.controller.problems.report("update", message))
         self.window.settings_changed.connect(self.updates.take_settings)
         self.updates.take_settings(self.window.settings)

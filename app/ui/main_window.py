@@ -55,6 +55,7 @@ class MainWindow(WindowFrame):
     report_wanted = Signal()  # save a report on this PC
     log_wanted = Signal()  # open the log folder
     erase_wanted = Signal()  # show and delete what Hearth stores
+    updates_wanted = Signal()  # show what is known of newer versions
 
     def __init__(self, settings: AppSettings, places: AppPaths) -> None:
         super().__init__()
@@ -122,6 +123,7 @@ class MainWindow(WindowFrame):
             "report": self.report_wanted.emit,
             "log": self.log_wanted.emit,
             "delete_everything": self.erase_wanted.emit,
+            "updates": self.updates_wanted.emit,
             "data_folder": lambda: self._window_action(Action.OPEN_DATA_FOLDER),
             "sidebar": self.sidebar.toggle,
             "zoom_in": lambda: self.preferences.resize_text(1),
@@ -365,6 +367,8 @@ class MainWindow(WindowFrame):
     def _window_action(self, action: str) -> None:
         if action == Action.OPEN_SETTINGS:
             self.open_settings()
+        elif action == Action.OPEN_UPDATES:
+            self.updates_wanted.emit()
         elif action == Action.ENTER_KEY and self.server_actions is not None:
             self.server_actions.enter_key()
         elif action in (Action.OPEN_MODELS, Action.ENTER_TOKEN):

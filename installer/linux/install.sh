@@ -1,16 +1,18 @@
 #!/bin/sh
 # Installs Hearth for one person, without an administrator: the program, its entry in the menu, its icons.
-#   ./install.sh              into ~/.local
+#   ./install.sh              into ~/.local; the version before stays beside the new one
 #   ./install.sh --uninstall  takes away what it put there; chats and models stay
+# lib/hearth/current leads to the version that starts (engine/library/updates/installed.py).
 set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 prefix=${PREFIX:-$HOME/.local}
 target=$prefix/lib/hearth
+version=@VERSION@
 
 remove() {
-    rm -rf -- "$target" "$target.new"
+    rm -rf -- "$target"
     for name in hearth hearth-engine; do
-        if [ "$(readlink -- "$prefix/bin/$name" 2>/dev/null)" = "$target/$name" ]; then rm -- "$prefix/bin/$name"; fi
+        if [ "$(readlink -- "$prefix/bin/$name" 2>/dev/null)" = "$target/current/$name" ]; then rm -- "$prefix/bin/$name"; fi
     done
     rm -f -- "$prefix/share/applications/io.github.hearth.Hearth.desktop" \
         "$prefix/share/metainfo/io.github.hearth.Hearth.metainfo.xml" \
@@ -31,12 +33,27 @@ case ${1:-} in
     echo "Hearth is removed. Chats and models stay where they are: ${XDG_DATA_HOME:-$HOME/.local/share}/Hearth"
     ;;
 '')
-    mkdir -p "$prefix/lib" "$prefix/bin" "$prefix/share"
-    rm -rf -- "$target.new"
-    cp -R -- "$here/hearth" "$target.new"
-    rm -rf -- "$target"
-    mv -- "$target.new" "$target"
-    for name in hearth hearth-engine; do ln -sfn -- "$target/$name" "$prefix/bin/$name"; done
+    if [ -e "$target/hearth" ]; then rm -rf -- "$target"; fi # where one version had the whole folder
+    mkdir -p "$target" "$prefix/bin" "$prefix/share"
+    rm -rf -- "$target/new"
+    cp -R -- "$here/hearth" "$target/new"
+    if ! "$target/new/hearth" --version >/dev/null; then
+        rm -rf -- "$target/new"
+        echo "Hearth $version does not start on this system. Nothing was changed." >&2
+        exit 1
+    fi
+    before=$(readlink -- "$target/current" || true)
+    rm -rf -- "$target/$version"
+    mv -- "$target/new" "$target/$version"
+    ln -sfn -- "$version" "$target/current.new"
+    mv -fT -- "$target/current.new" "$target/current"
+    for old in "$target"/*/; do
+        case ${old%/} in
+        "$target/$version" | "$target/$before" | "$target/current") ;;
+        *) rm -rf -- "${old%/}" ;;
+        esac
+    done
+    for name in hearth hearth-engine; do ln -sfn -- "$target/current/$name" "$prefix/bin/$name"; done
     cp -R -- "$here/share/." "$prefix/share/"
     sed -e "s|^Exec=hearth|Exec=\"$prefix/bin/hearth\"|" -e '/^TryExec=/d' \
         "$here/share/applications/io.github.hearth.Hearth.desktop" \

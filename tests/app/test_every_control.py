@@ -78,9 +78,11 @@ from app.ui.projects.text_dialogs import AddNoteDialog
 from app.ui.settings.crash_dialog import CrashDialog
 from app.ui.settings.erase_dialogs import EraseDialog, ErasingDialog
 from app.ui.settings.search_row import SearchRow
+from app.ui.settings.self_test_dialog import SelfTestDialog
 from app.ui.settings.settings_dialog import SettingsDialog
 from app.ui.settings.tool_proposal_dialog import ToolProposalDialog
 from app.ui.settings.tool_server_dialog import StartsProgramDialog, ToolServerDialog
+from app.ui.settings.updates_dialog import UpdatesDialog, UpdateState
 from app.ui.sidebar.bin_dialog import BinDialog
 from app.ui.sidebar.chat_model import ChatRow, FolderRow
 from app.ui.sidebar.import_dialogs import ImportDialog, ProgressDialog, SummaryDialog
@@ -254,6 +256,12 @@ def _deleting(room: Room) -> QWidget:
 def _after_a_crash(room: Room) -> QWidget:
     lines = ["Fatal Python error: Aborted", "    app/startup/bootstrap.py:1 run"]
     return room.opened(CrashDialog(room.window, lines, has_stacks=True).open)
+
+
+def _failed_update(room: Room) -> QWidget:
+    failure = UserMessage("Couldn't download the update", "The download ended early. Try again.")
+    state = UpdateState(True, "tarball", "0.0.1", "found", "9.1", "Faster.", "https://example.org", 10**9, 0, failure)
+    return room.opened(UpdatesDialog(room.window, state).open, UpdatesDialog)
 
 
 def _of_models(room: Room, act: str) -> QWidget:
@@ -600,6 +608,11 @@ PLACES: dict[str, Open] = {
     "what is stored": _stored,
     "deleting what is stored": _deleting,
     "after a crash": _after_a_crash,
+    "this PC is tested": lambda room: room.opened(
+        SelfTestDialog(room.window, [sys.executable, "-c", "print('ok')"]).open, SelfTestDialog
+    ),
+    "updates": lambda room: room.opened(lambda: room.window.commands.run("updates")),
+    "an update that failed": _failed_update,
     "about": lambda room: room.opened(room.window.open_about),
     "a model's details": lambda room: room.act("PowerInfer/b", "details"),
     "a model is prepared": lambda room: room.act("PowerInfer/b", "prepare"),
@@ -886,7 +899,9 @@ IN_THE_PALETTE = {
     "About Hearth": "about", "Add…": "add_tool_server",
     "Privacy": "privacy", "Open": "data_folder", "Move…": "move_models",
     "Delete everything…": "delete_everything", "Save a report": "report",
-    "Show the log": "log", "New chat": "new_chat", "Models": "models", "Live": "live", "Settings": "settings",
+    "Show the log": "log", "Updates": "updates", "Test this PC": "self_test",
+    "New chat": "new_chat",
+    "Models": "models", "Live": "live", "Settings": "settings",
     "Search": "search_chats", "Hearth": "about", "Light": "theme_light", "Dark": "theme_dark",
     "System": "theme_system", "Auto": "presets", "Sparse": "presets", "Exact": "presets", "Dense": "presets",
     "Documents": "documents", "Manage documents…": "documents", "Add a folder…": "documents",

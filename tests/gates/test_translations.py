@@ -17,7 +17,7 @@ from installer.translations import CONTEXT, FOLDER, FORMS, ROOT, Words, collecte
 HOOK = {"tr", "tr_n", "noted"}
 # Modules whose words nobody reads in the window, or not in any language but one.
 SILENT = {
-    "command_line.py", "terminal.py",  # the command line
+    "command_line.py", "terminal.py", "self_report.py",  # the command line
     "diagnostics.py", "shareable_log.py", "crash_notes.py", "engine_process.py",  # reports and details for others
     "desktop_bus.py", "desktop_motion.py", "single_instance.py", "thinking.py",  # names of programs, and marks
     "store.py", "store_file.py", "store_rescue.py", "store_search.py", "index_file.py",  # SQL, and details of failures

@@ -37,7 +37,7 @@ from app.chat.store.store_file import (
     open_batch,
     open_file,
 )
-from app.chat.store.store_rescue import copy_rows, open_in_memory, open_or_restore, restore
+from app.chat.store.store_rescue import copy_rows, open_in_memory, open_or_restore, restore, use_copy
 from app.chat.store.store_search import SearchIndex, snippet
 from app.errors import RescueReport, StoreError, StoreErrorKind
 from app.text.plain_text import fold, marks_in
@@ -106,14 +106,16 @@ class Store:
             db, memory_report = open_in_memory(path, error)
             return cls(db, path, in_memory=True), memory_report
 
-    def repair(self) -> RescueReport | None:
+    def repair(self, from_copy: bool = False) -> RescueReport | None:
         """After a "damaged" StoreError: copy what can be read to a new file and keep the old one under another name.
 
-        A store in memory is written back to disk instead. Raises StoreError if that is not possible yet; nothing
-        changes then.
+        A store in memory is written back to disk instead. from_copy: in place of a newer version's file, the copy from
+        before its migration. Raises StoreError if that is not possible yet; nothing changes then.
         """
         with self._lock:
             report: RescueReport | None
+            if from_copy:
+                use_copy(self.path)
             if self.in_memory:
                 db, report = open_or_restore(self.path)
                 try:

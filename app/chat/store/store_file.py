@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
 from app.errors import StoreError, StoreErrorKind
 
+KEPT_COPIES = 3
+COPY_DAYS = 30  # as long as the bin keeps deleted chats, which a copy may still hold
 BUSY_TIMEOUT_S = 0.5  # other programs rarely lock the file for longer than a transaction
 
 
@@ -127,6 +131,7 @@ def open_file(path: Path, checked: bool = False) -> sqlite3.Connection:
     with failures(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         finish_rescue(path)  # finish a rescue that was interrupted in its last steps
+        _drop_old_copies(path)
         if path.is_symlink() and not path.exists():  # the link's disk may only be away
             raise StoreError("missing", f"It is a link to {os.readlink(path)}, which is not there.", path)
         if not path.exists():
@@ -225,6 +230,7 @@ def prepare(db: sqlite3.Connection, path: Path | None, checked: bool = False) ->
         # not quick_check, which does not see an index that names another row
         if checked and (problem := db.execute("PRAGMA integrity_check (1)").fetchone()[0]) != "ok":
             raise StoreError("damaged", f"{problem}.", path)
+    _copy_before_migration(db, path)
     migrate(db, path)
     db.execute("PRAGMA foreign_keys = ON")
     with _damage_if_not_understood(path):  # EXPLAIN runs nothing but looks up all tables, columns and keys
@@ -247,6 +253,45 @@ def _damage_if_not_understood(path: Path | None) -> Iterator[None]:
         if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
             raise
         raise StoreError("damaged", f"{error}.", path) from error
+
+
+def _copy_before_migration(db: sqlite3.Connection, path: Path | None) -> None:
+    """Copy the file if it has an older version. Without space for the copy nothing is migrated: StoreError "full"."""
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    if path is None or not 0 < version < len(MIGRATIONS):
+        return
+    stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S-%f")
+    target = path.with_name(f"{path.stem}-{stamp}-version-{version}{path.suffix}")
+    unfinished = target.with_name(target.name + ".new")
+    try:
+        copy = connect_private(unfinished)
+        try:
+            db.backup(copy)
+        finally:
+            copy.close()
+        os.replace(unfinished, target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    _drop_old_copies(path)
+
+
+def copies(path: Path) -> list[tuple[Path, int]]:
+    """Return the copies that were made before migrations, newest first, with their versions."""
+    form = re.compile(rf"{re.escape(path.stem)}-\d{{8}}-\d{{6}}-\d{{6}}-version-(\d{{1,4}}){re.escape(path.suffix)}")
+    found = [(one, int(match[1])) for one in path.parent.iterdir() if (match := form.fullmatch(one.name))]
+    return sorted(found, key=lambda one: one[0].name, reverse=True)
+
+
+def copy_to_go_back_to(path: Path) -> Path | None:
+    """Return the newest copy that this version can read."""
+    return next((copy for copy, version in copies(path) if version <= len(MIGRATIONS)), None)
+
+
+def _drop_old_copies(path: Path) -> None:
+    for at, (copy, _) in enumerate(copies(path)):
+        with contextlib.suppress(OSError):
+            if at >= KEPT_COPIES or time.time() - copy.stat().st_mtime > COPY_DAYS * 24 * 3600:
+                copy.unlink()
 
 
 def migrate(db: sqlite3.Connection, path: Path | None) -> None:

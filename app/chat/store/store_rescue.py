@@ -22,6 +22,7 @@ from app.chat.store.store_file import (
     MESSAGE_COLUMNS,
     connect,
     connect_private,
+    copy_to_go_back_to,
     create,
     failures,
     finish_rescue,
@@ -52,7 +53,26 @@ def open_in_memory(path: Path, error: StoreError) -> tuple[sqlite3.Connection, R
     if error.kind in {"full", "read-only", "damaged"}:  # a newer file is not understood, a locked one is changing
         with contextlib.suppress(StoreError):  # no space for the copy: `error` already reports it
             counts = _salvage(path, db)
-    return db, RescueReport(error, *counts, in_memory=True)
+    copy = copy_to_go_back_to(path) if error.kind == "newer" else None
+    return db, RescueReport(error, *counts, kept_aside=copy, in_memory=True)
+
+
+def use_copy(path: Path) -> Path:
+    """Put the copy from before the last migration in the file's place, and rename the file. Returns its new name.
+
+    Raises StoreError if there is none. A power failure loses neither file.
+    """
+    with failures(path):
+        copy = copy_to_go_back_to(path)
+        if copy is None:
+            raise StoreError("newer", "There is no copy from before.", path)
+        unfinished = path.with_name(path.name + ".new")
+        unfinished.unlink(missing_ok=True)
+        shutil.copy2(copy, unfinished)
+        unfinished.replace(path.with_name(path.name + ".rescued"))
+        aside = finish_rescue(path)
+        assert aside is not None, "it was there"
+        return aside
 
 
 def restore(path: Path, error: StoreError) -> tuple[sqlite3.Connection, RescueReport]:

@@ -6,7 +6,7 @@ English is the source and needs no file.
 from __future__ import annotations
 
 import logging
-import zlib
+import lzma
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 CONTEXT = "Hearth"  # the context of all texts in the files
 TRANSLATED = ("de", "zh_CN")
-FILE = "hearth_{language}.qm.z"  # compressed by zlib: a quarter of the size, and 1 ms
+FILE = "hearth_{language}.qm.z"  # compressed by LZMA: a quarter of the size, and about 10 ms
 
 
 def language_for(choice: str, desktop: Sequence[str]) -> str:
@@ -42,8 +42,8 @@ def language_for(choice: str, desktop: Sequence[str]) -> str:
 def words_in(path: Path) -> bytes:
     """Return the compiled words of a language; b"" if the file cannot be read."""
     try:
-        return zlib.decompress(path.read_bytes())
-    except (OSError, zlib.error):
+        return lzma.decompress(path.read_bytes())
+    except (OSError, lzma.LZMAError):
         return b""
 
 

@@ -36,7 +36,7 @@ PRIVACY = (
     ),
     noted(
         "Hearth uses the network only when you search for or download a model, write to a server that you added, open "
-        "a link, or switch on the look for updates."
+        "a link, or look for updates."
     ),
     noted(
         "Other programs on this PC can ask your model only while the local server is switched on, and only with its "

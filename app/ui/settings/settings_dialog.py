@@ -25,7 +25,7 @@ from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.floating import resize_within_screen
 from engine import __version__
-from engine.library.hub import release
+from engine.library.updates import release
 
 COLUMN_PX = 720
 
@@ -85,8 +85,16 @@ class SettingsDialog(QDialog):
         self.log.clicked.connect(self.log_wanted)
         self.about = LinkRow(tr("About Hearth"), tr("Version {version}", version=__version__))
         self.about.clicked.connect(self._open_about)
-        for link in (self.report, self.log, self.about):
+        for link in (self.report, self.log):
             self.add_row(tr("Help"), link, link.is_found_by)
+        self.self_test = self._add_link(
+            tr("Help"),
+            tr("Test this PC"),
+            tr("Each part with its time, in a text without private content"),
+            "self_test",
+        )
+        self.updates = self._add_link(tr("Help"), tr("Updates"), tr("Newer versions of Hearth"), "updates")
+        self.add_row(tr("Help"), self.about, self.about.is_found_by)
         self._column.removeWidget(advanced := self._groups[worded(description_of("engine_location")).group])
         self._column.insertWidget(self._column.count() - 1, advanced)
         QShortcut(QKeySequence(QKeySequence.StandardKey.Find), self).activated.connect(self._go_to_search)

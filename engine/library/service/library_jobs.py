@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import platformdirs
+
 from engine.errors import InvalidRequestError
 from engine.job import StagedJob
 from engine.library.records import to_json
@@ -226,12 +228,31 @@ def _measured(services: Services, given: Values, job: LibraryContext) -> Values:
     return {}
 
 
-def _newer_release(services: Services, given: Values, job: LibraryContext) -> Values:
-    """Return {"version", "page"}; empty without a newer version."""
-    from engine.library.hub.release import newer_release
+def _updates_folder() -> Path:
+    return Path(platformdirs.user_data_dir("Hearth", appauthor=False)) / "updates"
 
-    found = newer_release()
-    return {} if found is None else {"version": found.version, "page": found.page}
+
+def _update_look(services: Services, given: Values, job: LibraryContext) -> Values:
+    """Return the newest release. size: bytes of its file for this PC; 0 if there is none."""
+    from engine.library.updates import installed, release
+
+    found = release.look(_updates_folder())
+    file = found.file_for(installed.platform())
+    return {"version": found.version, "notes": found.notes, "page": found.page, "size": file.size if file else 0}
+
+
+def _update_download(services: Services, given: Values, job: LibraryContext) -> Values:
+    from engine.library.updates.release import download
+
+    path, file = download(_updates_folder(), given["version"], job=job.at("download"))
+    return {"path": str(path), "sha256": file.sha256}
+
+
+def _update_install(services: Services, given: Values, job: LibraryContext) -> Values:
+    from engine.library.updates.installed import install
+
+    install(Path(given["path"]), given["sha256"], job.at("install"))
+    return {}
 
 
 # ------------------------------------------------------------------ preparing
@@ -295,7 +316,9 @@ JOBS: dict[str, LibraryJob] = {
     "idle": LibraryJob("quick", _idle, {"on": bool}),
     "token": LibraryJob("hub", _token, {}, {"set": str, "allow_file": bool}),
     "measured": LibraryJob("quick", _measured, {"model": str, "tok_s": float}),
-    "newer_release": LibraryJob("hub", _newer_release),
+    "update_look": LibraryJob("hub", _update_look),
+    "update_download": LibraryJob("files", _update_download, {"version": str}),
+    "update_install": LibraryJob("files", _update_install, {"path": str, "sha256": str}),
     "server_models": LibraryJob("servers", server_models, {"address": str}, {"name": str, "key": str}),
     "server_chat": LibraryJob(
         "servers",

@@ -14,7 +14,7 @@ import pytest
 
 from app.chat import chat_search
 from app.chat.chat_memory import ChatMemory
-from app.chat.store import store_search
+from app.chat.store import store_file, store_search
 from app.chat.store.conversation import (
     Attachment,
     BinnedChat,
@@ -29,7 +29,7 @@ from app.chat.store.conversation import (
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
 from app.errors import ChatFileError, RescueReport
-from app.user_messages import describe
+from app.user_messages import Action, describe
 
 
 class Desk:
@@ -367,3 +367,29 @@ def test_parents_that_lead_round_in_a_circle_end() -> None:
     assert branch([a, b], "b") == [a, b]
     assert branch([], "x") == []
     assert newest_leaf([a, b], "a") == "b"
+
+
+def test_the_copy_from_before_an_update_brings_the_chats_back(tmp_path: Path, qtbot: Any) -> None:
+    path = tmp_path / "chats.db"
+    store = Store.open(path)
+    store.save_conversation(Conversation(id="old", title="From before"))
+    store.close()
+    copy = tmp_path / f"chats-20260101-000000-000000-version-{len(store_file.MIGRATIONS)}.db"
+    copy.write_bytes(path.read_bytes())
+    db = sqlite3.connect(path)
+    db.execute(f"PRAGMA user_version = {len(store_file.MIGRATIONS) + 1}")
+    db.close()
+    desk = Desk(path)
+    troubles: list[Any] = []
+    desk.memory.trouble.connect(troubles.append)
+    qtbot.waitUntil(lambda: bool(troubles))
+    assert (troubles[0].error.kind, describe(troubles[0]).remedy_action) == ("newer", Action.USE_COPY)
+    desk.memory.add(Conversation(id="now", title="Written meanwhile"))
+    with qtbot.waitSignal(desk.memory.solved):
+        desk.memory.repair(from_copy=True)
+    assert {one.id for one in desk.memory.conversations()} == {"old", "now"}
+    desk.close()
+    reopened = Store.open(path)
+    assert {one.id for one in reopened.conversations()} == {"old", "now"}
+    reopened.close()
+    assert len(list(tmp_path.glob("chats-damaged-*.db"))) == 1

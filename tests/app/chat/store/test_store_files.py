@@ -14,6 +14,7 @@ from stored_chats import chat
 from app.chat.store import store_file
 from app.chat.store.conversation import Message, Role, branch
 from app.chat.store.store import Store
+from app.chat.store.store_rescue import open_in_memory, use_copy
 from app.errors import StoreError
 
 # ------------------------------------------------------------------ versions
@@ -60,6 +61,127 @@ def test_a_migration_that_fails_changes_nothing(filled: Path, monkeypatch: pytes
     assert store._db.execute("PRAGMA user_version").fetchone() == (len(store_file.MIGRATIONS),)
     assert "colour" not in {row[1] for row in store._db.execute("PRAGMA table_info (conversation)")}
     store.close()
+
+
+# What each version added to the file of the one before, from 2 on, as it was released. Never change a line here.
+LATER_VERSIONS = (
+    (
+        "ALTER TABLE conversation ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE conversation ADD COLUMN folder TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE conversation ADD COLUMN leaf TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE conversation ADD COLUMN draft TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE conversation ADD COLUMN choices TEXT",
+        "ALTER TABLE message ADD COLUMN parent TEXT",
+        "ALTER TABLE message ADD COLUMN attachments TEXT",
+        "ALTER TABLE message ADD COLUMN deleted_at REAL",
+        "CREATE TABLE note (name TEXT PRIMARY KEY, text TEXT NOT NULL)",
+        "UPDATE conversation SET folder = 'Work', pinned = 1 WHERE id = 'c7'",
+        "UPDATE message SET parent = 'c8.0' WHERE id = 'c8.4'",
+    ),
+    (
+        "CREATE INDEX conversation_deleted ON conversation (deleted_at) WHERE deleted_at IS NOT NULL",
+        "CREATE INDEX message_deleted ON message (deleted_at) WHERE deleted_at IS NOT NULL",
+        "ALTER TABLE conversation ADD COLUMN queued TEXT",
+    ),
+    ("ALTER TABLE message ADD COLUMN calls TEXT",),
+    (),
+)
+
+
+def old_file(file: Path, version: int) -> Path:
+    """A file of an earlier version."""
+    db = sqlite3.connect(first_file(file), isolation_level=None)
+    for step in LATER_VERSIONS[: version - 1]:
+        for statement in step:
+            db.execute(statement)
+    db.execute(f"PRAGMA user_version = {version}")
+    db.close()
+    return file
+
+
+def schema(file: Path) -> set[tuple[str, str]]:
+    db = sqlite3.connect(file)
+    names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'")]
+    found = {(name, column[1]) for name in names for column in db.execute(f"PRAGMA table_info ({name})")}
+    db.close()
+    return found | {(name, "") for name in names}
+
+
+@pytest.mark.parametrize("version", range(1, len(LATER_VERSIONS) + 2))
+def test_a_file_of_every_version_is_opened_and_copied_before(version: int, file: Path) -> None:
+    assert len(LATER_VERSIONS) + 1 == len(store_file.MIGRATIONS), "add the new version's step to LATER_VERSIONS"
+    before = schema(old_file(file, version))
+    store = Store.open(file)
+    assert len(store.conversations()) == 19
+    assert [len(store.messages(f"c{number}")) for number in (1, 7, 8)] == [6, 6, 6]
+    if version > 1:
+        heads = {one.id: one for one in store.conversations()}
+        assert (heads["c7"].folder, heads["c7"].pinned, heads["c9"].pinned) == ("Work", True, False)
+        assert {m.id: m.parent for m in store.messages("c8")}["c8.4"] == "c8.0"
+    chat(store, "new", "text")
+    store.close()
+    created = file.with_name("created.db")
+    Store.open(created).close()
+    assert schema(file) == schema(created)
+    copies = store_file.copies(file)
+    if version == len(store_file.MIGRATIONS):
+        assert copies == []
+        return
+    ((copy, copied),) = copies
+    assert (copied, schema(copy)) == (version, before)
+    assert copy.stat().st_mode & 0o77 == 0 or os.name == "nt"
+    Store.open(file).close()
+    assert store_file.copies(file) == copies, "only before a migration"
+
+
+def test_three_copies_are_kept_and_none_for_longer_than_the_bin(file: Path) -> None:
+    old_file(file, 4)
+    for number in range(5):
+        file.parent.joinpath(f"chats-2026010{number}-000000-000000-version-1.db").touch()
+    file.parent.joinpath("chats-mine-version-1.db").touch()
+    Store.open(file).close()
+    names = [copy.name for copy, _ in store_file.copies(file)]
+    assert (len(names), names[1:]) == (3, [f"chats-2026010{n}-000000-000000-version-1.db" for n in (4, 3)])
+    os.utime(file.with_name(names[1]), (0, 0))
+    Store.open(file).close()
+    assert [copy.name for copy, _ in store_file.copies(file)] == [names[0], names[2]]
+    assert file.with_name("chats-mine-version-1.db").exists()
+
+
+def test_without_space_for_the_copy_nothing_is_migrated(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(unfinished: Path) -> None:
+        unfinished.touch()
+        raise OSError(28, "No space left on device")
+
+    before = old_file(file, 3).read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(store_file, "connect_private", full)
+        with pytest.raises(StoreError) as caught:
+            Store.open(file)
+    assert caught.value.kind == "full"
+    assert file.read_bytes() == before
+    assert not list(file.parent.glob("*.new"))
+    Store.open(file).close()
+
+
+def test_one_click_goes_back_to_the_copy_from_before(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Store.open(old_file(file, 3)).close()
+    db = sqlite3.connect(file)
+    db.execute("UPDATE conversation SET title = 'of the newer version'")
+    db.commit()
+    db.close()
+    with monkeypatch.context() as older:
+        older.setattr(store_file, "MIGRATIONS", store_file.MIGRATIONS[:3])
+        older.setattr(store_file, "MESSAGE_COLUMNS", store_file.MESSAGE_COLUMNS.removesuffix(", calls"))
+        error = StoreError("newer", "", file)
+        db, report = open_in_memory(file, error)
+        assert (report.error.kind, report.in_memory) == ("newer", True)
+        assert report.kept_aside == store_file.copies(file)[0][0]
+        db.close()
+        aside = use_copy(file)
+        assert "old 7" in {row[0] for row in store_file.open_file(file).execute("SELECT title FROM conversation")}
+    assert {c.title for c in Store.open(aside).conversations()} == {"of the newer version"}
+    assert len(store_file.copies(file)) == 1, "it can be done again"
 
 
 FIRST_VERSION = (  # as the first Hearth that kept chats made its file

@@ -203,7 +203,8 @@ def test_every_job_of_the_contract_is_there() -> None:
     assert set(JOBS) >= {
         "machine", "catalogue", "estimate", "search", "look", "library", "downloads", "download", "pause", "resume",
         "cancel_download", "forget_download", "import", "remove", "restore", "relocate", "verify", "repair",
-        "prepare_plan", "prepare", "token", "measured", "idle", "newer_release",
+        "prepare_plan", "prepare", "token", "measured", "idle", "update_look",
+        "update_download", "update_install",
     }  # fmt: skip
 
 
