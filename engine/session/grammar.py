@@ -1,20 +1,20 @@
-"""Constrain answers to a JSON schema, or to text and well-formed calls of tools.
+"""Constrain answers to a schema, regular expression or grammar, or to text and well-formed calls of tools.
 
 Before each token, the llguidance library computes which tokens are allowed. A thought before the answer is not
-constrained. A schema's size, its depth and its work for each token are limited.
+constrained. The size and depth of a constraint and its work for each token are limited.
 """
 
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import InvalidRequestError
+from engine.session.constraint import STYLE, Constraint, check_size
 from engine.session.sampling import Sampler
 from engine.text.thoughts import ReplySplitter, opened_thought
 from engine.tool_calls.call_format import HARMONY, CallFormat
@@ -23,16 +23,9 @@ from engine.tool_calls.tool import ToolUse
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
-    from llguidance._lib import JsonCompileOptions
 
     from engine.text.tokenizer import Tokenizer
 
-MOST_CHARS = 64 << 10  # of a schema
-MOST_DEPTH = 48
-MOST_COMBINED = 12  # entries of all its "allOf": to combine patterns takes 30 times as long for every four more
-ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
-# White space as json.dumps writes it. If any were allowed, a small model might write nothing but white space.
-_STYLE: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _EXCLUDED = np.float32(-1e30)  # finite, because samplers reject infinite logits
 _BEFORE = "\n"
 _MOST_BLANK = 2  # white-space tokens allowed between a thought and the answer
@@ -47,7 +40,7 @@ class Vocabulary:
 
         if not stops:
             raise InvalidRequestError(
-                "This model cannot follow a JSON schema: its vocabulary has no token that ends an answer.",
+                "This model cannot follow a schema or grammar: its vocabulary has no token that ends an answer.",
                 "Use a chat model.",
             )
         self.stops = sorted(stops)
@@ -81,29 +74,29 @@ class Grammar:
 
     begins_freely = covers_thoughts = must_call = False
 
-    def __init__(self, schema: Mapping[str, Any], vocabulary: Vocabulary) -> None:
-        """Raises: InvalidRequestError if the schema is invalid or exceeds a limit."""
-        import llguidance
-
-        check_size(schema)
-        self._vocabulary = vocabulary
-        try:
-            text = llguidance.LLMatcher.grammar_from_json_schema(dict(schema), overrides=_STYLE)
-        except ValueError as error:  # half a character, or a number that is too long
-            raise InvalidRequestError(f"The JSON schema cannot be used: {str(error)[:300]}.") from None
-        self._compile(text)
+    def __init__(self, constraint: Constraint, vocabulary: Vocabulary, covers_thoughts: bool = False) -> None:
+        """Raises: InvalidRequestError if the constraint is invalid or exceeds a limit."""
+        constraint.check()
+        self._vocabulary, self._name, self.covers_thoughts = vocabulary, constraint.name, covers_thoughts
+        self._compile(constraint.lark)
 
     def _compile(self, text: str) -> None:
         """Raises: InvalidRequestError."""
         import llguidance
 
-        self._first = llguidance.LLMatcher(self._vocabulary.made, text, log_level=0)
+        try:
+            compiled = llguidance.LLMatcher.grammar_from_lark(text)
+        except UnicodeEncodeError:
+            raise InvalidRequestError(
+                f"The {self._name} cannot be used: it contains half of a surrogate pair."
+            ) from None
+        self._first = llguidance.LLMatcher(self._vocabulary.made, compiled, log_level=0)
         self._raise_error(self._first)
 
     def constrain(self, sampler: Sampler, tokenizer: Tokenizer, prompt: Sequence[int]) -> Sampler:
-        """Return a sampler for one answer to the prompt that chooses only tokens that the schema allows.
+        """Return a sampler for one answer to the prompt that chooses only tokens that the constraint allows.
 
-        Raises: the sampler raises InvalidRequestError if the schema needs too much work for a token.
+        Raises: the sampler raises InvalidRequestError if the constraint needs too much work for a token.
         """
         return _Constrained(self, sampler, tokenizer, prompt)
 
@@ -122,17 +115,16 @@ class Grammar:
         found[self._vocabulary.stops] = _EXCLUDED
         return found
 
-    @staticmethod
-    def _raise_error(matcher: LLMatcher) -> None:
+    def _raise_error(self, matcher: LLMatcher) -> None:
         if matcher.is_error():
-            why = " ".join(matcher.get_error().split())[:300]
-            raise InvalidRequestError(f"The JSON schema cannot be used: {why}.", "Simplify the schema.")
+            why = " ".join(matcher.get_error().partition("<state>")[0].split())[:300]
+            raise InvalidRequestError(f"The {self._name} cannot be used: {why}.", f"Simplify the {self._name}.")
 
 
 class ToolGrammar(Grammar):
     """The grammar of an answer that may call tools, in the format of the model.
 
-    schema: of an answer that is no call; None: any text.
+    constraint: of an answer that is no call; None: any text.
     """
 
     def __init__(
@@ -141,52 +133,20 @@ class ToolGrammar(Grammar):
         use: ToolUse,
         tokenizer: Tokenizer,
         vocabulary: Vocabulary,
-        schema: Mapping[str, Any] | None = None,
+        constraint: Constraint | None = None,
     ) -> None:
         """Raises: InvalidRequestError if a schema is invalid or exceeds a limit."""
-        import llguidance
-
-        for one in (*(tool.parameters for tool in use.callable), *([] if schema is None else [schema])):
-            check_size(one)
+        for tool in use.callable:
+            check_size(tool.parameters)
+        if constraint is not None:
+            constraint.check()
         self._vocabulary = vocabulary
+        self._name = "JSON schema" if constraint is None else constraint.name
         self.must_call = use.choice == "required"
-        self.begins_freely = schema is None and not self.must_call
+        self.begins_freely = constraint is None and not self.must_call
         self.covers_thoughts = call_format is HARMONY
-        text = CallGrammar(call_format, use, tokenizer.special_ids, _STYLE, schema).text
-        try:
-            self._compile(llguidance.LLMatcher.grammar_from_lark(text))
-        except UnicodeEncodeError:
-            raise InvalidRequestError("The JSON schema cannot be used: it contains half of a surrogate pair.") from None
-
-
-def check_size(schema: Mapping[str, Any]) -> None:
-    """Check the limits of a schema. Raises: InvalidRequestError if it is too long, nested too deeply or not JSON."""
-    try:
-        text = json.dumps(schema)
-    except (RecursionError, ValueError, TypeError) as error:
-        raise InvalidRequestError(f"The JSON schema cannot be read: {error}.", "Correct the schema.") from None
-    if len(text) > MOST_CHARS:
-        raise InvalidRequestError(
-            f"The JSON schema has {len(text)} characters; the limit is {MOST_CHARS}.", "Shorten the schema."
-        )
-    level: list[Any] = [schema]
-    combined = 0
-    for _ in range(MOST_DEPTH):
-        objects = [one for one in level if isinstance(one, dict)]
-        combined += sum(len(one["allOf"]) for one in objects if isinstance(one.get("allOf"), list))
-        lists = [*(list(one.values()) for one in objects), *(one for one in level if isinstance(one, list))]
-        level = [value for values in lists for value in values]
-        if not level:
-            break
-    if level:
-        raise InvalidRequestError(
-            f"The JSON schema is nested more than {MOST_DEPTH} levels deep.", "Use fewer nested levels."
-        )
-    if combined > MOST_COMBINED:
-        raise InvalidRequestError(
-            f"The JSON schema combines {combined} schemas with 'allOf'; the limit is {MOST_COMBINED}.",
-            "Combine them in the schema itself.",
-        )
+        answer = None if constraint is None else constraint.part
+        self._compile(CallGrammar(call_format, use, tokenizer.special_ids, STYLE, answer).text)
 
 
 class _Constrained:
@@ -212,7 +172,7 @@ class _Constrained:
         return self._sampler(np.where(allowed, logits, _EXCLUDED), history)
 
     def forced(self, history: Sequence[int]) -> list[int]:
-        """As sampling.forced_tokens: where the schema leaves no choice, as in the names of properties."""
+        """As sampling.forced_tokens: where the constraint leaves no choice, as in the names of properties."""
         for token in history[self._seen :]:
             self._take(token)
         self._seen = len(history)

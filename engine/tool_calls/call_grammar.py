@@ -30,7 +30,7 @@ _PATTERN_PARTS = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|.", re.DOTALL)  # escapes
 class CallGrammar:
     """Writes the grammar for one request. specials: ids of the vocabulary's special tokens by their texts.
 
-    style: options for llguidance's JSON schemas. schema: of the answer if it is no call; None: any text.
+    style: options for llguidance's JSON schemas. answer: the grammar of an answer that is no call; None: any text.
     """
 
     def __init__(
@@ -39,9 +39,9 @@ class CallGrammar:
         use: ToolUse,
         specials: Mapping[str, int],
         style: Mapping[str, Any],
-        schema: Mapping[str, Any] | None = None,
+        answer: str | None = None,
     ) -> None:
-        self._format, self._use, self._style, self._schema = call_format, use, style, schema
+        self._format, self._use, self._style, self._answer = call_format, use, style, answer
         self._specials = specials
         texts = sorted(specials, key=len, reverse=True)
         self._special = re.compile("(" + "|".join(map(re.escape, texts)) + ")") if texts else None
@@ -54,7 +54,7 @@ class CallGrammar:
 
     def _calls(self) -> list[str]:
         one, tools = self._format, self._use.callable
-        rules = [self._json("answer", self._schema)] if self._schema is not None else []
+        rules = [f"answer: {self._answer}"] if self._answer is not None else []
         head = one.begin + one.head
         assert head.startswith(one.mark), "the mark begins a call"
         mark, is_special = self._lark(one.mark), one.mark in self._specials
@@ -69,7 +69,7 @@ class CallGrammar:
         calls = f"{before}{mark} calls"
         if self._use.choice == "required":
             start = calls
-        elif self._schema is not None:
+        elif self._answer is not None:
             start = f"answer | {calls}" if tools else "answer"
         elif is_special:
             start = f"TEXT? ({calls})?" if tools else "TEXT"
@@ -97,9 +97,9 @@ class CallGrammar:
         tools = self._use.callable
         rules = [
             f'before: {channel} ("analysis" | "commentary") {message} TEXT? {end} {start} "assistant"',
-            f'final: {channel} "final" {message} ' + ("TEXT?" if self._schema is None else "answer"),
+            f'final: {channel} "final" {message} ' + ("TEXT?" if self._answer is None else "answer"),
             f"TEXT: {_ANY}",
-            *([] if self._schema is None else [self._json("answer", self._schema)]),
+            *([] if self._answer is None else [f"answer: {self._answer}"]),
         ]
         for i, tool in enumerate(tools):
             to = f"to=functions.{tool.name}"
