@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Slot
@@ -21,11 +22,12 @@ from app.translation import tr
 from app.ui.composer.composer import Composer
 from app.ui.composer.slash_prompts import ServerPrompt
 from app.ui.forms.question_form import QuestionForm
+from app.ui.look import theme
 from app.ui.transcript.tool_call_view import ServerQuestion
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.dialog import Dialog
 from app.ui.widgets.pick_menu import clear
-from app.ui.widgets.pick_row import PickRow
+from app.ui.widgets.pick_row import INSET, PickRow
 
 if TYPE_CHECKING:
     from app.chat.tool_rounds import ToolRounds
@@ -130,6 +132,7 @@ class ServerContentDialog(Dialog):
         self.insert = self.add_button(Button(tr("Insert"), "primary"))
         self.insert.hide()
         self.finished.connect(lambda _: self._work.set())
+        self.finished.connect(lambda _: composer.field.setFocus())
         if prompt is None:
             self.say(tr("Asking the server what it offers"))
             self._work = controller.list_content(server.id, self._show)
@@ -147,21 +150,24 @@ class ServerContentDialog(Dialog):
         self.say(tr("A prompt is put into the message, and a file is attached. You see both before you send them."))
         parts: list[tuple[str, str, list[tuple[str, str, Callable[[], None]]]]] = [
             (tr("Prompts"), "lines", [
-                (one.title or one.name, one.description, lambda one=one: self._pick_prompt(one))  # type: ignore[misc]
+                (one.title or one.name, one.description, partial(self._pick_prompt, one))
                 for one in found.prompts
             ]),
             (tr("Files"), "file", [
-                (one.name, one.description or one.address, lambda one=one: self._pick_resource(one))  # type: ignore[misc]
+                (one.name, one.description or one.address, partial(self._pick_resource, one))
                 for one in found.resources
             ]),
         ]  # fmt: skip
         for head, glyph, entries in parts:
             if entries:
-                self._column.addWidget(Label(head, "metastrong"))
+                title = Label(head, "metastrong")
+                title.setContentsMargins(theme.px(INSET), theme.px(6), theme.px(INSET), theme.px(4))
+                self._column.addWidget(title)
+                title.show()
             for name, note, act in entries:
                 row = PickRow(label(name), glyph, " ".join(visible(note).split())[:LONGEST_NOTE])
                 row.setToolTip(visible(note))
-                row.clicked.connect(act)
+                row.clicked.connect(lambda _=False, act=act: act())
                 self._column.addWidget(row)
                 row.show()
                 self.rows.append(row)
@@ -178,6 +184,7 @@ class ServerContentDialog(Dialog):
         self.about.setVisible(bool(prompt.description))
         self.form = QuestionForm(prompt.arguments)
         self._column.addWidget(self.form)
+        self.form.show()  # at once, like the rows above, so that the dialog's height is right
         self.form.changed.connect(self.fit)
         self.insert.clicked.connect(lambda: self._send(prompt))
         self.insert.show()

@@ -177,4 +177,4 @@ class QuestionForm(QFrame):
 
 
 def _title(field: Field) -> str:
-    return field.title if field.is_required else tr("{name} (optional)", name=field.title)
+    return field.title if field.is_required or field.kind == "switch" else tr("{name} (optional)", name=field.title)

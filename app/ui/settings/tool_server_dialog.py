@@ -237,13 +237,6 @@ class ToolServerDialog(Dialog):
         self.close_button.setText(tr("Close"))
         self.look.setFocus()
 
-    def fit(self) -> None:
-        # a height that changed deep within reaches the layouts around it one event later
-        for part in reversed(self._inner.findChildren(QFrame)):
-            if (layout := part.layout()) is not None:
-                layout.activate()
-        super().fit()
-
     def return_pressed(self) -> None:
         self.keep.click()
 
