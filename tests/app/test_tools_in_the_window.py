@@ -116,6 +116,12 @@ def test_tools_are_switched_on_for_one_chat_and_counted(arrive: Arrive) -> None:
     assert "42" in person.shown[1].calls[0].result
     assert "42" in person.shown[2].text
     person.wait(lambda: person.page.composer.tools_button._offer.tokens == 100)
+    meter = person.page.composer.meter
+    person.wait(lambda: "100" in meter.toolTip())
+    click(person, meter)
+    assert "100" in person.window.chat_context.popup.note.words
+    take_pictures(person, "context")
+    person.window.chat_context.popup.dismiss()
     switch(person, "calculate")
     assert tools_of_chat(person) == ["read_web_page"]
     person.hearth.controller.new_chat()
