@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,7 +44,8 @@ class Vocabulary:
                 "This model cannot follow a schema or grammar: its vocabulary has no token that ends an answer.",
                 "Use a chat model.",
             )
-        self.stops = sorted(stops)
+        self.stops, self.size = sorted(stops), n_tokens
+        self.pool = ThreadPoolExecutor(1, "token masks")
         self.made: LLTokenizer = llguidance.LLTokenizer(
             llguidance.TokenizerWrapper(_Wrapped(tokenizer, n_tokens, self.stops)), n_tokens, self.stops
         )
@@ -103,11 +105,19 @@ class Grammar:
     def begin(self) -> LLMatcher:
         return self._first.deep_copy()
 
-    def allowed(self, matcher: LLMatcher, n_tokens: int) -> NDArray[np.bool_]:
-        """Return the mask of the tokens allowed next, bool [n_tokens]."""
+    def most(self, matcher: LLMatcher) -> NDArray[np.float32]:
+        """Return the largest logits that the constraint leaves to the next token, float32 [V]: infinity, or very small.
+
+        Cost: 0.1 ms to a few ms for 150,000 tokens, mostly without the lock of Python.
+        """
         bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)
         self._raise_error(matcher)
-        return np.unpackbits(bits, bitorder="little", count=n_tokens).view(np.bool_)
+        allowed = np.unpackbits(bits, bitorder="little", count=self._vocabulary.size).view(np.bool_)
+        return np.where(allowed, np.float32(np.inf), _EXCLUDED)
+
+    def begin_most(self, matcher: LLMatcher) -> Future[NDArray[np.float32]]:
+        """Compute `most` in another thread. The matcher must not be used before the result is there."""
+        return self._vocabulary.pool.submit(self.most, matcher)
 
     def without_stops(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return a copy of the logits that excludes the tokens that end an answer."""
@@ -157,9 +167,11 @@ class _Constrained:
         self._reply.append(tokenizer.opened_thought(prompt))
         self._matcher = grammar.begin() if grammar.covers_thoughts else None  # None until the answer begins
         self._undecided: list[int] = []  # tokens that may begin a thought or the answer
+        self._computed: Future[NDArray[np.float32]] | None = None  # for the next token
 
     def __call__(self, logits: NDArray[np.float32], history: Sequence[int]) -> int:
-        if forced := self.forced(history):
+        is_ready = self._computed is not None and len(history) == self._seen
+        if not is_ready and (forced := self._forced(history)):
             return forced[0]
         if self._matcher is None:
             token = self._sampler(self._grammar.without_stops(logits), history)
@@ -168,11 +180,25 @@ class _Constrained:
             self._matcher = self._grammar.begin()
             if self._grammar.begins_freely:
                 self._matcher.try_consume_tokens(self._undecided)
-        allowed = self._grammar.allowed(self._matcher, logits.size)
-        return self._sampler(np.where(allowed, logits, _EXCLUDED), history)
+        computed, self._computed = self._computed, None
+        most = self._grammar.most(self._matcher) if computed is None else computed.result()
+        return self._sampler(np.minimum(logits, most), history)
 
     def forced(self, history: Sequence[int]) -> list[int]:
-        """As sampling.forced_tokens: where the constraint leaves no choice, as in the names of properties."""
+        """As sampling.forced_tokens: where the constraint leaves no choice, as in the names of properties.
+
+        Where it leaves one, the mask is computed in another thread until the model has computed the logits.
+        """
+        forced = self._forced(history)
+        if not forced and self._matcher is not None and self._computed is None:
+            self._computed = self._grammar.begin_most(self._matcher)
+        return forced
+
+    def _forced(self, history: Sequence[int]) -> list[int]:
+        if self._computed is not None:
+            wait([self._computed])
+            if len(history) != self._seen:
+                self._computed = None
         for token in history[self._seen :]:
             self._take(token)
         self._seen = len(history)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -237,6 +238,28 @@ def test_several_tokens_in_one_run_change_nothing(
     assert (stats.guessed_tokens > 0) == (not forced)
     assert stats.accepted_tokens <= stats.guessed_tokens
     assert len(json.loads(plain)) == 6
+
+
+def test_masks_are_computed_while_the_model_computes(starter: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, here = list[int](), list[int]()
+    begin, compute = Grammar.begin_most, Grammar.most
+
+    def counted_begin(self: Grammar, matcher: Any) -> Any:
+        begun.append(1)
+        return begin(self, matcher)
+
+    def counted(self: Grammar, matcher: Any) -> Any:
+        here.extend([1] if threading.current_thread() is threading.main_thread() else [])
+        return compute(self, matcher)
+
+    monkeypatch.setattr(Grammar, "begin_most", counted_begin)
+    monkeypatch.setattr(Grammar, "most", counted)
+    constraint = Constraint("regex", "[a-z]{2}(x|y)[0-9 ]{2,9}!")
+    text = answer(starter, constraint, temperature=0.0)
+    assert len(here) == 1, "of the first token alone"
+    assert len(begun) >= 3
+    monkeypatch.setattr(generate, "forced_tokens", lambda sampler, history: [])
+    assert answer(starter, constraint, temperature=0.0) == text
 
 
 class Free(StepTimes):
