@@ -61,8 +61,8 @@ class ServerContent(QObject):
             content = self._controller.known_content(server.id)
             if server.is_on and content != Content():
                 for prompt in content.prompts if content is not None else ():
-                    rows.append(ServerPrompt(f"{server.id}/{prompt.name}", label(prompt.title or prompt.name),
-                                             label(server.name)))  # fmt: skip
+                    name = label(prompt.title or prompt.name)
+                    rows.append(ServerPrompt(f"{server.id}/{prompt.name}", name, label(server.name), "lines"))
                 rows.append(ServerPrompt(server.id, label(server.name), tr("Prompts and files of this server")))
         self._composer.prompts.set_server_prompts(rows)
 
@@ -85,8 +85,9 @@ class ServerQuestionDialog(Dialog):
     """A server's question that belongs to no call in a chat. Closing it cancels the question."""
 
     def __init__(self, parent: QWidget, opened: OpenQuestion) -> None:
-        super().__init__(parent, tr("Question of a server"), wide_px=WIDE_PX)
         self.question = ServerQuestion(opened.question)
+        super().__init__(parent, self.question.title.words, wide_px=WIDE_PX)
+        self.question.title.hide()
         self.body.addWidget(self.question)
         self.question.form.changed.connect(self.fit)
 

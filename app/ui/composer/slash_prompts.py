@@ -31,6 +31,8 @@ MENU_KEYS = {Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_Return, Qt.Key.Key_Enter
 class ServerPrompt(SavedPrompt):
     """A row for an MCP server or one of its prompts. text: what the row says beside its name."""
 
+    glyph: str = "tool"
+
 
 class PromptCard(QFrame):
     """The menu above the composer, or one line in its place. It takes no focus. picked: id of a prompt."""
@@ -68,7 +70,7 @@ class PromptCard(QFrame):
         clear(self._rows)
         first = min(max(at - MOST_ROWS // 2, 0), max(len(prompts) - MOST_ROWS, 0))
         for number, prompt in enumerate(prompts[first : first + MOST_ROWS], first):
-            glyph = "tool" if isinstance(prompt, ServerPrompt) else "lines"
+            glyph = prompt.glyph if isinstance(prompt, ServerPrompt) else "lines"
             row = PickRow(prompt.name, glyph, " ".join(prompt.text[:120].split()))
             row.setFocusPolicy(Qt.FocusPolicy.NoFocus)
             row.set_shown(number == at)
