@@ -108,7 +108,7 @@ class Field:
         elif self.kind == "choices":
             fault = self._range_fault(len(given))
         if not fault and self.is_required and value is None:
-            fault = tr("Fill this in, or decline.")
+            fault = tr("Fill this in.")
         return (None, fault) if fault else (value, "")
 
     def _number(self, given: str) -> tuple[Any, str]:
