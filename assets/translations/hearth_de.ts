@@ -3140,6 +3140,30 @@
 <translation>Notiz vorschlagen</translation>
 </message>
 <message>
+<source>At least {least}.</source>
+<translation>Mindestens {least}.</translation>
+</message>
+<message>
+<source>At most {most}.</source>
+<translation>Höchstens {most}.</translation>
+</message>
+<message>
+<source>Enter a number.</source>
+<translation>Geben Sie eine Zahl ein.</translation>
+</message>
+<message>
+<source>Enter a whole number.</source>
+<translation>Geben Sie eine ganze Zahl ein.</translation>
+</message>
+<message>
+<source>Fill this in.</source>
+<translation>Füllen Sie dies aus.</translation>
+</message>
+<message>
+<source>Write it as {example}.</source>
+<translation>Schreiben Sie es wie {example}.</translation>
+</message>
+<message>
 <source>Read web pages</source>
 <translation>Webseiten lesen</translation>
 </message>
@@ -3609,6 +3633,34 @@
 <numerusform>{n} Zeichen. Es belegt Kontext in jedem Chat mit dieser Persona.</numerusform>
 <numerusform>{n} Zeichen. Sie belegen Kontext in jedem Chat mit dieser Persona.</numerusform>
 </translation>
+</message>
+<message>
+<source>A prompt is put into the message, and a file is attached. You see both before you send them.</source>
+<translation>Ein Prompt kommt in die Nachricht, eine Datei wird angehängt. Sie sehen beides, bevor Sie es senden.</translation>
+</message>
+<message>
+<source>Asking the server what it offers</source>
+<translation>Der Server wird gefragt, was er anbietet</translation>
+</message>
+<message>
+<source>Files</source>
+<translation>Dateien</translation>
+</message>
+<message>
+<source>Insert</source>
+<translation>Einfügen</translation>
+</message>
+<message>
+<source>Prompts and files of this server</source>
+<translation>Prompts und Dateien dieses Servers</translation>
+</message>
+<message>
+<source>This server offers no prompts and no files.</source>
+<translation>Dieser Server bietet keine Prompts und keine Dateien an.</translation>
+</message>
+<message>
+<source>What you enter goes to the server {server}.</source>
+<translation>Was Sie eingeben, geht an den Server {server}.</translation>
 </message>
 <message>
 <source>Attached to this message</source>
@@ -4127,10 +4179,10 @@
 <translation>Werkzeuge verwalten …</translation>
 </message>
 <message numerus="yes">
-<source>The tools that are on take about {n} tokens of the context.</source>
+<source>The tools that are on take {n} tokens of the context.</source>
 <translation>
-<numerusform>Die eingeschalteten Werkzeuge belegen etwa {n} Token des Kontexts.</numerusform>
-<numerusform>Die eingeschalteten Werkzeuge belegen etwa {n} Token des Kontexts.</numerusform>
+<numerusform>Die eingeschalteten Werkzeuge belegen {n} Token des Kontexts.</numerusform>
+<numerusform>Die eingeschalteten Werkzeuge belegen {n} Token des Kontexts.</numerusform>
 </translation>
 </message>
 <message>
@@ -4327,6 +4379,18 @@
 <message>
 <source>{why} Below is the text that went to the model.</source>
 <translation>{why} Unten steht der Text, den das Modell gelesen hat.</translation>
+</message>
+<message>
+<source>One of: {words}</source>
+<translation>Eines von: {words}</translation>
+</message>
+<message>
+<source>Write one of the options.</source>
+<translation>Schreiben Sie eine der Möglichkeiten.</translation>
+</message>
+<message>
+<source>{name} (optional)</source>
+<translation>{name} (freiwillig)</translation>
 </message>
 <message>
 <source>Commands, chats, models, settings</source>
@@ -4664,10 +4728,6 @@ Andere Programme: {others}</translation>
 <message>
 <source>Access</source>
 <translation>Zugriff</translation>
-</message>
-<message>
-<source>Files</source>
-<translation>Dateien</translation>
 </message>
 <message>
 <source>Files: {names}</source>
@@ -7054,6 +7114,10 @@ Andere Programme: {others}</translation>
 <translation>„{title}“ erlauben?</translation>
 </message>
 <message>
+<source>Decline</source>
+<translation>Ablehnen</translation>
+</message>
+<message>
 <source>Don't add</source>
 <translation>Nicht hinzufügen</translation>
 </message>
@@ -7064,6 +7128,10 @@ Andere Programme: {others}</translation>
 <message>
 <source>Failed</source>
 <translation>Fehlgeschlagen</translation>
+</message>
+<message>
+<source>Hearth cannot show the fields that this server asks for.</source>
+<translation>Hearth kann die Felder nicht zeigen, nach denen dieser Server fragt.</translation>
 </message>
 <message>
 <source>Hide the details</source>
@@ -7102,12 +7170,24 @@ Andere Programme: {others}</translation>
 <translation>Das Modell möchte dies an {receiver} senden:</translation>
 </message>
 <message>
+<source>The server {server} asks you:</source>
+<translation>Der Server {server} fragt Sie:</translation>
+</message>
+<message>
+<source>This looks like a question for a password or a key. Hearth cannot tell who gets it. Enter it only if you trust this server.</source>
+<translation>Das sieht nach einer Frage nach einem Passwort oder Schlüssel aus. Hearth weiß nicht, wer ihn bekommt. Geben Sie ihn nur ein, wenn Sie diesem Server vertrauen.</translation>
+</message>
+<message>
 <source>Waiting for you</source>
 <translation>Wartet auf Sie</translation>
 </message>
 <message>
 <source>What the model asked for</source>
 <translation>Was das Modell angefragt hat</translation>
+</message>
+<message>
+<source>Your answer goes to this server. The model sees it only if the server tells it.</source>
+<translation>Ihre Antwort geht an diesen Server. Das Modell sieht sie nur, wenn der Server sie weitergibt.</translation>
 </message>
 <message>
 <source>Open Hearth</source>

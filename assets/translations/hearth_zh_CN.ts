@@ -3124,6 +3124,30 @@
 <translation>建议笔记</translation>
 </message>
 <message>
+<source>At least {least}.</source>
+<translation>至少 {least}。</translation>
+</message>
+<message>
+<source>At most {most}.</source>
+<translation>至多 {most}。</translation>
+</message>
+<message>
+<source>Enter a number.</source>
+<translation>请输入一个数。</translation>
+</message>
+<message>
+<source>Enter a whole number.</source>
+<translation>请输入一个整数。</translation>
+</message>
+<message>
+<source>Fill this in.</source>
+<translation>请填写此项。</translation>
+</message>
+<message>
+<source>Write it as {example}.</source>
+<translation>请按 {example} 的格式填写。</translation>
+</message>
+<message>
 <source>Read web pages</source>
 <translation>阅读网页</translation>
 </message>
@@ -3588,6 +3612,34 @@
 <translation>
 <numerusform>{n} 个字符。使用此角色的每个聊天都会占用上下文。</numerusform>
 </translation>
+</message>
+<message>
+<source>A prompt is put into the message, and a file is attached. You see both before you send them.</source>
+<translation>提示词会放入消息，文件会作为附件。发送前您都能看到。</translation>
+</message>
+<message>
+<source>Asking the server what it offers</source>
+<translation>正在询问服务器提供什么</translation>
+</message>
+<message>
+<source>Files</source>
+<translation>文件</translation>
+</message>
+<message>
+<source>Insert</source>
+<translation>插入</translation>
+</message>
+<message>
+<source>Prompts and files of this server</source>
+<translation>此服务器的提示词和文件</translation>
+</message>
+<message>
+<source>This server offers no prompts and no files.</source>
+<translation>此服务器不提供提示词和文件。</translation>
+</message>
+<message>
+<source>What you enter goes to the server {server}.</source>
+<translation>您输入的内容会发送到服务器 {server}。</translation>
 </message>
 <message>
 <source>Attached to this message</source>
@@ -4098,9 +4150,9 @@
 <translation>管理工具…</translation>
 </message>
 <message numerus="yes">
-<source>The tools that are on take about {n} tokens of the context.</source>
+<source>The tools that are on take {n} tokens of the context.</source>
 <translation>
-<numerusform>已启用的工具约占用上下文的 {n} 个 token。</numerusform>
+<numerusform>已启用的工具占用上下文的 {n} 个 token。</numerusform>
 </translation>
 </message>
 <message>
@@ -4292,6 +4344,18 @@
 <message>
 <source>{why} Below is the text that went to the model.</source>
 <translation>{why}下面是模型读取的文本。</translation>
+</message>
+<message>
+<source>One of: {words}</source>
+<translation>以下之一：{words}</translation>
+</message>
+<message>
+<source>Write one of the options.</source>
+<translation>请填写其中一个选项。</translation>
+</message>
+<message>
+<source>{name} (optional)</source>
+<translation>{name}（可选）</translation>
 </message>
 <message>
 <source>Commands, chats, models, settings</source>
@@ -4628,10 +4692,6 @@ Other programs: {others}</source>
 <message>
 <source>Access</source>
 <translation>访问</translation>
-</message>
-<message>
-<source>Files</source>
-<translation>文件</translation>
 </message>
 <message>
 <source>Files: {names}</source>
@@ -6978,6 +7038,10 @@ Other programs: {others}</source>
 <translation>允许“{title}”吗？</translation>
 </message>
 <message>
+<source>Decline</source>
+<translation>拒绝</translation>
+</message>
+<message>
 <source>Don't add</source>
 <translation>不添加</translation>
 </message>
@@ -6988,6 +7052,10 @@ Other programs: {others}</source>
 <message>
 <source>Failed</source>
 <translation>失败</translation>
+</message>
+<message>
+<source>Hearth cannot show the fields that this server asks for.</source>
+<translation>Hearth 无法显示此服务器要求的字段。</translation>
 </message>
 <message>
 <source>Hide the details</source>
@@ -7026,12 +7094,24 @@ Other programs: {others}</source>
 <translation>模型想将以下内容发送到 {receiver}：</translation>
 </message>
 <message>
+<source>The server {server} asks you:</source>
+<translation>服务器 {server} 向您提问：</translation>
+</message>
+<message>
+<source>This looks like a question for a password or a key. Hearth cannot tell who gets it. Enter it only if you trust this server.</source>
+<translation>这看起来是在询问密码或密钥。Hearth 无法知道谁会得到它。仅在您信任此服务器时才输入。</translation>
+</message>
+<message>
 <source>Waiting for you</source>
 <translation>等待您的决定</translation>
 </message>
 <message>
 <source>What the model asked for</source>
 <translation>模型的请求</translation>
+</message>
+<message>
+<source>Your answer goes to this server. The model sees it only if the server tells it.</source>
+<translation>您的回答会发送到此服务器。只有服务器转达时，模型才会看到。</translation>
 </message>
 <message>
 <source>Open Hearth</source>
