@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeGuard
 from app.tools.call_text import one_line, visible
 from app.translation import figure, tr
 
-MOST_FIELDS, MOST_OPTIONS = 40, 200
+MOST_FIELDS, MOST_OPTIONS = 40, 60
 LONGEST_TEXT = 100_000  # characters of one value
 _LONGEST_NOTE = 400
 # In English, German and Chinese. A warning too many costs little.
@@ -23,12 +23,14 @@ _SECRET = re.compile(
     r"(?i)pass.?(word|phrase|code)|passwor|kennwort|secret|geheim|token|api.?key|access.?key|private.?key|schlüssel"
     r"|credential|\bpin\b|\bcvc|\bcvv|card.?number|kartennummer|密码|口令|密钥|令牌|验证码"
 )
-_FORMATS = {
-    "email": re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+"),
-    "uri": re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+"),
-    "date": re.compile(r"\d{4}-\d{2}-\d{2}"),
-    "date-time": re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?([Zz]|[+-]\d{2}:\d{2})?"),
-}
+_FORMATS = {  # what they are written like, and an example
+    "email": (re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+"), "ann@example.org"),
+    "uri": (re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+"), "https://example.org"),
+    "date": (re.compile(r"\d{4}-\d{2}-\d{2}"), "2026-11-27"),
+    "date-time": (
+        re.compile(r"\d{4}(-\d{2}){2}[Tt ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?([Zz]|[+-]\d{2}:\d{2})?"), "2026-11-27T09:30:00Z",
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -132,14 +134,9 @@ class Field:
         n = len(text)
         if n < self.least or n > min(self.most, LONGEST_TEXT):
             return self._range_fault(n) or tr("At most {most}.", most=figure(LONGEST_TEXT, "g"))
-        pattern = _FORMATS.get(self.form)
-        if pattern is None or pattern.fullmatch(text.strip()):
-            return ""
-        examples = {
-            "email": "ann@example.org", "uri": "https://example.org", "date": "2026-11-27",
-            "date-time": "2026-11-27T09:30:00Z",
-        }  # fmt: skip
-        return tr("Write it as {example}.", example=examples[self.form])
+        pattern, example = _FORMATS.get(self.form, (None, ""))
+        is_right = pattern is None or pattern.fullmatch(text.strip())
+        return "" if is_right else tr("Write it as {example}.", example=example)
 
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[Field, ...] | None:

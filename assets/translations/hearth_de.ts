@@ -4381,14 +4381,6 @@
 <translation>{why} Unten steht der Text, den das Modell gelesen hat.</translation>
 </message>
 <message>
-<source>One of: {words}</source>
-<translation>Eines von: {words}</translation>
-</message>
-<message>
-<source>Write one of the options.</source>
-<translation>Schreiben Sie eine der Möglichkeiten.</translation>
-</message>
-<message>
 <source>{name} (optional)</source>
 <translation>{name} (freiwillig)</translation>
 </message>

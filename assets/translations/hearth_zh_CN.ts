@@ -4346,14 +4346,6 @@
 <translation>{why}下面是模型读取的文本。</translation>
 </message>
 <message>
-<source>One of: {words}</source>
-<translation>以下之一：{words}</translation>
-</message>
-<message>
-<source>Write one of the options.</source>
-<translation>请填写其中一个选项。</translation>
-</message>
-<message>
 <source>{name} (optional)</source>
 <translation>{name}（可选）</translation>
 </message>

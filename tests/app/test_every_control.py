@@ -509,7 +509,6 @@ ASKED = Question("Rooms", "For which city, and with which key?", {
         "room": {"type": "string", "enum": ["one bed", "two beds", "a room with a view of the mountains"]},
         "quiet": {"type": "boolean", "description": "Away from the street"},
         "meals": {"type": "array", "items": {"type": "string", "enum": ["breakfast", "dinner"]}},
-        "land": {"type": "string", "enum": [f"land {i}" for i in range(40)]},
     },
 })  # fmt: skip
 

@@ -15,7 +15,7 @@ import pytest
 from person import Arrive, Person
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QApplication, QLineEdit, QWidget
+from PySide6.QtWidgets import QApplication, QLineEdit
 from support.serving import Script
 
 from app.chat.store.conversation import CallState, Message
@@ -82,7 +82,7 @@ def tools_of_chat(person: Person) -> list[str]:
     return list(person.hearth.controller.choices.values.get("tools", []))
 
 
-def take_pictures(person: Person, name: str = "tools", part: QWidget | None = None) -> None:
+def take_pictures(person: Person) -> None:
     """Pictures of the window in light and dark, to tests/output, and to docs if HEARTH_UPDATE_SCREENSHOTS=1 is set."""
     app = QApplication.instance()
     assert isinstance(app, QApplication)
@@ -91,14 +91,13 @@ def take_pictures(person: Person, name: str = "tools", part: QWidget | None = No
         theme.apply(app, choice, 1.0)
         person.page.transcript.flush()
         person.qtbot.wait(50)
-        image = (part or person.window).grab().toImage()
-        assert part is not None or image.pixelColor(4, 500) == QColor(theme.current().tokens.side)
+        image = person.window.grab().toImage()
+        assert image.pixelColor(4, 500) == QColor(theme.current().tokens.side)
         folders = [ROOT / "tests" / "output"]
-        updates = name == "tools" and os.environ.get("HEARTH_UPDATE_SCREENSHOTS") == "1"
-        folders += [ROOT / "docs" / "screenshots"] if updates else []
+        folders += [ROOT / "docs" / "screenshots"] if os.environ.get("HEARTH_UPDATE_SCREENSHOTS") == "1" else []
         for folder in folders:
             folder.mkdir(exist_ok=True)
-            assert image.save(str(folder / f"{name}-{choice}.png"))
+            assert image.save(str(folder / f"tools-{choice}.png"))
 
 
 def states(message: Message) -> list[CallState]:
@@ -120,7 +119,6 @@ def test_tools_are_switched_on_for_one_chat_and_counted(arrive: Arrive) -> None:
     person.wait(lambda: "100" in meter.toolTip())
     click(person, meter)
     assert "100" in person.window.chat_context.popup.note.words
-    take_pictures(person, "context")
     person.window.chat_context.popup.dismiss()
     switch(person, "calculate")
     assert tools_of_chat(person) == ["read_web_page"]
@@ -289,12 +287,10 @@ def test_a_server_asks_the_user_at_its_call(arrive: Arrive) -> None:
     person.qtbot.wait(QApplication.doubleClickInterval() + 50)
     click(person, inquiry.send)
     assert call.details.inquiry is inquiry, "nothing is sent while a field is missing"
-    city.first().setText("Lima")  # type: ignore[attr-defined]
-    people.first().setText("2")  # type: ignore[attr-defined]
-    room.first().click()  # type: ignore[attr-defined]
-    assert token.first().echoMode() == QLineEdit.EchoMode.Password  # type: ignore[attr-defined]
-    person.window.resize(1100, 1000)
-    take_pictures(person, "question")
+    city.first.setText("Lima")  # type: ignore[attr-defined]
+    people.first.setText("2")  # type: ignore[attr-defined]
+    room.first.click()  # type: ignore[attr-defined]
+    assert token.first.echoMode() == QLineEdit.EchoMode.Password  # type: ignore[attr-defined]
     person.qtbot.wait(QApplication.doubleClickInterval() + 50)
     click(person, inquiry.send)
     person.wait(lambda: len(person.finished) == 2)
@@ -315,37 +311,21 @@ def test_a_server_asks_the_user_at_its_call(arrive: Arrive) -> None:
     person.leave()
 
 
-def test_what_no_field_can_hold_is_only_declined(arrive: Arrive) -> None:
-    person = arrive("in-thread")
-    person.wait_ready()
-    asking_server(person, {"type": "object", "properties": {"a": {"type": "object"}}})
-    inquiry = call_that_asks(person).details.inquiry
-    assert inquiry is not None
-    assert inquiry.send.isHidden()
-    person.qtbot.wait(QApplication.doubleClickInterval() + 50)
-    click(person, inquiry.decline)
-    person.wait(lambda: len(person.finished) == 2)
-    assert json.loads(person.shown[1].calls[0].result) == {"action": "decline"}
-    person.leave()
-
-
 def test_a_question_outside_of_a_call_is_a_dialog(arrive: Arrive) -> None:
     person = arrive("in-thread")
     person.wait_ready()
-    for act in ("accept", "decline", ""):
-        replies: list[Reply] = []
-        question = Question("Rooms", "Which city?", {"properties": {"city": {"type": "string"}}})
-        ask = person.hearth.tools.box.ask
+    ask, replies = person.hearth.tools.box.ask, list[Reply]()
+    for kind, act in (("string", "send"), ("object", "decline"), ("string", "")):  # no field can hold an object
+        question = Question("Rooms", "Which city?", {"properties": {"city": {"type": kind}}})
         threading.Thread(target=lambda: replies.append(ask(question)), daemon=True).start()  # noqa: B023
         dialog = modal(person, ServerQuestionDialog)
-        dialog.question.form.values[0].first().setText("Lima")  # type: ignore[attr-defined]
-        if act:
-            dialog.question.decided.emit(act, {"city": "Lima"})
-        else:
-            dialog.reject()
-        person.wait(lambda: len(replies) == 1)  # noqa: B023
-        assert replies[0].action == (act or "cancel")
-        assert replies[0].values == ({"city": "Lima"} if act == "accept" else {})
+        assert dialog.question.send.isHidden() == (kind == "object")
+        if kind == "string":
+            dialog.question.form.values[0].first.setText("Lima")
+        getattr(dialog.question, act).click() if act else dialog.reject()
+        person.wait(lambda: QApplication.activeModalWidget() is None)
+    person.wait(lambda: len(replies) == 3)
+    assert replies == [Reply("accept", {"city": "Lima"}), Reply("decline"), Reply("cancel")]
 
 
 def test_prompts_and_files_of_a_server_are_chosen_behind_a_slash(arrive: Arrive) -> None:
@@ -373,13 +353,11 @@ def test_prompts_and_files_of_a_server_are_chosen_behind_a_slash(arrive: Arrive)
     assert not tools.mcp.state(server.id).is_running, "it starts when the user asks for it"
     dialog = pick("Notes")
     person.wait(lambda: len(dialog.rows) == 2)
-    take_pictures(person, "server-content", dialog)
     click(person, dialog.rows[0])
     assert dialog.form is not None
     click(person, dialog.insert)
     assert composer.text() == "", "its argument is missing"
-    dialog.form.values[0].first().setText("Ada")  # type: ignore[attr-defined]
-    take_pictures(person, "server-prompt", dialog)
+    dialog.form.values[0].first.setText("Ada")  # type: ignore[attr-defined]
     click(person, dialog.insert)
     person.wait(lambda: composer.text() == "Greet Ada.")
     dialog = pick("Notes")

@@ -18,7 +18,6 @@ from app.translation import tr
 
 Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what writes it in the background
 _Found = TypeVar("_Found")
-_Looked = tuple[str, threading.Event, tuple[ListedTool, ...] | str]
 
 
 class ToolServersController(QObject):
@@ -29,7 +28,6 @@ class ToolServersController(QObject):
 
     changed = Signal()
     looked = Signal(str, object)  # tuple[ListedTool, ...] | str
-    _found = Signal(object)  # _Looked, from a background thread
     _done = Signal(object)  # a callable for the main thread
 
     def __init__(self, servers: ToolServerList, tools: McpTools, save: Save) -> None:
@@ -39,7 +37,6 @@ class ToolServersController(QObject):
         self._looking: dict[str, threading.Event] = {}  # by server; set: cancelled
         self._shown: object = None  # what `changed` was emitted for last
         self._contents: dict[str, Content] = {}
-        self._found.connect(self._take, Qt.ConnectionType.QueuedConnection)
         self._done.connect(self._call, Qt.ConnectionType.QueuedConnection)
 
     @property
@@ -146,8 +143,13 @@ class ToolServersController(QObject):
     def look(self, server_id: str) -> None:
         """Start a server and ask for its tools. `looked` follows, unless it is stopped."""
         self.stop_looking(server_id)
-        stopped = self._looking[server_id] = threading.Event()
-        threading.Thread(target=partial(self._look, server_id, stopped), name="mcp-look", daemon=True).start()
+
+        def take(found: tuple[ListedTool, ...] | ToolServerError) -> None:
+            del self._looking[server_id]
+            self.refresh()
+            self.looked.emit(server_id, found.message if isinstance(found, ToolServerError) else found)
+
+        self._looking[server_id] = self._begin(partial(self._tools.look, server_id), take)
 
     def stop_looking(self, server_id: str) -> None:
         """Cancel `look`, and end the server if it has not started yet."""
@@ -156,24 +158,6 @@ class ToolServersController(QObject):
             stopped.set()
             if not self.state(server_id).is_running:
                 self._tools.stop(server_id)
-
-    def _look(self, server_id: str, stopped: threading.Event) -> None:
-        """Runs in a background thread."""
-        found: tuple[ListedTool, ...] | str
-        try:
-            found = self._tools.look(server_id, stopped.is_set)
-        except ToolServerError as error:
-            found = error.message
-        with suppress(RuntimeError):  # the window has closed
-            self._found.emit((server_id, stopped, found))
-
-    @Slot(object)
-    def _take(self, looked: _Looked) -> None:
-        server_id, stopped, found = looked
-        if self._looking.get(server_id) is stopped:
-            del self._looking[server_id]
-            self.refresh()
-            self.looked.emit(server_id, found)
 
     # -------------------------------------------------------------- prompts and resources
 

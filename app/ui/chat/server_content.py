@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -142,38 +142,36 @@ class ServerContentDialog(Dialog):
 
     def _show(self, found: Content | ToolServerError) -> None:
         if isinstance(found, ToolServerError):
-            self._fail(found)
+            self.say(found.message)
             return
         clear(self._column)
         if found == Content():
             self.say(tr("This server offers no prompts and no files."))
             return
         self.say(tr("A prompt is put into the message, and a file is attached. You see both before you send them."))
-        parts: list[tuple[str, str, list[tuple[str, str, Callable[[], None]]]]] = [
-            (tr("Prompts"), "lines", [
-                (one.title or one.name, one.description, partial(self._pick_prompt, one))
-                for one in found.prompts
-            ]),
-            (tr("Files"), "file", [
-                (one.name, one.description or one.address, partial(self._pick_resource, one))
-                for one in found.resources
-            ]),
-        ]  # fmt: skip
-        for head, glyph, entries in parts:
-            if entries:
-                title = Label(head, "metastrong")
-                title.setContentsMargins(theme.px(INSET), theme.px(6), theme.px(INSET), theme.px(4))
-                self._column.addWidget(title)
-                title.show()
-            for name, note, act in entries:
-                row = PickRow(label(name), glyph, " ".join(visible(note).split())[:LONGEST_NOTE])
-                row.setToolTip(visible(note))
-                row.clicked.connect(lambda _=False, act=act: act())
-                self._column.addWidget(row)
-                row.show()
-                self.rows.append(row)
+        self._add(
+            tr("Prompts"),
+            "lines",
+            [(one.title or one.name, one.description, partial(self._pick_prompt, one)) for one in found.prompts],
+        )
+        self._add(tr("Files"), "file", [
+            (one.name, one.description or one.address, partial(self._pick_resource, one)) for one in found.resources
+        ])  # fmt: skip
         self.fit()
         self.rows[0].setFocus()
+
+    def _add(self, head: str, glyph: str, entries: Sequence[tuple[str, str, Callable[[], None]]]) -> None:
+        title = Label(head, "metastrong")
+        title.setContentsMargins(theme.px(INSET), theme.px(6), theme.px(INSET), theme.px(4))
+        self._column.addWidget(title)
+        title.setVisible(bool(entries))
+        for name, note, act in entries:
+            row = PickRow(label(name), glyph, " ".join(visible(note).split())[:LONGEST_NOTE])
+            row.setToolTip(visible(note))
+            row.clicked.connect(lambda _=False, act=act: act())
+            self._column.addWidget(row)
+            row.show()
+            self.rows.append(row)
 
     def _pick_prompt(self, prompt: Prompt) -> None:
         if not prompt.arguments:
@@ -200,33 +198,29 @@ class ServerContentDialog(Dialog):
     def _fill(self, prompt: Prompt, arguments: dict[str, str]) -> None:
         self.insert.setEnabled(False)
 
-        def take(found: str | ToolServerError) -> None:
-            if isinstance(found, ToolServerError):
-                self._fail(found)
-                return
+        def put(text: str) -> None:
             self.accept()
-            self._composer.field.insert(displayable(found))
+            self._composer.field.insert(displayable(text))
 
-        self._work = self._controller.fill_prompt(self._server.id, prompt.name, arguments, take)
+        self._work = self._controller.fill_prompt(self._server.id, prompt.name, arguments, partial(self._take, put))
 
     def _pick_resource(self, resource: Resource) -> None:
-        def attach(found: str | ToolServerError) -> None:
-            if isinstance(found, ToolServerError):
-                self._fail(found)
-                return
-            try:
-                attachment = texts.of_server(resource.name, self._server.name, resource.address, found)
-            except AttachmentError as error:
-                self.say(error.message)
-                return
+        def attach(text: str) -> None:
+            attachment = texts.of_server(resource.name, self._server.name, resource.address, text)
             self.accept()
             self._composer.draft.add(attachment)
 
-        self._work = self._controller.read_resource(self._server.id, resource.address, attach)
+        work = partial(self._take, attach)
+        self._work = self._controller.read_resource(self._server.id, resource.address, work)
 
-    def _fail(self, error: ToolServerError) -> None:
-        self.insert.setEnabled(True)
-        self.say(error.message)
+    def _take(self, act: Callable[[str], None], found: str | ToolServerError) -> None:
+        try:
+            if isinstance(found, ToolServerError):
+                raise found
+            act(found)
+        except (ToolServerError, AttachmentError) as error:
+            self.insert.setEnabled(True)
+            self.say(error.message)
 
     def return_pressed(self) -> None:
         if self.insert.isVisible():

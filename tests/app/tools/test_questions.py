@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from typing import Any
 
@@ -51,7 +50,6 @@ def test_what_no_field_can_hold_has_none(about: Any) -> None:
 
 def test_too_many_fields_are_none() -> None:
     assert fields_of({"properties": {str(i): {"type": "string"} for i in range(MOST_FIELDS + 1)}}) is None
-    assert fields_of({}) == ()
 
 
 @pytest.mark.parametrize(
@@ -86,11 +84,10 @@ def test_what_is_required_must_be_entered() -> None:
 
 
 def test_texts_of_servers_are_shown_without_tricks() -> None:
-    field = one({"type": "string", "title": "na\u202eme", "description": "x\u200by", "minLength": True})
+    field = one({"type": "string", "title": "na\u202eme", "description": "x\u200by"})
     assert field.title.isascii()
     assert field.note.isascii()
     assert one({"type": "string", "title": 5, "description": []}) == Field("a", "a")
-    assert (field.least, field.most) == (1, math.inf)
 
 
 @pytest.mark.parametrize(
