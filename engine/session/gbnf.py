@@ -65,10 +65,10 @@ def _class(text: str, place: int, given: str) -> str:
     """Return a class of characters as a regular expression."""
     inverts = given.startswith("^")
     codes = _characters(text, place, given[inverts:])
+    minus = [found[-1] == "-" for found in _CHARACTER.findall(given[inverts:])]  # without a backslash
     parts, i = list[str](), 0
     while i < len(codes):
-        # A minus that is escaped is taken for a range too, as llama.cpp does.
-        is_range = codes[i + 1 : i + 2] == [ord("-")] and i + 2 < len(codes)
+        is_range = i + 2 < len(codes) and minus[i + 1]
         parts.append(f"{_escaped(codes[i])}-{_escaped(codes[i + 2])}" if is_range else _escaped(codes[i]))
         i += 3 if is_range else 1
     if not parts:

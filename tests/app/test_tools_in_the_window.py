@@ -305,6 +305,12 @@ def test_a_server_asks_the_user_at_its_call(arrive: Arrive) -> None:
         person.wait(lambda: states(person.shown[-2]) == [CallState.DONE])
         assert json.loads(person.shown[-2].calls[0].result) == {"action": act}
     call_that_asks(person)
+    asking = person.hearth.controller.open_conversation
+    assert asking
+    person.hearth.controller.new_chat()
+    assert person.hearth.controller.tool_questions == {}
+    person.hearth.controller.open(asking)
+    person.wait(lambda: bool(person.shown) and calls_of(person, len(person.shown) - 1)[0].details.inquiry is not None)
     person.hearth.controller.stop()
     assert states(person.shown[-1]) == [CallState.NOT_RUN]
     assert person.hearth.controller.tool_questions == {}

@@ -130,6 +130,7 @@ TEXTS: list[tuple[Kind, Any, str]] = [
     ("choice", ['a "fox"', "ein Füchslein", "🦊\n"], 'a "fox"|ein Füchslein|🦊\n'),
     ("grammar", 'root ::= [a-z]{1,4} "a" ("!" | "a!")', "[a-z]{1,4}a(!|a!)"),
     ("grammar", 'root ::= "a" "bd" | "ab" "c" # one\n', "abd|abc"),
+    ("grammar", r"root ::= [a\-c-e]{4} [-x] [^\x00-y]", r"[a\-c-e]{4}[-x][^\x00-y]"),
     ("grammar", 'root ::= "(" (\n root |\n [^()"\\\\\\]-] )\n ")" ws\nws ::= | " "', None),
     (
         "grammar",
