@@ -69,8 +69,8 @@ GROUPS = (
           ()),
     Group(PREPARED, noted("Prepared data"), noted("What preparing made for this PC, and measured speeds"),
           ("engine-data/artefacts", "engine-data/preparing", "engine-data/activity", "data/rates.json",
-           "data/rates.json.*.new", "engine-cache/measured-hardware.json*", "engine-cache/training",
-           "engine-cache/profiles", "engine-cache/calibration")),
+           "data/rates.json.*.new", "engine-cache/measured-hardware.json*", "engine-cache/listed-models.json*",
+           "engine-cache/training", "engine-cache/profiles", "engine-cache/calibration")),
     Group(DOWNLOADS, noted("Unfinished downloads"), noted("Parts of models that are still being downloaded, "
           "and updates of Hearth"),
           ("engine-data/downloads", "engine-data/updates")),

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from app.clients.engine_client import EngineClient
     from app.clients.remote_client import RemoteClient
     from app.errors import RescueReport, StoreError
+    from app.tools.questions import Question
     from engine.service import protocol
 
 
@@ -325,6 +326,11 @@ class ChatController(QObject):
     def has_tool_consents(self) -> bool:
         """Whether some calls of tools in the open chat run without a question."""
         return self.rounds.has_consents(self._memory.conversation(self.opened.id))
+
+    @property
+    def tool_questions(self) -> dict[str, Question]:
+        """The questions of MCP servers that wait in the open chat, by the ids of the calls."""
+        return self.rounds.questions(self.opened.id)
 
     def drop_tool_consents(self) -> None:
         """Ask again before every call in the open chat and in the chats of its folder."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from app.chat.store.conversation import Message, MessageState, Role
 
@@ -12,7 +13,7 @@ _CUT = {MessageState.LENGTH, MessageState.CANCELLED, MessageState.FAILED, Messag
 ActionName = Literal[
     "edit", "regenerate", "other_model", "continue", "delete", "switch", "unsummarise", "note", "print",
     "inspect", "side_by_side",
-    "allow_once", "allow_in_chat", "allow_in_folder", "refuse",
+    "allow_once", "allow_in_chat", "allow_in_folder", "refuse", "accept", "decline", "cancel",
 ]  # fmt: skip
 
 
@@ -22,8 +23,8 @@ class MessageAction:
 
     "note" adds `text` to the notes of the project. "print" asks how the message is printed or exported. "inspect" opens
     the inspector. "other_model" is "regenerate" after the user chose another model. "side_by_side" shows all versions
-    of an answer. "unsummarise" is of the whole branch. The last four answer the question whether a call of a tool may
-    run. call_id: of that call.
+    of an answer. "unsummarise" is of the whole branch. "allow_once" to "refuse" answer the question whether a call of a
+    tool may run; the last three reply to a question of its server with `values`. call_id: of that call.
     """
 
     act: ActionName
@@ -31,6 +32,7 @@ class MessageAction:
     text: str = ""
     step: int = 0
     call_id: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 def can_continue(message: Message) -> bool:

@@ -19,6 +19,7 @@ from app.chat.store.conversation import CallState, Conversation, Message, Role, 
 from app.tools import model_texts
 from app.tools.consents import FolderConsents
 from app.tools.propose_note import ADDED, PROPOSE_NOTE, note_in
+from app.tools.questions import OpenQuestion, Question, Reply
 from app.tools.tool import Tool, ToolResult
 from app.tools.tool_box import ToolBox
 
@@ -37,6 +38,7 @@ class ToolRounds(QObject):
     changed = Signal(str, object)  # the Message with new states of its calls
     ended = Signal(str, object)  # the Message whose calls have all ended: the model may read the results
     asked = Signal(str, object)  # the Message with calls that wait for the user
+    unplaced = Signal(object)  # an OpenQuestion of a server of which no call runs
     broken_off = Signal(str, object)  # the Message whose calls were not run, because the model repeats itself
 
     def __init__(
@@ -56,6 +58,9 @@ class ToolRounds(QObject):
         self._context_tokens, self._tools_on, self._notes_of = context_tokens, tools_on, notes_of
         self._is_closed = False
         self._running: dict[tuple[str, str], threading.Event] = {}  # (message, call) -> whether it is to be cancelled
+        self._chats: dict[tuple[str, str], str] = {}  # of those calls
+        self._questions: dict[tuple[str, str], OpenQuestion] = {}  # of the servers of those calls
+        box.asked.connect(self._ask)
         memory.changed.connect(self._forget_folders)
         memory.imported.connect(self._ask_in)
 
@@ -75,7 +80,13 @@ class ToolRounds(QObject):
     def is_running(self, chat: str | None) -> bool:
         """Whether calls of a chat run, and none waits for the user."""
         message = self.pending(chat)
-        return message is not None and all(call.state is not CallState.ASKING for call in message.calls)
+        if message is None or any((message.id, call.id) in self._questions for call in message.calls):
+            return False
+        return all(call.state is not CallState.ASKING for call in message.calls)
+
+    def questions(self, chat: str | None) -> dict[str, Question]:
+        """Return the questions of servers that wait for the user, by the ids of the calls during which they came."""
+        return {key[1]: one.question for key, one in self._questions.items() if self._chats.get(key) == chat}
 
     # -------------------------------------------------------------- beginning
 
@@ -132,6 +143,7 @@ class ToolRounds(QObject):
 
     def _run(self, chat: str, message_id: str, call: ToolCall) -> None:
         cancelled = self._running[message_id, call.id] = threading.Event()
+        self._chats[message_id, call.id] = chat
         self._box.run(
             call.tool, call.arguments, cancelled.is_set,
             lambda result, seconds: self._ended(chat, message_id, call.id, result, seconds),
@@ -142,6 +154,9 @@ class ToolRounds(QObject):
     def act(self, chat: str, act: MessageAction) -> None:
         """Let a call that waits run, or refuse it."""
         conversation, call = self._memory.conversation(chat), self._call(chat, act.message_id, act.call_id)
+        if act.act in ("accept", "decline", "cancel"):
+            self._reply(chat, act.message_id, act.call_id, Reply(act.act, act.values))
+            return
         if conversation is None or call is None or call.state is not CallState.ASKING:
             return
         if act.act == "refuse":
@@ -169,6 +184,34 @@ class ToolRounds(QObject):
         self._run(chat, act.message_id, call)
         if act.act != "allow_once":
             self._allow_others(chat, act.message_id, key)
+
+    def _ask(self, opened: OpenQuestion) -> None:
+        """Show a server's question at the call of one of its tools that has run longest."""
+        for key, chat in self._chats.items():
+            call = self._call(chat, *key)
+            if key in self._running and call is not None and call.source == opened.question.server:
+                if key in self._questions:
+                    continue
+                self._questions[key] = opened
+                message = self._message(chat, key[0])
+                self.changed.emit(chat, message)
+                self.asked.emit(chat, message)
+                return
+        self.unplaced.emit(opened)
+
+    def _reply(self, chat: str, message_id: str, call_id: str, reply: Reply) -> None:
+        opened = self._questions.pop((message_id, call_id), None)
+        if opened is not None:
+            opened.reply(reply)
+            if (message := self._message(chat, message_id)) is not None:
+                self.changed.emit(chat, message)
+
+    def _forget(self, message_id: str, call_id: str) -> threading.Event | None:
+        """Forget a call that has ended or is cancelled; a question of its server is cancelled."""
+        self._chats.pop((message_id, call_id), None)
+        if (opened := self._questions.pop((message_id, call_id), None)) is not None:
+            opened.reply(Reply("cancel"))
+        return self._running.pop((message_id, call_id), None)
 
     def _add_note(self, chat: str, message_id: str, call: ToolCall, notes: NotesFile) -> None:
         """Add a proposed line that the user accepted, unless its file is not the one that the user was shown."""
@@ -229,7 +272,7 @@ class ToolRounds(QObject):
             if all(call.has_ended for call in message.calls):
                 continue
             for call in message.calls:
-                if (cancelled := self._running.pop((message.id, call.id), None)) is not None:
+                if (cancelled := self._forget(message.id, call.id)) is not None:
                     cancelled.set()
             calls = tuple(one if one.has_ended else replace(one, state=CallState.NOT_RUN) for one in message.calls)
             self._update(chat, replace(message, calls=calls))
@@ -239,12 +282,14 @@ class ToolRounds(QObject):
         self._is_closed = True
         for cancelled in self._running.values():
             cancelled.set()
+        for opened in self._questions.values():
+            opened.reply(Reply("cancel"))
 
     # -------------------------------------------------------------- ending
 
     def _ended(self, chat: str, message_id: str, call_id: str, result: ToolResult, seconds: float) -> None:
         call = self._call(chat, message_id, call_id)
-        if self._running.pop((message_id, call_id), None) is None or call is None or self._is_closed:
+        if self._forget(message_id, call_id) is None or call is None or self._is_closed:
             return  # it was stopped, or the chat is gone
         state = CallState.FAILED if result.is_error else CallState.DONE
         text = self._cut(chat, message_id, result.text)

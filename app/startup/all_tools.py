@@ -26,7 +26,12 @@ class AllTools:
         """Read nothing. settings: the current ones. key_of: the key for an address if no keyring has it; else "". save:
         writes a small file in the background."""
         self.servers = ToolServerList(places.tool_servers_file, places)
-        self.mcp = McpTools(self.servers, places.tool_servers_folder, changed=lambda: self.box.tell_changed())
+        self.mcp = McpTools(
+            self.servers,
+            places.tool_servers_folder,
+            ask=lambda question: self.box.ask(question),
+            changed=lambda: self.box.tell_changed(),
+        )
         self.controller = ToolServersController(self.servers, self.mcp, save)
         built_in = BuiltInTools.of(lambda: chosen_service(settings(), key_of(BRAVE_ADDRESS)))
         self.documents = Documents(places.documents_file, places.document_index_file, save)

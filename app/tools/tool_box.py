@@ -11,6 +11,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from app.tools import model_texts
+from app.tools.questions import OpenQuestion, Question, Reply
 from app.tools.tool import LONGEST_RESULT, Scope, Tool, ToolResult, ToolSource
 
 log = logging.getLogger(__name__)
@@ -22,6 +23,7 @@ class ToolBox(QObject):
     """The tools of several sources. Used on the main thread; each call runs in a thread of its own."""
 
     changed = Signal()  # the tools
+    asked = Signal(object)  # an OpenQuestion; who shows it replies
     _finished = Signal(object)  # a callable for the main thread
 
     def __init__(self, sources: Sequence[ToolSource] = ()) -> None:
@@ -65,6 +67,12 @@ class ToolBox(QObject):
             self._finished.emit(lambda: then(ToolResult(text, result.is_error), seconds))
 
         threading.Thread(target=work, name=f"tool {name}", daemon=True).start()
+
+    def ask(self, question: Question) -> Reply:
+        """Put a server's question to the user. Blocks, so it is called in a thread of its own."""
+        opened = OpenQuestion(question)
+        self._finished.emit(lambda: self.asked.emit(opened))
+        return opened.wait()
 
     def tell_changed(self) -> None:
         """Emit `changed` on the main thread. Thread-safe."""

@@ -6,6 +6,8 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.commands.console import ProgressBar, interrupt_as_cancel
@@ -14,6 +16,7 @@ from engine.errors import Cancelled, EngineError
 from engine.job import Job
 
 if TYPE_CHECKING:
+    from engine.session.constraint import Constraint
     from engine.session.generate import GenerationStats, TokenEvent
     from engine.session.loaded_model import LoadedModel
 
@@ -29,11 +32,12 @@ def generate(arguments: argparse.Namespace) -> int:
 
         reason, stats = "cancelled", GenerationStats()
         with suppress(Cancelled):
+            constraint = _constraint(arguments)
             model = load_model(arguments, cancelled)
             if not arguments.raw:
                 _tell_kind(model)
             prompt = _prompt_tokens(model, arguments)
-            for event in _answer(model, prompt, arguments, cancelled):
+            for event in _answer(model, prompt, arguments, constraint, cancelled):
                 stats = event.stats
                 text.append(event.text)
                 if event.token_id is not None:
@@ -73,15 +77,41 @@ def _prompt_tokens(model: LoadedModel, arguments: argparse.Namespace) -> list[in
 
 
 def _answer(
-    model: LoadedModel, prompt: list[int], arguments: argparse.Namespace, cancelled: Callable[[], bool]
+    model: LoadedModel,
+    prompt: list[int],
+    arguments: argparse.Namespace,
+    constraint: Constraint | None,
+    cancelled: Callable[[], bool],
 ) -> Iterator[TokenEvent]:
     from engine.session.chat_session import ChatSession
+    from engine.session.grammar import Grammar
 
     sampling = model.sampling.changed(sampling_values(arguments))
     if not arguments.raw:
         sampling = model.chat_sampling(sampling)
+    session = ChatSession(model)
+    grammar = None if constraint is None else Grammar(constraint, model.vocabulary, covers_thoughts=arguments.raw)
+    make = None if grammar is None else partial(session.sampler_for, prompt, grammar=grammar)
     with ProgressBar("Reading") as progress:
-        yield from ChatSession(model).generate(prompt, sampling, Job(cancelled, progress))
+        yield from session.generate(prompt, sampling, Job(cancelled, progress), make=make)
+
+
+def _constraint(arguments: argparse.Namespace) -> Constraint | None:
+    from engine.evaluation.evaluate import read_text
+    from engine.formats.json_text import read_object
+    from engine.session.constraint import MOST_CHARS, Constraint
+
+    found = None
+    if arguments.regex is not None:
+        found = Constraint("regex", arguments.regex)
+    elif arguments.grammar is not None:
+        found = Constraint("grammar", read_text(Path(arguments.grammar)))
+    elif arguments.json_schema is not None:
+        schema = read_object(Path(arguments.json_schema), max_bytes=4 * MOST_CHARS, max_values=MOST_CHARS)
+        found = Constraint("json_schema", schema)
+    if found is not None:
+        found.check()  # before the load, which takes longer
+    return found
 
 
 def _stats_values(stats: GenerationStats, model: LoadedModel | None) -> dict[str, Any]:

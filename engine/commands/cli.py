@@ -161,6 +161,10 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--prompt", required=True, metavar="TEXT")
     sub.add_argument("--raw", action="store_true", help="encode the text without a chat template")
     add_sampling(sub)
+    constraint = sub.add_mutually_exclusive_group()
+    constraint.add_argument("--regex", metavar="TEXT", help="the answer matches this regular expression as a whole")
+    constraint.add_argument("--grammar", metavar="FILE", help="the answer matches this grammar, in GBNF or Lark")
+    constraint.add_argument("--json-schema", metavar="FILE", help="the answer is JSON that follows this schema")
     add_json(sub)
 
     sub = command(

@@ -499,10 +499,12 @@ def _taken_away() -> ApiError:
 
 def _grammar(model: LoadedModel, turn: Turn, asked_for: Asked) -> Grammar | None:
     """Raises: InvalidRequestError."""
-    schema, use = turn.api_request.schema, turn.api_request.use
+    constraint, use = turn.api_request.constraint, turn.api_request.use
     if asked_for.calls is not None:
-        return ToolGrammar(asked_for.calls, use, model.tokenizer, model.vocabulary, schema)
-    return None if schema is None else Grammar(schema, model.vocabulary)
+        return ToolGrammar(asked_for.calls, use, model.tokenizer, model.vocabulary, constraint)
+    if constraint is None:
+        return None
+    return Grammar(constraint, model.vocabulary, covers_thoughts=turn.api_request.what == "completion")
 
 
 def _made(

@@ -13,9 +13,9 @@ from typing import Any, Literal
 from engine.config import SamplingConfig
 from engine.errors import InvalidRequestError
 from engine.local_api.failures import ApiError, wrong
-from engine.local_api.fields import checked_schema, count, objects, read_object, shown, stops, take
+from engine.local_api.fields import checked, count, objects, read_object, shown, stops, take
 from engine.local_api.tool_fields import answered_call, read_calls, read_tools, text_of
-from engine.session.grammar import ANY_OBJECT
+from engine.session.constraint import ANY_OBJECT, Constraint, Kind
 from engine.text.context_fit import ChatMessage
 from engine.tool_calls.tool import ToolUse
 
@@ -43,6 +43,11 @@ _UNUSED = {
     "user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
 }  # fmt: skip
 _EFFORTS = {"none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
+_VLLM: dict[str, Kind] = {"json": "json_schema", "regex": "regex", "choice": "choice", "grammar": "grammar"}
+_CONSTRAINTS: dict[str, Kind] = {
+    "grammar": "grammar", "json_schema": "json_schema",  # of llama.cpp
+    **{f"{prefix}{name}": kind for prefix in ("structured_outputs.", "guided_") for name, kind in _VLLM.items()},
+}  # fmt: skip
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed")
 
 
@@ -60,7 +65,7 @@ class ApiRequest:
     use: ToolUse = field(default_factory=ToolUse)
     prompt: str | list[int] = ""
     sampling: dict[str, Any] = field(default_factory=dict)  # what differs from the model's own defaults
-    schema: dict[str, Any] | None = None  # JSON schema of the answer
+    constraint: Constraint | None = None  # of the answer
     alternatives: int | None = None
     streams: bool = False
     tells_usage: bool = False  # at the end of a stream
@@ -69,6 +74,7 @@ class ApiRequest:
     inputs: list[str | list[int]] = field(default_factory=list)
     dimensions: int | None = None
     counts: bool = False  # only the tokens of the prompt are counted
+    instructions: str | None = None  # of the Responses API, whose answer repeats them
     as_base64: bool = False  # the vectors, instead of lists of numbers
 
 
@@ -84,10 +90,11 @@ def read_api_request(what: What, body: bytes) -> ApiRequest:
         api_request["messages"] = _messages(values, ignored)
         api_request["use"] = read_tools(values, ignored)
         api_request["alternatives"] = _chat_alternatives(values)
-        api_request["schema"] = _schema(values, ignored)
+        api_request["constraint"] = _format(values, ignored)
     else:
         api_request["prompt"] = _prompt(values)
         api_request["alternatives"] = count(values, "logprobs", MOST_ALTERNATIVES[what])
+    api_request["constraint"] = _read_constraint(values, api_request.get("constraint"))
     api_request["sampling"] = _sampling(values, what, ignored)
     ignored += values.keys() - _UNUSED
     return ApiRequest(what, model, **api_request, ignored=tuple(sorted(ignored)))
@@ -130,7 +137,7 @@ def _usage_wanted(values: dict[str, Any], streams: bool, ignored: list[str]) -> 
     return wanted
 
 
-def _schema(values: dict[str, Any], ignored: list[str]) -> dict[str, Any] | None:
+def _format(values: dict[str, Any], ignored: list[str]) -> Constraint | None:
     """Return the JSON schema that the answer must follow; None for any text. Raises: ApiError."""
     given = dict(take(values, "response_format", dict) or {"type": "text"})
     kind = take(given, "type", str)
@@ -141,7 +148,7 @@ def _schema(values: dict[str, Any], ignored: list[str]) -> dict[str, Any] | None
 
 def read_format(
     kind: str | None, about: dict[str, Any], param: str, within: str, ignored: list[str]
-) -> dict[str, Any] | None:
+) -> Constraint | None:
     """Return the schema of a format of this kind; None for any text. within: where in `param` its fields are.
 
     Raises: ApiError.
@@ -157,7 +164,29 @@ def read_format(
         kinds = "text, json_object, json_schema"
         raise wrong(f"'{param}.type' is {shown(kind)}; it must be one of {kinds}.", param)
     ignored += (f"{param}.{within}{name}" for name in about)
-    return None if schema is None else checked_schema(schema, param)
+    return None if schema is None else checked(Constraint("json_schema", schema), param)
+
+
+def _read_constraint(values: dict[str, Any], from_format: Constraint | None) -> Constraint | None:
+    """Return what the answer must be, as fields of llama.cpp and vLLM may say it too. Raises: ApiError."""
+    for name, value in (take(values, "structured_outputs", dict) or {}).items():
+        values[f"structured_outputs.{name}"] = value
+    if take(values, "structured_outputs.json_object", bool):
+        values.setdefault("structured_outputs.json", dict(ANY_OBJECT))
+    found = {} if from_format is None else {"response_format": from_format}
+    for name, kind in _CONSTRAINTS.items():
+        if kind == "json_schema" and isinstance(values.get(name), str):
+            values[name] = read_object(values[name].encode("utf-8", "replace"))
+        source = take(values, name, {"json_schema": dict, "choice": list}.get(kind, str))
+        if source is None or source == "":
+            continue
+        if kind == "choice" and not (source and all(isinstance(text, str) for text in source)):
+            raise wrong(f"The field {name!r} is {shown(source)}; a list of texts is needed.", name, "invalid_type")
+        found[name] = checked(Constraint(kind, source), name)
+    if len(found) > 1:
+        first, second, *_ = found
+        raise wrong(f"{first!r} and {second!r} both say what the answer must be; give one of them.", second)
+    return next(iter(found.values()), None)
 
 
 def _chat_alternatives(values: dict[str, Any]) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.errors import InvalidRequestError
 from engine.local_api.failures import wrong
-from engine.session.grammar import check_size
+from engine.session.constraint import Constraint
 
 LONGEST_STOP = 1000  # characters
 
@@ -89,10 +89,10 @@ def stops(values: dict[str, Any], name: str, most: int) -> list[str]:
     return texts
 
 
-def checked_schema(schema: dict[str, Any], param: str) -> dict[str, Any]:
-    """Return the schema. Raises: ApiError if it exceeds a limit."""
+def checked(constraint: Constraint, param: str) -> Constraint:
+    """Return the constraint. Raises: ApiError if it exceeds a limit or is malformed."""
     try:
-        check_size(schema)
+        constraint.check()
     except InvalidRequestError as error:
         raise wrong(f"{error.message} {error.hint}", param) from None
-    return schema
+    return constraint

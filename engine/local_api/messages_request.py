@@ -6,9 +6,10 @@ from typing import Any
 
 from engine.local_api.api_request import MOST_MESSAGES, ApiRequest, check_sampling, model_of
 from engine.local_api.failures import wrong
-from engine.local_api.fields import checked_schema, count, objects, read_object, required, shown, stops, take
+from engine.local_api.fields import checked, count, objects, read_object, required, shown, stops, take
 from engine.local_api.tool_fields import MOST_ARGUMENTS_DEPTH, answered_call, made_call, read_tool, text_of, tool_use
 from engine.plain_config import is_deep
+from engine.session.constraint import Constraint
 from engine.text.context_fit import ChatMessage
 from engine.tool_calls.tool import ToolUse
 
@@ -33,7 +34,7 @@ def read_messages_request(body: bytes, counts: bool = False) -> ApiRequest:
     if texts := stops(values, "stop_sequences", MOST_STOPS):
         sampling["stop"] = texts
     thinking = _thinking(values, ignored)
-    effort, schema = _output(values, ignored)
+    effort, constraint = _output(values, ignored)
     if effort is not None and thinking.get("thinking") != "off":
         thinking["thinking"] = effort
     sampling |= thinking
@@ -44,12 +45,12 @@ def read_messages_request(body: bytes, counts: bool = False) -> ApiRequest:
     use = _tools(values, ignored)
     streams = bool(take(values, "stream", bool))
     continues = messages[-1]["role"] == "assistant" and "calls" not in messages[-1]
-    if continues and (use.tools or schema is not None):
+    if continues and (use.tools or constraint is not None):
         raise wrong("With tools or a schema, the last message cannot be the assistant's.", "messages",
                     "unsupported_value")  # fmt: skip
     ignored += values.keys() - _UNUSED
     return ApiRequest(
-        "chat", model, messages, use, sampling=sampling, schema=schema, streams=streams,
+        "chat", model, messages, use, sampling=sampling, constraint=constraint, streams=streams,
         ignored=tuple(sorted(ignored)), continues=continues,
     )  # fmt: skip
 
@@ -68,7 +69,7 @@ def _thinking(values: dict[str, Any], ignored: list[str]) -> dict[str, Any]:
     return {"thinking": "on"} if most is None else {"thinking": "on", "thought_tokens": most}
 
 
-def _output(values: dict[str, Any], ignored: list[str]) -> tuple[str | None, dict[str, Any] | None]:
+def _output(values: dict[str, Any], ignored: list[str]) -> tuple[str | None, Constraint | None]:
     """Return the effort and the JSON schema that the client asks for, if any."""
     options = dict(take(values, "output_config", dict) or {})
     effort, form = take(options, "effort", str), dict(take(options, "format", dict) or {})
@@ -80,9 +81,9 @@ def _output(values: dict[str, Any], ignored: list[str]) -> tuple[str | None, dic
     if (kind := take(form, "type", str)) != "json_schema":
         raise wrong(f"'output_config.format.type' is {shown(kind)}; it must be json_schema.", "output_config.format")
     param = "output_config.format.schema"
-    schema = checked_schema(required(take(form, "schema", dict), param), param)
+    constraint = checked(Constraint("json_schema", required(take(form, "schema", dict), param)), param)
     ignored += (f"output_config.format.{name}" for name in form)
-    return effort and _EFFORTS[effort], schema
+    return effort and _EFFORTS[effort], constraint
 
 
 def _tools(values: dict[str, Any], ignored: list[str]) -> ToolUse:

@@ -29,14 +29,16 @@ class ResponsesReply:
 
     def __init__(self, api_request: ApiRequest, model: str) -> None:
         sampling, use = api_request.sampling, api_request.use
-        schema = api_request.schema
+        constraint = api_request.constraint
         tools = [{"type": "function", "strict": None, **tool.values["function"]} for tool in use.tools]
         text_format = (
-            {"type": "text"} if schema is None else {"type": "json_schema", "name": "answer", "schema": schema}
+            {"type": "text"}
+            if constraint is None
+            else {"type": "json_schema", "name": "answer", "schema": constraint.source}
         )
         self._head = {
             "id": f"resp_{uuid.uuid4().hex}", "object": "response", "created_at": int(time.time()), "model": model,
-            "error": None, "incomplete_details": None, "instructions": None, "metadata": {},
+            "error": None, "incomplete_details": None, "instructions": api_request.instructions, "metadata": {},
             "max_output_tokens": sampling.get("max_tokens"), "temperature": sampling.get("temperature"),
             "top_p": sampling.get("top_p"), "parallel_tool_calls": use.is_parallel, "previous_response_id": None,
             "reasoning": {"effort": None, "summary": None}, "store": False, "text": {"format": text_format},

@@ -16,6 +16,7 @@ from engine.local_api.api_request import (
 from engine.local_api.failures import wrong
 from engine.local_api.fields import objects, read_object, required, shown, take
 from engine.local_api.tool_fields import answered_call, read_call, read_functions, text_of
+from engine.session.constraint import Constraint
 from engine.text.context_fit import ChatMessage
 
 # Fields that Hearth cannot honour, with the only values it takes.
@@ -54,7 +55,7 @@ def read_responses_request(body: bytes) -> ApiRequest:
         values["reasoning_effort"] = effort
     sampling |= read_thinking(values, ignored)
     ignored += (f"reasoning.{name}" for name in reasoning.keys() - {"summary", "generate_summary"})
-    schema = _schema(values, ignored)
+    constraint = _format(values, ignored)
     use = read_functions(values, ignored)
     instructions = take(values, "instructions", str)
     messages = _Items(ignored).read(values.pop("input", None))
@@ -63,11 +64,19 @@ def read_responses_request(body: bytes) -> ApiRequest:
     streams = bool(take(values, "stream", bool))
     ignored += values.keys() - _UNUSED
     return ApiRequest(
-        "chat", model, messages, use, sampling=sampling, schema=schema, streams=streams, ignored=tuple(sorted(ignored))
+        "chat",
+        model,
+        messages,
+        use,
+        sampling=sampling,
+        constraint=constraint,
+        streams=streams,
+        instructions=instructions,
+        ignored=tuple(sorted(ignored)),
     )
 
 
-def _schema(values: dict[str, Any], ignored: list[str]) -> dict[str, Any] | None:
+def _format(values: dict[str, Any], ignored: list[str]) -> Constraint | None:
     text = dict(take(values, "text", dict) or {})
     given = dict(take(text, "format", dict) or {"type": "text"})
     ignored += (f"text.{name}" for name in text.keys() - {"verbosity"})

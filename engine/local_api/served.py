@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import EngineError, ModelNotFoundError
+import engine
+from engine.bundle.bundle import write_json
+from engine.errors import EngineError, ModelFormatError, ModelNotFoundError
+from engine.formats.json_text import read_object
 from engine.local_api.failures import ApiError, no_model
+from engine.plain_config import from_plain
 from engine.session.embeddings import pooling_of
 from engine.session.resolve_model import STARTER_NAMES
 from engine.tool_calls.call_style import call_style
@@ -22,6 +30,9 @@ if TYPE_CHECKING:
     from engine.session.loaded_model import LoadedModel
     from engine.text.tokenizer import Tokenizer
 
+log = logging.getLogger(__name__)
+
+_MOST_FILES = 1000  # of a model's folder
 _STARTED_AT = int(time.time())  # of this process, because a model's creation time is unknown
 
 
@@ -49,7 +60,7 @@ class ServedModels:
         self.loads = False
         self.loaded = loaded
         self._known: dict[str, tuple[tuple[str, ...], Target]] = {}  # names, of models loaded so far by their paths
-        self._described: dict[tuple[str, str], dict[str, Any]] = {}  # by name and path
+        self._facts = _KnownFacts()
 
     def remember(self, model: LoadedModel, load: str) -> None:
         """Note which argument loaded a model, so that requests can load it again."""
@@ -87,7 +98,10 @@ class ServedModels:
         return Target(found.name, _load_of(found), _path_of(found))
 
     def listed(self) -> list[dict[str, Any]]:
-        """Return the models as /v1/models lists them: the loaded one first. Cost: opens each model once."""
+        """Return the models as /v1/models lists them: the loaded one first.
+
+        Cost: opens each model whose files are new or have changed, up to 1 s for a large vocabulary.
+        """
         model = self.loaded()
         found = [] if model is None else [loaded_values(model)]
         if not self.loads:
@@ -104,6 +118,7 @@ class ServedModels:
         for key, (_, target) in list(self._known.items()):
             if key not in paths and target.path is not None:
                 found += self._values(target.name, target.load, target.path)
+        self._facts.save()
         return found
 
     def values(self, target: Target) -> dict[str, Any]:
@@ -118,19 +133,79 @@ class ServedModels:
 
     def _values(self, name: str, load: str, path: Path) -> list[dict[str, Any]]:
         """Return a model that is not loaded as /v1/models lists it; [] if it cannot be read."""
+        try:
+            return [_values(name, self._facts.of(load, path), False)]
+        except (EngineError, OSError):
+            return []
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What /v1/models says of a model's files."""
+
+    context_length: int
+    size_bytes: int
+    tools: bool
+    thinking: tuple[str, ...]
+    schema: bool
+    embeddings: bool
+
+
+class _KnownFacts:
+    """The facts of models that are not loaded, kept in a file: to open a model takes up to 1 s."""
+
+    def __init__(self) -> None:
+        import platformdirs
+
+        self._file = Path(platformdirs.user_cache_dir("Hearth", appauthor=False), "listed-models.json")
+        self._known: dict[str, Any] | None = None  # by the path, template and version: the stamp and the facts
+        self._is_changed = False
+
+    def of(self, load: str, path: Path) -> _Facts:
+        """Raises: EngineError, OSError."""
         from engine.loading.opening import read_tokenizer
         from engine.session.resolve_model import find_model, open_named
 
-        key = name, str(path)
-        if key not in self._described:
-            try:
-                template = find_model(load).template or None
-                opened = open_named(load)
-                values = _values(name, opened, read_tokenizer(opened, template), opened.config.max_context, False)
-            except EngineError:
-                return []
-            self._described[key] = values
-        return [self._described[key]]
+        template = find_model(load).template or ""
+        key, stamp = f"{engine.__version__}|{template}|{path}", _stamp(path)
+        if self._known is None:
+            self._known = self._read()
+        found = self._known.get(key)
+        if isinstance(found, dict) and found.get("stamp") == stamp:
+            with suppress(ModelFormatError):
+                facts: _Facts = from_plain(_Facts, found.get("facts"), self._file.name)
+                return facts
+        opened = open_named(load)
+        facts = _facts(opened, read_tokenizer(opened, template or None), opened.config.max_context)
+        self._known = {one: kept for one, kept in self._known.items() if not one.endswith(f"|{path}")}
+        self._known[key] = {"stamp": stamp, "facts": asdict(facts)}
+        self._is_changed = True
+        return facts
+
+    def save(self) -> None:
+        if not self._is_changed:
+            return
+        self._is_changed = False
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self._file, self._known or {})
+        except OSError as error:
+            log.info("The list of models cannot be kept in %s: %s", self._file, error)
+
+    def _read(self) -> dict[str, Any]:
+        """Return what is kept; {} if the file is missing, damaged or unreadable."""
+        try:
+            return read_object(self._file, max_bytes=8 << 20, max_values=1 << 18)
+        except EngineError:
+            return {}
+
+
+def _stamp(path: Path) -> str:
+    """Return the sizes and times of a model's files, as a digest. Raises: OSError."""
+    files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())[:_MOST_FILES]
+    stats = [(str(one), one.stat()) for one in files]
+    text = json.dumps([(name, found.st_size, found.st_mtime_ns) for name, found in stats])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def answers_to(model: LoadedModel, name: str) -> bool:
@@ -140,12 +215,23 @@ def answers_to(model: LoadedModel, name: str) -> bool:
 
 def loaded_values(model: LoadedModel) -> dict[str, Any]:
     """Return the loaded model as /v1/models lists it. Cost: renders the chat template several times when it is new."""
-    return _values(model.name, model.opened, model.tokenizer, model.context, True)
+    return _values(model.name, _facts(model.opened, model.tokenizer, model.context), True)
 
 
-def _values(name: str, opened: OpenedModel, tokenizer: Tokenizer, context: int, is_loaded: bool) -> dict[str, Any]:
-    """Return a model with the fields of OpenAI's and of Anthropic's API, and own ones."""
+def _facts(opened: OpenedModel, tokenizer: Tokenizer, context: int) -> _Facts:
     template = tokenizer.template
+    return _Facts(
+        context_length=context,
+        size_bytes=sum(opened.codecs.values()),
+        tools=template is not None and call_style(template).renders,
+        thinking=tuple(tokenizer.thinking.levels),
+        schema=bool(tokenizer.stop_token_ids | frozenset(opened.config.eos_token_ids)),
+        embeddings=pooling_of(opened) is not None,
+    )
+
+
+def _values(name: str, facts: _Facts, is_loaded: bool) -> dict[str, Any]:
+    """Return a model with the fields of OpenAI's and of Anthropic's API, and own ones."""
     return {
         "id": name,
         "object": "model",
@@ -154,15 +240,15 @@ def _values(name: str, opened: OpenedModel, tokenizer: Tokenizer, context: int, 
         "type": "model",
         "display_name": name,
         "created_at": datetime.fromtimestamp(_STARTED_AT, UTC).isoformat(),
-        "max_model_len": context,
-        "context_length": context,
-        "size_bytes": sum(opened.codecs.values()),
+        "max_model_len": facts.context_length,
+        "context_length": facts.context_length,
+        "size_bytes": facts.size_bytes,
         "loaded": is_loaded,
         "abilities": {
-            "tools": template is not None and call_style(template).renders,
-            "thinking": list(tokenizer.thinking.levels),
-            "schema": bool(tokenizer.stop_token_ids | frozenset(opened.config.eos_token_ids)),
-            "embeddings": pooling_of(opened) is not None,
+            "tools": facts.tools,
+            "thinking": list(facts.thinking),
+            "schema": facts.schema,
+            "embeddings": facts.embeddings,
         },
     }
 

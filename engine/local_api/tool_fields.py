@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from engine.local_api.failures import wrong
-from engine.local_api.fields import checked_schema, objects, required, shown, take
+from engine.local_api.fields import checked, objects, required, shown, take
 from engine.plain_config import is_deep
+from engine.session.constraint import Constraint
 from engine.tool_calls.call_format import Call
 from engine.tool_calls.tool import Choice, Tool, ToolUse
 
@@ -71,7 +72,7 @@ def read_tool(about: dict[str, Any], param: str, schema_name: str, ignored: list
     description = take(about, "description", str) or ""
     take(about, "strict", bool)
     ignored += (f"{param}.{other}" for other in about)
-    return Tool(name, description, checked_schema(schema, f"{param}.{schema_name}"))
+    return Tool(name, description, checked(Constraint("json_schema", schema), f"{param}.{schema_name}").source)
 
 
 def tool_use(tools: list[Tool], choice: Any, named: Any, is_parallel: bool | None) -> ToolUse:

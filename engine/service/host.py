@@ -531,7 +531,7 @@ class EngineHost:
             text_tokens=[portion.tokens for portion in count.portions],
             text_kept_tokens=[portion.kept_tokens for portion in count.portions],
             text_kept_chars=[portion.kept_chars for portion in count.portions],
-            tool_tokens=self._session.tool_tokens(tools) if tools else 0,
+            tool_tokens=self._session.tool_tokens(messages, sampling.thinking, tools) if tools else 0,
         )
         return asdict(result)
 

@@ -415,10 +415,14 @@ class ChatSession:
             left = int(most * KEPT_SHARE_AFTER_DROP) - len(encode([*system, messages[-1]]))
         return Count(fitted, not room.is_too_long(fitted), most, self._texts.portions(texts, left))
 
-    def tool_tokens(self, tools: Sequence[Tool]) -> int:
-        """Return the number of tokens by which these tools lengthen every prompt."""
-        tokenizer, messages = self.model.tokenizer, [{"role": "user", "content": "Hi"}]
-        return len(chat_encoder(tokenizer, tools)(messages)) - len(chat_encoder(tokenizer)(messages))
+    def tool_tokens(self, messages: Sequence[ChatMessage], thinking: Level | None, tools: Sequence[Tool]) -> int:
+        """Return the number of tokens by which these tools lengthen every prompt of the chat.
+
+        Only the system message matters: a template may write one of its own if there is none.
+        """
+        begun = [*(m for m in messages[:1] if m["role"] == "system"), {"role": "user", "content": "Hi"}]
+        with_tools, without = (chat_encoder(self.model.tokenizer, given, thinking) for given in (tools, ()))
+        return len(with_tools(begun)) - len(without(begun))
 
     def _chat_room(self) -> ChatRoom:
         self._room.capacity = self._cache.capacity  # changes when the model is placed again

@@ -65,7 +65,7 @@ def alternatives_of(schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[
         elif kinds == "string" or not one.keys() & {"type", "properties", "items", "allOf", "$ref"}:
             found.append(Alternative(one, is_text=True))
         else:
-            found.append(Alternative(_with_definitions(one, root)))
+            found.append(Alternative(with_definitions(one, root)))
     return found or [Alternative({}, is_text=True)]
 
 
@@ -113,5 +113,6 @@ def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str,
     return schema
 
 
-def _with_definitions(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+def with_definitions(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema that its references can be resolved in."""
     return {**{name: root[name] for name in ("$defs", "definitions") if name in root}, **schema}

@@ -15,7 +15,7 @@ from typing import Any
 from engine.text.harmony import CALL_HEADER, MESSAGE
 from engine.tool_calls.marked_arguments import write_pairs
 
-_PLACE = re.compile(r"\$(NAME|ARGUMENTS|ID|NUMBER|KEY|VALUE)")
+_PLACE = re.compile(r"\$(NAME|ARGUMENTS|ID|NUMBER|KEY|VALUE|IS_TEXT)")
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,14 @@ class CallFormat:
 
     call: the text of one call, with $NAME, $ARGUMENTS, and in some formats $ID or $NUMBER (from 0) in it. White space
     in it may vary. begin, between, end: texts around the calls of one answer. parameter: the text of one argument with
-    $KEY and $VALUE, for formats that write each argument by itself and texts without quotes; "": $ARGUMENTS is one JSON
-    object. mark: the text with which a call begins. only_first: it counts only at the beginning of an answer.
-    before: a special token that may precede the mark. is_single: an answer has at most one call. rendered: what chat
-    templates may write in place of `call`, if it differs. text_mark: the mark around each text in $ARGUMENTS, which are
-    then written as in engine/tool_calls/marked_arguments.py, within braces of `call`.
+    $KEY and $VALUE, and maybe $IS_TEXT (true or false), for formats that write each argument by itself and texts
+    without quotes; "": $ARGUMENTS is one JSON object. mark: the text with which a call begins. only_first: it counts
+    only at the beginning of an answer. before: a special token that may precede the mark. is_single: an answer has at
+    most one call. rendered: what chat templates may write in place of `call`, if it differs. text_mark: the mark around
+    each text in $ARGUMENTS, which are then written as in engine/tool_calls/marked_arguments.py, within braces of
+    `call`. assign: the text between a key and its value, for formats that write $ARGUMENTS like keyword arguments of
+    Python; each value is then JSON. given_id: the id that chat templates may expect for a call, in place of one of 9
+    letters and digits.
     """
 
     name: str
@@ -52,6 +55,8 @@ class CallFormat:
     is_single: bool = False
     rendered: tuple[str, ...] = ()
     text_mark: str = ""
+    assign: str = ""
+    given_id: str = ""
 
     @property
     def texts(self) -> str:
@@ -88,12 +93,25 @@ class CallFormat:
 
     def renderings(self, call: Call) -> list[str]:
         """Return the texts of one call as chat templates write it."""
+        if self.assign:
+            written = self.write([call])
+            return [written, written.replace('"', "'")]
         return [self._written(text, call, 0) for text in self.rendered] or [self.write([call])]
+
+    def id_of(self, call: Call, number: int) -> str:
+        """Return the id that chat templates expect for a call, which is this one of a conversation, from 0."""
+        return _filled(self.given_id, {"NAME": call.name, "NUMBER": str(number)})
 
     def _written(self, text: str, call: Call, number: int) -> str:
         if self.parameter:
-            each = ({"KEY": key, "VALUE": spelt(value)} for key, value in call.arguments.items())
+            each = (
+                {"KEY": key, "VALUE": spelt(value), "IS_TEXT": json.dumps(isinstance(value, str))}
+                for key, value in call.arguments.items()
+            )
             arguments = "".join(_filled(self.parameter, values) for values in each)
+        elif self.assign:
+            pairs = (f"{k}{self.assign}{json.dumps(value, ensure_ascii=False)}" for k, value in call.arguments.items())
+            arguments = ", ".join(pairs)
         elif self.text_mark:
             arguments = write_pairs(call.arguments, self.text_mark)
         else:
@@ -112,6 +130,7 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 
 _JSON_CALL = '{"name": "$NAME", "arguments": $ARGUMENTS}'
+_DSML = "｜DSML｜"
 _DEEPSEEK_CALL = "<｜tool▁call▁begin｜>"
 
 # The format of models whose chat template knows no tools; many others use it as well.
@@ -157,10 +176,20 @@ FORMATS: tuple[CallFormat, ...] = (
     ),
     CallFormat("nemotron", _JSON_CALL, "<TOOLCALL>", begin="<TOOLCALL>[", between=", ", end="]</TOOLCALL>"),
     CallFormat("apriel", _JSON_CALL, "<tool_calls>", begin="<tool_calls>[", between=", ", end="]</tool_calls>"),
+    CallFormat("minimax-m1", _JSON_CALL, "<tool_calls>", begin="<tool_calls>\n", between="\n", end="\n</tool_calls>"),
+    CallFormat(
+        "apertus", '{"$NAME": $ARGUMENTS}', "<|tools_prefix|>",
+        begin="<|tools_prefix|>[", between=", ", end="]<|tools_suffix|>",
+    ),
+    CallFormat(
+        "lfm2", "$NAME($ARGUMENTS)", "<|tool_call_start|>",
+        begin="<|tool_call_start|>[", between=", ", end="]<|tool_call_end|>", assign="=",
+    ),
     CallFormat("gigachat", f"<|function_call|>{_JSON_CALL}", "<|function_call|>", is_single=True),
     CallFormat(
         "kimi", "<|tool_call_begin|>functions.$NAME:$NUMBER<|tool_call_argument_begin|>$ARGUMENTS<|tool_call_end|>",
         "<|tool_calls_section_begin|>", begin="<|tool_calls_section_begin|>", end="<|tool_calls_section_end|>",
+        given_id="functions.$NAME:$NUMBER",
     ),
     CallFormat(
         "deepseek", f"{_DEEPSEEK_CALL}function<｜tool▁sep｜>$NAME\n```json\n$ARGUMENTS\n```<｜tool▁call▁end｜>",
@@ -169,6 +198,11 @@ FORMATS: tuple[CallFormat, ...] = (
     CallFormat(
         "deepseek-3.1", f"{_DEEPSEEK_CALL}$NAME<｜tool▁sep｜>$ARGUMENTS<｜tool▁call▁end｜>",
         "<｜tool▁calls▁begin｜>", begin="<｜tool▁calls▁begin｜>", end="<｜tool▁calls▁end｜>",
+    ),
+    CallFormat(
+        "deepseek-3.2", f'<{_DSML}invoke name="$NAME">\n$ARGUMENTS</{_DSML}invoke>', f"<{_DSML}function_calls>",
+        begin=f"<{_DSML}function_calls>\n", between="\n", end=f"\n</{_DSML}function_calls>",
+        parameter=f'<{_DSML}parameter name="$KEY" string="$IS_TEXT">$VALUE</{_DSML}parameter>\n',
     ),
     CallFormat(
         "solar", "<|tool_call:begin|>$ID<|tool_call:name|>$NAME<|tool_call:args|>$ARGUMENTS<|tool_call:end|>",

@@ -13,9 +13,9 @@ from typing import Any
 
 from engine.errors import InvalidRequestError
 from engine.text import harmony
-from engine.tool_calls.arguments import Alternative, alternatives_of, parameters_of
+from engine.tool_calls.arguments import Alternative, alternatives_of, parameters_of, with_definitions
 from engine.tool_calls.call_format import HARMONY, CallFormat
-from engine.tool_calls.marked_arguments import MarkedGrammar
+from engine.tool_calls.marked_arguments import MarkedGrammar, with_commas
 from engine.tool_calls.tool import Tool, ToolUse
 
 _ANY = "/(?s:.*)/"
@@ -30,7 +30,7 @@ _PATTERN_PARTS = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|.", re.DOTALL)  # escapes
 class CallGrammar:
     """Writes the grammar for one request. specials: ids of the vocabulary's special tokens by their texts.
 
-    style: options for llguidance's JSON schemas. schema: of the answer if it is no call; None: any text.
+    style: options for llguidance's JSON schemas. answer: the grammar of an answer that is no call; None: any text.
     """
 
     def __init__(
@@ -39,9 +39,9 @@ class CallGrammar:
         use: ToolUse,
         specials: Mapping[str, int],
         style: Mapping[str, Any],
-        schema: Mapping[str, Any] | None = None,
+        answer: str | None = None,
     ) -> None:
-        self._format, self._use, self._style, self._schema = call_format, use, style, schema
+        self._format, self._use, self._style, self._answer = call_format, use, style, answer
         self._specials = specials
         texts = sorted(specials, key=len, reverse=True)
         self._special = re.compile("(" + "|".join(map(re.escape, texts)) + ")") if texts else None
@@ -54,7 +54,7 @@ class CallGrammar:
 
     def _calls(self) -> list[str]:
         one, tools = self._format, self._use.callable
-        rules = [self._json("answer", self._schema)] if self._schema is not None else []
+        rules = [f"answer: {self._answer}"] if self._answer is not None else []
         head = one.begin + one.head
         assert head.startswith(one.mark), "the mark begins a call"
         mark, is_special = self._lark(one.mark), one.mark in self._specials
@@ -69,7 +69,7 @@ class CallGrammar:
         calls = f"{before}{mark} calls"
         if self._use.choice == "required":
             start = calls
-        elif self._schema is not None:
+        elif self._answer is not None:
             start = f"answer | {calls}" if tools else "answer"
         elif is_special:
             start = f"TEXT? ({calls})?" if tools else "TEXT"
@@ -97,9 +97,9 @@ class CallGrammar:
         tools = self._use.callable
         rules = [
             f'before: {channel} ("analysis" | "commentary") {message} TEXT? {end} {start} "assistant"',
-            f'final: {channel} "final" {message} ' + ("TEXT?" if self._schema is None else "answer"),
+            f'final: {channel} "final" {message} ' + ("TEXT?" if self._answer is None else "answer"),
             f"TEXT: {_ANY}",
-            *([] if self._schema is None else [self._json("answer", self._schema)]),
+            *([] if self._answer is None else [f"answer: {self._answer}"]),
         ]
         for i, tool in enumerate(tools):
             to = f"to=functions.{tool.name}"
@@ -114,6 +114,8 @@ class CallGrammar:
         if self._format.text_mark:
             grammar = MarkedGrammar(str(i), tool.parameters, self._format.text_mark, self._marked, self._json)
             return grammar.rules(f"arguments_{i}")
+        if self._format.assign:
+            return self._assigned(i, tool)
         if not self._format.parameter:
             return [self._json(f"arguments_{i}", tool.parameters)]
         before, between, after = self._format.value_marks
@@ -126,10 +128,21 @@ class CallGrammar:
             values = list[str]()
             for k, one in enumerate(alternatives_of(schema, tool.parameters)):
                 rules += self._value(f"{name}_{k}", one, close)
-                values.append(f"value_{name}_{k}")
-            opening = f"{self._lark(before)} {_quoted(key)} {_exact(between, self._lark)}"
+                is_text = one.is_text or (one.is_literal and isinstance(one.literal, str))
+                opened = between.replace("$IS_TEXT", json.dumps(is_text))
+                values.append(f"{_exact(opened, self._lark)} value_{name}_{k}")
+            opening = f"{self._lark(before)} {_quoted(key)}"
             rules.append(f"parameter_{name}: {opening} ({' | '.join(values)}) {rest}")
         return [f"arguments_{i}: " + (" ".join(names) or '""'), *rules]
+
+    def _assigned(self, i: int, tool: Tool) -> list[str]:
+        """Return the rules for arguments like keyword arguments of Python, in the order of the schema."""
+        known, required = parameters_of(tool.parameters)
+        rules, pairs = list[str](), list[tuple[str, bool]]()
+        for j, (key, schema) in enumerate(known.items()):
+            rules.append(self._json(f"json_{i}_{j}", with_definitions(schema, tool.parameters)))
+            pairs.append((f"{_quoted(key + self._format.assign)} json_{i}_{j}", key in required))
+        return [*with_commas(f"arguments_{i}", pairs, ", "), *rules]
 
     def _value(self, name: str, one: Alternative, close: str) -> list[str]:
         if one.is_literal:

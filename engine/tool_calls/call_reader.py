@@ -7,15 +7,17 @@ import re
 import secrets
 import string
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from engine.tool_calls.arguments import parameters_of, read_value
 from engine.tool_calls.call_format import CallFormat
 from engine.tool_calls.marked_arguments import read_pairs
 from engine.tool_calls.tool import Tool
 
-_PARTS = re.compile(r"(\$ID|\$NUMBER|\s+)")
-_PLACES = {"$ID": r"[A-Za-z0-9]{9}", "$NUMBER": r"\d{1,3}"}
+_PARTS = re.compile(r"(\$ID|\$NUMBER|\$IS_TEXT|\s+)")
+_PLACES = {"$ID": r"[A-Za-z0-9]{9}", "$NUMBER": r"\d{1,3}", "$IS_TEXT": "(?P<is_text>true|false)"}
 _ID_CHARS = string.ascii_letters + string.digits
 
 
@@ -121,8 +123,12 @@ class CallReader:
         self.is_complete = False
         self._json, self._n_arguments = _JsonEnd(), 0
         self._step = self._read_json
-        if self._format.parameter or self._format.text_mark:
-            self._step = self._read_parameter if self._format.parameter else self._read_marked
+        if self._format.parameter:
+            self._step = self._read_parameter
+        elif self._format.text_mark:
+            self._step = self._read_marked
+        elif self._format.assign:
+            self._step = self._read_assigned
         return [CallPart("".join(secrets.choice(_ID_CHARS) for _ in range(9)), self._name)]
 
     def _read_json(self) -> list[Part] | None:
@@ -142,19 +148,44 @@ class CallReader:
             end = self._held.find(self._close, opening.end())
             if end < 0:
                 return None
-            schema = self._schemas.get(self._name, {})
-            known, _ = parameters_of(schema)
-            value = read_value(self._held[opening.end() : end], known.get(opening["key"], {}), schema)
+            given = self._held[opening.end() : end]
             self._held = self._held[end + len(self._close) :]
-            before = ", " if self._n_arguments else "{"
-            self._n_arguments += 1
-            named = json.dumps(opening["key"], ensure_ascii=False)
-            return [ArgumentsPart(f"{before}{named}: {json.dumps(value, ensure_ascii=False)}")]
+            return [self._argument(opening["key"], self._value(opening, given))]
         if re.match(r"\s*" + self._tail.pattern, self._held) is None:
             return None
         self._held = self._held.lstrip()
         self._step = self._read_tail
         return [ArgumentsPart("}" if self._n_arguments else "{}")]
+
+    def _value(self, opening: re.Match[str], given: str) -> Any:
+        """Return the value of an argument that its format or its schema tells."""
+        is_text = opening.groupdict().get("is_text")
+        if is_text is not None:
+            with suppress(ValueError):
+                return given if is_text == "true" else json.loads(given)
+            return given
+        schema = self._schemas.get(self._name, {})
+        known, _ = parameters_of(schema)
+        return read_value(given, known.get(opening["key"], {}), schema)
+
+    def _argument(self, key: str, value: Any) -> ArgumentsPart:
+        before = ", " if self._n_arguments else "{"
+        self._n_arguments += 1
+        return ArgumentsPart(f"{before}{json.dumps(key, ensure_ascii=False)}: {json.dumps(value, ensure_ascii=False)}")
+
+    def _read_assigned(self) -> list[Part] | None:
+        if self._tail.match(self._held) is not None:
+            self._step = self._read_tail
+            return [ArgumentsPart("}" if self._n_arguments else "{}")]
+        key, assign, rest = self._held.removeprefix(", ").partition(self._format.assign)
+        try:
+            value, end = json.JSONDecoder().raw_decode(rest)
+        except ValueError:
+            return None
+        if not assign or end == len(rest):  # more digits may follow
+            return None
+        self._held = rest[end:]
+        return [self._argument(key, value)]
 
     def _read_marked(self) -> list[Part] | None:
         end = self._format.tail.removeprefix("}")

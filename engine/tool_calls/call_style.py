@@ -12,7 +12,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -51,7 +51,8 @@ class CallStyle:
     renders: whether it renders calls and results; if not, they are given as plain texts. describes: whether it renders
     the tools. text_arguments: whether it takes the arguments of a call as JSON text. no_content: whether a message with
     calls and no text must have the content None. takes_text: whether it renders both text and calls of a message; if
-    not, they become two messages. takes_system: whether it takes a system message.
+    not, they become two messages. takes_system: whether it takes a system message. gives_ids: whether it writes the id
+    that a call has in place of its name, so that each call gets the one of its format.
     """
 
     format: CallFormat
@@ -61,6 +62,7 @@ class CallStyle:
     no_content: bool = False
     takes_text: bool = True
     takes_system: bool = True
+    gives_ids: bool = False
 
     def prepare(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> tuple[list[Message], Any]:
         """Return messages and tools as the template takes them.
@@ -69,7 +71,8 @@ class CallStyle:
         name. tools: {"type": "function", "function": {"name", "description", "parameters"}}.
         """
         if self.renders:
-            prepared = [self._rendered(one) for message in messages for one in self._divided(message)]
+            ids = self._ids(messages)
+            prepared = [self._rendered(one, ids) for message in messages for one in self._divided(message)]
         else:
             prepared = _joined([self._as_text(message) for message in messages])
         if not tools or self.describes:
@@ -81,25 +84,33 @@ class CallStyle:
             return [message]
         return [{key: message[key] for key in ("role", "content")}, {**message, "content": ""}]
 
-    def _rendered(self, message: Message) -> Message:
+    def _ids(self, messages: Sequence[Message]) -> dict[str, str]:
+        """Return the ids for the template of all calls, by their own ones."""
+        calls = [call for message in messages for call in message.get("calls") or ()]
+        if self.gives_ids:
+            return {call.id: self.format.id_of(call, number) for number, call in enumerate(calls)}
+        return {call.id: short_id(call.id) for call in calls}
+
+    def _rendered(self, message: Message, ids: Mapping[str, str]) -> Message:
         kept = {key: message[key] for key in ("role", "content")}
         if reasoning := message.get("reasoning"):
             kept["reasoning_content"] = reasoning
         if calls := message.get("calls"):
-            kept["tool_calls"] = [self._rendered_call(call) for call in calls]
+            kept["tool_calls"] = [self._rendered_call(call, ids[call.id]) for call in calls]
             if not kept["content"]:
                 kept["content"] = None if self.no_content else ""
                 if reasoning:
                     kept["thinking"] = reasoning  # of Harmony, which takes none beside a content
         if message["role"] == "tool":
-            kept |= {"tool_call_id": short_id(message["id"]), "name": message["name"]}
+            own = message["id"]
+            kept |= {"tool_call_id": ids.get(own) or short_id(own), "name": message["name"]}
         return kept
 
-    def _rendered_call(self, call: Call) -> dict[str, Any]:
+    def _rendered_call(self, call: Call, its_id: str) -> dict[str, Any]:
         arguments = dict(call.arguments)
         given = json.dumps(arguments, ensure_ascii=False) if self.text_arguments else arguments
         return {
-            "id": short_id(call.id), "type": "function", "function": {"name": call.name, "arguments": given}
+            "id": its_id, "type": "function", "function": {"name": call.name, "arguments": given}
         }  # fmt: skip
 
     def _as_text(self, message: Message) -> Message:
@@ -127,12 +138,21 @@ def call_style(template: ChatTemplate) -> CallStyle:
                 style = CallStyle(HERMES, True, True, text_arguments, no_content)
                 rendered = _probed(template, style)
                 found = None if rendered is None else _recognised(*rendered)
+                if found is None and rendered is not None and _SAMPLE.id in rendered[1]:
+                    for one in (one for one in FORMATS if one.given_id):
+                        style = replace(style, format=one, gives_ids=True)
+                        rendered = _probed(template, style)
+                        found = None if rendered is None else _recognised(*rendered)
+                        if found is one:
+                            break
                 if found is not None and rendered is not None:
                     describes = _ABOUT in rendered[0]
                     takes_system = describes or _takes_system(template)
                     with_text = _probed(template, style, _SAID)
                     takes_text = with_text is not None and _SAID in with_text[1] and _recognised(*with_text) is found
-                    return CallStyle(found, True, describes, text_arguments, no_content, takes_text, takes_system)
+                    return replace(
+                        style, format=found, describes=describes, takes_text=takes_text, takes_system=takes_system
+                    )
         return CallStyle(HERMES, takes_system=_takes_system(template))
     except _SlowTemplateError:
         return CallStyle(HERMES)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from engine.tool_calls.arguments import Alternative, alternatives_of, parameters_of, resolved
@@ -79,6 +79,23 @@ class _Reader:
             one, at = self._value(at, depth + 1)
             found.append(one)
         return found, at + 1
+
+
+def with_commas(name: str, entries: Sequence[tuple[str, bool]], comma: str) -> list[str]:
+    """Return the rules for a list with commas between the entries that are there: their grammar, and whether they must
+    be there. The first rule has the name.
+    """
+    found, openings = list[str](), list[str]()
+    for i, (entry, is_needed) in enumerate(entries):
+        found.append(f"{name}_{i}: {entry}")
+        found.append(f'{name}_rest_{i}: ("{comma}" {name}_{i}){"" if is_needed else "?"} {name}_rest_{i + 1}')
+    for i, (_, is_needed) in enumerate(entries):
+        openings.append(f"{name}_{i} {name}_rest_{i + 1}")
+        if is_needed:
+            break
+    else:
+        openings.append('""')
+    return [f"{name}: {' | '.join(openings)}", *found, f'{name}_rest_{len(entries)}: ""']
 
 
 class MarkedGrammar:
@@ -162,18 +179,12 @@ class MarkedGrammar:
 
     def _pairs(self, name: str, known: Mapping[str, Mapping[str, Any]], required: Iterable[str]) -> list[str]:
         """Return the rules for the pairs of an object, with commas between those that are there."""
-        needed, keys = set(required), sorted(known)
-        found, openings = list[str](), list[str]()
-        for i, key in enumerate(keys):
-            found.append(f"{name}_{i}: {json.dumps(f'{key}:', ensure_ascii=False)} {self._rule(known[key])}")
-            found.append(f'{name}_rest_{i}: ("," {name}_{i}){"" if key in needed else "?"} {name}_rest_{i + 1}')
-        for i, key in enumerate(keys):
-            openings.append(f"{name}_{i} {name}_rest_{i + 1}")
-            if key in needed:
-                break
-        else:
-            openings.append('""')
-        return [f"{name}: {' | '.join(openings)}", *found, f'{name}_rest_{len(keys)}: ""']
+        needed = set(required)
+        entries = [
+            (f"{json.dumps(f'{key}:', ensure_ascii=False)} {self._rule(known[key])}", key in needed)
+            for key in sorted(known)
+        ]
+        return with_commas(name, entries, ",")
 
     def _any(self) -> list[str]:
         own = self._prefix

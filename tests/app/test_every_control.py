@@ -13,6 +13,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -54,12 +55,16 @@ from app.documents.documents import Documents
 from app.documents.indexing import FolderState
 from app.settings import described
 from app.stored_data import Erased, Undeleted
+from app.tools.mcp.client import Content
+from app.tools.mcp.results import Prompt, Resource
 from app.tools.mcp.server_list import Definition, Proposal, ToolServer
 from app.tools.propose_note import PROPOSE_NOTE
+from app.tools.questions import Field, OpenQuestion, Question
 from app.tools.tool import Tool
 from app.tools.tool_offer import ToolOffer
 from app.ui.chat.answer_columns import AnswerColumns
 from app.ui.chat.inspector_dialog import InspectorDialog
+from app.ui.chat.server_content import ServerContentDialog, ServerQuestionDialog
 from app.ui.chat.votes_dialog import VotesDialog, open_votes
 from app.ui.composer.documents_button import DocumentsMenu, DocumentsOffer
 from app.ui.composer.persona_menu import PersonaMenu
@@ -560,6 +565,48 @@ def _known_tool_server(room: Room) -> QWidget:
     return dialog
 
 
+ASKED = Question("Rooms", "For which city, and with which key?", {
+    "required": ["city"],
+    "properties": {
+        "city": {"type": "string", "title": "The city that you travel to, or another one near it that has a station"},
+        "people": {"type": "integer", "minimum": 1}, "key": {"type": "string", "description": "From your profile"},
+        "room": {"type": "string", "enum": ["one bed", "two beds", "a room with a view of the mountains"]},
+        "quiet": {"type": "boolean", "description": "Away from the street"},
+        "meals": {"type": "array", "items": {"type": "string", "enum": ["breakfast", "dinner"]}},
+    },
+})  # fmt: skip
+
+
+def _asked_by_server(room: Room) -> QWidget:
+    call = ToolCall("1", "rooms_find", {}, CallState.RUNNING, source="Rooms")
+    transcript = room.page.transcript
+    transcript.show_messages([Message(Role.USER, "A room?"), Message(Role.ASSISTANT, "", calls=(call,))])
+    transcript.set_tool_questions({"1": ASKED})
+    walk.settle()
+    return room.window
+
+
+class _Offering:
+    """In place of the controller of servers: one that has listed what it offers."""
+
+    def list_content(self, server_id: str, then: Callable[[Content], None]) -> threading.Event:
+        prompt = Prompt("plan", "Plan a journey", "Plans.", (Field("city", "City", is_required=True), Field("x", "x")))
+        then(Content((prompt, Prompt("greet")), (Resource("trips://1", "A journey of last year", "Lima, two weeks"),)))
+        return threading.Event()
+
+
+def _server_content(room: Room, picks: int | None = None) -> QWidget:
+    controller: Any = _Offering()
+    dialog = room.opened(
+        lambda: ServerContentDialog(room.window, controller, MCP_SERVER, room.page.composer).open(),
+        ServerContentDialog,
+    )
+    if picks is not None:
+        dialog.rows[picks].click()
+    walk.settle()
+    return dialog
+
+
 def _tool_settings(room: Room) -> QWidget:
     dialog = room.opened(room.window.open_settings, SettingsDialog)
     dialog.settings = replace(dialog.settings, search_has_key=True)
@@ -683,6 +730,12 @@ PLACES: dict[str, Open] = {
         lambda: ToolServerDialog(room.window, room.hearth.tools.controller).open(), ToolServerDialog
     ),
     "an MCP server that is known": _known_tool_server,
+    "a question of a server at a call": _asked_by_server,
+    "a question of a server": lambda room: room.opened(
+        lambda: ServerQuestionDialog(room.window, OpenQuestion(ASKED)).open(), ServerQuestionDialog
+    ),
+    "what a server offers": _server_content,
+    "arguments of a prompt": lambda room: _server_content(room, 0),
     "a program is to be started": lambda room: room.opened(
         lambda: StartsProgramDialog(room.window, MCP_SERVER, lambda: None).open(), StartsProgramDialog
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,15 @@ import pytest
 from person import Arrive, Person
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLineEdit
 from support.serving import Script
 
 from app.chat.store.conversation import CallState, Message
 from app.settings import AppSettings
 from app.tools.mcp.server_list import ToolServer, ToolServerList
+from app.tools.questions import Question, Reply
 from app.tools.tool import Scope, Tool, ToolResult
+from app.ui.chat.server_content import ServerContentDialog, ServerQuestionDialog
 from app.ui.composer.tools_button import ToolRow
 from app.ui.look import theme
 from app.ui.settings.settings_dialog import SettingsDialog
@@ -112,6 +115,11 @@ def test_tools_are_switched_on_for_one_chat_and_counted(arrive: Arrive) -> None:
     assert "42" in person.shown[1].calls[0].result
     assert "42" in person.shown[2].text
     person.wait(lambda: person.page.composer.tools_button._offer.tokens == 100)
+    meter = person.page.composer.meter
+    person.wait(lambda: "100" in meter.toolTip())
+    click(person, meter)
+    assert "100" in person.window.chat_context.popup.note.words
+    person.window.chat_context.popup.dismiss()
     switch(person, "calculate")
     assert tools_of_chat(person) == ["read_web_page"]
     person.hearth.controller.new_chat()
@@ -228,6 +236,149 @@ def test_an_mcp_server_is_added_looked_at_and_one_of_its_tools_approved(arrive: 
     assert [(one.name, one.is_on, len(one.approved)) for one in kept.servers] == [("Sums", True, 1)]
     controller.remove(server.id)
     person.wait(lambda: "Sums_add" not in {tool.name for tool in person.hearth.setup.tool_offer.tools})
+
+
+QUESTION = {
+    "type": "object", "required": ["city", "people"],
+    "properties": {
+        "city": {"type": "string", "title": "City"},
+        "people": {"type": "integer", "title": "How many people", "minimum": 1},
+        "room": {"type": "string", "title": "Kind of room", "enum": ["one bed", "two beds"]},
+        "quiet": {"type": "boolean", "title": "A quiet room"},
+        "token": {"type": "string", "title": "Your access token", "description": "From your profile page"},
+    },
+}  # fmt: skip
+
+
+def asking_server(person: Person, schema: dict[str, Any]) -> None:
+    """Add a server that asks a question during each call, and allow its tool."""
+    tool = {"name": "ask", "description": "Ask.", "inputSchema": {"type": "object"}}
+    script = json.dumps({"tools": [[tool]], "schema": schema})
+    arguments = (str(ROOT / "tests" / "support" / "mcp_script.py"), script)
+    tools = person.hearth.tools
+    server = tools.servers.put(ToolServer("Rooms", "stdio", command=sys.executable, args=arguments, is_on=True))
+    tools.mcp.approve(server.id, tuple(one.definition for one in tools.mcp.look(server.id)))
+    tools.box.changed.emit()
+    switch(person, "Rooms_ask")
+
+
+def call_that_asks(person: Person) -> ToolCallView:
+    n = len(person.shown)
+    person.send('call [["Rooms_ask", {}]]')
+    person.wait(lambda: len(person.shown) > n + 1 and states(person.shown[n + 1]) == [CallState.ASKING])
+    (call,) = calls_of(person, n + 1)
+    person.qtbot.wait(QApplication.doubleClickInterval() + 50)
+    click(person, call.details.once)
+    person.wait(lambda: call.details.inquiry is not None)
+    return call
+
+
+def test_a_server_asks_the_user_at_its_call(arrive: Arrive) -> None:
+    person = arrive("in-thread")
+    person.wait_ready()
+    asking_server(person, QUESTION)
+    call = call_that_asks(person)
+    inquiry = call.details.inquiry
+    assert inquiry is not None
+    assert "Rooms" in inquiry.title.words
+    assert "password" in inquiry.note.words
+    assert call.is_open
+    city, people, room, _, token = inquiry.form.values
+    person.qtbot.wait(QApplication.doubleClickInterval() + 50)
+    click(person, inquiry.send)
+    assert call.details.inquiry is inquiry, "nothing is sent while a field is missing"
+    city.first.setText("Lima")  # type: ignore[attr-defined]
+    people.first.setText("2")  # type: ignore[attr-defined]
+    room.first.click()  # type: ignore[attr-defined]
+    assert token.first.echoMode() == QLineEdit.EchoMode.Password  # type: ignore[attr-defined]
+    person.qtbot.wait(QApplication.doubleClickInterval() + 50)
+    click(person, inquiry.send)
+    person.wait(lambda: len(person.finished) == 2)
+    assert json.loads(person.shown[1].calls[0].result) == {
+        "action": "accept", "content": {"city": "Lima", "people": 2, "room": "one bed", "quiet": False},
+    }  # fmt: skip
+    assert not call.is_asking
+    for act in ("decline", "cancel"):
+        call = call_that_asks(person)
+        person.qtbot.wait(QApplication.doubleClickInterval() + 50)
+        click(person, getattr(call.details.inquiry, act))
+        person.wait(lambda: states(person.shown[-2]) == [CallState.DONE])
+        assert json.loads(person.shown[-2].calls[0].result) == {"action": act}
+    call_that_asks(person)
+    asking = person.hearth.controller.open_conversation
+    assert asking
+    person.hearth.controller.new_chat()
+    assert person.hearth.controller.tool_questions == {}
+    person.hearth.controller.open(asking)
+    person.wait(lambda: bool(person.shown) and calls_of(person, len(person.shown) - 1)[0].details.inquiry is not None)
+    person.hearth.controller.stop()
+    assert states(person.shown[-1]) == [CallState.NOT_RUN]
+    assert person.hearth.controller.tool_questions == {}
+    person.leave()
+
+
+def test_a_question_outside_of_a_call_is_a_dialog(arrive: Arrive) -> None:
+    person = arrive("in-thread")
+    person.wait_ready()
+    ask, replies = person.hearth.tools.box.ask, list[Reply]()
+    for kind, act in (("string", "send"), ("object", "decline"), ("string", "")):  # no field can hold an object
+        question = Question("Rooms", "Which city?", {"properties": {"city": {"type": kind}}})
+        threading.Thread(target=lambda: replies.append(ask(question)), daemon=True).start()  # noqa: B023
+        dialog = modal(person, ServerQuestionDialog)
+        assert dialog.question.send.isHidden() == (kind == "object")
+        if kind == "string":
+            dialog.question.form.values[0].first.setText("Lima")
+        getattr(dialog.question, act).click() if act else dialog.reject()
+        person.wait(lambda: QApplication.activeModalWidget() is None)
+    person.wait(lambda: len(replies) == 3)
+    assert replies == [Reply("accept", {"city": "Lima"}), Reply("decline"), Reply("cancel")]
+
+
+def test_prompts_and_files_of_a_server_are_chosen_behind_a_slash(arrive: Arrive) -> None:
+    person = arrive("in-thread")
+    person.wait_ready()
+    tools, composer = person.hearth.tools, person.page.composer
+    program = str(ROOT / "tests" / "support" / "mcp_server.py")
+    server = tools.servers.put(ToolServer("Notes", "stdio", command=sys.executable, args=(program,), is_on=True))
+    tools.controller.refresh()
+
+    def pick(name: str) -> ServerContentDialog:
+        person.wait(lambda: QApplication.activeModalWidget() is None)
+        person.window.activateWindow()
+        composer.field.setFocus()
+        person.wait(composer.field.hasFocus)
+        composer.field.set_text("")
+        composer.field.insert("/" + name)
+        card = composer.prompts.card
+        assert card is not None
+        row = next(row for row in card.rows() if row.words == name)
+        click(person, row)
+        assert composer.text() == ""
+        return modal(person, ServerContentDialog)
+
+    assert not tools.mcp.state(server.id).is_running, "it starts when the user asks for it"
+    dialog = pick("Notes")
+    person.wait(lambda: len(dialog.rows) == 2)
+    click(person, dialog.rows[0])
+    assert dialog.form is not None
+    click(person, dialog.insert)
+    assert composer.text() == "", "its argument is missing"
+    dialog.form.values[0].first.setText("Ada")  # type: ignore[attr-defined]
+    click(person, dialog.insert)
+    person.wait(lambda: composer.text() == "Greet Ada.")
+    dialog = pick("Notes")
+    person.wait(lambda: len(dialog.rows) == 2)
+    click(person, dialog.rows[1])
+    person.wait(lambda: [item.name for item in composer.draft.items] == ["today (Notes, notes://today)"])
+    assert composer.draft.texts == ["buy milk"]
+    dialog = pick("greet")
+    assert dialog.form is not None, "a known prompt has its own row"
+    dialog.reject()
+    assert tools.controller.set_on(server.id, False) == ""
+    composer.field.set_text("")
+    composer.field.insert("/greet")
+    assert not composer.prompts.is_open
+    person.leave()
 
 
 def test_servers_of_another_program_are_added_one_by_one_and_stay_off(arrive: Arrive, tmp_path: Path) -> None:

@@ -45,7 +45,11 @@ def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         script["tools"] = script["changed"]
         send(method="notifications/tools/list_changed")
     if name == "ask":
-        params = {"message": "Which city?", "requestedSchema": SCHEMA, "mode": arguments.get("mode", "form")}
+        params = {
+            "message": "Which city?",
+            "requestedSchema": script.get("schema", SCHEMA),
+            "mode": arguments.get("mode", "form"),
+        }
         if params["mode"] == "url":
             params |= {"url": "https://example.org/login", "elicitationId": "1"}
         send(id="q", method="elicitation/create", params=params)

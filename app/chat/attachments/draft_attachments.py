@@ -93,9 +93,12 @@ class DraftAttachments(QObject):
     def add_paste(self, text: str) -> bool:
         """Attach a long paste. Returns False if there is no room for it; then it is pasted as text."""
         try:
-            attachment = texts.pasted(text)
+            return self.add(texts.pasted(text))
         except AttachmentError:
             return False
+
+    def add(self, attachment: Attachment) -> bool:
+        """Attach a text. Returns False if there is no room for it."""
         if not self._has_room(attachment.name):
             return False
         item = Attached(new_id(), attachment.name, attachment)

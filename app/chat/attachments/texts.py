@@ -11,12 +11,14 @@ from app.chat.store.conversation import Attachment
 from app.documents.reading.document import Limits, Part, ReadError
 from app.documents.reading.reader import DocumentReader, display_name
 from app.text.markdown_blocks import displayable
+from app.tools.call_text import one_line
 from app.translation import tr
 from engine.service.protocol import CountResult
 
 PASTE_FROM_CHARS = 2_000  # a longer paste becomes an attachment
 MOST_FILES = 8  # per message
 MOST_CHARS = 1_000_000  # of one text; models can read far less
+LONGEST_NAME = 200
 PASTED = "Pasted text"
 _LIMITS = Limits(file_bytes=64 << 20, characters=MOST_CHARS)
 _REST = re.compile(r"\n\[The rest is left out: ([\d,]+) of ([\d,]+) tokens were taken\.\]\Z")
@@ -33,6 +35,12 @@ class AttachmentError(Exception):
 def pasted(text: str) -> Attachment:
     """Return a long paste as an attachment. Raises AttachmentError if it is too long."""
     return _bounded(Attachment(PASTED, displayable(text[: MOST_CHARS + 1]), "pasted"))
+
+
+def of_server(name: str, server: str, address: str, text: str) -> Attachment:
+    """Return a resource of an MCP server as an attachment that names its source. Raises AttachmentError if empty."""
+    source = f"{one_line(name)} ({one_line(server)}, {one_line(address)})"
+    return _bounded(Attachment(source[:LONGEST_NAME], displayable(text[: MOST_CHARS + 1]), "text"))
 
 
 def read(path: Path, cancelled: Callable[[], bool] = lambda: False) -> Attachment:

@@ -70,6 +70,14 @@ class ServerState:
     last_lines: str = ""
 
 
+@dataclass(frozen=True)
+class Content:
+    """What a server offers beside its tools."""
+
+    prompts: tuple[Prompt, ...] = ()
+    resources: tuple[Resource, ...] = ()
+
+
 class McpTools:
     """Offers the approved tools of the servers that are on (a ToolSource).
 
@@ -139,11 +147,15 @@ class McpTools:
         self._result(self._started(server_id), is_cancelled)
         return self.listed(server_id)
 
-    def resources(self, server_id: str, is_cancelled: Callable[[], bool] = lambda: False) -> tuple[Resource, ...]:
-        """Return what a server that is on offers to read. Blocks. Raises ToolServerError, as the next three do."""
-        from app.tools.mcp.results import resources_of
+    def content(self, server_id: str, is_cancelled: Callable[[], bool] = lambda: False) -> Content:
+        """Start a server that is on, and return its prompts and resources. Blocks. Raises ToolServerError, as the next
+        two do."""
+        from app.tools.mcp.results import prompts_of, resources_of
 
-        return self._result(self._asked(server_id, resources_of), is_cancelled)
+        async def both(client: Client) -> Content:
+            return Content(await prompts_of(client), await resources_of(client))
+
+        return self._result(self._asked(server_id, both), is_cancelled)
 
     def read_resource(self, server_id: str, address: str, is_cancelled: Callable[[], bool] = lambda: False) -> str:
         """Return a resource as text, which is foreign. Blocks."""
@@ -151,12 +163,6 @@ class McpTools:
 
         answer = self._result(self._asked(server_id, lambda client: client.read_resource(address)), is_cancelled)
         return cut(text_of(answer.contents))
-
-    def prompts(self, server_id: str, is_cancelled: Callable[[], bool] = lambda: False) -> tuple[Prompt, ...]:
-        """Return the prompts of a server that is on. Blocks."""
-        from app.tools.mcp.results import prompts_of
-
-        return self._result(self._asked(server_id, prompts_of), is_cancelled)
 
     def prompt(
         self,

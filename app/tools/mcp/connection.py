@@ -7,7 +7,7 @@ import contextlib
 import json
 import math
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ import engine
 from app.tools.mcp.plans import plan_of
 from app.tools.mcp.server_list import MAX_DEPTH, MAX_ENTRY_CHARS, MAX_TOOLS, Definition, ToolServer, ToolServerError
 from app.tools.mcp.transports import Program, WebAddress
+from app.tools.questions import Question, Reply
 from app.translation import figure, tr
 from engine.plain_config import is_deep
 
@@ -46,29 +47,17 @@ class Limits:
     idle_s: float = 300.0
 
 
-@dataclass(frozen=True)
-class Question:
-    """What a server wants to know from the user during a call. schema: JSON schema of the answer, an object with plain
-    values.
-    """
-
-    server: str
-    message: str
-    schema: Mapping[str, Any]
-
-
 class SessionLostError(ToolServerError):
     """An HTTP server does not know the session, and did nothing. The connection ends."""
 
 
-Ask = Callable[[Question], Mapping[str, Any] | None]
+Ask = Callable[[Question], Reply]
 
 
 class Connection:
     """A connection that has been started. listed: called with the server's tools, at first and whenever they change.
 
-    ask: called in a thread of its own; returns the user's answer, or None if they declined. None: the server learns
-    that Hearth asks nothing.
+    ask: called in a thread of its own; returns the user's reply. None: the server learns that Hearth asks nothing.
     """
 
     def __init__(
@@ -288,14 +277,13 @@ class Connection:
             deadline.reschedule(None)
         question = Question(self.server.name, params.message[:MAX_ENTRY_CHARS], params.requested_schema)
         try:
-            answer = await _in_thread(self._ask, question)
+            reply = await _in_thread(self._ask, question)
         finally:
             for deadline in waiting:
                 if deadline in self._deadlines:
                     deadline.reschedule(self._now() + self._limits.call_s)
-        if answer is None:
-            return types.ElicitResult(action="decline")
-        return types.ElicitResult(action="accept", content=dict(answer))
+        content = dict(reply.values) if reply.action == "accept" else None
+        return types.ElicitResult(action=reply.action, content=content)
 
     @staticmethod
     def _now() -> float:
@@ -363,17 +351,17 @@ class Connection:
         return " " + tr("Its last lines:") + "\n" + shown if shown else ""
 
 
-async def _in_thread(ask: Ask, question: Question) -> Mapping[str, Any] | None:
+async def _in_thread(ask: Ask, question: Question) -> Reply:
     """Run a callback that may wait for the user. Its thread does not keep Hearth from ending."""
     loop = asyncio.get_running_loop()
-    answered: asyncio.Future[Mapping[str, Any] | None] = loop.create_future()
+    answered: asyncio.Future[Reply] = loop.create_future()
 
-    def put(answer: Mapping[str, Any] | None) -> None:
+    def put(answer: Reply) -> None:
         if not answered.done():
             answered.set_result(answer)
 
     def run() -> None:
-        answer = None
+        answer = Reply("cancel")
         try:
             answer = ask(question)
         finally:

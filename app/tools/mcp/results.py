@@ -13,11 +13,14 @@ from mcp_types import (
     CallToolResult,
     EmbeddedResource,
     ImageContent,
+    PromptArgument,
     ResourceLink,
     TextContent,
     TextResourceContents,
 )
 
+from app.tools.call_text import one_line, visible
+from app.tools.questions import MOST_FIELDS, Field
 from app.tools.tool import LONGEST_RESULT, ToolResult
 
 if TYPE_CHECKING:
@@ -39,15 +42,12 @@ class Resource:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prepared message that a server offers. arguments: names of what it is filled in with. required: those of them
-    that it cannot do without.
-    """
+    """A prepared message that a server offers. arguments: what it is filled in with."""
 
     name: str
     title: str = ""
     description: str = ""
-    arguments: tuple[str, ...] = ()
-    required: tuple[str, ...] = ()
+    arguments: tuple[Field, ...] = ()
 
 
 async def resources_of(client: Client) -> tuple[Resource, ...]:
@@ -70,13 +70,19 @@ async def prompts_of(client: Client) -> tuple[Prompt, ...]:
     while client.server_capabilities.prompts is not None and len(found) < MAX_LISTED:
         page = await client.list_prompts(cursor=cursor)
         for one in page.prompts:
-            names = tuple(argument.name for argument in one.arguments or ())
-            required = tuple(argument.name for argument in one.arguments or () if argument.required)
-            found.append(Prompt(one.name, one.title or "", one.description or "", names, required))
+            found.append(Prompt(one.name, one.title or "", one.description or "", fields_of_arguments(one.arguments)))
         cursor = page.next_cursor
         if cursor is None or not page.prompts:
             break
     return tuple(found[:MAX_LISTED])
+
+
+def fields_of_arguments(arguments: Iterable[PromptArgument] | None) -> tuple[Field, ...]:
+    """Return a field for each argument of a prompt, MOST_FIELDS at most."""
+    return tuple(
+        Field(one.name, one_line(one.title or one.name), visible(one.description or ""), is_required=bool(one.required))
+        for one in list(arguments or ())[:MOST_FIELDS]
+    )
 
 
 def result_of(answer: CallToolResult) -> ToolResult:

@@ -8,15 +8,16 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
-from app.tools.mcp.client import ListedTool, McpTools, ServerState, ToolState
+from app.tools.mcp.client import Content, ListedTool, McpTools, ServerState, ToolState
 from app.tools.mcp.server_list import MAX_SERVERS, Definition, Proposal, ToolServer, ToolServerError, ToolServerList
 from app.translation import tr
 
 Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what writes it in the background
-_Looked = tuple[str, threading.Event, tuple[ListedTool, ...] | str]
+_Found = TypeVar("_Found")
 
 
 class ToolServersController(QObject):
@@ -27,7 +28,7 @@ class ToolServersController(QObject):
 
     changed = Signal()
     looked = Signal(str, object)  # tuple[ListedTool, ...] | str
-    _found = Signal(object)  # _Looked, from a background thread
+    _done = Signal(object)  # a callable for the main thread
 
     def __init__(self, servers: ToolServerList, tools: McpTools, save: Save) -> None:
         """Read nothing. tools: of the same list. save: writes a small file in the background."""
@@ -35,7 +36,8 @@ class ToolServersController(QObject):
         self.servers, self._tools, self._save = servers, tools, save
         self._looking: dict[str, threading.Event] = {}  # by server; set: cancelled
         self._shown: object = None  # what `changed` was emitted for last
-        self._found.connect(self._take, Qt.ConnectionType.QueuedConnection)
+        self._contents: dict[str, Content] = {}
+        self._done.connect(self._call, Qt.ConnectionType.QueuedConnection)
 
     @property
     def is_full(self) -> bool:
@@ -141,8 +143,13 @@ class ToolServersController(QObject):
     def look(self, server_id: str) -> None:
         """Start a server and ask for its tools. `looked` follows, unless it is stopped."""
         self.stop_looking(server_id)
-        stopped = self._looking[server_id] = threading.Event()
-        threading.Thread(target=partial(self._look, server_id, stopped), name="mcp-look", daemon=True).start()
+
+        def take(found: tuple[ListedTool, ...] | ToolServerError) -> None:
+            del self._looking[server_id]
+            self.refresh()
+            self.looked.emit(server_id, found.message if isinstance(found, ToolServerError) else found)
+
+        self._looking[server_id] = self._begin(partial(self._tools.look, server_id), take)
 
     def stop_looking(self, server_id: str) -> None:
         """Cancel `look`, and end the server if it has not started yet."""
@@ -152,20 +159,59 @@ class ToolServersController(QObject):
             if not self.state(server_id).is_running:
                 self._tools.stop(server_id)
 
-    def _look(self, server_id: str, stopped: threading.Event) -> None:
-        """Runs in a background thread."""
-        found: tuple[ListedTool, ...] | str
-        try:
-            found = self._tools.look(server_id, stopped.is_set)
-        except ToolServerError as error:
-            found = error.message
-        with suppress(RuntimeError):  # the window has closed
-            self._found.emit((server_id, stopped, found))
+    # -------------------------------------------------------------- prompts and resources
+
+    def known_content(self, server_id: str) -> Content | None:
+        """Return the prompts and resources that a server listed last; None: it was not asked yet."""
+        return self._contents.get(server_id)
+
+    def list_content(self, server_id: str, then: Callable[[Content | ToolServerError], None]) -> threading.Event:
+        """Start a server that is on, and ask for its prompts and resources. `then` gets them, or why there are none, on
+        the main thread. Set the event to cancel, here and below."""
+
+        def keep(found: Content | ToolServerError) -> None:
+            if isinstance(found, Content):
+                self._contents[server_id] = found
+                self.changed.emit()
+            then(found)
+
+        return self._begin(partial(self._tools.content, server_id), keep)
+
+    def fill_prompt(
+        self, server_id: str, name: str, arguments: dict[str, str], then: Callable[[str | ToolServerError], None]
+    ) -> threading.Event:
+        """Ask for a prompt with these arguments. `then` gets its text, which is foreign."""
+
+        def work(is_cancelled: Callable[[], bool]) -> str:
+            messages = self._tools.prompt(server_id, name, arguments, is_cancelled)
+            is_plain = all(role == "user" for role, _ in messages)
+            return "\n\n".join(text if is_plain else f"{role}: {text}" for role, text in messages)
+
+        return self._begin(work, then)
+
+    def read_resource(
+        self, server_id: str, address: str, then: Callable[[str | ToolServerError], None]
+    ) -> threading.Event:
+        """Read a resource. `then` gets its text, which is foreign."""
+        return self._begin(partial(self._tools.read_resource, server_id, address), then)
+
+    def _begin(
+        self, work: Callable[[Callable[[], bool]], _Found], then: Callable[[_Found | ToolServerError], None]
+    ) -> threading.Event:
+        cancelled = threading.Event()
+
+        def run() -> None:
+            found: _Found | ToolServerError
+            try:
+                found = work(cancelled.is_set)
+            except ToolServerError as error:
+                found = error
+            with suppress(RuntimeError):  # the window has closed
+                self._done.emit(lambda: None if cancelled.is_set() else then(found))
+
+        threading.Thread(target=run, name="mcp-content", daemon=True).start()
+        return cancelled
 
     @Slot(object)
-    def _take(self, looked: _Looked) -> None:
-        server_id, stopped, found = looked
-        if self._looking.get(server_id) is stopped:
-            del self._looking[server_id]
-            self.refresh()
-            self.looked.emit(server_id, found)
+    def _call(self, ending: Callable[[], None]) -> None:
+        ending()

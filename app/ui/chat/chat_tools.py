@@ -56,10 +56,13 @@ class ChatTools(QObject):
         self.show()
 
     def connect_tool_servers(self, tool_servers: ToolServersController) -> None:
-        """Offer the MCP servers in the settings, and a command that adds one. Call once."""
+        """Offer the MCP servers in the settings, a command that adds one, and their prompts. Call once."""
+        from app.ui.chat.server_content import ServerContent
+
         self._tool_servers = tool_servers
         tool_servers.changed.connect(self._box.changed)
         self._box.changed.connect(tool_servers.refresh)
+        ServerContent(self._window, tool_servers, self._chat.rounds)
         self._window.commands.bind("add_tool_server", self._add_tool_server, lambda: not tool_servers.is_full)
 
     def connect_documents(self, documents: Documents, models: ModelsController | None = None) -> None:
@@ -83,6 +86,7 @@ class ChatTools(QObject):
         self._page.transcript.set_tool_titles(
             {NOTE_TOOL.name: tr(NOTE_TOOL.title), **{tool.name: tool.title for tool in offer.tools}}
         )
+        self._page.transcript.set_tool_questions(self._chat.tool_questions)
 
     @Slot(list)
     def _show_folder(self, conversations: list[Conversation]) -> None:

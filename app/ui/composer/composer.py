@@ -345,7 +345,9 @@ class Composer(QFrame):
     def _show_context(self) -> None:
         status, count = self._status, self._count
         if count is not None and status.phase is Phase.READY:
-            self.meter.show_figures(count.tokens, count.context_total, count.dropped_messages, count.fits)
+            self.meter.show_figures(
+                count.tokens, count.context_total, count.dropped_messages, count.fits, count.tool_tokens
+            )
         else:
             left_out = status.left_out or (count.dropped_messages if count is not None and status.answering else 0)
             self.meter.show_figures(status.context_used, status.context_total, left_out)

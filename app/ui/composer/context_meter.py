@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from app.clients.engine_status import EngineStatus
 from app.translation import figure, noted, tr, tr_n
+from app.ui.composer.tools_button import cost_of_tools
 from app.ui.look import theme
 from app.ui.look.direction import order
 from app.ui.look.painting import antialiased, block
@@ -69,11 +70,14 @@ class ContextMeter(Button):
         super()._restyle()
         self.setFont(theme.font("meta"))
 
-    def show_figures(self, used: int | None, total: int | None, left_out: int = 0, fits: bool = True) -> None:
+    def show_figures(
+        self, used: int | None, total: int | None, left_out: int = 0, fits: bool = True, of_tools: int = 0
+    ) -> None:
         """Show how much of the context the chat needs.
 
         used: tokens of the prompt, without dropped messages; total: tokens of the context. left_out: dropped messages;
-        if there are any, the context is full. fits: whether the message can be answered at all.
+        if there are any, the context is full. fits: whether the message can be answered at all. of_tools: those of
+        `used` that the definitions of the tools take.
         """
         self.is_known = used is not None and bool(total) and used > 0
         self.setVisible(self.is_known)
@@ -86,6 +90,8 @@ class ContextMeter(Button):
         else:
             words = tr("{percent}% of {total}", percent=figure(100 * used / total, ".0f"), total=figure(total))
         about = tr("{used} of {tokens} of context", used=figure(used), tokens=_tokens(total))
+        if of_tools:
+            about += "\n" + cost_of_tools(of_tools)
         if left_out:
             about += "\n" + tr_n(
                 "{n} earlier message left out", "{n} earlier messages left out", left_out, n=figure(left_out)
@@ -193,6 +199,8 @@ class ContextPopup(Popover):
                 note = tr("That leaves no room for an answer.")
             if count.dropped_messages:
                 note += " " + _left_out(count.dropped_messages, bool(count.dropped_at))
+            if count.tool_tokens:
+                note += "\n" + cost_of_tools(count.tool_tokens)
             self.note.setText(note)
         elif status.context_used is not None and status.context_total:
             used, total = status.context_used, status.context_total

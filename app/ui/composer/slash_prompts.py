@@ -1,4 +1,4 @@
-"""Saved prompts in the message field: a menu behind "/", and the variables of the chosen prompt to fill in.
+"""Prompts in the message field: a menu behind "/", and the variables of the chosen saved prompt to fill in.
 
 The field keeps the focus, so that typing goes on and filters. Text after "/" that no prompt matches is plain text.
 """
@@ -6,6 +6,7 @@ The field keeps the focus, so that typing goes on and filters. Text after "/" th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from PySide6.QtCore import QEvent, QObject, QPoint, QRectF, QRegularExpression, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QPaintEvent, QTextCursor
@@ -24,6 +25,13 @@ from app.ui.widgets.pick_row import INSET, PickRow
 
 WIDTH, INSIDE, AWAY, MOST_ROWS = 420, 6, 6, 7  # px; rows that are shown at once
 MENU_KEYS = {Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Escape}
+
+
+@dataclass(frozen=True)
+class ServerPrompt(SavedPrompt):
+    """A row for an MCP server or one of its prompts. text: what the row says beside its name."""
+
+    glyph: str = "tool"
 
 
 class PromptCard(QFrame):
@@ -62,7 +70,8 @@ class PromptCard(QFrame):
         clear(self._rows)
         first = min(max(at - MOST_ROWS // 2, 0), max(len(prompts) - MOST_ROWS, 0))
         for number, prompt in enumerate(prompts[first : first + MOST_ROWS], first):
-            row = PickRow(prompt.name, "lines", " ".join(prompt.text[:120].split()))
+            glyph = prompt.glyph if isinstance(prompt, ServerPrompt) else "lines"
+            row = PickRow(prompt.name, glyph, " ".join(prompt.text[:120].split()))
             row.setFocusPolicy(Qt.FocusPolicy.NoFocus)
             row.set_shown(number == at)
             row.clicked.connect(lambda _=False, prompt_id=prompt.id: self.picked.emit(prompt_id))
@@ -107,14 +116,18 @@ class PromptCard(QFrame):
 
 
 class SlashPrompts(QObject):
-    """Watches a message field. anchor: the card opens above it. edit_asked: open the dialog of prompts."""
+    """Watches a message field. anchor: the card opens above it. edit_asked: open the dialog of prompts.
+    server_asked: the id of a ServerPrompt.
+    """
 
     edit_asked = Signal()
+    server_asked = Signal(str)
 
     def __init__(self, field: MessageField, anchor: QWidget) -> None:
         super().__init__(anchor)
         self._field, self._anchor = field, anchor
         self._prompts: Sequence[SavedPrompt] = ()
+        self._of_servers: Sequence[ServerPrompt] = ()
         self._found: list[SavedPrompt] = []  # in the open menu
         self._at = 0
         self._is_dismissed = False  # the user closed the menu for the text that begins with "/"
@@ -129,6 +142,10 @@ class SlashPrompts(QObject):
     def set_prompts(self, prompts: Sequence[SavedPrompt]) -> None:
         """Set the prompts to choose from."""
         self._prompts = prompts
+
+    def set_server_prompts(self, prompts: Sequence[ServerPrompt]) -> None:
+        """Set what MCP servers offer, which comes after the saved prompts."""
+        self._of_servers = prompts
 
     @property
     def is_open(self) -> bool:
@@ -159,7 +176,8 @@ class SlashPrompts(QObject):
             self._is_dismissed = False
             self.close()
             return
-        found = matching(self._prompts, self._field.text()[1:]) if not self._is_dismissed else []
+        typed = self._field.text()[1:]
+        found = [*matching(self._prompts, typed), *matching(self._of_servers, typed)] if not self._is_dismissed else []
         if not found or not self._field.hasFocus():
             self.close()
             return
@@ -187,6 +205,10 @@ class SlashPrompts(QObject):
         prompt = next((one for one in self._found if one.id == prompt_id), None)
         self.close()
         if prompt is None:
+            return
+        if isinstance(prompt, ServerPrompt):
+            self._field.set_text("")
+            self.server_asked.emit(prompt.id)
             return
         self._field.selectAll()
         self._field.insert(prompt.text[:MAX_TEXT])

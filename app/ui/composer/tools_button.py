@@ -21,6 +21,14 @@ WIDTH = 340
 LONGEST_TOOLTIP = 400  # characters; the author of the tool wrote the description for models
 
 
+def cost_of_tools(n: int) -> str:
+    """Return how many tokens the definitions of the tools that are on take, as a sentence."""
+    return tr_n(
+        "The tools that are on take {n} token of the context.", "The tools that are on take {n} tokens of the context.",
+        n, n=figure(n),
+    )  # fmt: skip
+
+
 class ToolRow(SwitchRow):
     """A tool's title, and a switch."""
 
@@ -70,11 +78,7 @@ class ToolsMenu(SwitchMenu):
             row.toggle.setChecked(row.key in offer.on)
         known = offer.tokens is not None and offer.n_on > 0
         if offer.tokens is not None and known:
-            self.cost.setText(
-                tr_n("The tools that are on take about {n} token of the context.",
-                     "The tools that are on take about {n} tokens of the context.", offer.tokens,
-                     n=figure(offer.tokens))
-            )  # fmt: skip
+            self.cost.setText(cost_of_tools(offer.tokens))
         self.cost.setVisible(known)
         self.ask.setVisible(offer.has_consents)
         self.place()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFileDialog, QFrame, QHBoxLayout, QLineEdit, QPlainTextEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFileDialog, QFrame, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from app.chat.store.preset_store import NAME_LENGTH
 from app.tools.mcp.client import ListedTool
@@ -18,6 +18,7 @@ from app.tools.mcp.confined import can_confine
 from app.tools.mcp.server_list import Definition, ToolServer
 from app.tools.mcp.servers_controller import ToolServersController
 from app.translation import tr
+from app.ui.forms.named_field import NamedField
 from app.ui.look import theme
 from app.ui.models.model_dialogs import card_of_rows, two_lines
 from app.ui.settings.tool_approvals import ApprovalRow, command_line, fit_lines, read_only, rights_text
@@ -28,68 +29,6 @@ from app.ui.widgets.floating import confirm
 WIDE_PX = 560
 MOST_OUTPUT = 6  # lines of a failed program's output, before it scrolls
 MOST_COMMAND = 10  # lines of a command line, before it scrolls
-
-
-class Field(QFrame):
-    """A named field of one line, or of several; below it a note, or what is wrong with it."""
-
-    def __init__(self, name: str, hint: str, note: str = "", n_lines: int = 1) -> None:
-        super().__init__()
-        self.edit = QLineEdit() if n_lines == 1 else QPlainTextEdit()
-        self._note, self._n_lines = note, n_lines
-        self._kept: tuple[str, ...] = ()
-        self.edit.setProperty("kind", "field")
-        self.edit.setPlaceholderText(hint)
-        self.edit.setAccessibleName(name)
-        if isinstance(self.edit, QPlainTextEdit):
-            self.edit.setTabChangesFocus(True)
-            self.edit.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
-        self.head = QHBoxLayout()
-        self.head.addWidget(Label(name, "small", "ink2", wrap=True), 1)
-        self.says = Label("", "meta", wrap=True)
-        column = self._column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.addLayout(self.head)
-        column.addWidget(self.edit)
-        column.addWidget(self.says)
-        self.edit.textChanged.connect(lambda *_: self.set_fault(""))
-        self.set_fault("")
-        theme.current().changed.connect(self._restyle)
-        self._restyle()
-
-    @property
-    def text(self) -> str:
-        return self.edit.text() if isinstance(self.edit, QLineEdit) else self.edit.toPlainText()
-
-    def lines(self) -> tuple[str, ...]:
-        """Return the lines that are not empty. What was shown and not edited is returned as it was."""
-        if self.text == "\n".join(self._kept):
-            return self._kept
-        return tuple(line for line in self.text.split("\n") if line.strip())
-
-    def show_lines(self, lines: tuple[str, ...]) -> None:
-        """Show lines; a line may hold line breaks as long as the user does not edit it."""
-        self._kept = lines
-        words = "\n".join(lines)
-        if isinstance(self.edit, QLineEdit):
-            self.edit.setText(words)
-        else:
-            self.edit.setPlainText(words)
-
-    def set_fault(self, fault: str) -> None:
-        """Show what is wrong with the field; "": nothing."""
-        self.says.setText(fault or self._note)
-        self.says.set_look("meta", "bad" if fault else "ink3")
-        self.says.setVisible(bool(self.says.words))
-        theme.set_property(self.edit, "state", "bad" if fault else "")
-
-    def _restyle(self) -> None:
-        self._column.setSpacing(theme.px(3))
-        if isinstance(self.edit, QPlainTextEdit):
-            self.edit.setFont(theme.font("code"))
-            self.edit.setFixedHeight(self._n_lines * theme.line_height("code") + theme.px(18))
-        else:
-            self.edit.setFont(theme.font("row"))
 
 
 class StartsProgramDialog(Dialog):
@@ -128,7 +67,7 @@ class ToolServerDialog(Dialog):
         self._column.setContentsMargins(0, 0, 0, 0)
         self._column.addWidget(self.kind, 0, Qt.AlignmentFlag.AlignLeading)
         self.body.addWidget(self._entry)
-        self.fields: dict[str, Field] = {}
+        self.fields: dict[str, NamedField] = {}
         self._add_fields()
         self._add_confined()
         self._add_tools()
@@ -150,16 +89,16 @@ class ToolServerDialog(Dialog):
     def _add_fields(self) -> None:
         private = tr("Values are kept in a file that only you can read.")
         self.fields = {
-            "name": Field(tr("Name"), tr("Any name")),
-            "command": Field(tr("Command"), "npx"),
-            "args": Field(tr("Arguments, one per line"), "-y\n@modelcontextprotocol/server-everything", n_lines=3),
-            "folders": Field(
+            "name": NamedField(tr("Name"), tr("Any name")),
+            "command": NamedField(tr("Command"), "npx"),
+            "args": NamedField(tr("Arguments, one per line"), "-y\n@modelcontextprotocol/server-everything", n_lines=3),
+            "folders": NamedField(
                 tr("Folders that it may read and change, one per line"), "",
                 tr("Without one, it can change nothing but a folder of its own.") if can_confine() else "", 2,
             ),
-            "variables": Field(tr("Variables, one NAME=value per line"), "API_KEY=…", private, 2),
-            "address": Field(tr("Address"), "https://example.org/mcp"),
-            "headers": Field(tr("Headers, one per line"), tr("Authorization: Bearer …"), private, 2),
+            "variables": NamedField(tr("Variables, one NAME=value per line"), "API_KEY=…", private, 2),
+            "address": NamedField(tr("Address"), "https://example.org/mcp"),
+            "headers": NamedField(tr("Headers, one per line"), tr("Authorization: Bearer …"), private, 2),
         }  # fmt: skip
         name = self.fields["name"].edit
         assert isinstance(name, QLineEdit)
@@ -297,13 +236,6 @@ class ToolServerDialog(Dialog):
                      name=self.server.name), "ink2")  # fmt: skip
         self.close_button.setText(tr("Close"))
         self.look.setFocus()
-
-    def fit(self) -> None:
-        # a height that changed deep within reaches the layouts around it one event later
-        for part in reversed(self._inner.findChildren(QFrame)):
-            if (layout := part.layout()) is not None:
-                layout.activate()
-        super().fit()
 
     def return_pressed(self) -> None:
         self.keep.click()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QWidget
@@ -339,8 +340,8 @@ class AnswerView(MessageView):
         unfinished = bool(calls) and (self._goes_on or not all(call.has_ended for call in calls))
         self.stats.setVisible(self._writing or not unfinished or (self._goes_on and self.stats.has_versions))
 
-    def _decide(self, act: ActionName, call_id: str) -> None:
-        self.acted.emit(MessageAction(act, self.message.id, call_id=call_id))
+    def _decide(self, act: ActionName, call_id: str, values: Mapping[str, Any]) -> None:
+        self.acted.emit(MessageAction(act, self.message.id, call_id=call_id, values=values))
 
     # ------------------------------------------------------------------ thought, status, width
 

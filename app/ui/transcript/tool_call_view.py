@@ -17,7 +17,9 @@ from app.chat.store.conversation import CallState, ToolCall
 from app.text.markdown_blocks import displayable
 from app.tools.call_text import arguments_text, breakable, label, one_line, visible
 from app.tools.propose_note import PROPOSE_NOTE, note_in
+from app.tools.questions import Question, fields_of
 from app.translation import noted, tr
+from app.ui.forms.question_form import QuestionForm
 from app.ui.look import icons, theme
 from app.ui.look.direction import set_margins
 from app.ui.transcript.folding_row import FoldingRow
@@ -44,10 +46,12 @@ class ToolWords:
     """What the rows need to know of the chat and its tools.
 
     titles: of the known tools, by name. has_folder: whether the chat is in a folder, so that consent can cover it.
+    questions: of servers, by the ids of the calls during which they came.
     """
 
     titles: Mapping[str, str] = field(default_factory=dict)
     has_folder: bool = False
+    questions: Mapping[str, Question] = field(default_factory=dict)
 
     def title(self, call: ToolCall) -> str:
         """Return the title of a call's tool; its name if the tool is not known."""
@@ -108,15 +112,17 @@ class ConsentButton(Button):
 class CallDetails(QFrame):
     """What the model asked for, and what it reads of the result; a question with buttons while the call asks.
 
-    decided: allow_once, allow_in_chat, allow_in_folder or refuse.
+    decided: allow_once, allow_in_chat, allow_in_folder or refuse; to a question of the server accept, decline or
+    cancel, and the values that the user entered.
     """
 
-    decided = Signal(str)
+    decided = Signal(str, object)
     text_selected = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._asks = False
+        self._asks, self._width = False, theme.px(720)
+        self.inquiry: ServerQuestion | None = None  # a question of the server
         self.question = Label("", "label", wrap=True)
         self.receiver = Label("", "small", wrap=True)
         self.arguments = FramedText(tr("What the model asked for"), "code")
@@ -131,7 +137,7 @@ class CallDetails(QFrame):
                 "refuse": self.refuse}  # fmt: skip
         for act, button in acts.items():
             self._flow.addWidget(button)
-            button.clicked.connect(lambda _=False, act=act: self.decided.emit(act))
+            button.clicked.connect(lambda _=False, act=act: self.decided.emit(act, {}))
         self._column = QVBoxLayout(self)
         for part in (self.question, self.receiver, self.arguments, self.buttons, self.result):
             self._column.addWidget(part)
@@ -168,37 +174,108 @@ class CallDetails(QFrame):
         self.arguments.caption.setVisible(not asks)
         self.in_chat.setVisible(not is_note)
         self.in_folder.setVisible(words.has_folder and not is_note)
-        self.result.setVisible(bool(call.result))
-        theme.set_property(self, "kind", "card" if asks else "")
+        self._show_question(words.questions.get(call.id))
+        self.arguments.setVisible(self.inquiry is None)
+        self.result.setVisible(bool(call.result) and self.inquiry is None)
+        theme.set_property(self, "kind", "card" if self._is_card else "")
         self._restyle()
         most = MOST_LINES * theme.line_height("code")
         arguments = visible(note_in(call.arguments)) if is_note and asks else arguments_text(call.arguments)
         self.arguments.text.show_text(arguments, HIGHEST_PX if asks else most)
         self.result.text.show_text(displayable(call.result), most)
 
+    @property
+    def _is_card(self) -> bool:
+        return self._asks or self.inquiry is not None
+
+    def _show_question(self, question: Question | None) -> None:
+        if self.inquiry is not None and self.inquiry.question != question:
+            self.inquiry.hide()
+            self.inquiry.deleteLater()
+            self.inquiry = None
+        if question is not None and self.inquiry is None:
+            self.inquiry = ServerQuestion(question)
+            self.inquiry.decided.connect(self.decided)
+            self._column.insertWidget(0, self.inquiry)
+
     def set_width(self, width: int) -> None:
         """Lay the texts out for a column of that width."""
-        inner = width - 2 * (theme.px(16) + 1) if self._asks else width - theme.px(INDENT)
+        inner = width - 2 * (theme.px(16) + 1) if self._is_card else width - theme.px(INDENT)
         for framed in (self.arguments, self.result):
             framed.set_width(inner)
+        if self.inquiry is not None:
+            self.inquiry.form.set_width(inner)
 
     def _restyle(self) -> None:
         px = theme.px
         self._flow.setSpacing(px(8))
         self._column.setSpacing(px(10))
-        if self._asks:
+        if self._is_card:
             self._column.setContentsMargins(px(16), px(14), px(16), px(14))
         else:
             set_margins(self._column, px(INDENT), 0, 0, 0, self.isRightToLeft())
 
 
+class ServerQuestion(QFrame):
+    """A question of an MCP server: its name and words, the fields, and a warning if it asks for a secret.
+
+    decided: accept, decline or cancel, and the values that the user entered.
+    """
+
+    decided = Signal(str, object)
+
+    def __init__(self, question: Question) -> None:
+        super().__init__()
+        self.question = question
+        server = breakable(one_line(question.server))
+        fields = fields_of(question.schema)
+        self.title = Label(tr("The server {server} asks you:", server=server), "label", wrap=True)
+        self.message = Label(breakable(visible(question.message)), "row", wrap=True)
+        self.form = QuestionForm(fields or ())
+        self.note = Label("", "small", wrap=True)
+        self.note.setText(tr("Your answer goes to this server. The model sees it only if the server tells it."))
+        if fields is None:
+            self.note.setText(tr("Hearth cannot show the fields that this server asks for."))
+        elif question.asks_secret:
+            self.note.setText(
+                tr(
+                    "This looks like a question for a password or a key. Hearth cannot tell who gets it. Enter it only "
+                    "if you trust this server."
+                )
+            )
+            self.note.set_look("small", "warn")
+        self.send = ConsentButton(tr("Send"), "primary")
+        self.decline = ConsentButton(tr("Decline"))
+        self.cancel = ConsentButton(tr("Cancel"))
+        self.send.setVisible(fields is not None)
+        self.send.clicked.connect(self._send)
+        for act, button in (("decline", self.decline), ("cancel", self.cancel)):
+            button.clicked.connect(lambda _=False, act=act: self.decided.emit(act, {}))
+        buttons = QWidget()
+        flow = Flow(buttons)
+        flow.setSpacing(theme.px(8))
+        for button in (self.send, self.decline, self.cancel):
+            flow.addWidget(button)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(theme.px(10))
+        for part in (self.title, self.message, self.form, self.note, buttons):
+            column.addWidget(part)
+        self.form.setVisible(bool(fields))
+
+    def _send(self) -> None:
+        values = self.form.answer()
+        if values is not None:
+            self.decided.emit("accept", values)
+
+
 class ToolCallView(FoldingRow):
     """One call: a row, and its details, which are built when it is first opened.
 
-    decided: as in CallDetails, and the id of the call.
+    decided: as in CallDetails, with the id of the call in between.
     """
 
-    decided = Signal(str, str)
+    decided = Signal(str, str, object)
     text_selected = Signal()
 
     def __init__(self, call: ToolCall, words: ToolWords, width: int, parent: QWidget | None = None) -> None:
@@ -225,24 +302,32 @@ class ToolCallView(FoldingRow):
 
     @property
     def is_asking(self) -> bool:
-        """Whether the call waits for the user's consent."""
-        return self.call.state is CallState.ASKING
+        """Whether the call waits for the user: for consent, or for the answer to a question of its server."""
+        return self.call.state is CallState.ASKING or self.call.id in self._words.questions
 
     @property
     def details(self) -> CallDetails:
         """The details."""
         if self._details is None:
             self._details = CallDetails(self.room)
-            self._details.decided.connect(lambda act: self.decided.emit(act, self.call.id))
+            self._details.decided.connect(lambda act, values: self.decided.emit(act, self.call.id, values))
             self._details.text_selected.connect(self.text_selected)
             self.inside.addWidget(self._details)
         return self._details
 
     def show_call(self, call: ToolCall) -> None:
         """Show a newer state of the call. It opens to ask, and closes after the answer unless the user opened it."""
-        if call == self.call:
+        self._change(call, self._words)
+
+    def set_words(self, words: ToolWords) -> None:
+        """Set the titles of tools, whether the chat is in a folder, and the questions of servers."""
+        self._change(self.call, words)
+
+    def _change(self, call: ToolCall, words: ToolWords) -> None:
+        if (call, words) == (self.call, self._words):
             return
-        was_asking, self.call = self.is_asking, call
+        was_asking = self.is_asking
+        self.call, self._words = call, words
         if was_asking and not self.is_asking and self.room.isAncestorOf(QApplication.focusWidget() or self):
             self.head.setFocus(Qt.FocusReason.OtherFocusReason)
         self._show()
@@ -250,12 +335,6 @@ class ToolCallView(FoldingRow):
             self.chosen = False
         if self.is_asking != was_asking and not self.chosen:
             self.set_open(self.is_asking)
-
-    def set_words(self, words: ToolWords) -> None:
-        """Set the titles of tools, and whether the chat is in a folder."""
-        if words != self._words:
-            self._words = words
-            self._show()
 
     def set_primary(self, primary: bool) -> None:
         """Set whether "Allow once" is the primary button: of the first question only."""
@@ -274,20 +353,21 @@ class ToolCallView(FoldingRow):
         self.head.setAccessibleDescription(tr("Expanded") if shown else tr("Collapsed"))
         self.head.setToolTip(tr("Hide the details") if shown else tr("Show the details"))
         if shown and self.is_asking:
-            announce(self, self.details.question.words)
+            inquiry = self.details.inquiry
+            announce(self, self.details.question.words if inquiry is None else inquiry.title.words)
 
     def _show(self) -> None:
         call = self.call
         title, source = self._words.title(call), label(call.source)
         timed = call.state is CallState.DONE and call.seconds is not None
-        state = seconds(call.seconds) if timed else tr(STATES[call.state])
+        state = seconds(call.seconds) if timed else tr(STATES[CallState.ASKING if self.is_asking else call.state])
         self.head.setText(title.replace("&", "&&"))
         self.head.setAccessibleName(", ".join(part for part in (title, source, state) if part))
         self.head.updateGeometry()
         self.source.setText(source)
         self.source.setVisible(bool(source))
         self.state.setText(state)
-        failed, running = call.state is CallState.FAILED, call.state is CallState.RUNNING
+        failed, running = call.state is CallState.FAILED, call.state is CallState.RUNNING and not self.is_asking
         self.state.set_look("metastrong" if self.is_asking or failed else "meta", "bad" if failed else None)
         self._dot.setVisible(running)
         self._dot.set_state("hot_fill", working=running)
@@ -318,7 +398,7 @@ class ToolCallView(FoldingRow):
 class ToolCalls(QWidget):
     """All calls of an answer. decided: as in ToolCallView."""
 
-    decided = Signal(str, str)
+    decided = Signal(str, str, object)
     text_selected = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:

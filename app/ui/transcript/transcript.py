@@ -16,6 +16,7 @@ from shiboken6 import isValid
 from app.chat.message_action import MessageAction
 from app.chat.store.conversation import Message, MessageState, Role
 from app.clients.engine_status import EngineStatus
+from app.tools.questions import Question
 from app.translation import tr
 from app.ui.look import theme
 from app.ui.transcript.answer_view import AnswerView
@@ -232,6 +233,10 @@ class Transcript(QScrollArea):
     def set_tool_titles(self, titles: Mapping[str, str]) -> None:
         """Set the titles of the known tools, by name."""
         self._column.set_tool_words(titles=dict(titles))
+
+    def set_tool_questions(self, questions: Mapping[str, Question]) -> None:
+        """Set the questions of MCP servers, by the ids of the calls during which they came."""
+        self._column.set_tool_words(questions=dict(questions))
 
     def set_has_folder(self, has_folder: bool) -> None:
         """Set whether the chat is in a folder, so that consent to calls can cover the folder."""

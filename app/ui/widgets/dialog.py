@@ -109,6 +109,10 @@ class Dialog(QDialog):
 
     def fit(self) -> None:
         """Resize the dialog to its preferred width and its content's height, within the window."""
+        # a height that changed deep within reaches the layouts around it one event later
+        for part in reversed(self._inner.findChildren(QFrame)):
+            if (layout := part.layout()) is not None:
+                layout.activate()
         owner = self.parentWidget()
         most = owner.window().size() if owner is not None else self.screen().availableSize()
         buttons = self._row.sizeHint().width() + 2 * theme.px(20)

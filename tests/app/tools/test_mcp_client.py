@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,9 @@ from mcp_cases import Make, approve_all, left_of, never, only, states, waited_fo
 
 from app.tools.mcp.client import LONGEST_NAME, ToolState, named
 from app.tools.mcp.confined import can_confine
-from app.tools.mcp.connection import Limits, Question
+from app.tools.mcp.connection import Limits
 from app.tools.mcp.server_list import Definition, ToolServer, ToolServerError
+from app.tools.questions import Field, Question, Reply
 from app.tools.tool import LONGEST_RESULT, ToolResult
 
 SUPPORT = Path(__file__).resolve().parents[2] / "support"
@@ -218,10 +218,11 @@ def test_a_server_of_the_sdk(make: Make, tmp_path: Path, monkeypatch: pytest.Mon
         assert not outside.exists()
         assert called("kill", pid=os.getpid()).is_error
     server_id = only(tools).id
-    assert [one.address for one in tools.resources(server_id)] == ["notes://today"]
+    content = tools.content(server_id)
+    assert [one.address for one in content.resources] == ["notes://today"]
     assert tools.read_resource(server_id, "notes://today") == "buy milk"
-    (greet,) = tools.prompts(server_id)
-    assert (greet.name, greet.arguments, greet.required) == ("greet", ("name",), ("name",))
+    (greet,) = content.prompts
+    assert (greet.name, greet.arguments) == ("greet", (Field("name", "name", is_required=True),))
     assert tools.prompt(server_id, "greet", {"name": "Ada"}) == (("user", "Greet Ada."),)
     with pytest.raises(ToolServerError):
         tools.read_resource(server_id, "notes://never")
@@ -444,20 +445,20 @@ def test_nothing_is_left_when_hearth_is_killed_at_any_moment_of_a_start(tmp_path
 
 
 @pytest.mark.parametrize("server", [scripted([tool("ask")]), of_the_sdk()], ids=["older", "newer"])
-@pytest.mark.parametrize("answer", [{"city": "Lima"}, None])
-def test_a_server_asks_the_user(make: Make, server: ToolServer, answer: Mapping[str, Any] | None) -> None:
+@pytest.mark.parametrize("reply", [Reply("accept", {"city": "Lima"}), Reply("decline"), Reply("cancel")])
+def test_a_server_asks_the_user(make: Make, server: ToolServer, reply: Reply) -> None:
     asked: list[Question] = []
 
-    def ask(question: Question) -> Mapping[str, Any] | None:
+    def ask(question: Question) -> Reply:
         asked.append(question)
         time.sleep(0.4)  # longer than a call may take
-        return answer
+        return reply
 
     tools = make(server, ask=ask, limits=Limits(call_s=0.3 if server.name == "Script" else 120))
     approve_all(tools)
     result = tools.call(f"{server.name}_ask", {}, never)
     assert not result.is_error
-    assert ("Lima" if answer else "decline") in result.text
+    assert (reply.values.get("city") or reply.action) in result.text
     (question,) = asked
     assert (question.server, question.message) == (server.name, "Which city?")
     assert list(question.schema["properties"]) == ["city"]
@@ -471,7 +472,12 @@ def test_a_question_is_declined_where_nobody_is_asked(make: Make) -> None:
 
 def test_a_page_that_a_server_wants_to_open_is_declined(make: Make) -> None:
     asked: list[Question] = []
-    tools = make(scripted([tool("ask")]), ask=asked.append)
+
+    def ask(question: Question) -> Reply:
+        asked.append(question)
+        return Reply("accept")
+
+    tools = make(scripted([tool("ask")]), ask=ask)
     approve_all(tools)
     assert json.loads(tools.call("Script_ask", {"mode": "url"}, never).text) == {"action": "decline"}
     assert asked == []

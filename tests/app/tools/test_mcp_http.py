@@ -20,6 +20,7 @@ from mcp_cases import Make, approve_all, never, only, states, waited_for
 from app.tools.mcp.client import ToolState
 from app.tools.mcp.connection import Limits
 from app.tools.mcp.server_list import ToolServer, ToolServerError
+from app.tools.questions import Reply
 from app.tools.tool import LONGEST_RESULT, ToolResult
 
 SERVER = Path(__file__).resolve().parents[2] / "support" / "mcp_server.py"
@@ -97,7 +98,7 @@ def send(handler: BaseHTTPRequestHandler, status: int, body: bytes = b"", **head
 
 
 def test_a_server_over_http(make: Make, port: int) -> None:
-    tools = make(web(port), ask=lambda _: {"city": "Lima"})
+    tools = make(web(port), ask=lambda _: Reply("accept", {"city": "Lima"}))
     definitions = approve_all(tools)
     assert definitions["add"].annotations == {"title": "Sum", "readOnlyHint": True}
 

@@ -112,7 +112,7 @@ def test_a_look_that_is_stopped_tells_nothing(make: Make, qtbot: QtBot) -> None:
     controller, _ = controlled(tools)
     told: list[object] = []
     controller.looked.connect(lambda *values: told.append(values))
-    with qtbot.waitSignal(controller._found, timeout=60_000):
+    with qtbot.waitSignal(controller._done, timeout=60_000):
         controller.look(only(tools).id)
         controller.stop_looking(only(tools).id)
     qtbot.wait(20)

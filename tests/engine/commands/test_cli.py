@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -67,6 +68,26 @@ def test_raw_puts_bos_before_the_text_once_and_parses_special_tokens(capsys: pyt
     assert plain["prompt_tokens"][0] == 0
     assert plain["prompt_tokens"][-1] == 1
     assert plain["finish_reason"] in ("length", "stop")
+
+
+@pytest.mark.parametrize("raw", [[], ["--raw"]])
+@pytest.mark.parametrize(
+    ("option", "text", "pattern"),
+    [
+        ("--regex", "[A-Z]{3}-[0-9]", "[A-Z]{3}-[0-9]"),
+        ("--grammar", 'root ::= "fox" [!?]{2}', "fox[!?]{2}"),
+        ("--json-schema", '{"enum": [1, "a"]}', '1|"a"'),
+    ],
+)
+def test_generate_follows_a_constraint(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str, text: str, pattern: str, raw: list[str]
+) -> None:
+    file = tmp_path / "constraint"
+    file.write_text(text, encoding="utf-8")
+    given = text if option == "--regex" else str(file)
+    found = run_json(capsys, "generate", "starter-chat", "--prompt", "Hello!", option, given, *raw)
+    assert re.fullmatch(pattern, found["text"]), found["text"]
+    assert found["finish_reason"] == "stop"
 
 
 def test_generate_streams_text_to_stdout_and_figures_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,6 +221,8 @@ def test_people_get_words(capsys: pytest.CaptureFixture[str], argv: list[str]) -
         (["generate", "no-such-model", "--prompt", "x"], "no-such-model"),
         (["generate", "starter-chat", "--prompt", "x", "--device", "cuda"], "cannot be used"),
         (["generate", "starter-chat", "--prompt", "x", "--temperature", "-1"], "temperature"),
+        (["generate", "starter-chat", "--prompt", "x", "--regex", "("], "regular expression"),
+        (["generate", "starter-chat", "--prompt", "x", "--grammar", "no-such-file"], "no-such-file"),
         (["logits", "starter-chat", "--tokens", "1,x", "--out", "y.npz"], "no list of ids"),
         (["logits", "starter-chat", "--tokens", "99999", "--out", "y.npz"], "outside the vocabulary"),
         (["eval", "starter-chat", "--text", "no-such-file.txt"], "cannot be read"),

@@ -14,6 +14,7 @@ from engine.config import SamplingConfig
 from engine.local_api.access import IGNORED_FIELDS, reply_headers
 from engine.local_api.api_request import MOST_MESSAGES, What, read_api_request
 from engine.local_api.failures import ApiError
+from engine.session.constraint import MOST_RULES, Constraint
 from engine.tool_calls.call_format import Call
 
 HELLO = [{"role": "user", "content": "Hello!"}]
@@ -126,7 +127,28 @@ def test_any_name_of_a_field_fits_into_a_header() -> None:
     ],
 )
 def test_a_format_of_the_answer_is_a_schema(given: Any, schema: Any) -> None:
-    assert read_api_request("chat", json.dumps({**CHAT, "response_format": given}).encode()).schema == schema
+    constraint = read_api_request("chat", json.dumps({**CHAT, "response_format": given}).encode()).constraint
+    assert constraint == (None if schema is None else Constraint("json_schema", schema))
+
+
+@pytest.mark.parametrize("base", [("chat", CHAT), ("completion", COMPLETION)])
+@pytest.mark.parametrize(
+    ("values", "constraint"),
+    [
+        ({"grammar": 'root ::= "a"'}, Constraint("grammar", 'root ::= "a"')),
+        ({"grammar": ""}, None),
+        ({"json_schema": {"enum": [1]}}, Constraint("json_schema", {"enum": [1]})),
+        ({"guided_regex": "a+"}, Constraint("regex", "a+")),
+        ({"guided_json": '{"enum": [1]}'}, Constraint("json_schema", {"enum": [1]})),
+        ({"structured_outputs": {"choice": ["a", "b"]}}, Constraint("choice", ["a", "b"])),
+        ({"structured_outputs": {"json_object": True}}, Constraint("json_schema", {"type": "object"})),
+        ({"structured_outputs": {"regex": "a+", "json_object": False}}, Constraint("regex", "a+")),
+    ],
+)
+def test_fields_of_other_servers_say_what_the_answer_must_be(base: Any, values: Any, constraint: Any) -> None:
+    what, fields = base
+    api_request = read_api_request(what, json.dumps({**fields, **values}).encode())
+    assert (api_request.constraint, api_request.ignored) == (constraint, ())
 
 
 @pytest.mark.parametrize(
@@ -245,6 +267,16 @@ def test_what_is_no_json_object_is_refused(body: bytes, words: str) -> None:
         ),
         ({"functions": [{}]}, "unsupported_value", "functions", "tools"),
         ({"response_format": {"type": "xml"}}, "invalid_value", "response_format", "json_schema"),
+        ({"grammar": "root ::=\n\"a"}, "invalid_value", "grammar", "line 2"),
+        ({"grammar": "root ::= a"}, "invalid_value", "grammar", "'a'"),
+        ({"grammar": 'start: "a"\n' + 'a: "b"\n' * MOST_RULES}, "invalid_value", "grammar", "rules"),
+        ({"guided_choice": ["a", 5]}, "invalid_type", "guided_choice", "texts"),
+        ({"guided_regex": "a" * 70_000}, "invalid_value", "guided_regex", "characters"),
+        ({"guided_json": "{"}, "invalid_json", None, "JSON"),
+        (
+            {"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}}, "invalid_value",
+            "structured_outputs.regex", "one of them",
+        ),
         ({"response_format": {"type": "json_schema"}}, "missing_field", "response_format", "json_schema.schema"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"schema": 5}}},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -15,9 +17,11 @@ from support.serving import KEY, PATIENCE_S, QUESTION, Serving, is_end
 
 from engine.errors import Cancelled, HostMemoryError
 from engine.library.owned.installed import Library
+from engine.local_api import served
 from engine.local_api.turns import Line
 from engine.service import host as engine_host
 from engine.service import protocol
+from engine.session import resolve_model
 from engine.session.loaded_model import LoadedModel
 
 CPU = {"device": "cpu", "threads": 1}
@@ -109,6 +113,41 @@ def test_models_are_listed_with_what_they_can(serving: Serving, owner: Owner, tm
         assert first.abilities["embeddings"] is True
     with serve(serving, loads=False) as client:
         assert [model.id for model in client.models.list()] == ["Two"]
+
+
+def test_a_model_is_opened_again_only_after_its_files_have_changed(
+    serving: Serving, owner: Owner, tmp_path: Path, own_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    real = resolve_model.open_named
+
+    def counted(name: str) -> Any:
+        opened.append(name)
+        return real(name)
+
+    def lists() -> dict[str, Any]:
+        """List the models as a process that has just started."""
+        opened.clear()
+        assert serving.host._api is not None
+        monkeypatch.setattr(serving.host._api.models, "_facts", served._KnownFacts())
+        return {model.id: model for model in client.models.list()}
+
+    monkeypatch.setattr(resolve_model, "open_named", counted)
+    with serve(serving) as client:
+        first = lists()
+        assert sorted(opened)[:2] == ["local/one", "local/two"]
+        assert lists() == first
+        assert opened == []
+        os.utime(tmp_path / "two" / "config.json", (1, 1))
+        lists()
+        assert opened == ["local/two"]
+        (file,) = (own_folders / "cache").rglob("listed-models.json")
+        for damaged in ("{", "[]", json.dumps(dict.fromkeys(json.loads(file.read_text()), 5))):
+            file.write_text(damaged)
+            assert {one.id: one.abilities for one in lists().values()} == {
+                one.id: one.abilities for one in first.values()
+            }
+            assert len(opened) == len(first)
 
 
 def test_vectors_of_another_model_leave_the_loaded_one(serving: Serving, owner: Owner) -> None:

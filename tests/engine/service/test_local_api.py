@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -100,6 +101,24 @@ def test_an_answer_follows_its_schema_whole_and_streamed(client: openai.OpenAI) 
         client.chat.completions.create(**{
             **asked, "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "nonsense"}}},
         })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"grammar": 'root ::= "fox" [!?]{2}'}, {"structured_outputs": {"regex": "fox[!?]{2}"}},
+        {"guided_choice": ["fox!?", "fox??"]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_chat_and_a_completion_match_a_grammar(client: openai.OpenAI, extra: Any) -> None:
+    chat = client.chat.completions.create(model="Pip", messages=QUESTION, extra_body=extra).choices[0]  # type: ignore[arg-type]
+    completion = client.completions.create(model="Pip", prompt="Once", extra_body=extra).choices[0]
+    for text, reason in (
+        (chat.message.content or "", chat.finish_reason), (completion.text, completion.finish_reason)
+    ):  # fmt: skip
+        assert re.fullmatch(r"fox[!?]{2}", text), text
+        assert reason == "stop"
 
 
 @pytest.mark.parametrize("schema", [None, FOX])

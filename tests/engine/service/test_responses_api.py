@@ -109,6 +109,7 @@ def test_instructions_and_developers_are_one_system_message(
     script.text = "Yes."
     items = [{"role": "developer", "content": "Be short."}, {"role": "user", "content": "Shall I?"}]
     response = ask(client, instructions="Be kind.", input=items)
+    assert response.instructions == "Be kind."
     assert response.output_text == "Yes."
     prompt = tokenizer.encode("Be kind.\n\nBe short.Shall I?")
     assert response.usage.input_tokens == len(prompt)

@@ -12,6 +12,7 @@ from engine.service import protocol
 from engine.service.chat_requests import read_messages
 from engine.service.protocol import CountResult, GenerationResult
 from engine.session.summaries import without_calls
+from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 from engine.tool_calls.call_format import HERMES
 
@@ -104,9 +105,20 @@ def test_what_was_shown_before_is_not_shown_again(serving: Serving, script: Scri
     assert (result.text, text) == ("bcd", "bcd")
 
 
-def test_tools_are_counted(serving: Serving) -> None:
+@pytest.mark.parametrize("begun", [[], [{"role": "system", "content": "Be kind."}]])
+@pytest.mark.parametrize("has_own", [False, True])
+def test_tools_are_counted(serving: Serving, monkeypatch: pytest.MonkeyPatch, begun: list[Any], has_own: bool) -> None:
+    """has_own: the template writes a system message of its own where there is neither another one nor a tool."""
+    if has_own:
+        assert serving.host.session is not None
+        source = (
+            "{% if tools %}{{ tools | tojson }}{% elif messages[0].role != 'system' %}You are a model that helps in "
+            "many ways.{% endif %}{% for m in messages %}{{ m.role }} {{ m.content }}\n{% endfor %}"
+        )
+        monkeypatch.setattr(serving.host.session.model.tokenizer, "template", ChatTemplate(source))
+
     def count(tools: list[Any]) -> CountResult:
-        end = serving.end_of(protocol.Count(f"count {next(_ids)}", QUESTION, tools=tools))
+        end = serving.end_of(protocol.Count(f"count {next(_ids)}", [*begun, *QUESTION], tools=tools))
         return CountResult.from_dict(end.result)
 
     without, with_tools = count([]), count(TOOLS)

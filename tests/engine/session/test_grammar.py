@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -20,8 +21,9 @@ from engine.errors import InvalidRequestError
 from engine.model.transformer import Transformer
 from engine.session import generate
 from engine.session.chat_session import ChatSession
+from engine.session.constraint import MOST_CHARS, MOST_DEPTH, MOST_RULES, Constraint, Kind, check_size
 from engine.session.generate import TokenEvent
-from engine.session.grammar import MOST_CHARS, MOST_DEPTH, Grammar, Vocabulary, check_size
+from engine.session.grammar import Grammar, Vocabulary
 from engine.session.guesses import Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
 from engine.text.chat_template import ChatTemplate
@@ -95,16 +97,14 @@ def follows(value: Any, schema: dict[str, Any]) -> bool:
     return value is None if kind == "null" else isinstance(value, bool)
 
 
-def answer(model: LoadedModel, schema: dict[str, Any], session: ChatSession | None = None, **sampling: Any) -> str:
-    """Return the model's answer under the schema."""
-    return "".join(event.text for event in events_of(model, schema, session, **sampling))
+def answer(model: LoadedModel, given: dict[str, Any] | Constraint, **sampling: Any) -> str:
+    """Return the model's answer under the schema or other constraint."""
+    return "".join(event.text for event in events_of(model, given, **sampling))
 
 
-def events_of(
-    model: LoadedModel, schema: dict[str, Any], session: ChatSession | None = None, **sampling: Any
-) -> list[TokenEvent]:
-    grammar = Grammar(schema, model.vocabulary)
-    session = session or ChatSession(model)
+def events_of(model: LoadedModel, given: dict[str, Any] | Constraint, **sampling: Any) -> list[TokenEvent]:
+    constraint = given if isinstance(given, Constraint) else Constraint("json_schema", given)
+    grammar, session = Grammar(constraint, model.vocabulary), ChatSession(model)
     prompt = session.fit(QUESTION, None).prompt
 
     config = SamplingConfig(**{"max_tokens": 400, "seed": 1, "temperature": 1.0, **sampling})
@@ -119,6 +119,72 @@ def test_any_answer_follows_its_schema(starter: LoadedModel, seed: int) -> None:
     for temperature in (0.0, 2.0):
         text = answer(starter, schema, seed=seed, temperature=temperature)
         assert follows(json.loads(text), schema), text
+
+
+# Constraints, each with an expression of Python that matches the same texts.
+TEXTS: list[tuple[Kind, Any, str]] = [
+    ("regex", r"[A-Z]{2}-\d{4}", r"[A-Z]{2}-\d{4}"),
+    ("regex", r"^(yes|no|maybe/never)$", r"yes|no|maybe/never"),
+    ("regex", r"(?i)fox\n[^a-z]{3}", r"(?i)fox\n[^a-z]{3}"),
+    ("regex", r"\(\d{1,3}\) [a-zäöü]{2,9}\.", r"\(\d{1,3}\) [a-zäöü]{2,9}\."),
+    ("choice", ['a "fox"', "ein Füchslein", "🦊\n"], 'a "fox"|ein Füchslein|🦊\n'),
+    ("grammar", 'root ::= [a-z]{1,4} "a" ("!" | "a!")', "[a-z]{1,4}a(!|a!)"),
+    ("grammar", 'root ::= "a" "bd" | "ab" "c" # one\n', "abd|abc"),
+    ("grammar", r"root ::= [a\-c-e]{4} [-x] [^\x00-y]", r"[a\-c-e]{4}[-x][^\x00-y]"),
+    ("grammar", 'root ::= "(" (\n root |\n [^()"\\\\\\]-] )\n ")" ws\nws ::= | " "', None),
+    (
+        "grammar",
+        r'root ::= "\u00e9\x41\\" [\u4e00-\u4e05]{2,3} . my-Rule{0,1}' '\nmy-Rule ::= "-"',
+        r"éA\\[一-丅]{2,3}(?s:.)-?",
+    ),
+    ("grammar", 'root ::= start start\nstart ::= "x"{1,9} "x" "y"', "(x{2,10}y){2}"),
+    ("grammar", 'start: "It is " PLACE "."\nPLACE: /[A-Z][a-z]{1,8}/ | "here"', "It is ([A-Z][a-z]{1,8}|here)\\."),
+    ("grammar", 'start: a{2}\na: %json {"type": "boolean"} "\\n"', "((true|false)\\n){2}"),
+    ("grammar", '%llguidance {}\nstart: "(" start ")" | "f"', None),
+]  # fmt: skip
+
+
+def matches(text: str, pattern: str | None) -> bool:
+    if pattern is not None:
+        return re.fullmatch(pattern, text) is not None
+    inner = re.fullmatch(r"(\(*)[^()\"\\\]-]((\) ?)*)", text)  # in equally many brackets
+    return inner is not None and len(inner[1]) == inner[2].count(")")
+
+
+@pytest.mark.parametrize("thinks", [False, True])
+@pytest.mark.parametrize(("kind", "source", "pattern"), TEXTS, ids=lambda value: str(value)[:20])
+def test_any_answer_matches_its_expression_or_grammar(
+    starter: LoadedModel, monkeypatch: pytest.MonkeyPatch, kind: Kind, source: Any, pattern: str | None, thinks: bool
+) -> None:
+    if thinks:
+        template = "{% for m in messages %}{{ m.content }} {% endfor %}{{ '<think>\\n' }}"
+        monkeypatch.setattr(starter.tokenizer, "template", ChatTemplate(template))
+    for seed, temperature in ((0, 0.0), (1, 1.0), (2, 3.0)):
+        text = answer(starter, Constraint(kind, source), seed=seed, temperature=temperature, thought_tokens=9)
+        found = split("<think>" + text).answer if thinks else text
+        assert matches(found, pattern), found
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        ("regex", "("), ("regex", "(?=a)b"), ("regex", r"(a)\1"), ("regex", "(" * 9000 + ")" * 9000),
+        ("regex", "a" * (MOST_CHARS + 1)), ("choice", ["\ud800"]), ("grammar", "start: a"), ("grammar", "a"),
+        ("grammar", "root ::= a"), ("grammar", 'a ::= "x"'), ("grammar", 'root ::= "x'), ("grammar", "root ::= (("),
+        ("grammar", 'root ::= "x"\nroot ::= "y"'), ("grammar", 'root ::= "x"{3,2}'), ("grammar", "root ::= <x>"),
+        ("grammar", r'root ::= "\ud800"'), ("grammar", "root ::= " + "(" * 9000), ("grammar", "start: /\ud800/"),
+        ("grammar", "root ::= [z-a]"), ("grammar", "root ::= root"), ("grammar", "start: A\nA: A"),
+        ("grammar", "start: a0\n" + "".join(f"a{i}: a{i + 1}\n" for i in range(MOST_RULES))),
+        ("grammar", "root ::= a0\n" + "".join(f"a{i} ::= a{i + 1}\n" for i in range(MOST_RULES)) + 'a256 ::= "x"'),
+        ("grammar", "start: %json " + str({"allOf": [{"pattern": f".*{i}.*"} for i in range(22)]}).replace("'", '"')),
+    ],
+    ids=lambda value: str(value)[:20],
+)  # fmt: skip
+def test_a_constraint_that_makes_no_sense_is_refused(starter: LoadedModel, kind: Kind, source: Any) -> None:
+    with pytest.raises(InvalidRequestError):
+        Grammar(Constraint(kind, source), starter.vocabulary).constrain(first_of_the_largest, starter.tokenizer, [])(
+            np.zeros(starter.opened.config.vocab_size, np.float32), []
+        )
 
 
 @pytest.mark.parametrize("most", [0, 7])
@@ -166,6 +232,28 @@ def test_several_tokens_in_one_run_change_nothing(
     assert len(json.loads(plain)) == 6
 
 
+def test_masks_are_computed_while_the_model_computes(starter: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, here = list[int](), list[int]()
+    begin, compute = Grammar.begin_most, Grammar.most
+
+    def counted_begin(self: Grammar, matcher: Any) -> Any:
+        begun.append(1)
+        return begin(self, matcher)
+
+    def counted(self: Grammar, matcher: Any) -> Any:
+        here.extend([1] if threading.current_thread() is threading.main_thread() else [])
+        return compute(self, matcher)
+
+    monkeypatch.setattr(Grammar, "begin_most", counted_begin)
+    monkeypatch.setattr(Grammar, "most", counted)
+    constraint = Constraint("regex", "[a-z]{2}(x|y)[0-9 ]{2,9}!")
+    text = answer(starter, constraint, temperature=0.0)
+    assert len(here) == 1, "of the first token alone"
+    assert len(begun) >= 3
+    monkeypatch.setattr(generate, "forced_tokens", lambda sampler, history: [])
+    assert answer(starter, constraint, temperature=0.0) == text
+
+
 class Free(StepTimes):
     """A run of several tokens takes no longer than one."""
 
@@ -199,7 +287,33 @@ def deep(levels: int) -> dict[str, Any]:
 )  # fmt: skip
 def test_a_schema_that_makes_no_sense_is_refused(starter: LoadedModel, schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestError, match="schema"):
-        Grammar(schema, starter.vocabulary)
+        Grammar(Constraint("json_schema", schema), starter.vocabulary)
+
+
+def long_rules(text: str) -> str:
+    return "root ::= a0\n" + "".join(text.replace("X", str(i)).replace("Y", str(i + 1)) + "\n" for i in range(200))
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        ("regex", "(((a{1,1000}){1,1000}){1,1000})"), ("regex", r"(.*a.{40}){3}"),
+        ("regex", r"\w{1,9999}\p{L}{1,9999}"),
+        ("regex", "(a|aa)+(a|aa)+(a|aa)+"), ("choice", [str(i) for i in range(9000)]),
+        ("grammar", 'root ::= (((("a"{1,1000}){1,1000}){1,1000}){1,1000})'), ("grammar", 'root ::= "x"{1,1000000000}'),
+        ("grammar", 'root ::= root root | "a" |'), ("grammar", "start: A\nA: " + " & ".join(["/.*a.*b.*/"] * 400)),
+        ("grammar", "root ::= " + "|".join(f'"{i}"' for i in range(9000))),
+        ("grammar", "root ::= [^" + "a-z" * 20000 + "]"),
+        ("grammar", long_rules("aX ::= (aY | aY)? (aY aY)*") + 'a200 ::= "x"'),
+        ("grammar", 'root ::= "' + "x" * 60000 + '"'), ("grammar", "root ::= " + " " * 60000 + "{"),
+        ("grammar", "#" * 60000), ("grammar", "a" * 60000), ("grammar", "{" + "1 ," * 20000),
+    ],
+    ids=lambda value: str(value)[:30],
+)  # fmt: skip
+def test_a_constraint_that_would_take_long_is_refused_or_works_in_bounded_time(
+    starter: LoadedModel, kind: Kind, source: Any
+) -> None:
+    _works_in_bounded_time(starter, Constraint(kind, source))
 
 
 CHAIN = {f"n{i}": {"anyOf": [{"type": "array", "items": {"$ref": f"#/$defs/n{i + 1}"}}] * 9} for i in range(40)}
@@ -221,9 +335,13 @@ CHAIN = {f"n{i}": {"anyOf": [{"type": "array", "items": {"$ref": f"#/$defs/n{i +
 def test_a_schema_that_would_take_long_is_refused_or_works_in_bounded_time(
     starter: LoadedModel, schema: dict[str, Any]
 ) -> None:
+    _works_in_bounded_time(starter, Constraint("json_schema", schema))
+
+
+def _works_in_bounded_time(starter: LoadedModel, constraint: Constraint) -> None:
     began = time.process_time()
     try:
-        sampler = Grammar(schema, starter.vocabulary).constrain(first_of_the_largest, starter.tokenizer, [])
+        sampler = Grammar(constraint, starter.vocabulary).constrain(first_of_the_largest, starter.tokenizer, [])
         history: list[int] = []
         for _ in range(30):
             history.append(sampler(np.zeros(starter.opened.config.vocab_size, np.float32), history))
@@ -255,7 +373,7 @@ def test_a_word_of_harmony_is_free_until_the_answers_header(starter: LoadedModel
     tokenizer, free = starter.tokenizer, "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
     script = tokenizer.encode(free + "<|channel|>final<|message|>Hello!")
     preferred = partial(next, iter([*script, *[0] * 500]))
-    grammar = Grammar({"type": "boolean"}, starter.vocabulary)
+    grammar = Grammar(Constraint("json_schema", {"type": "boolean"}), starter.vocabulary)
 
     def sample(logits: np.ndarray, history: Sequence[int]) -> int:
         wanted = preferred()
@@ -292,7 +410,9 @@ def test_a_tokenizer_that_puts_a_space_before_a_text(way: str, tmp_path: Path) -
     assert tokenizer.token_bytes(tokenizer.encode("name")[0]) == b" "
     schema = {"type": "object", "properties": {"name_of": {"type": "boolean"}}, "required": ["name_of"],
               "additionalProperties": False}  # fmt: skip
-    sampler = Grammar(schema, Vocabulary(tokenizer, len(letters), [1])).constrain(first_of_the_largest, tokenizer, [])
+    sampler = Grammar(Constraint("json_schema", schema), Vocabulary(tokenizer, len(letters), [1])).constrain(
+        first_of_the_largest, tokenizer, []
+    )
     history: list[int] = []
     while not history or history[-1] != 1:
         history.append(sampler(np.zeros(len(letters), np.float32), history))

@@ -53,6 +53,25 @@ def wrapped(one: str) -> str:
             "<arg_value>{{ v }}</arg_value>{% endfor %}</tool_call>",
             "glm", False,
         ),
+        (
+            "<|tool_call_start|>[{{ f.name }}({% for k, v in f.arguments.items() %}{{ ', ' if not loop.first }}{{ k }}="
+            """{{ "'" + v + "'" if v is string else v }}{% endfor %})]<|tool_call_end|>""",
+            "lfm2", False,
+        ),
+        ('<tool_calls>\n{"name": "{{ f.name }}", "arguments": {{ f.arguments | tojson }}}\n</tool_calls>', "minimax-m1",
+         False),
+        (
+            '<tool_calls>[{"name": "{{ f.name }}", "arguments": {{ f.arguments | tojson }}}]</tool_calls>', "apriel",
+            False,
+        ),
+        ('<|tools_prefix|>[{"{{ f.name }}": {{ f.arguments + "" }}}]<|tools_suffix|>', "apertus", True),
+        (
+            '<｜DSML｜function_calls>\n<｜DSML｜invoke name="{{ f.name }}">\n{% for k, v in f.arguments.items() %}'
+            '<｜DSML｜parameter name="{{ k }}" string="{{ "true" if v is string else "false" }}">'
+            "{{ v if v is string else v | tojson }}</｜DSML｜parameter>\n{% endfor %}</｜DSML｜invoke>\n"
+            "</｜DSML｜function_calls>",
+            "deepseek-3.2", False,
+        ),
     ],
 )  # fmt: skip
 def test_the_format_of_a_template_is_found(one: str, name: str, text_arguments: bool) -> None:
@@ -64,6 +83,23 @@ def test_the_format_of_a_template_is_found(one: str, name: str, text_arguments: 
     (call,) = messages[1]["tool_calls"]
     assert call["function"]["arguments"] == ('{"far": true}' if text_arguments else {"far": True})
     assert call["id"] == messages[2]["tool_call_id"] == short_id("call_1")
+
+
+def test_a_template_that_writes_the_id_of_a_call_in_place_of_its_name() -> None:
+    source = wrapped(
+        "<|tool_calls_section_begin|><|tool_call_begin|>{{ c.id }}<|tool_call_argument_begin|>"
+        "{{ f.arguments | tojson }}<|tool_call_end|><|tool_calls_section_end|>"
+    ).replace("{{ m.content }}", "{{ m.tool_call_id or '' }} {{ m.content }}")
+    style = call_style(ChatTemplate(source))
+    assert (style.format.name, style.renders, style.describes, style.gives_ids) == ("kimi", True, True, True)
+    again: list[dict[str, Any]] = [
+        {"role": "assistant", "content": "", "calls": [Call("look", {}, "call_2"), Call("go", {}, "call_3")]},
+        {"role": "tool", "content": "north", "id": "call_3", "name": "go"},
+    ]
+    messages, _ = style.prepare([*CONVERSATION, *again], [TOOL])
+    ids = [call["id"] for message in messages for call in message.get("tool_calls", ())]
+    assert ids == ["functions.look:0", "functions.look:1", "functions.go:2"]
+    assert [message["tool_call_id"] for message in messages if message["role"] == "tool"] == [ids[0], ids[2]]
 
 
 def test_a_template_that_renders_either_text_or_calls() -> None:
@@ -130,6 +166,7 @@ def test_ids_are_of_nine_letters_and_digits() -> None:
 EXPECTED = {
     "Apriel-1.6-15b-Thinker-fixed": "apriel", "Bielik-11B-v3.0-Instruct": "hermes", "ByteDance-Seed-OSS": "seed",
     "Cohere2MoE": "command", "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "command", "GLM-4.6": "glm",
+    "DeepSeek-V3.2": "deepseek-3.2", "LFM2.5-8B-A1B": "lfm2", "moonshotai-Kimi-K2-Thinking": "kimi",
     "GLM-4.7-Flash": "glm", "GigaChat3.1-10B-A1.8B": "gigachat", "MiMo-VL": "hermes", "MiniMax-M2": "minimax",
     "Mistral-Small-3.2-24B-Instruct-2506": "mistral-id", "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "qwen-coder",
     "NVIDIA-Nemotron-Nano-v2": "nemotron", "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": "hermes",
@@ -164,4 +201,5 @@ def test_the_templates_of_llama_cpp(file: Path) -> None:
 
 
 def test_each_format_is_that_of_a_template() -> None:
-    assert set(EXPECTED.values()) == {one.name for one in FORMATS}
+    elsewhere = {"apertus", "minimax-m1"}  # in the templates of the models themselves
+    assert set(EXPECTED.values()) | elsewhere == {one.name for one in FORMATS}

@@ -18,6 +18,7 @@ import tokenizers
 
 from engine.errors import InvalidRequestError
 from engine.formats.gguf import open_gguf
+from engine.session.constraint import Constraint
 from engine.session.grammar import ToolGrammar, Vocabulary
 from engine.session.loaded_model import LoadedModel
 from engine.text import vocabulary as text_vocabulary
@@ -122,10 +123,10 @@ class Speaker:
         script: str,
         seed: int = 0,
         most: int = 2000,
-        schema: dict[str, Any] | None = None,
+        constraint: Constraint | None = None,
     ) -> tuple[str, bool]:
         """Return an answer, and whether it ended. script: its tokens are chosen if they are allowed."""
-        grammar = ToolGrammar(call_format, of_use, self.tokenizer, self.vocabulary, schema)
+        grammar = ToolGrammar(call_format, of_use, self.tokenizer, self.vocabulary, constraint)
         sampler = Script([*self.tokenizer.encode(script, special=True), self.stops[0]], seed)
         constrained = grammar.constrain(sampler, self.tokenizer, [])
         logits, history = np.zeros(self.tokenizer.vocab_size, np.float32), list[int]()
@@ -344,12 +345,20 @@ def test_without_a_choice_there_is_no_call(plain: Speaker, call_format: CallForm
         assert read(CallReader(call_format, TOOLS), [text])[1] == []
 
 
-def test_a_call_or_an_answer_that_follows_a_schema(plain: Speaker) -> None:
-    schema = {"type": "boolean"}
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        Constraint("json_schema", {"type": "boolean"}), Constraint("regex", "true|false"),
+        Constraint("choice", ["true", "false"]), Constraint("grammar", 'root ::= "true" | "false"'),
+        Constraint("grammar", 'start: "true" | /fals[e]/ // }'),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_call_or_an_answer_under_a_constraint(plain: Speaker, constraint: Constraint) -> None:
     call = HERMES.write(CALLS[:1])
-    assert plain.answer(HERMES, use(), call, schema=schema) == (call, True)
-    assert plain.answer(HERMES, use(), "true", schema=schema) == ("true", True)
-    assert plain.answer(HERMES, use("none"), call, schema=schema)[0] in ("true", "false")
+    assert plain.answer(HERMES, use(), call, constraint=constraint) == (call, True)
+    assert plain.answer(HERMES, use(), "true", constraint=constraint) == ("true", True)
+    assert plain.answer(HERMES, use("none"), call, constraint=constraint)[0] in ("true", "false")
 
 
 HARMONY_MARKS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>")

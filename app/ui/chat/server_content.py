@@ -1,0 +1,229 @@
+"""What MCP servers offer beside tools: prompts and resources behind "/", and questions that come outside of a call."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Slot
+from PySide6.QtWidgets import QApplication, QFrame, QVBoxLayout, QWidget
+
+from app.chat.attachments import texts
+from app.chat.attachments.texts import AttachmentError
+from app.text.markdown_blocks import displayable
+from app.tools.call_text import breakable, label, visible
+from app.tools.mcp.client import Content
+from app.tools.mcp.server_list import ToolServer, ToolServerError
+from app.tools.mcp.servers_controller import ToolServersController
+from app.tools.questions import OpenQuestion, Reply
+from app.translation import tr
+from app.ui.composer.composer import Composer
+from app.ui.composer.slash_prompts import ServerPrompt
+from app.ui.forms.question_form import QuestionForm
+from app.ui.look import theme
+from app.ui.transcript.tool_call_view import ServerQuestion
+from app.ui.widgets.controls import Button, Label
+from app.ui.widgets.dialog import Dialog
+from app.ui.widgets.pick_menu import clear
+from app.ui.widgets.pick_row import INSET, PickRow
+
+if TYPE_CHECKING:
+    from app.chat.tool_rounds import ToolRounds
+    from app.tools.mcp.results import Prompt, Resource
+    from app.ui.main_window import MainWindow
+
+WIDE_PX = 480
+LONGEST_NOTE = 80  # characters beside a row's name
+
+
+class ServerContent(QObject):
+    """Connects the servers with the composer; create one per window.
+
+    The servers that are on have a row behind "/". Their prompts have one too after the user has opened it, because a
+    server does not start before.
+    """
+
+    def __init__(self, window: MainWindow, controller: ToolServersController, rounds: ToolRounds) -> None:
+        super().__init__(window)
+        self._window, self._controller = window, controller
+        self._composer: Composer = window.page.composer
+        controller.changed.connect(self._show)
+        rounds.unplaced.connect(self._ask)
+        self._composer.prompts.server_asked.connect(self._open)
+        self._show()
+
+    @Slot()
+    def _show(self) -> None:
+        rows: list[ServerPrompt] = []
+        for server in self._controller.servers.servers:
+            content = self._controller.known_content(server.id)
+            if server.is_on and content != Content():
+                for prompt in content.prompts if content is not None else ():
+                    name = label(prompt.title or prompt.name)
+                    rows.append(ServerPrompt(f"{server.id}/{prompt.name}", name, label(server.name), "lines"))
+                rows.append(ServerPrompt(server.id, label(server.name), tr("Prompts and files of this server")))
+        self._composer.prompts.set_server_prompts(rows)
+
+    @Slot(str)
+    def _open(self, row: str) -> None:
+        server_id, _, name = row.partition("/")
+        server = self._controller.servers.get(server_id)
+        if server is None:
+            return
+        content = self._controller.known_content(server_id) or Content()
+        prompt = next((one for one in content.prompts if one.name == name), None) if name else None
+        ServerContentDialog(self._window, self._controller, server, self._composer, prompt).open()
+
+    @Slot(object)
+    def _ask(self, opened: OpenQuestion) -> None:
+        ServerQuestionDialog(QApplication.activeModalWidget() or self._window, opened).open()
+
+
+class ServerQuestionDialog(Dialog):
+    """A server's question that belongs to no call in a chat. Closing it cancels the question."""
+
+    def __init__(self, parent: QWidget, opened: OpenQuestion) -> None:
+        self.question = ServerQuestion(opened.question)
+        super().__init__(parent, self.question.title.words, wide_px=WIDE_PX)
+        self.question.title.hide()
+        self.body.addWidget(self.question)
+        self.question.form.changed.connect(self.fit)
+
+        def reply(action: str, values: object) -> None:
+            if action == "accept" and isinstance(values, dict):
+                opened.reply(Reply("accept", values))
+            elif action == "decline":
+                opened.reply(Reply("decline"))
+            self.accept()
+
+        self.question.decided.connect(reply)
+        self.finished.connect(lambda _: opened.reply(Reply("cancel")))
+
+
+class ServerContentDialog(Dialog):
+    """Lists what a server offers, asks for the arguments of a prompt, and puts the text into the composer.
+
+    prompt: to begin with; None: the list. The server starts when the dialog opens.
+    """
+
+    def __init__(
+        self,
+        parent: QWidget,
+        controller: ToolServersController,
+        server: ToolServer,
+        composer: Composer,
+        prompt: Prompt | None = None,
+    ) -> None:
+        super().__init__(parent, label(server.name), wide_px=WIDE_PX)
+        self._controller, self._server, self._composer = controller, server, composer
+        self._work = threading.Event()  # of what is asked for now; set: cancelled
+        self.rows: list[PickRow] = []
+        self.form: QuestionForm | None = None
+        self.about = Label("", "row", wrap=True)
+        self.about.hide()
+        self._list = QFrame()
+        self._column = QVBoxLayout(self._list)
+        self._column.setContentsMargins(0, 0, 0, 0)
+        self._column.setSpacing(0)
+        self.body.addWidget(self.about)
+        self.body.addWidget(self._list)
+        self.add_close(tr("Cancel"))
+        self.insert = self.add_button(Button(tr("Insert"), "primary"))
+        self.insert.hide()
+        self.finished.connect(lambda _: self._work.set())
+        self.finished.connect(lambda _: composer.field.setFocus())
+        if prompt is None:
+            self.say(tr("Asking the server what it offers"))
+            self._work = controller.list_content(server.id, self._show)
+        else:
+            self._pick_prompt(prompt)
+
+    def _show(self, found: Content | ToolServerError) -> None:
+        if isinstance(found, ToolServerError):
+            self.say(found.message)
+            return
+        clear(self._column)
+        if found == Content():
+            self.say(tr("This server offers no prompts and no files."))
+            return
+        self.say(tr("A prompt is put into the message, and a file is attached. You see both before you send them."))
+        self._add(
+            tr("Prompts"),
+            "lines",
+            [(one.title or one.name, one.description, partial(self._pick_prompt, one)) for one in found.prompts],
+        )
+        self._add(tr("Files"), "file", [
+            (one.name, one.description or one.address, partial(self._pick_resource, one)) for one in found.resources
+        ])  # fmt: skip
+        self.fit()
+        self.rows[0].setFocus()
+
+    def _add(self, head: str, glyph: str, entries: Sequence[tuple[str, str, Callable[[], None]]]) -> None:
+        title = Label(head, "metastrong")
+        title.setContentsMargins(theme.px(INSET), theme.px(6), theme.px(INSET), theme.px(4))
+        self._column.addWidget(title)
+        title.setVisible(bool(entries))
+        for name, note, act in entries:
+            row = PickRow(label(name), glyph, " ".join(visible(note).split())[:LONGEST_NOTE])
+            row.setToolTip(visible(note))
+            row.clicked.connect(lambda _=False, act=act: act())
+            self._column.addWidget(row)
+            row.show()
+            self.rows.append(row)
+
+    def _pick_prompt(self, prompt: Prompt) -> None:
+        if not prompt.arguments:
+            self._fill(prompt, {})
+            return
+        clear(self._column)
+        self.heading.setText(label(prompt.title or prompt.name))
+        self.about.setText(breakable(visible(prompt.description)))
+        self.about.setVisible(bool(prompt.description))
+        self.form = QuestionForm(prompt.arguments)
+        self._column.addWidget(self.form)
+        self.form.show()  # at once, like the rows above, so that the dialog's height is right
+        self.form.changed.connect(self.fit)
+        self.insert.clicked.connect(lambda: self._send(prompt))
+        self.insert.show()
+        self.say(tr("What you enter goes to the server {server}.", server=label(self._server.name)))
+        self.form.focus_first()
+
+    def _send(self, prompt: Prompt) -> None:
+        answer = self.form.answer() if self.form is not None else {}
+        if answer is not None:
+            self._fill(prompt, answer)
+
+    def _fill(self, prompt: Prompt, arguments: dict[str, str]) -> None:
+        self.insert.setEnabled(False)
+
+        def put(text: str) -> None:
+            self.accept()
+            self._composer.field.insert(displayable(text))
+
+        self._work = self._controller.fill_prompt(self._server.id, prompt.name, arguments, partial(self._take, put))
+
+    def _pick_resource(self, resource: Resource) -> None:
+        def attach(text: str) -> None:
+            attachment = texts.of_server(resource.name, self._server.name, resource.address, text)
+            self.accept()
+            self._composer.draft.add(attachment)
+
+        work = partial(self._take, attach)
+        self._work = self._controller.read_resource(self._server.id, resource.address, work)
+
+    def _take(self, act: Callable[[str], None], found: str | ToolServerError) -> None:
+        try:
+            if isinstance(found, ToolServerError):
+                raise found
+            act(found)
+        except (ToolServerError, AttachmentError) as error:
+            self.insert.setEnabled(True)
+            self.say(error.message)
+
+    def return_pressed(self) -> None:
+        if self.insert.isVisible():
+            self.insert.click()
+        elif isinstance(row := self.focusWidget(), PickRow):
+            row.click()

@@ -1,0 +1,1 @@
+"""Named fields, and forms made of them."""
