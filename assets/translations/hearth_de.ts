@@ -1376,12 +1376,24 @@
 <translation>{model} wurde nicht gelöscht</translation>
 </message>
 <message>
+<source>Couldn't download the update</source>
+<translation>Das Update konnte nicht heruntergeladen werden</translation>
+</message>
+<message>
 <source>Couldn't download {model}</source>
 <translation>{model} wurde nicht heruntergeladen</translation>
 </message>
 <message>
 <source>Couldn't estimate {model}</source>
 <translation>Für {model} wurde keine Schätzung gemacht</translation>
+</message>
+<message>
+<source>Couldn't install the update</source>
+<translation>Das Update konnte nicht installiert werden</translation>
+</message>
+<message>
+<source>Couldn't look for updates</source>
+<translation>Nach Updates konnte nicht gesucht werden</translation>
 </message>
 <message>
 <source>Couldn't move the models</source>
@@ -1466,6 +1478,10 @@
 <message>
 <source>Its maker requires you to accept terms. Accept them on the model's page, then enter an access token.</source>
 <translation>Die Urheber geben es nur, wenn ihre Bedingungen angenommen sind. Nehmen Sie sie auf der Seite an, und geben Sie dann ein Zugriffstoken ein.</translation>
+</message>
+<message>
+<source>Nothing was installed. The details say why.</source>
+<translation>Es wurde nichts installiert. Die Details nennen den Grund.</translation>
 </message>
 <message>
 <source>One of the files is damaged or incomplete. Download it again, or use another model.</source>
@@ -2620,6 +2636,10 @@
 <translation>Systemprompt und Persona</translation>
 </message>
 <message>
+<source>Test this PC</source>
+<translation>Diesen PC testen</translation>
+</message>
+<message>
 <source>Theme of the desktop</source>
 <translation>Design des Desktops</translation>
 </message>
@@ -2630,6 +2650,10 @@
 <message>
 <source>Unload the model</source>
 <translation>Modell entladen</translation>
+</message>
+<message>
+<source>Updates</source>
+<translation>Updates</translation>
 </message>
 <message>
 <source>Usual size</source>
@@ -2764,6 +2788,10 @@
 <translation>hilfe tasten</translation>
 </message>
 <message>
+<source>help self report diagnostics benchmark</source>
+<translation>hilfe selbsttest bericht diagnose messung</translation>
+</message>
+<message>
 <source>hub hugging face login key add</source>
 <translation>hub hugging face anmelden schlüssel hinzufügen</translation>
 </message>
@@ -2810,6 +2838,10 @@
 <message>
 <source>my folders files pdf search sources knowledge</source>
 <translation>meine ordner dateien pdf suche quellen wissen</translation>
+</message>
+<message>
+<source>newer version install upgrade back</source>
+<translation>neue version installieren aktualisieren zurück</translation>
 </message>
 <message>
 <source>next</source>
@@ -2984,8 +3016,8 @@
 <translation>Nur die Verknüpfung dorthin wurde gelöscht.</translation>
 </message>
 <message>
-<source>Parts of models that are still being downloaded</source>
-<translation>Teile von Modellen, die noch geladen werden</translation>
+<source>Parts of models that are still being downloaded, and updates of Hearth</source>
+<translation>Teile von Modellen, die noch heruntergeladen werden, und Updates von Hearth</translation>
 </message>
 <message>
 <source>Prepared data</source>
@@ -3182,6 +3214,30 @@
 <message>
 <source>Propose a note</source>
 <translation>Notiz vorschlagen</translation>
+</message>
+<message>
+<source>At least {least}.</source>
+<translation>Mindestens {least}.</translation>
+</message>
+<message>
+<source>At most {most}.</source>
+<translation>Höchstens {most}.</translation>
+</message>
+<message>
+<source>Enter a number.</source>
+<translation>Geben Sie eine Zahl ein.</translation>
+</message>
+<message>
+<source>Enter a whole number.</source>
+<translation>Geben Sie eine ganze Zahl ein.</translation>
+</message>
+<message>
+<source>Fill this in.</source>
+<translation>Füllen Sie dies aus.</translation>
+</message>
+<message>
+<source>Write it as {example}.</source>
+<translation>Schreiben Sie es wie {example}.</translation>
 </message>
 <message>
 <source>Read web pages</source>
@@ -3897,6 +3953,34 @@
 </translation>
 </message>
 <message>
+<source>A prompt is put into the message, and a file is attached. You see both before you send them.</source>
+<translation>Ein Prompt kommt in die Nachricht, eine Datei wird angehängt. Sie sehen beides, bevor Sie es senden.</translation>
+</message>
+<message>
+<source>Asking the server what it offers</source>
+<translation>Der Server wird gefragt, was er anbietet</translation>
+</message>
+<message>
+<source>Files</source>
+<translation>Dateien</translation>
+</message>
+<message>
+<source>Insert</source>
+<translation>Einfügen</translation>
+</message>
+<message>
+<source>Prompts and files of this server</source>
+<translation>Prompts und Dateien dieses Servers</translation>
+</message>
+<message>
+<source>This server offers no prompts and no files.</source>
+<translation>Dieser Server bietet keine Prompts und keine Dateien an.</translation>
+</message>
+<message>
+<source>What you enter goes to the server {server}.</source>
+<translation>Was Sie eingeben, geht an den Server {server}.</translation>
+</message>
+<message>
 <source>Choose a file of results that the command hearth-engine compare has written.</source>
 <translation>Wählen Sie eine Datei mit Ergebnissen, die der Befehl hearth-engine compare geschrieben hat.</translation>
 </message>
@@ -4473,10 +4557,10 @@
 <translation>Werkzeuge verwalten …</translation>
 </message>
 <message numerus="yes">
-<source>The tools that are on take about {n} tokens of the context.</source>
+<source>The tools that are on take {n} tokens of the context.</source>
 <translation>
-<numerusform>Die eingeschalteten Werkzeuge belegen etwa {n} Token des Kontexts.</numerusform>
-<numerusform>Die eingeschalteten Werkzeuge belegen etwa {n} Token des Kontexts.</numerusform>
+<numerusform>Die eingeschalteten Werkzeuge belegen {n} Token des Kontexts.</numerusform>
+<numerusform>Die eingeschalteten Werkzeuge belegen {n} Token des Kontexts.</numerusform>
 </translation>
 </message>
 <message>
@@ -4669,6 +4753,10 @@
 <message>
 <source>{why} Below is the text that went to the model.</source>
 <translation>{why} Unten steht der Text, den das Modell gelesen hat.</translation>
+</message>
+<message>
+<source>{name} (optional)</source>
+<translation>{name} (freiwillig)</translation>
 </message>
 <message>
 <source>Commands, chats, models, settings</source>
@@ -5006,10 +5094,6 @@ Andere Programme: {others}</translation>
 <message>
 <source>Access</source>
 <translation>Zugriff</translation>
-</message>
-<message>
-<source>Files</source>
-<translation>Dateien</translation>
 </message>
 <message>
 <source>Files: {names}</source>
@@ -5905,8 +5989,8 @@ Andere Programme: {others}</translation>
 <translation>Hearth chattet mit Sprachmodellen auf diesem PC, mit einer eigenen Engine, die inaktive Neuronen überspringt. Wo es eine NVIDIA-GPU gibt, berechnet sie dort die eifrigen Neuronen und zugleich auf der CPU die übrigen.</translation>
 </message>
 <message>
-<source>Hearth uses the network only when you search for or download a model, write to a server that you added, open a link, or switch on the look for updates.</source>
-<translation>Hearth nutzt das Netz nur, wenn Sie ein Modell suchen oder herunterladen, an einen von Ihnen hinzugefügten Server schreiben, einen Link öffnen oder die Suche nach Updates einschalten.</translation>
+<source>Hearth uses the network only when you search for or download a model, write to a server that you added, open a link, or look for updates.</source>
+<translation>Hearth nutzt das Netz nur, wenn Sie ein Modell suchen oder herunterladen, an einen Server schreiben, den Sie hinzugefügt haben, einen Link öffnen oder nach Updates suchen.</translation>
 </message>
 <message>
 <source>Hearth's own code is under the MIT licence. The starter model and the parts below are under their own.</source>
@@ -6177,6 +6261,18 @@ Andere Programme: {others}</translation>
 <translation>Werkzeuge</translation>
 </message>
 <message>
+<source>Hearth tests each of its parts, which takes up to some minutes. The report contains no text of yours, and nothing is sent.</source>
+<translation>Hearth testet jedes seiner Teile, was bis zu einigen Minuten dauert. Der Bericht enthält keinen Text von Ihnen, und es wird nichts gesendet.</translation>
+</message>
+<message>
+<source>Report</source>
+<translation>Bericht</translation>
+</message>
+<message>
+<source>The test could not be started.</source>
+<translation>Der Test konnte nicht gestartet werden.</translation>
+</message>
+<message>
 <source>Copy: {what}</source>
 <translation>Kopieren: {what}</translation>
 </message>
@@ -6229,6 +6325,10 @@ Andere Programme: {others}</translation>
 <translation>Datenordner</translation>
 </message>
 <message>
+<source>Each part with its time, in a text without private content</source>
+<translation>Jedes Teil mit seiner Zeit, als Text ohne Privates</translation>
+</message>
+<message>
 <source>Folders that a chat can answer from</source>
 <translation>Ordner, aus denen ein Chat antworten kann</translation>
 </message>
@@ -6247,6 +6347,10 @@ Andere Programme: {others}</translation>
 <message>
 <source>Move…</source>
 <translation>Verschieben …</translation>
+</message>
+<message>
+<source>Newer versions of Hearth</source>
+<translation>Neuere Versionen von Hearth</translation>
 </message>
 <message>
 <source>No settings match “{typed}”.</source>
@@ -6538,6 +6642,78 @@ Andere Programme: {others}</translation>
 <numerusform>{n} Werkzeug zugelassen</numerusform>
 <numerusform>{n} Werkzeuge zugelassen</numerusform>
 </translation>
+</message>
+<message>
+<source>Check again</source>
+<translation>Erneut suchen</translation>
+</message>
+<message>
+<source>Check now</source>
+<translation>Jetzt suchen</translation>
+</message>
+<message>
+<source>Download {size}</source>
+<translation>{size} herunterladen</translation>
+</message>
+<message>
+<source>Downloading version {version}…</source>
+<translation>Version {version} wird heruntergeladen…</translation>
+</message>
+<message>
+<source>Go back to {version}</source>
+<translation>Zurück zu {version}</translation>
+</message>
+<message>
+<source>Install and restart</source>
+<translation>Installieren und neu starten</translation>
+</message>
+<message>
+<source>Installing version {version}…</source>
+<translation>Version {version} wird installiert…</translation>
+</message>
+<message>
+<source>Looking for a newer version…</source>
+<translation>Es wird nach einer neueren Version gesucht…</translation>
+</message>
+<message>
+<source>Nothing is requested until you check.</source>
+<translation>Erst wenn Sie suchen, wird etwas angefragt.</translation>
+</message>
+<message>
+<source>Open the installer</source>
+<translation>Installationsprogramm öffnen</translation>
+</message>
+<message>
+<source>This build offers no updates. Get new versions where you got this one.</source>
+<translation>Diese Ausgabe bietet keine Updates. Holen Sie neue Versionen dort, woher Sie diese haben.</translation>
+</message>
+<message>
+<source>This is version {version}.</source>
+<translation>Dies ist Version {version}.</translation>
+</message>
+<message>
+<source>Version {version} is available; this is {own}.</source>
+<translation>Version {version} ist verfügbar; dies ist {own}.</translation>
+</message>
+<message>
+<source>Version {version} is available; this is {own}. Get it where you got this one.</source>
+<translation>Version {version} ist verfügbar; dies ist {own}. Holen Sie sie dort, woher Sie diese haben.</translation>
+</message>
+<message>
+<source>Version {version} is downloaded and verified. Version {own} stays installed, so that you can go back to it.</source>
+<translation>Version {version} ist heruntergeladen und geprüft. Version {own} bleibt installiert, damit Sie zu ihr zurückkehren können.</translation>
+</message>
+<message>
+<source>Version {version} is downloaded and verified. Your system's installer opens it; restart Hearth afterwards.</source>
+<translation>Version {version} ist heruntergeladen und geprüft. Das Installationsprogramm Ihres Systems öffnet sie; starten Sie Hearth danach neu.</translation>
+</message>
+<message>
+<source>Version {version} is the newest.</source>
+<translation>Version {version} ist die neueste.</translation>
+</message>
+<message>
+<source>{done} of {total} MB</source>
+<translation>{done} von {total} MB</translation>
 </message>
 <message>
 <source>Now on the CPU</source>
@@ -7376,6 +7552,10 @@ Andere Programme: {others}</translation>
 <translation>„{title}“ erlauben?</translation>
 </message>
 <message>
+<source>Decline</source>
+<translation>Ablehnen</translation>
+</message>
+<message>
 <source>Don't add</source>
 <translation>Nicht hinzufügen</translation>
 </message>
@@ -7386,6 +7566,10 @@ Andere Programme: {others}</translation>
 <message>
 <source>Failed</source>
 <translation>Fehlgeschlagen</translation>
+</message>
+<message>
+<source>Hearth cannot show the fields that this server asks for.</source>
+<translation>Hearth kann die Felder nicht zeigen, nach denen dieser Server fragt.</translation>
 </message>
 <message>
 <source>Hide the details</source>
@@ -7424,12 +7608,24 @@ Andere Programme: {others}</translation>
 <translation>Das Modell möchte dies an {receiver} senden:</translation>
 </message>
 <message>
+<source>The server {server} asks you:</source>
+<translation>Der Server {server} fragt Sie:</translation>
+</message>
+<message>
+<source>This looks like a question for a password or a key. Hearth cannot tell who gets it. Enter it only if you trust this server.</source>
+<translation>Das sieht nach einer Frage nach einem Passwort oder Schlüssel aus. Hearth weiß nicht, wer ihn bekommt. Geben Sie ihn nur ein, wenn Sie diesem Server vertrauen.</translation>
+</message>
+<message>
 <source>Waiting for you</source>
 <translation>Wartet auf Sie</translation>
 </message>
 <message>
 <source>What the model asked for</source>
 <translation>Was das Modell angefragt hat</translation>
+</message>
+<message>
+<source>Your answer goes to this server. The model sees it only if the server tells it.</source>
+<translation>Ihre Antwort geht an diesen Server. Das Modell sieht sie nur, wenn der Server sie weitergibt.</translation>
 </message>
 <message>
 <source>Open Hearth</source>
@@ -7862,12 +8058,12 @@ Andere Programme: {others}</translation>
 <translation>Das scheint kein solcher Server zu sein. Prüfen Sie die Adresse.</translation>
 </message>
 <message>
-<source>This is version {version}. Get the newer one where you got this one.</source>
-<translation>Dies ist Version {version}. Die neuere gibt es dort, woher diese kam.</translation>
-</message>
-<message>
 <source>Use the CPU only</source>
 <translation>Nur die CPU nutzen</translation>
+</message>
+<message>
+<source>Use the copy from before</source>
+<translation>Die Kopie von davor verwenden</translation>
 </message>
 <message>
 <source>What you write now is lost when Hearth is closed.</source>

@@ -1360,12 +1360,24 @@
 <translation>未能删除 {model}</translation>
 </message>
 <message>
+<source>Couldn't download the update</source>
+<translation>无法下载更新</translation>
+</message>
+<message>
 <source>Couldn't download {model}</source>
 <translation>未能下载 {model}</translation>
 </message>
 <message>
 <source>Couldn't estimate {model}</source>
 <translation>未能估算 {model}</translation>
+</message>
+<message>
+<source>Couldn't install the update</source>
+<translation>无法安装更新</translation>
+</message>
+<message>
+<source>Couldn't look for updates</source>
+<translation>无法检查更新</translation>
 </message>
 <message>
 <source>Couldn't move the models</source>
@@ -1450,6 +1462,10 @@
 <message>
 <source>Its maker requires you to accept terms. Accept them on the model's page, then enter an access token.</source>
 <translation>作者只提供给接受其条款的人。请在其页面上接受，然后输入访问令牌。</translation>
+</message>
+<message>
+<source>Nothing was installed. The details say why.</source>
+<translation>未安装任何内容。原因见详细信息。</translation>
 </message>
 <message>
 <source>One of the files is damaged or incomplete. Download it again, or use another model.</source>
@@ -2604,6 +2620,10 @@
 <translation>系统提示词与角色</translation>
 </message>
 <message>
+<source>Test this PC</source>
+<translation>测试这台电脑</translation>
+</message>
+<message>
 <source>Theme of the desktop</source>
 <translation>跟随桌面主题</translation>
 </message>
@@ -2614,6 +2634,10 @@
 <message>
 <source>Unload the model</source>
 <translation>卸载模型</translation>
+</message>
+<message>
+<source>Updates</source>
+<translation>更新</translation>
 </message>
 <message>
 <source>Usual size</source>
@@ -2748,6 +2772,10 @@
 <translation>帮助 按键</translation>
 </message>
 <message>
+<source>help self report diagnostics benchmark</source>
+<translation>帮助 自检 报告 诊断 测速</translation>
+</message>
+<message>
 <source>hub hugging face login key add</source>
 <translation>hub hugging face 登录 密钥 添加</translation>
 </message>
@@ -2794,6 +2822,10 @@
 <message>
 <source>my folders files pdf search sources knowledge</source>
 <translation>我的 文件夹 文件 pdf 搜索 来源 知识</translation>
+</message>
+<message>
+<source>newer version install upgrade back</source>
+<translation>新版本 安装 升级 回退</translation>
 </message>
 <message>
 <source>next</source>
@@ -2968,8 +3000,8 @@
 <translation>只删除了指向它的链接。</translation>
 </message>
 <message>
-<source>Parts of models that are still being downloaded</source>
-<translation>仍在下载的模型部分</translation>
+<source>Parts of models that are still being downloaded, and updates of Hearth</source>
+<translation>仍在下载的模型部分，以及 Hearth 的更新</translation>
 </message>
 <message>
 <source>Prepared data</source>
@@ -3166,6 +3198,30 @@
 <message>
 <source>Propose a note</source>
 <translation>建议笔记</translation>
+</message>
+<message>
+<source>At least {least}.</source>
+<translation>至少 {least}。</translation>
+</message>
+<message>
+<source>At most {most}.</source>
+<translation>至多 {most}。</translation>
+</message>
+<message>
+<source>Enter a number.</source>
+<translation>请输入一个数。</translation>
+</message>
+<message>
+<source>Enter a whole number.</source>
+<translation>请输入一个整数。</translation>
+</message>
+<message>
+<source>Fill this in.</source>
+<translation>请填写此项。</translation>
+</message>
+<message>
+<source>Write it as {example}.</source>
+<translation>请按 {example} 的格式填写。</translation>
 </message>
 <message>
 <source>Read web pages</source>
@@ -3874,6 +3930,34 @@
 </translation>
 </message>
 <message>
+<source>A prompt is put into the message, and a file is attached. You see both before you send them.</source>
+<translation>提示词会放入消息，文件会作为附件。发送前您都能看到。</translation>
+</message>
+<message>
+<source>Asking the server what it offers</source>
+<translation>正在询问服务器提供什么</translation>
+</message>
+<message>
+<source>Files</source>
+<translation>文件</translation>
+</message>
+<message>
+<source>Insert</source>
+<translation>插入</translation>
+</message>
+<message>
+<source>Prompts and files of this server</source>
+<translation>此服务器的提示词和文件</translation>
+</message>
+<message>
+<source>This server offers no prompts and no files.</source>
+<translation>此服务器不提供提示词和文件。</translation>
+</message>
+<message>
+<source>What you enter goes to the server {server}.</source>
+<translation>您输入的内容会发送到服务器 {server}。</translation>
+</message>
+<message>
 <source>Choose a file of results that the command hearth-engine compare has written.</source>
 <translation>请选择由命令 hearth-engine compare 写入的结果文件。</translation>
 </message>
@@ -4442,9 +4526,9 @@
 <translation>管理工具…</translation>
 </message>
 <message numerus="yes">
-<source>The tools that are on take about {n} tokens of the context.</source>
+<source>The tools that are on take {n} tokens of the context.</source>
 <translation>
-<numerusform>已启用的工具约占用上下文的 {n} 个 token。</numerusform>
+<numerusform>已启用的工具占用上下文的 {n} 个 token。</numerusform>
 </translation>
 </message>
 <message>
@@ -4632,6 +4716,10 @@
 <message>
 <source>{why} Below is the text that went to the model.</source>
 <translation>{why}下面是模型读取的文本。</translation>
+</message>
+<message>
+<source>{name} (optional)</source>
+<translation>{name}（可选）</translation>
 </message>
 <message>
 <source>Commands, chats, models, settings</source>
@@ -4968,10 +5056,6 @@ Other programs: {others}</source>
 <message>
 <source>Access</source>
 <translation>访问</translation>
-</message>
-<message>
-<source>Files</source>
-<translation>文件</translation>
 </message>
 <message>
 <source>Files: {names}</source>
@@ -5864,8 +5948,8 @@ Other programs: {others}</source>
 <translation>Hearth 在此电脑上与语言模型聊天，其自有引擎会跳过未激活的神经元。若有 NVIDIA GPU，活跃的神经元在其上计算，其余同时由 CPU 计算。</translation>
 </message>
 <message>
-<source>Hearth uses the network only when you search for or download a model, write to a server that you added, open a link, or switch on the look for updates.</source>
-<translation>只有当您搜索或下载模型、向您添加的服务器写消息、打开链接，或开启更新检查时，Hearth 才会使用网络。</translation>
+<source>Hearth uses the network only when you search for or download a model, write to a server that you added, open a link, or look for updates.</source>
+<translation>只有在您搜索或下载模型、向您添加的服务器发送消息、打开链接或检查更新时，Hearth 才会使用网络。</translation>
 </message>
 <message>
 <source>Hearth's own code is under the MIT licence. The starter model and the parts below are under their own.</source>
@@ -6132,6 +6216,18 @@ Other programs: {others}</source>
 <translation>工具</translation>
 </message>
 <message>
+<source>Hearth tests each of its parts, which takes up to some minutes. The report contains no text of yours, and nothing is sent.</source>
+<translation>Hearth 会测试自身的每个部分，最多需要几分钟。报告不包含您的任何文字，也不会发送任何内容。</translation>
+</message>
+<message>
+<source>Report</source>
+<translation>报告</translation>
+</message>
+<message>
+<source>The test could not be started.</source>
+<translation>无法启动测试。</translation>
+</message>
+<message>
 <source>Copy: {what}</source>
 <translation>复制：{what}</translation>
 </message>
@@ -6184,6 +6280,10 @@ Other programs: {others}</source>
 <translation>数据文件夹</translation>
 </message>
 <message>
+<source>Each part with its time, in a text without private content</source>
+<translation>每个部分及其用时，文本不含私人内容</translation>
+</message>
+<message>
 <source>Folders that a chat can answer from</source>
 <translation>聊天可用来作答的文件夹</translation>
 </message>
@@ -6202,6 +6302,10 @@ Other programs: {others}</source>
 <message>
 <source>Move…</source>
 <translation>移动…</translation>
+</message>
+<message>
+<source>Newer versions of Hearth</source>
+<translation>Hearth 的新版本</translation>
 </message>
 <message>
 <source>No settings match “{typed}”.</source>
@@ -6492,6 +6596,78 @@ Other programs: {others}</source>
 <translation>
 <numerusform>已批准 {n} 个工具</numerusform>
 </translation>
+</message>
+<message>
+<source>Check again</source>
+<translation>再次检查</translation>
+</message>
+<message>
+<source>Check now</source>
+<translation>立即检查</translation>
+</message>
+<message>
+<source>Download {size}</source>
+<translation>下载 {size}</translation>
+</message>
+<message>
+<source>Downloading version {version}…</source>
+<translation>正在下载版本 {version}…</translation>
+</message>
+<message>
+<source>Go back to {version}</source>
+<translation>回到 {version}</translation>
+</message>
+<message>
+<source>Install and restart</source>
+<translation>安装并重启</translation>
+</message>
+<message>
+<source>Installing version {version}…</source>
+<translation>正在安装版本 {version}…</translation>
+</message>
+<message>
+<source>Looking for a newer version…</source>
+<translation>正在查找新版本…</translation>
+</message>
+<message>
+<source>Nothing is requested until you check.</source>
+<translation>在您检查之前不会发出任何请求。</translation>
+</message>
+<message>
+<source>Open the installer</source>
+<translation>打开安装程序</translation>
+</message>
+<message>
+<source>This build offers no updates. Get new versions where you got this one.</source>
+<translation>此构建不提供更新。请从获取此版本的地方获取新版本。</translation>
+</message>
+<message>
+<source>This is version {version}.</source>
+<translation>当前为版本 {version}。</translation>
+</message>
+<message>
+<source>Version {version} is available; this is {own}.</source>
+<translation>版本 {version} 可用；当前为 {own}。</translation>
+</message>
+<message>
+<source>Version {version} is available; this is {own}. Get it where you got this one.</source>
+<translation>版本 {version} 可用；当前为 {own}。请从获取此版本的地方获取。</translation>
+</message>
+<message>
+<source>Version {version} is downloaded and verified. Version {own} stays installed, so that you can go back to it.</source>
+<translation>版本 {version} 已下载并通过验证。版本 {own} 会保留，方便您回退。</translation>
+</message>
+<message>
+<source>Version {version} is downloaded and verified. Your system's installer opens it; restart Hearth afterwards.</source>
+<translation>版本 {version} 已下载并通过验证。系统的安装程序会打开它；之后请重启 Hearth。</translation>
+</message>
+<message>
+<source>Version {version} is the newest.</source>
+<translation>版本 {version} 是最新版本。</translation>
+</message>
+<message>
+<source>{done} of {total} MB</source>
+<translation>{done} / {total} MB</translation>
 </message>
 <message>
 <source>Now on the CPU</source>
@@ -7298,6 +7474,10 @@ Other programs: {others}</source>
 <translation>允许“{title}”吗？</translation>
 </message>
 <message>
+<source>Decline</source>
+<translation>拒绝</translation>
+</message>
+<message>
 <source>Don't add</source>
 <translation>不添加</translation>
 </message>
@@ -7308,6 +7488,10 @@ Other programs: {others}</source>
 <message>
 <source>Failed</source>
 <translation>失败</translation>
+</message>
+<message>
+<source>Hearth cannot show the fields that this server asks for.</source>
+<translation>Hearth 无法显示此服务器要求的字段。</translation>
 </message>
 <message>
 <source>Hide the details</source>
@@ -7346,12 +7530,24 @@ Other programs: {others}</source>
 <translation>模型想将以下内容发送到 {receiver}：</translation>
 </message>
 <message>
+<source>The server {server} asks you:</source>
+<translation>服务器 {server} 向您提问：</translation>
+</message>
+<message>
+<source>This looks like a question for a password or a key. Hearth cannot tell who gets it. Enter it only if you trust this server.</source>
+<translation>这看起来是在询问密码或密钥。Hearth 无法知道谁会得到它。仅在您信任此服务器时才输入。</translation>
+</message>
+<message>
 <source>Waiting for you</source>
 <translation>等待您的决定</translation>
 </message>
 <message>
 <source>What the model asked for</source>
 <translation>模型的请求</translation>
+</message>
+<message>
+<source>Your answer goes to this server. The model sees it only if the server tells it.</source>
+<translation>您的回答会发送到此服务器。只有服务器转达时，模型才会看到。</translation>
 </message>
 <message>
 <source>Open Hearth</source>
@@ -7782,12 +7978,12 @@ Other programs: {others}</source>
 <translation>这似乎不是此类服务器。请检查地址。</translation>
 </message>
 <message>
-<source>This is version {version}. Get the newer one where you got this one.</source>
-<translation>当前版本为 {version}。新版本可从原来的来源获取。</translation>
-</message>
-<message>
 <source>Use the CPU only</source>
 <translation>仅使用 CPU</translation>
+</message>
+<message>
+<source>Use the copy from before</source>
+<translation>使用之前的副本</translation>
 </message>
 <message>
 <source>What you write now is lost when Hearth is closed.</source>
