@@ -87,12 +87,13 @@ def environment(home: Path, desktop: Desktop) -> dict[str, str]:
     runtime.chmod(0o700)
     given = {"HOME": str(home), "PATH": str(nothing), "LANG": "C.UTF-8", "XDG_RUNTIME_DIR": str(runtime)}
     if sys.platform == "win32":  # without these no program starts there
-        kept = ("SYSTEMROOT", "SYSTEMDRIVE", "COMSPEC", "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE")
+        kept = ("SYSTEMROOT", "SYSTEMDRIVE", "COMSPEC", "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE", "USERNAME")
         given = {name: os.environ[name] for name in kept if name in os.environ}
         system = Path(os.environ["SYSTEMROOT"], "System32")
         given |= {"PATH": str(system), "TEMP": str(home), "TMP": str(home)}
-        for name in ("USERPROFILE", "APPDATA", "LOCALAPPDATA"):
-            given[name] = str(home)
+        # Hearth asks Windows for its folders, not the environment, unless the last two name them.
+        own = ("USERPROFILE", "APPDATA", "LOCALAPPDATA", "WIN_PD_OVERRIDE_APPDATA", "WIN_PD_OVERRIDE_LOCAL_APPDATA")
+        given |= dict.fromkeys(own, str(home))
     return given | desktop.environment
 
 

@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 import shutil
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -250,6 +251,7 @@ class DownloadJob:
             )  # fmt: skip
             return self._store.register(model)
         except EngineError as error:
+            _clear_frames(error)
             self._take_back(resolved)
             if isinstance(error, NO_MODEL):  # these very bytes will never be one
                 for file in resolved.files:
@@ -278,6 +280,13 @@ class DownloadJob:
 
     def _sum(self) -> int:
         return sum(self._counts.values())
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    """Release what the failed calls held: Windows moves no file that is mapped."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def fetched_bytes(staging: Path, resolved: Resolved) -> int:

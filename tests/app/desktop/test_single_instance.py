@@ -13,6 +13,7 @@ import pytest
 from PySide6.QtNetwork import QLocalSocket
 from pytestqt.qtbot import QtBot
 
+from app.desktop import single_instance
 from app.desktop.single_instance import MAX_BYTES, MAX_FILES, LaunchRequest, SingleInstance, request_of_this_start
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -182,3 +183,12 @@ def test_a_second_start_of_the_program_raises_the_window(tmp_path: Path) -> None
     finally:
         first.kill()
         first.communicate()
+
+
+def test_windows_without_a_user_name_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> str:
+        raise OSError("No username set in the environment")
+
+    monkeypatch.setattr("getpass.getuser", refuse)
+    assert single_instance._account(windows=True) == ""
+    assert single_instance._account(windows=False) == str(os.getuid())

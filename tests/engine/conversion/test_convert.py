@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
+from support.windows_files import refused_like_windows
 
 from engine.bundle.bundle import open_bundle
 from engine.commands import cli
@@ -158,6 +159,12 @@ def test_nothing_foreign_is_touched(source: Path, tmp_path: Path) -> None:
         convert(source, made, "q8_0")
     assert contents(made) == before
     assert contents(taken) == contents(beside) == {"letter.txt": b"keep me"}
+
+
+def test_nothing_of_a_finished_conversion_is_left(source: Path, tmp_path: Path) -> None:
+    with refused_like_windows():
+        convert(source, tmp_path / "b", "f16")
+    assert {path.name for path in tmp_path.iterdir()} == {"source", "b"}
 
 
 def test_an_empty_folder_may_be_filled(source: Path, tmp_path: Path) -> None:
