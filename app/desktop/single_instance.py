@@ -160,7 +160,7 @@ def take_activation(request: LaunchRequest) -> None:
 
 
 def _account(windows: bool = os.name == "nt") -> str:
-    """Return what identifies the user; "" if Windows' environment does not tell, for the data folder differs as well."""
+    """Return what identifies the user; "" if Windows' environment does not. The data folder differs in any case."""
     if not windows:
         return str(os.getuid())
     try:

@@ -103,7 +103,7 @@ def test_what_is_no_model_is_fetched_and_not_listed(hub: FakeHub, capsys: pytest
     with refused_like_windows():
         assert main(["pull", "maker/junk", "--json"]) == 1
     (last,) = [line for line in lines(capsys) if line["event"] == "failed"]
-    assert last["error"] == "ModelFormatError"
+    assert last["error"] == "UnsupportedModelError"
     assert [model.id for model in Library().models()] == ["hearth/starter-chat"]
     assert not Library().folder_for("maker/junk").exists()
 

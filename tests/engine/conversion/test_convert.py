@@ -343,7 +343,8 @@ def test_a_full_disk_is_found_before_anything_is_written(
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such limits on Windows")
 def test_a_disk_that_fills_up_on_the_way_is_a_failure_of_the_world(source: Path, tmp_path: Path) -> None:
     code = (
-        "import resource, sys; from engine.commands import cli\n"
+        "import resource, sys; sys.dont_write_bytecode = True  # it would be cut off\n"
+        "from engine.commands import cli\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (18000, 18000))\n"
         "sys.exit(cli.main(['convert', *sys.argv[1:], '--codec', 'f16']))"
     )

@@ -184,7 +184,7 @@ def test_watched_process_ends_and_a_new_one_follows(tmp_path: Path, how: type[Ex
 
 
 def test_counters_that_windows_refuses_leave_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine, monitor, clock = started("no_gpu", tmp_path)
+    machine, monitor, _ = started("no_gpu", tmp_path)
 
     def refuse() -> None:
         raise OSError(1, "Incorrect function")
