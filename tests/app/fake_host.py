@@ -19,13 +19,14 @@ from __future__ import annotations
 import json
 import os
 import queue
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+
+import psutil
 
 from engine.service import protocol
 
@@ -84,7 +85,7 @@ class FakeEngine:
 
     def load(self, request: protocol.Load) -> None:
         if request.model == "fake-crash":
-            os.kill(os.getpid(), signal.SIGKILL)
+            psutil.Process().kill()
         if request.model == "fake-stuck":
             time.sleep(3600)
         steps = {"fake-slow": 60, "fake-endless": 1_000_000}.get(request.model, 4)
@@ -175,7 +176,7 @@ class FakeEngine:
             self.emit(protocol.Stats(request.id, done, 100.0, 0.01, 10 + done, 512, 0.83 if self.on_gpu else None))
             time.sleep(pace)
         if first == "crash":
-            os.kill(os.getpid(), signal.SIGKILL)
+            psutil.Process().kill()
         if first == "hang":
             self.beating = False
             time.sleep(3600)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.windows import UNDER_WINE
+from support.systems import UNDER_WINE
 
 from app.process_limits import Job
 
