@@ -23,6 +23,7 @@ from engine.formats.safetensors import open_safetensors
 from engine.formats.shard_index import INDEX_NAME, INDEX_NAMES, TORCH_INDEX_NAME, indexed_files, open_indexed
 from engine.formats.shards import first_shards, shard_paths
 from engine.formats.torch_pickle import open_torch
+from engine.long_paths import openable
 from engine.model.down_layout import fit_down
 from engine.model.families import (
     ActivationOrigin,
@@ -179,7 +180,7 @@ def open_model(path: Path, activation: str | None = None) -> OpenedModel:
     Raises: ModelNotFoundError, ModelFormatError for damaged or inconsistent files, UnsupportedModelError for features
     that are not implemented, InvalidRequestError for an activation that this model cannot have.
     """
-    files = find_model_files(path)
+    files = find_model_files(openable(path))
     match files.kind:
         case "bundle":
             opened = _open_bundle(files)

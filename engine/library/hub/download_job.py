@@ -46,9 +46,9 @@ from engine.library.hub.part_file import safe_length, sync_folder
 from engine.library.hub.remote_shape import check_readable
 from engine.library.hub.variants import PREDICTOR_FOLDER, is_pickled, matching, variants_of
 from engine.library.owned import disk_space
-from engine.library.owned.long_paths import spelled
 from engine.library.owned.stored_models import StoredModel
 from engine.library.records import HubFile, InstalledFile, InstalledModel, Variant
+from engine.long_paths import spelled
 
 log = logging.getLogger(__name__)
 

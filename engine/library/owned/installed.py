@@ -23,12 +23,12 @@ from engine.library.owned.heads import Heads
 from engine.library.owned.imports import Survey, copy_checked, file_hash, survey
 from engine.library.owned.library_file import Contents, LibraryFile, write_receipt
 from engine.library.owned.listing import elsewhere, free_id, named, stored, unlisted
-from engine.library.owned.long_paths import spelled
 from engine.library.owned.owned_files import PREPARED, drop_stale
 from engine.library.owned.states import STARTER_ID as STARTER_ID
 from engine.library.owned.states import file_problem, installed, starter
 from engine.library.owned.stored_models import Remarks, StoredModel, as_line, as_part, checked_id, file_below
 from engine.library.records import ELSEWHERE, InstalledFile, InstalledModel
+from engine.long_paths import spelled
 
 log = logging.getLogger(__name__)
 

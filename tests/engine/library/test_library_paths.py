@@ -11,9 +11,11 @@ import pytest
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.library.owned.installed import STARTER_ID, Library
-from engine.library.owned.long_paths import spelled, windows_spelling
 from engine.library.owned.stored_models import StoredModel, as_part, is_file_name, is_id, is_part
 from engine.library.records import InstalledFile, from_json, to_json
+from engine.long_paths import openable, spelled, windows_spelling
+from engine.model.model_files import open_model
+from engine.session.resolve_model import find_model
 
 ODD = {
     "spaces": " two  spaces and a space at the end ",
@@ -176,3 +178,16 @@ def test_long_paths_are_spelled_as_windows_wants_them() -> None:
     assert windows_spelling(f"\\\\?\\C:\\{deep}") == f"\\\\?\\C:\\{deep}"
     if not ON_WINDOWS:
         assert spelled(Path("/" + "a/" * 300)) == Path("/" + "a/" * 300)
+
+
+def test_a_long_path_from_a_user_is_spelled_out_before_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_tiny_gguf(tmp_path / "a.gguf")
+    monkeypatch.setattr("engine.long_paths.spelled", lambda path: model)  # the same file, as Windows opens it
+    long = tmp_path.joinpath(*["b" * 60] * 5, "a.gguf")
+    for module in ("engine.session.resolve_model", "engine.model.model_files"):
+        monkeypatch.setattr(f"{module}.openable", lambda path: openable(path, windows=True))
+    assert find_model(str(long)).path == model
+    assert open_model(long).files.path == model
+    assert openable(Path("a.gguf"), windows=True) == Path("a.gguf")

@@ -15,6 +15,11 @@ def spelled(path: Path) -> Path:
     return Path(windows_spelling(str(absolute))) if sys.platform == "win32" else absolute
 
 
+def openable(path: Path, windows: bool = sys.platform == "win32") -> Path:
+    """Return a user's path as it is, or spelled out if it is too long for Windows."""
+    return spelled(path) if windows and len(str(path.absolute())) > _WINDOWS_LIMIT else path
+
+
 def windows_spelling(path: str) -> str:
     """Return an absolute Windows path, with the prefix if it is long. The prefix disables "." and ".." and "/", so they
     are resolved.
