@@ -104,7 +104,7 @@ def check_command_line(folder: Path, home: Path, desktop: Desktop) -> None:
             continue  # a program with a window has no output there
         done = subprocess.run(
             [str(program(folder, name)), flag], env=environment(home, desktop), cwd=home,
-            capture_output=True, text=True, timeout=WINDOW_WITHIN_S, check=False,
+            capture_output=True, encoding="utf-8", errors="replace", timeout=WINDOW_WITHIN_S, check=False,
         )  # fmt: skip
         if done.returncode != 0 or word not in done.stdout:
             raise SmokeTestError(f"{name} {flag} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
@@ -115,7 +115,8 @@ def check_training(folder: Path, home: Path, desktop: Desktop) -> None:
     model = next(folder.rglob("starter-chat-*.gguf"))
     command = [str(program(folder, "hearth-engine")), "train", str(model), "--tokens", "1024", "--kind", "low_rank"]
     done = subprocess.run(
-        command, env=environment(home, desktop), cwd=home, capture_output=True, text=True, timeout=ANSWER_WITHIN_S,
+        command, env=environment(home, desktop), cwd=home, capture_output=True, encoding="utf-8",
+        errors="replace", timeout=ANSWER_WITHIN_S,
         check=False,
     )  # fmt: skip
     if done.returncode != 0:
