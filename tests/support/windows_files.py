@@ -46,7 +46,7 @@ def _whole(path: Any, folder: int) -> str:
 
 
 def _in_use() -> set[str]:
-    found = {line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text("utf-8").splitlines()}
+    found = {line.split(maxsplit=5)[-1] for line in os.fsdecode(Path("/proc/self/maps").read_bytes()).splitlines()}
     for one in os.listdir("/proc/self/fd"):
         try:
             found.add(os.readlink(f"/proc/self/fd/{one}"))
