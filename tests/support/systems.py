@@ -18,6 +18,14 @@ def kill(pid: int) -> None:
     psutil.Process(pid).kill()
 
 
+def is_below_normal(pid: int) -> bool:
+    """Return whether a process runs at a lower priority than this one."""
+    nice = psutil.Process(pid).nice()
+    return (
+        nice == psutil.BELOW_NORMAL_PRIORITY_CLASS if sys.platform == "win32" else nice >= psutil.Process().nice() + 10
+    )
+
+
 def is_alive(pid: int) -> bool:
     """Return whether a process runs. One that has ended and that nobody waited for does not."""
     try:

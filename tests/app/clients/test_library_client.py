@@ -14,7 +14,7 @@ import pytest
 from desk import MakeDesk
 from fakes.hub import FakeHub
 from pytestqt.qtbot import QtBot
-from support.systems import ON_WINDOWS, kill
+from support.systems import ON_WINDOWS, is_below_normal, kill
 
 from app.chat.store.conversation import MessageState
 from app.clients.engine_process import EngineDied, ProcessHost, Timeouts, default_command
@@ -114,7 +114,7 @@ def test_it_is_ended_when_nothing_is_left_and_started_again(line: Callable[..., 
 def test_chatting_goes_before_it(line: Callable[..., Line]) -> None:
     here = line()
     here.ask("library")
-    assert psutil.Process(here.pids[0]).nice() == os.nice(0) + 10
+    assert is_below_normal(here.pids[0])
 
 
 def test_a_process_that_dies_at_once_is_given_up_and_tried_anew_when_asked(line: Callable[..., Line]) -> None:
