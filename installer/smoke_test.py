@@ -87,7 +87,8 @@ def environment(home: Path, desktop: Desktop) -> dict[str, str]:
     runtime.chmod(0o700)
     given = {"HOME": str(home), "PATH": str(nothing), "LANG": "C.UTF-8", "XDG_RUNTIME_DIR": str(runtime)}
     if sys.platform == "win32":  # without these no program starts there
-        kept = ("SYSTEMROOT", "SYSTEMDRIVE", "COMSPEC", "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE", "USERNAME")
+        kept = ("SYSTEMROOT", "SYSTEMDRIVE", "COMSPEC", "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE", "USERNAME",
+                "KMP_AFFINITY")  # the last one is set by installer/windows_check.py  # fmt: skip
         given = {name: os.environ[name] for name in kept if name in os.environ}
         system = Path(os.environ["SYSTEMROOT"], "System32")
         given |= {"PATH": str(system), "TEMP": str(home), "TMP": str(home)}
