@@ -119,9 +119,10 @@ class Wine:
         with self.start(arguments, subprocess.PIPE, **environment) as process:
             try:
                 said, _ = process.communicate(timeout=within_s)
-            except subprocess.TimeoutExpired:
+            except subprocess.TimeoutExpired as late:
                 os.killpg(process.pid, signal.SIGKILL)
-                raise CheckError(f"{' '.join(arguments)} took over {within_s:.0f} s") from None
+                end = (late.output or b"").decode("utf-8", "replace")[-3000:]
+                raise CheckError(f"{' '.join(arguments)} took over {within_s:.0f} s:\n{end}") from None
         text = said.decode("utf-8", "replace").replace("\r\n", "\n")
         if process.returncode:
             raise CheckError(f"{' '.join(arguments)} ended with {process.returncode}:\n{text[-3000:]}")
@@ -362,7 +363,7 @@ def processes_left(wine: Wine) -> list[int]:
 
 def check_tests(wine: Wine, file: str) -> str:
     """The tests of a file pass, in a process of their own. Raises: CheckError."""
-    words = ["-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "--tb=short", "-rfE", file]
+    words = ["-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "--tb=short", "-rfE", "--timeout=150", file]
     said = wine.run(words, TEST_FILE_WITHIN_S, QT_QPA_PLATFORM="offscreen")
     summary = re.search(r"^=* ?(\d+ passed.*?) ?=*$", said, re.M)
     if summary is None:
