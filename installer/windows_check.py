@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -25,7 +26,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -412,7 +413,7 @@ def attempt(name: str, work: Callable[[], str]) -> Step:
             result, passed = work(), True
         except (CheckError, SmokeTestError, OSError, subprocess.SubprocessError) as failure:
             result, passed = str(failure), False
-        step = Step(name, time.monotonic() - began, tries, result, passed)
+        step = Step(name, round(time.monotonic() - began, 1), tries, result, passed)
         print(f"{'ok    ' if passed else 'FAILED'} {step.seconds:6.1f} s  {name}: {result}", flush=True)
         if passed:
             break
@@ -430,6 +431,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "hearth-windows-check")
     parser.add_argument("--only", choices=[*CHECKS, *PROGRAM, "tests"], help="one check, after the set-up")
     parser.add_argument("--program", action="store_true", help="also freeze the program and try it")
+    parser.add_argument("--json", type=Path, help="write what was seen into this file")
     parser.add_argument("tests", nargs="*", default=list(TESTS), help="files of tests, instead of the usual ones")
     given = parser.parse_args(argv)
     given.cache.mkdir(parents=True, exist_ok=True)
@@ -445,6 +447,8 @@ def main(argv: list[str] | None = None) -> int:
                 steps.append(attempt(name, lambda check=check: check(wine)))  # type: ignore[misc]
         for file in given.tests if given.only in (None, "tests") else ():
             steps.append(attempt(file, lambda file=file: check_tests(wine, file)))  # type: ignore[misc]
+    if given.json:
+        given.json.write_text(json.dumps([asdict(step) for step in steps], indent=1) + "\n", encoding="utf-8")
     failed = [step.name for step in steps if not step.passed]
     again = [step.name for step in steps if step.passed and step.tries > 1]
     seconds = sum(step.seconds for step in steps)
