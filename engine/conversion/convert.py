@@ -48,9 +48,9 @@ from engine.errors import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
+from engine.files import spelled
 from engine.formats.packed_rows import F32, U8, decode_rows, encode_rows
 from engine.job import Job
-from engine.long_paths import spelled
 from engine.model.expert_stack import RowSource
 from engine.model.model_files import OpenedModel, open_model
 from native_kernels.codecs.lane_packing import pack_rows

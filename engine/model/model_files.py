@@ -14,6 +14,7 @@ from engine.bundle import artefacts
 from engine.bundle.bundle import is_bundle, open_bundle
 from engine.config import ModelConfig, SamplingConfig
 from engine.errors import InvalidRequestError, ModelFormatError, ModelNotFoundError, UnsupportedModelError
+from engine.files import openable
 from engine.formats import TensorSource, pickle_refused
 from engine.formats.gguf import is_gpu_index, open_gguf
 from engine.formats.gguf_header import HeaderTooLargeError
@@ -23,7 +24,6 @@ from engine.formats.safetensors import open_safetensors
 from engine.formats.shard_index import INDEX_NAME, INDEX_NAMES, TORCH_INDEX_NAME, indexed_files, open_indexed
 from engine.formats.shards import first_shards, shard_paths
 from engine.formats.torch_pickle import open_torch
-from engine.long_paths import openable
 from engine.model.down_layout import fit_down
 from engine.model.families import (
     ActivationOrigin,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from engine.assets import starter_model
 from engine.errors import ModelNotFoundError
+from engine.files import openable
 from engine.library.owned.installed import Library
-from engine.long_paths import openable
 from engine.model.model_files import OpenedModel, open_model
 
 STARTER_NAMES = ("starter-chat", "pip")

@@ -252,6 +252,7 @@ def main() -> None:
     engine.run_pending(block=True)
     if "--deaf" in arguments:
         time.sleep(3600)
+    os._exit(0)  # Python's own end would crash on the thread that reads stdin
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from engine.errors import (
     RepositoryNotFoundError,
     UnsupportedModelError,
 )
+from engine.files import spelled
 from engine.library.hub.download import (
     READ_BYTES,
     FetchCallbacks,
@@ -48,7 +49,6 @@ from engine.library.hub.variants import PREDICTOR_FOLDER, is_pickled, matching, 
 from engine.library.owned import disk_space
 from engine.library.owned.stored_models import StoredModel
 from engine.library.records import HubFile, InstalledFile, InstalledModel, Variant
-from engine.long_paths import spelled
 
 log = logging.getLogger(__name__)
 

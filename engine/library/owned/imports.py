@@ -16,11 +16,11 @@ from engine.bundle import artefacts
 from engine.bundle.bundle import BundleSource
 from engine.bundle.bundle_manifest import ARTEFACT_FOLDER, MANIFEST
 from engine.errors import Cancelled, DiskSpaceError, LibraryError
+from engine.files import spelled
 from engine.library.owned.library_file import flush_folder
 from engine.library.owned.stored_models import file_below
 from engine.library.records import InstalledFile
 from engine.loading.opening import read_tokenizer
-from engine.long_paths import spelled
 from engine.model.model_files import OpenedModel, open_model
 from engine.sparsity.artifact_files import NO_ROOM
 from engine.sparsity.powerinfer_predictors import predictor_files

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from engine.errors import LibraryError, ModelNotFoundError
+from engine.files import spelled
 from engine.job import Job, StagedJob
 from engine.library.owned import moving, staging_folder, trash
 from engine.library.owned.disk_space import check_free_space
@@ -28,7 +29,6 @@ from engine.library.owned.states import STARTER_ID as STARTER_ID
 from engine.library.owned.states import file_problem, installed, starter
 from engine.library.owned.stored_models import Remarks, StoredModel, as_line, as_part, checked_id, file_below
 from engine.library.records import ELSEWHERE, InstalledFile, InstalledModel
-from engine.long_paths import spelled
 
 log = logging.getLogger(__name__)
 

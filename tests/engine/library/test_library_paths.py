@@ -10,10 +10,10 @@ import pytest
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 from support.systems import ON_WINDOWS, UNDER_WINE
 
+from engine.files import openable, replace_file, spelled, windows_spelling
 from engine.library.owned.installed import STARTER_ID, Library
 from engine.library.owned.stored_models import StoredModel, as_part, is_file_name, is_id, is_part
 from engine.library.records import InstalledFile, from_json, to_json
-from engine.long_paths import openable, spelled, windows_spelling
 from engine.model.model_files import open_model
 from engine.session.resolve_model import find_model
 
@@ -185,10 +185,30 @@ def test_a_long_path_from_a_user_is_spelled_out_before_it_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_tiny_gguf(tmp_path / "a.gguf")
-    monkeypatch.setattr("engine.long_paths.spelled", lambda path: model)  # the same file, as Windows opens it
+    monkeypatch.setattr("engine.files.spelled", lambda path: model)  # the same file, as Windows opens it
     long = tmp_path.joinpath(*["b" * 60] * 5, "a.gguf")
     for module in ("engine.session.resolve_model", "engine.model.model_files"):
         monkeypatch.setattr(f"{module}.openable", lambda path: openable(path, windows=True))
     assert find_model(str(long)).path == model
     assert open_model(long).files.path == model
     assert openable(Path("a.gguf"), windows=True) == Path("a.gguf")
+
+
+def test_a_file_that_another_program_reads_is_replaced_a_moment_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "new").write_text("new")
+    (tmp_path / "old").write_text("old")
+    replace, refusals = os.replace, [PermissionError(13, "in use")] * 2
+
+    def refuse_twice(source: Path, target: Path) -> None:
+        if refusals:
+            raise refusals.pop()
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse_twice)
+    replace_file(tmp_path / "new", tmp_path / "old", windows=True)
+    assert (tmp_path / "old").read_text() == "new"
+    refusals.append(PermissionError(13, "no right to"))
+    with pytest.raises(PermissionError):
+        replace_file(tmp_path / "old", tmp_path / "new", windows=False)

@@ -1,8 +1,10 @@
-r"""Spell paths for the system: on Windows, those over 259 characters need the prefix \\?\."""
+r"""Paths and files where Windows differs: paths over 259 characters need the prefix \\?\, and open files stay."""
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from pathlib import Path, PureWindowsPath
 
 _WINDOWS_LIMIT = 247  # of a folder; a file may have 12 more
@@ -35,3 +37,19 @@ def windows_spelling(path: str) -> str:
             parts.pop()
     plain = pure.anchor + "\\".join(parts)
     return f"{_PREFIX}UNC\\{plain[2:]}" if plain.startswith("\\\\") else _PREFIX + plain
+
+
+def replace_file(source: Path, target: Path, windows: bool = sys.platform == "win32") -> None:
+    """Rename a file over another. On Windows, a program that reads the target refuses that for a moment: try again.
+
+    Raises: OSError.
+    """
+    for wait_s in (0.01, 0.05, 0.2, 0.5, None):
+        try:
+            os.replace(source, target)
+        except PermissionError:
+            if wait_s is None or not windows:
+                raise
+            time.sleep(wait_s)
+        else:
+            return
