@@ -237,6 +237,17 @@ def said() -> list[tuple[str, str]]:
     dense_cpu = record("against-llama-cpp-1b-2026-11-21")["codecs"]["q4_0"]["hearth dense"]["decode"]["ratio"][1]
     rows.append(("../README.md", f"On two CPU cores (1B model, Q4_0): {dense_cpu:.1f} times as fast as llama.cpp"))
     rows.append(("../README.md", f"with 24 GiB of GPU memory: {dense['rows'][0]['decode_tok_s']:.1f} tokens/s"))
+    wine = record("windows-wine-2026-11-27")
+    seconds = {name: taken for name, taken, *_ in wine["steps"]}
+    set_up = sum(seconds[name] for name in ("wine", "python", "packages", "prefix"))
+    rows.append(("installing.md", f"after a set-up of {set_up:.0f} s from an empty cache folder"))
+    rows.append(("installing.md", f"`generate` answered after {seconds['generate']} s"))
+    rows.append(
+        (
+            "installing.md",
+            f"PyInstaller took {wine['freeze_s'] / 60:.0f} min and the program of {wine['program_mb']} MB",
+        )
+    )
     lines = {
         "all rows of a matrix": ("gemv", "100%"),
         "feed-forward block, every neuron": ("ffn", "100%"),
