@@ -240,7 +240,11 @@ def said() -> list[tuple[str, str]]:
     wine = record("windows-wine-2026-11-27")
     seconds = {name: taken for name, taken, *_ in wine["steps"]}
     set_up = sum(seconds[name] for name in ("wine", "python", "packages", "prefix"))
-    rows.append(("installing.md", f"after a set-up of {set_up:.0f} s from an empty cache folder"))
+    n_files = sum(name.startswith("tests/") for name in seconds)
+    assert {how for _, _, how, _ in wine["steps"]} == {"passed"}
+    words = f"all steps and {n_files} files of tests passed at the first try, in {sum(seconds.values()):.0f} s"
+    rows.append(("installing.md", words))
+    rows.append(("installing.md", f"After a set-up of {set_up:.0f} s from an empty cache folder"))
     rows.append(("installing.md", f"`generate` answered after {seconds['generate']} s"))
     rows.append(
         (
