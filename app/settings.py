@@ -19,6 +19,7 @@ from typing import Any, Literal
 import platformdirs
 
 from app.translation import noted, tr
+from engine.files import replace_file
 from engine.service.protocol import DEFAULT_PORT
 
 SCHEMA_VERSION = 2
@@ -464,7 +465,7 @@ def save_settings(path: Path, settings: AppSettings) -> bool:
             json.dump(values, file, indent=2)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        replace_file(temporary, path)
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -87,12 +87,14 @@ def environment(home: Path, desktop: Desktop) -> dict[str, str]:
     runtime.chmod(0o700)
     given = {"HOME": str(home), "PATH": str(nothing), "LANG": "C.UTF-8", "XDG_RUNTIME_DIR": str(runtime)}
     if sys.platform == "win32":  # without these no program starts there
-        kept = ("SYSTEMROOT", "SYSTEMDRIVE", "COMSPEC", "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE")
+        kept = ("SYSTEMROOT", "SYSTEMDRIVE", "COMSPEC", "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE", "USERNAME",
+                "KMP_AFFINITY")  # the last one is set by installer/windows_check.py  # fmt: skip
         given = {name: os.environ[name] for name in kept if name in os.environ}
         system = Path(os.environ["SYSTEMROOT"], "System32")
         given |= {"PATH": str(system), "TEMP": str(home), "TMP": str(home)}
-        for name in ("USERPROFILE", "APPDATA", "LOCALAPPDATA"):
-            given[name] = str(home)
+        # Hearth asks Windows for its folders, not the environment, unless the last two name them.
+        own = ("USERPROFILE", "APPDATA", "LOCALAPPDATA", "WIN_PD_OVERRIDE_APPDATA", "WIN_PD_OVERRIDE_LOCAL_APPDATA")
+        given |= dict.fromkeys(own, str(home))
     return given | desktop.environment
 
 
@@ -103,7 +105,7 @@ def check_command_line(folder: Path, home: Path, desktop: Desktop) -> None:
             continue  # a program with a window has no output there
         done = subprocess.run(
             [str(program(folder, name)), flag], env=environment(home, desktop), cwd=home,
-            capture_output=True, text=True, timeout=WINDOW_WITHIN_S, check=False,
+            capture_output=True, encoding="utf-8", errors="replace", timeout=WINDOW_WITHIN_S, check=False,
         )  # fmt: skip
         if done.returncode != 0 or word not in done.stdout:
             raise SmokeTestError(f"{name} {flag} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
@@ -114,7 +116,8 @@ def check_training(folder: Path, home: Path, desktop: Desktop) -> None:
     model = next(folder.rglob("starter-chat-*.gguf"))
     command = [str(program(folder, "hearth-engine")), "train", str(model), "--tokens", "1024", "--kind", "low_rank"]
     done = subprocess.run(
-        command, env=environment(home, desktop), cwd=home, capture_output=True, text=True, timeout=ANSWER_WITHIN_S,
+        command, env=environment(home, desktop), cwd=home, capture_output=True, encoding="utf-8",
+        errors="replace", timeout=ANSWER_WITHIN_S,
         check=False,
     )  # fmt: skip
     if done.returncode != 0:

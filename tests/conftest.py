@@ -116,6 +116,8 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
         "XDG_STATE_HOME": "state",
         "LOCALAPPDATA": "local",
         "APPDATA": "roaming",
+        "WIN_PD_OVERRIDE_LOCAL_APPDATA": "local",  # Windows tells its folders itself, whatever the environment says
+        "WIN_PD_OVERRIDE_APPDATA": "roaming",
     }
     for variable, name in folders.items():
         monkeypatch.setenv(variable, str(home / name))

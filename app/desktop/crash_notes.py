@@ -108,7 +108,7 @@ def _is_running(pid: int) -> bool:
 
     try:
         return pid != os.getpid() and psutil.Process(pid).name() == psutil.Process().name()
-    except psutil.Error:
+    except (psutil.Error, OSError):  # OSError: only on Windows
         return False
 
 

@@ -78,7 +78,7 @@ class SingleInstance(QObject):
         """runtime_folder: for lock and socket, instead of the system's."""
         super().__init__()
         self._folder = runtime_folder or _runtime_folder()
-        key = f"{getpass.getuser() if os.name == 'nt' else os.getuid()}\0{os.path.normcase(data_folder.resolve())}"
+        key = f"{_account()}\0{os.path.normcase(data_folder.resolve())}"
         name = f"hearth-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
         # Named pipes of Windows are in no folder.
         self._socket = name if os.name == "nt" else str(self._folder / f"{name}.socket")
@@ -157,6 +157,16 @@ def take_activation(request: LaunchRequest) -> None:
     """Set a later start's activation token where Qt's Wayland window looks for its own."""
     if request.activation and sys.platform.startswith("linux"):
         os.environ["XDG_ACTIVATION_TOKEN"] = request.activation
+
+
+def _account(windows: bool = os.name == "nt") -> str:
+    """Return what identifies the user; "" if Windows' environment does not. The data folder differs in any case."""
+    if not windows:
+        return str(os.getuid())
+    try:
+        return getpass.getuser()
+    except (OSError, ImportError):  # Python looks for the password database of POSIX then
+        return ""
 
 
 def _let_it_come_forward() -> None:

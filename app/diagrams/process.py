@@ -23,6 +23,7 @@ from typing import Any
 import app
 from app.diagrams.mermaid_options import MOST_SOURCE, options
 from app.diagrams.plain_svg import PlainSvg, is_plain, plain
+from app.process_limits import limit_memory
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +160,7 @@ def _environment() -> dict[str, str]:
 
 def main() -> int:
     """Answer each line of stdin, a JSON object with source and tokens, with one: svg, width and height, or nothing."""
-    _bound_memory()
+    limit_memory(MOST_MEMORY_BYTES)
     logging.disable()
     import merman
 
@@ -177,15 +178,6 @@ def main() -> int:
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
     return 0
-
-
-def _bound_memory() -> None:
-    if sys.platform != "win32":
-        import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        most = MOST_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MOST_MEMORY_BYTES, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
 
 
 if __name__ == "__main__":

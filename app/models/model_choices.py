@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from app.models.model_rows import listed_id
+from engine.files import replace_file
 
 SCHEMA_VERSION = 1
 MAX_FILE_BYTES = 1 << 20
@@ -106,7 +107,7 @@ class ModelChoices:
                 json.dump(values, file, indent=2)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, self._path)
+            replace_file(temporary, self._path)
         except OSError:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)

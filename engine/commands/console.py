@@ -12,14 +12,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-def make_streams_safe() -> None:
-    """Replace closed streams by the null device, and print characters that the encoding lacks as "?"."""
+def make_streams_safe(windows: bool = sys.platform == "win32") -> None:
+    """Replace closed streams by the null device, and print characters that the encoding lacks as "?".
+
+    On Windows, output to a file or pipe is UTF-8 unless PYTHONIOENCODING names another encoding: the system's default
+    lacks most of the world's letters.
+    """
+    utf8 = "utf-8" if windows and not os.environ.get("PYTHONIOENCODING") else None
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - stays open to the end
         elif isinstance(stream, io.TextIOWrapper) and name != "stderr":  # which shows such characters as escapes
-            stream.reconfigure(errors="replace")
+            is_output = name == "stdout" and not stream.isatty()
+            stream.reconfigure(encoding=utf8 if is_output else None, errors="replace")
 
 
 def drop_output() -> None:

@@ -78,9 +78,10 @@ class ConversionFolder:
             with (workshop._progress / "lock").open("wb") as lock:
                 _lock(lock, workshop.root)
                 yield workshop
+            workshop._sweep()  # Windows deletes no open file, and the lock is one
 
     def _sweep(self) -> None:
-        """Remove receipts of a complete bundle, left by a crash after the last rename."""
+        """Remove the receipts of a complete bundle."""
         note = _read_json(self._progress / "conversion.json")
         if isinstance(note, dict) and note.get("format") == _JOB_FORMAT and not self.folder.exists():
             shutil.rmtree(self.root, ignore_errors=True)
@@ -175,7 +176,6 @@ class ConversionFolder:
         flush_folder(self.folder)
         self.folder.rename(destination)
         flush_folder(destination.parent)
-        shutil.rmtree(self.root, ignore_errors=True)  # receipts; on Windows the lock keeps its file slightly longer
 
 
 def _has_size(file: Path, n_bytes: int) -> bool:

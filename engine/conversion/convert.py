@@ -48,6 +48,7 @@ from engine.errors import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
+from engine.files import spelled
 from engine.formats.packed_rows import F32, U8, decode_rows, encode_rows
 from engine.job import Job
 from engine.model.expert_stack import RowSource
@@ -103,7 +104,7 @@ def convert(
     opened = open_model(source, activation)
     layout, carried = plan_layout(opened, codec), plan_carried(opened)
     _check_growth(opened, codec, layout)
-    destination = destination.expanduser().absolute()
+    destination = spelled(destination.expanduser())
     with ConversionFolder.open(destination, opened, codec, layout) as workshop:
         claims = workshop.claimed(layout, carried)
         _check_disk(workshop.folder, layout, carried, claims, _side_bytes(opened))

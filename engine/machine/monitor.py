@@ -108,7 +108,7 @@ class Monitor:
         """
         try:
             self._processes[pid] = self._psutil.Process(pid)
-        except self._psutil.Error:
+        except (self._psutil.Error, OSError):
             self._processes.pop(pid, None)
 
     def sample(self) -> MachineSample:
@@ -135,7 +135,10 @@ class Monitor:
 
     def _cpu_percent(self) -> float | None:
         # psutil.cpu_percent keeps state per thread and returns 0 the first time; unknown is not 0.
-        times = self._psutil.cpu_times()
+        try:
+            times = self._psutil.cpu_times()
+        except OSError:  # Windows, where counters are broken
+            return None
         total = (
             float(sum(times)) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         )  # counted in user too
@@ -154,7 +157,7 @@ class Monitor:
         for pid, process in list(self._processes.items()):
             try:
                 times, resident = process.cpu_times(), process.memory_info().rss
-            except self._psutil.Error:  # it has ended
+            except (self._psutil.Error, OSError):  # it has ended
                 del self._processes[pid]
                 self._process_before.pop(pid, None)
                 continue
@@ -170,7 +173,7 @@ class Monitor:
 
     def _find_helpers(self) -> None:
         """Watch the library's process and its children, which convert, count and train."""
-        with contextlib.suppress(self._psutil.Error):
+        with contextlib.suppress(self._psutil.Error, OSError):
             for helper in self._processes[os.getpid()].children(recursive=True):
                 self._processes.setdefault(helper.pid, helper)
 

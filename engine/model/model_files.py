@@ -14,6 +14,7 @@ from engine.bundle import artefacts
 from engine.bundle.bundle import is_bundle, open_bundle
 from engine.config import ModelConfig, SamplingConfig
 from engine.errors import InvalidRequestError, ModelFormatError, ModelNotFoundError, UnsupportedModelError
+from engine.files import openable
 from engine.formats import TensorSource, pickle_refused
 from engine.formats.gguf import is_gpu_index, open_gguf
 from engine.formats.gguf_header import HeaderTooLargeError
@@ -179,7 +180,7 @@ def open_model(path: Path, activation: str | None = None) -> OpenedModel:
     Raises: ModelNotFoundError, ModelFormatError for damaged or inconsistent files, UnsupportedModelError for features
     that are not implemented, InvalidRequestError for an activation that this model cannot have.
     """
-    files = find_model_files(path)
+    files = find_model_files(openable(path))
     match files.kind:
         case "bundle":
             opened = _open_bundle(files)

@@ -6,6 +6,7 @@ its window.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -19,7 +20,10 @@ from engine.service import protocol
 from engine.service.host import EngineHost
 from engine.service.request_events import Emit
 
+log = logging.getLogger(__name__)
+
 HEARTBEAT_EVERY_S = 1.0
+_READ_TRIES, _BETWEEN_READS_S = 5, 0.05  # a pipe may refuse one read while its other end is being set up
 LAST_BREATH_S = 1.5  # for the running request after the window closed
 
 
@@ -53,7 +57,7 @@ def serve_stdio(make_service: Callable[[Emit], Service] = EngineHost) -> int:
     emit(protocol.Hello(app_version=__version__, pid=os.getpid()))
     # Own reader: at exit the interpreter waits for sys.stdin's lock, which a blocked reader never releases.
     requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
-    first = requests.readline(protocol.MAX_LINE_BYTES)
+    first = _line(requests, protocol.MAX_LINE_BYTES)
     if not first:
         return 0
     try:
@@ -96,10 +100,21 @@ def _read_requests(requests: BinaryIO, host: Service, emit: Emit) -> None:
 
 def _lines(stream: BinaryIO, most_bytes: int) -> Iterator[bytes]:
     """Yield the stream's lines; of a line that is too long only the first `most_bytes`."""
-    while line := stream.readline(most_bytes):
+    while line := _line(stream, most_bytes):
         yield line
         while len(line) == most_bytes and not line.endswith(b"\n"):
-            line = stream.readline(most_bytes)
+            line = _line(stream, most_bytes)
+
+
+def _line(stream: BinaryIO, most_bytes: int) -> bytes:
+    """Return the stream's next line; b"" at its end, and if it stays unreadable: the window is lost in both cases."""
+    for _ in range(_READ_TRIES):
+        try:
+            return stream.readline(most_bytes)
+        except OSError as error:
+            log.info("stdin could not be read: %s", error)
+            time.sleep(_BETWEEN_READS_S)
+    return b""
 
 
 def _beat(emit: Emit) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from engine.assets import starter_model
 from engine.errors import ModelNotFoundError
+from engine.files import openable
 from engine.library.owned.installed import Library
 from engine.model.model_files import OpenedModel, open_model
 
@@ -45,7 +46,7 @@ def find_model(name: str) -> FoundModel:
     Raises: ModelNotFoundError if it matches nothing, several models, or a broken one; LibraryError if the list of
     models cannot be read.
     """
-    path = Path(os.path.expanduser(name))  # Path.expanduser raises for an unknown user
+    path = openable(Path(os.path.expanduser(name)))  # Path.expanduser raises for an unknown user
     try:
         path.stat()
         return FoundModel(path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +29,9 @@ from engine.job import never
 Progress = Callable[[int], None]
 Listing = Callable[[], None]
 
+log = logging.getLogger(__name__)
+
+_IN_USE = (5, 32, 1224)  # of Windows: access denied, sharing violation, user-mapped file
 # Error codes for a full disk, an exceeded quota or a file that is too large.
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 _MAX_JSON_BYTES = 4 << 20
@@ -71,6 +75,7 @@ def save_artifact(
 
     Tensors may be mapped and larger than memory; they are written in chunks. After a crash or failure, either the
     complete old or the complete new artefact exists.
+    Windows replaces no file that is mapped; then the next reader that can puts the new ones in place.
     listing: called when both files are complete beside the older ones (`part_of`); it makes them valid atomically, or
     raises and changes nothing. Readers of what it wrote call `put_in_place` after a crash. None: renaming the head
     makes them valid, and `read_head` finishes the rest.
@@ -100,10 +105,15 @@ def save_artifact(
         except Exception:
             keeps_parts = False
             raise
-        if listing is None:
-            _finish(folder, name)
-        else:
-            put_in_place(weights, head)
+        try:
+            if listing is None:
+                _finish(folder, name)
+            else:
+                put_in_place(weights, head)
+        except OSError as error:
+            if getattr(error, "winerror", None) not in _IN_USE and not isinstance(error, PermissionError):
+                raise
+            log.info("%s is in use and is replaced when it is read next", weights)
     except BaseException as error:
         for part in () if keeps_parts else (fresh_weights, fresh_head):
             with suppress(OSError):

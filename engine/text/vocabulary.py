@@ -138,9 +138,14 @@ def _special_texts(backend: Any) -> dict[int, str]:
 
 
 def guarded(build: Callable[[], _T], origin: str) -> _T:
-    """Convert every error of the tokenizers library to a ModelFormatError. Its panics are not Exceptions."""
+    """Convert every error of the tokenizers library to a ModelFormatError. Its panics are not Exceptions.
+
+    Raises: ImportError if the library itself cannot be loaded.
+    """
     try:
         return build()
+    except ImportError:
+        raise
     except BaseException as error:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise ModelFormatError(f"{origin} is damaged: {' '.join(str(error).split())[:300].rstrip('.')}.") from error

@@ -19,13 +19,14 @@ from __future__ import annotations
 import json
 import os
 import queue
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+
+import psutil
 
 from engine.service import protocol
 
@@ -85,7 +86,7 @@ class FakeEngine:
 
     def load(self, request: protocol.Load) -> None:
         if request.model == "fake-crash":
-            os.kill(os.getpid(), signal.SIGKILL)
+            psutil.Process().kill()
         if request.model == "fake-stuck":
             time.sleep(3600)
         steps = {"fake-slow": 60, "fake-endless": 1_000_000}.get(request.model, 4)
@@ -191,7 +192,7 @@ class FakeEngine:
         if request.inspect:
             self.emit(self.inspected(request, words[request.n_begun :]))
         if first == "crash":
-            os.kill(os.getpid(), signal.SIGKILL)
+            psutil.Process().kill()
         if first == "hang":
             self.beating = False
             time.sleep(3600)
@@ -267,6 +268,7 @@ def main() -> None:
     engine.run_pending(block=True)
     if "--deaf" in arguments:
         time.sleep(3600)
+    os._exit(0)  # Python's own end would crash on the thread that reads stdin
 
 
 if __name__ == "__main__":

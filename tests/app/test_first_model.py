@@ -7,8 +7,6 @@ Pictures go to tests/output, and to docs/screenshots when HEARTH_UPDATE_SCREENSH
 from __future__ import annotations
 
 import os
-import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from person import Arrive, Person
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton, QWidget
 from samples.tiny_model import make_tiny_gguf
+from support.systems import kill
 
 from app.models.model_rows import ModelRow
 from app.settings import AppSettings
@@ -28,7 +27,7 @@ from app.ui.models.models_page import ModelsPage
 ROOT = Path(__file__).parents[2]
 BLOCK = 8 << 20
 
-pytestmark = [pytest.mark.gui, pytest.mark.skipif(sys.platform == "win32", reason="kills with SIGKILL")]
+pytestmark = pytest.mark.gui
 
 
 class Newcomer:
@@ -110,7 +109,7 @@ def test_from_the_first_launch_to_a_prepared_model(
         # Killed in the middle, it goes on behind the last whole block.
         newcomer.wait_for(offer.name, lambda row: row.download and row.download.done_bytes > BLOCK)
         newcomer.picture("models-downloading")
-        os.kill(pids[-1], signal.SIGKILL)
+        kill(pids[-1])
         newcomer.wait_for(offer.name, lambda row: row.installed)
         starts = [asked.start for asked in hub.asked if asked.method == "GET" and asked.path.endswith(".gguf")]
         assert starts[0] == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 from support.repetitions import some_daily
+from support.systems import is_alive, kill
 
 from app.chat.store.conversation import Conversation, Message, MessageState, Role
 from app.chat.store.store import Store
@@ -73,7 +73,7 @@ def test_the_starter_models_answer_is_stopped_with_esc(arrive: Arrive, location:
 def test_the_real_engine_is_killed_and_is_back(arrive: Arrive) -> None:
     person = arrive(model="starter-chat")
     person.wait_ready()
-    os.kill(person.pids[0], signal.SIGKILL)
+    kill(person.pids[0])
     person.wait(lambda: len(person.pids) == 2)
     person.wait_ready()
     assert person.ask("Hello").state is MessageState.COMPLETE
@@ -99,7 +99,7 @@ def test_engine_killed_in_mid_answer_keeps_every_word_and_sends_again(arrive: Ar
     person.wait_ready()
     person.send("words 100000 pace 0.005")
     person.wait(person.writing("word9 "))
-    os.kill(person.pids[0], signal.SIGKILL)
+    kill(person.pids[0])
     person.wait(lambda: person.finished)
     kept = person.shown[-1]
     assert kept.state is MessageState.INTERRUPTED
@@ -376,7 +376,6 @@ app.exec()
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="kills with SIGKILL")
 def test_kill_9_of_the_whole_program_loses_at_most_the_last_words(tmp_path: Path, qtbot: QtBot) -> None:
     code = KILLED_APP.format(here=str(HERE), folder=str(tmp_path))
     process = subprocess.Popen(
@@ -402,13 +401,4 @@ def test_kill_9_of_the_whole_program_loses_at_most_the_last_words(tmp_path: Path
     assert answer.text.startswith("word0 word1 ")
     assert store.mark_interrupted() == 1
     store.close()
-    qtbot.waitUntil(lambda: not _is_alive(engine_pid))  # it ends with its window
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    status = Path(f"/proc/{pid}/stat")  # one that nobody waits for any more has ended, too
-    return not (status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z")
+    qtbot.waitUntil(lambda: not is_alive(engine_pid))  # it ends with its window

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
 from pathlib import Path
 
 import pytest
 from fake_library import FakeLibrary, installed
 from fakes.hub import FakeHub
 from person import Arrive
+from support.systems import kill
 
 from app.clients.engine_status import Phase
 from app.settings import AppSettings, load_settings
@@ -53,7 +51,6 @@ def test_the_library_is_asked_once_the_engine_is_there(arrive: Arrive) -> None:
 
 
 @pytest.mark.slow  # a smaller journey than that of test_first_model
-@pytest.mark.skipif(sys.platform == "win32", reason="kills with SIGKILL")
 def test_a_model_is_fetched_over_a_kill_and_chatted_with(
     arrive: Arrive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, large_gguf: bytes
 ) -> None:
@@ -70,7 +67,7 @@ def test_a_model_is_fetched_over_a_kill_and_chatted_with(
         models.download_variant("maker/tiny-GGUF", "q8_0")
         row_id = "maker/tiny-GGUF-q8_0"
         person.wait(lambda: (row := models.row(row_id)) and row.download and row.download.done_bytes > 9 << 20)
-        os.kill(pids[0], signal.SIGKILL)
+        kill(pids[0])
         assert person.ask("What is the capital of Peru?").text, "the chat does not notice"
         person.wait(lambda: (row := models.row(row_id)) and row.installed)
         models.use(row_id)

@@ -78,7 +78,8 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
     trace = ["strace", "-f", "--seccomp-bpf", "-qq", "-e", "trace=connect,sendto,sendmsg,sendmmsg", "-o", str(calls)]
     if not shutil.which("strace") or subprocess.run([*trace, "true"], check=False, capture_output=True).returncode:
         trace = []
-    names = ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "LOCALAPPDATA", "APPDATA")
+    names = ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME",
+             "WIN_PD_OVERRIDE_LOCAL_APPDATA", "WIN_PD_OVERRIDE_APPDATA")  # fmt: skip
     home = {name: str(folder / "home" / name.lower()) for name in names}
     done = subprocess.run(
         [*trace, sys.executable, "-c", DRIVER, str(folder / "data")], cwd=ROOT, env={**environment(report), **home},

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 from support.shown_text import numbers_in
+from support.systems import kill
 
 from app.chat.message_action import MessageAction
 from app.chat.store.conversation import Message, MessageState, Role
@@ -262,7 +261,7 @@ def test_an_engine_that_dies_without_a_model_is_no_news(make_desk: MakeDesk) -> 
     desk.wait_ready()
     desk.controller.unload()
     pid = desk.pid
-    os.kill(pid, signal.SIGKILL)
+    kill(pid)
     desk.wait(lambda: desk.pid != pid)
     desk.qtbot.wait(200)
     assert desk.engine.status.phase is Phase.OFF

@@ -31,6 +31,8 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: bool
         "TMP": "tmp",
         "LOCALAPPDATA": "local",
         "APPDATA": "roaming",
+        "WIN_PD_OVERRIDE_LOCAL_APPDATA": "local",
+        "WIN_PD_OVERRIDE_APPDATA": "roaming",
     }
     for name, place in {
         **folders,

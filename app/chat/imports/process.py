@@ -23,6 +23,7 @@ from app.chat.imports.sources import Export, ImportFailedError
 from app.chat.store.conversation import WholeChat
 from app.chat.store.store import Store
 from app.errors import StoreError
+from app.process_limits import limit_memory
 
 MOST_MEMORY_BYTES = 4 << 30  # of the process
 BATCH_CHARS = 24 << 20
@@ -33,7 +34,7 @@ PROGRESS_EVERY_S = 0.1
 
 def main() -> int:
     """Read the files and folders in argv but the last, into that folder. Returns the exit code."""
-    _bound_this_process()
+    limit_memory(MOST_MEMORY_BYTES)
     logging.disable()  # faults of the file are not worth logging
     gc.disable()  # the values of JSON have no cycles
     flags = sys.argv[2:] if sys.argv[1:2] == ["--import-chats"] else sys.argv[1:]
@@ -48,16 +49,6 @@ def main() -> int:
     except MemoryError:
         _say(why_not="large")
     return 0
-
-
-def _bound_this_process() -> None:
-    if sys.platform != "win32":
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-        wanted = MOST_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MOST_MEMORY_BYTES, hard)
-        if soft == resource.RLIM_INFINITY or soft > wanted:
-            resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
 
 
 def _say(**values: Any) -> None:

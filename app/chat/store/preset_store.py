@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from app.translation import tr
+from engine.files import replace_file
 
 log = logging.getLogger(__name__)
 
@@ -250,7 +251,7 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
             json.dump(values, file, indent=2)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        replace_file(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

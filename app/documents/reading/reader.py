@@ -172,7 +172,7 @@ class DocumentReader:
     # -------------------------------------------------------------- the process
 
     def _started(self, name: str) -> subprocess.Popen[bytes]:
-        """Return the running process. Raises ReadError if it does not start."""
+        """Return the running process. Raises ReadError if it does not start, Cancelled."""
         process = self._process
         if process is not None and process.poll() is None:
             return process
@@ -195,6 +195,8 @@ class DocumentReader:
         try:
             _answer_of(process)
         except (OSError, *_BAD_ANSWER):
+            if self._process is not process:
+                raise Cancelled from None  # closed
             self._stop()
             raise ReadError(
                 tr("Couldn't read {name}: the process that reads files did not start. Restart Hearth.", name=name),

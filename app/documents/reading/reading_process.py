@@ -2,10 +2,10 @@
 
 It gets the bytes of each file from stdin and opens none. Before the first one it bounds itself:
 
-    all but Windows  address space and CPU time
-    Linux            with Landlock and seccomp: no file but Python's own and the fonts, no writing, no sockets
+    all systems  memory and CPU time
+    Linux        with Landlock and seccomp: no file but Python's own and the fonts, no writing, no sockets
 
-On Windows, only the time limit of the parent bounds it. It ends when stdin ends, also while it reads a file. No Qt.
+It ends when stdin ends, also while it reads a file. No Qt.
 
 A request is a line of JSON, then blocks of a file, each after its length in 4 bytes; the last one is empty. An answer
 is the length of its JSON in 4 bytes, the JSON, and as many bytes as its "n_bytes" says: the texts or a PNG file.
@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 
 from app.documents.reading import formats, pdf
 from app.documents.reading.document import Document, TextLimit, Unreadable
+from app.process_limits import limit_memory, limit_time
 
 MAX_MEMORY_BYTES = 2 << 30
 _MAX_REQUEST_BYTES = 1 << 20
@@ -37,14 +38,14 @@ def main() -> int:
     os.dup2(2, 1)  # no library writes between the answers
     logging.disable()  # faults of a file are not worth logging
     pdf.load_library()
-    _bound_memory()
+    limit_memory(MAX_MEMORY_BYTES)
     _confine()
     requests: queue.SimpleQueue[tuple[dict[str, Any], bytearray]] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(sys.stdin.buffer, requests), daemon=True).start()
     _send(answers, {"is_ready": True})
     while True:
         request, data = requests.get()
-        _bound_time(float(request["seconds"]))
+        limit_time(float(request["seconds"]))  # the parent, which measures it too, may be gone
         try:
             header, blob = _answer(request, bytes(data))
         except Unreadable as error:
@@ -103,27 +104,6 @@ def _listed(document: Document) -> tuple[dict[str, Any], bytes]:
 
 
 # ------------------------------------------------------------------ bounds
-
-
-def _bound_memory() -> None:
-    if sys.platform != "win32":
-        import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        most = MAX_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MAX_MEMORY_BYTES, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _bound_time(seconds: float) -> None:
-    """Let the system end this process after so much more CPU time: the parent, which measures it too, may be gone."""
-    if sys.platform != "win32":
-        import resource
-
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-        most = int(used.ru_utime + used.ru_stime + seconds) + 2
-        resource.setrlimit(resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 def _confine() -> None:

@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 import shutil
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from engine.errors import (
     RepositoryNotFoundError,
     UnsupportedModelError,
 )
+from engine.files import spelled
 from engine.library.hub.download import (
     READ_BYTES,
     FetchCallbacks,
@@ -45,7 +47,6 @@ from engine.library.hub.part_file import safe_length, sync_folder
 from engine.library.hub.remote_shape import check_readable
 from engine.library.hub.variants import PREDICTOR_FOLDER, is_pickled, matching, variants_of
 from engine.library.owned import disk_space
-from engine.library.owned.long_paths import spelled
 from engine.library.owned.stored_models import StoredModel
 from engine.library.records import HubFile, InstalledFile, InstalledModel, Variant
 
@@ -250,6 +251,7 @@ class DownloadJob:
             )  # fmt: skip
             return self._store.register(model)
         except EngineError as error:
+            _clear_frames(error)
             self._take_back(resolved)
             if isinstance(error, NO_MODEL):  # these very bytes will never be one
                 for file in resolved.files:
@@ -278,6 +280,13 @@ class DownloadJob:
 
     def _sum(self) -> int:
         return sum(self._counts.values())
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    """Release what the failed calls held: Windows moves no file that is mapped."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def fetched_bytes(staging: Path, resolved: Resolved) -> int:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from engine.errors import EngineError, ModelFormatError
+from engine.files import replace_file
 from engine.library.hub.download_job import Resolved
 from engine.library.hub.download_request import DownloadRequest
 from engine.library.records import DownloadState
@@ -73,4 +74,4 @@ def write_queue(path: Path, downloads: Sequence[Kept]) -> None:
         json.dump({"schema": SCHEMA, "downloads": [asdict(kept) for kept in downloads]}, file)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(fresh, path)
+    replace_file(fresh, path)

@@ -16,8 +16,8 @@ from engine.bundle import artefacts
 from engine.bundle.bundle import BundleSource
 from engine.bundle.bundle_manifest import ARTEFACT_FOLDER, MANIFEST
 from engine.errors import Cancelled, DiskSpaceError, LibraryError
+from engine.files import spelled
 from engine.library.owned.library_file import flush_folder
-from engine.library.owned.long_paths import spelled
 from engine.library.owned.stored_models import file_below
 from engine.library.records import InstalledFile
 from engine.loading.opening import read_tokenizer

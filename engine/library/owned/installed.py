@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from engine.errors import LibraryError, ModelNotFoundError
+from engine.files import spelled
 from engine.job import Job, StagedJob
 from engine.library.owned import moving, staging_folder, trash
 from engine.library.owned.disk_space import check_free_space
@@ -23,7 +24,6 @@ from engine.library.owned.heads import Heads
 from engine.library.owned.imports import Survey, copy_checked, file_hash, survey
 from engine.library.owned.library_file import Contents, LibraryFile, write_receipt
 from engine.library.owned.listing import elsewhere, free_id, named, stored, unlisted
-from engine.library.owned.long_paths import spelled
 from engine.library.owned.owned_files import PREPARED, drop_stale
 from engine.library.owned.states import STARTER_ID as STARTER_ID
 from engine.library.owned.states import file_problem, installed, starter

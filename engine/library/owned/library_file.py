@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import DiskSpaceError, EngineError, LibraryError, ModelFormatError, ModelNotFoundError
+from engine.files import replace_file
 from engine.formats.json_text import read_object
 from engine.library.owned.stored_models import Remarks, StoredModel, from_plain_model, is_file_name, is_id, to_plain
 from engine.plain_config import from_plain
@@ -297,7 +298,7 @@ def write_durably(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        _replace(writing, path)
+        replace_file(writing, path)
     except BaseException:
         with contextlib.suppress(OSError):
             writing.unlink(missing_ok=True)
@@ -318,19 +319,6 @@ def flush_folder(folder: Path) -> None:
 
 def _copy(source: Path, target: Path) -> None:
     write_durably(target, source.read_bytes())
-
-
-def _replace(source: Path, target: Path) -> None:
-    """On Windows, a reader that briefly has the file open blocks the rename, so retry."""
-    for wait_s in (0.01, 0.05, 0.2, 0.5, None):
-        try:
-            os.replace(source, target)
-        except PermissionError:
-            if wait_s is None or os.name == "posix":
-                raise
-            time.sleep(wait_s)
-        else:
-            return
 
 
 # ------------------------------------------------------------------ foreign values

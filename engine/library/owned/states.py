@@ -12,10 +12,10 @@ from engine.bundle import artefacts
 from engine.bundle.bundle import is_bundle
 from engine.bundle.bundle_manifest import MANIFEST
 from engine.errors import ModelNotFoundError
+from engine.files import spelled
 from engine.library.owned.heads import Heads
 from engine.library.owned.imports import is_fixed
 from engine.library.owned.library_file import Contents
-from engine.library.owned.long_paths import spelled
 from engine.library.owned.stored_models import FoundModel, StoredModel, as_line, file_below, with_remarks
 from engine.library.records import InstalledFile, InstalledModel, InstalledState, ModelKind
 

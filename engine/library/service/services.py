@@ -196,7 +196,7 @@ def _private_bytes(pid: int) -> int:
         return 0
     try:
         memory = psutil.Process(pid).memory_info()
-    except psutil.Error:
+    except (psutil.Error, OSError):
         return 0
     private = getattr(memory, "private", None)  # Windows
     return int(private if private is not None else max(0, memory.rss - getattr(memory, "shared", 0)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from desk import MakeDesk
+from support.systems import ON_WINDOWS, kill
 
 from app.chat.answers.answer_settings import history
 from app.chat.store.conversation import Message, MessageState, Role
@@ -132,13 +132,13 @@ def test_engine_killed_in_mid_answer_keeps_every_word_and_answers_again(make_des
     desk.wait_ready()
     desk.controller.send("words 100000 pace 0.005")
     desk.wait(lambda: "word5 " in desk.last.text)
-    os.kill(desk.pid, signal.SIGKILL)
+    kill(desk.pid)
     desk.wait(lambda: desk.last.state is MessageState.INTERRUPTED)
     kept = desk.last.text
     assert kept.startswith("word0 word1 ")
     assert desk.problem is not None
     assert desk.problem.remedy_action == "send-again"
-    assert "SIGKILL" in desk.problem.details
+    assert ("exit code 15" if ON_WINDOWS else "SIGKILL") in desk.problem.details
     assert desk.statuses[-1].phase is Phase.RESTARTING
     desk.wait_ready()
     desk.controller.remedy("send-again")
@@ -205,7 +205,7 @@ def test_an_engine_that_dies_in_another_chats_answer_is_told_there(make_desk: Ma
     cut_short = desk.controller.open_conversation
     assert cut_short is not None
     desk.controller.new_chat()
-    os.kill(desk.pid, signal.SIGKILL)
+    kill(desk.pid)
     desk.wait(lambda: desk.statuses[-1].phase is Phase.RESTARTING)
     assert desk.problem is None
     desk.controller.open(cut_short)

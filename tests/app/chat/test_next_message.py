@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from PySide6.QtCore import QMimeData, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from support.shown_text import numbers_in
+from support.systems import kill
 
 from app.chat.attachments.texts import cut_to, kept_of
 from app.chat.store.conversation import Attachment, MessageState, Unsent
@@ -104,7 +103,7 @@ def test_it_returns_to_the_composer_when_the_answer_does_not_end_by_itself(make_
     if how == "stopped":
         desk.controller.stop()
     elif how == "killed":
-        os.kill(desk.pid, signal.SIGKILL)
+        kill(desk.pid)
     desk.wait(lambda: desk.drafts)
     assert desk.drafts == ["and then"]
     assert len(desk.shown) == 2

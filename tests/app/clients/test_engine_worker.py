@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +12,7 @@ import pytest
 from fake_host import FakeEngine
 from PySide6.QtCore import QMetaMethod, QObject, QProcess, Qt, QThread, QTimer, Slot
 from pytestqt.qtbot import QtBot
+from support.systems import kill
 
 from app.clients import engine_process
 from app.clients.engine_process import Emit, EngineDied, EngineStarted, ProcessHost, Timeouts
@@ -201,7 +200,7 @@ def test_signals_are_connected_and_objects_destroyed_in_the_threads_they_were_ma
     worker.happened.connect(listener.hear)
     worker.start()
     wait(qtbot, lambda: len(listener.of(EngineStarted)) == 1)
-    os.kill(listener.of(EngineStarted)[0].pid, signal.SIGKILL)
+    kill(listener.of(EngineStarted)[0].pid)
     wait(qtbot, lambda: len(listener.of(EngineStarted)) == 2)  # it came back by itself
     worker.rest()
     worker.start()

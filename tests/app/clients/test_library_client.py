@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import pytest
 from desk import MakeDesk
 from fakes.hub import FakeHub
 from pytestqt.qtbot import QtBot
+from support.systems import ON_WINDOWS, is_below_normal, kill
 
 from app.chat.store.conversation import MessageState
 from app.clients.engine_process import EngineDied, ProcessHost, Timeouts, default_command
@@ -24,8 +24,6 @@ from app.models.model_choices import ModelChoices
 from app.models.models_controller import ModelsController
 from app.user_messages import UserMessage
 from engine.service import protocol
-
-posix_only = pytest.mark.skipif(sys.platform == "win32", reason="kills with SIGKILL")
 
 
 class Line:
@@ -113,11 +111,10 @@ def test_it_is_ended_when_nothing_is_left_and_started_again(line: Callable[..., 
     assert len(here.pids) == 2
 
 
-@posix_only
 def test_chatting_goes_before_it(line: Callable[..., Line]) -> None:
     here = line()
     here.ask("library")
-    assert psutil.Process(here.pids[0]).nice() == os.nice(0) + 10
+    assert is_below_normal(here.pids[0])
 
 
 def test_a_process_that_dies_at_once_is_given_up_and_tried_anew_when_asked(line: Callable[..., Line]) -> None:
@@ -131,14 +128,13 @@ def test_a_process_that_dies_at_once_is_given_up_and_tried_anew_when_asked(line:
 
 
 def stop(pid: int) -> None:
-    """Stop a process. The signal returns before the last of its threads stands still."""
-    os.kill(pid, signal.SIGSTOP)
-    threads = [psutil.Process(thread.id) for thread in psutil.Process(pid).threads()]
+    """Stop a process. The signal of POSIX returns before the last of its threads stands still."""
+    psutil.Process(pid).suspend()
+    threads = [] if ON_WINDOWS else [psutil.Process(thread.id) for thread in psutil.Process(pid).threads()]
     while any(thread.status() != psutil.STATUS_STOPPED for thread in threads):
         time.sleep(0.01)
 
 
-@posix_only
 def test_what_a_killed_process_had_not_answered_is_asked_again(line: Callable[..., Line]) -> None:
     here = line()
     here.ask("library")
@@ -146,7 +142,7 @@ def test_what_a_killed_process_had_not_answered_is_asked_again(line: Callable[..
     here.begin("downloads")
     here.begin("import", path="/nowhere/at/all.gguf", copy=False)
     here.qtbot.wait(200)
-    os.kill(here.pids[0], signal.SIGKILL)
+    kill(here.pids[0])
     here.wait(lambda: len(here.ended) == 3)
     ended = dict(here.ended)
     assert ended["downloads"] == {"downloads": []}
@@ -155,7 +151,6 @@ def test_what_a_killed_process_had_not_answered_is_asked_again(line: Callable[..
     assert "library" in here.deaths[0].reason
 
 
-@posix_only
 def test_a_download_goes_on_after_kill_9_and_the_chat_does_not_notice(
     line: Callable[..., Line], make_desk: MakeDesk, slow_hub: tuple[FakeHub, bytes], tmp_path: Path
 ) -> None:
@@ -167,7 +162,7 @@ def test_a_download_goes_on_after_kill_9_and_the_chat_does_not_notice(
     here.ask("download", repo="maker/tiny-GGUF")
     here.wait(lambda: here.download().get("done_bytes", 0) > 12 << 20)
     assert desk.last.state is MessageState.WRITING
-    os.kill(here.pids[0], signal.SIGKILL)
+    kill(here.pids[0])
     here.wait(lambda: len(here.pids) == 2)
     here.wait(lambda: here.download().get("state") == "done")
     assert here.deaths[0].restarting
@@ -186,7 +181,6 @@ def test_a_download_goes_on_after_kill_9_and_the_chat_does_not_notice(
 
 
 @pytest.mark.slow  # test_first_model kills a download that the page shows, too
-@posix_only
 def test_the_page_shows_a_download_that_was_cut_short_as_if_nothing_had_been(
     line: Callable[..., Line], make_desk: MakeDesk, slow_hub: tuple[FakeHub, bytes]
 ) -> None:
@@ -202,7 +196,7 @@ def test_the_page_shows_a_download_that_was_cut_short_as_if_nothing_had_been(
     here.wait(
         lambda: (row := models.row("maker/tiny-GGUF-q8_0")) and row.download and row.download.done_bytes > 9 << 20
     )
-    os.kill(here.pids[0], signal.SIGKILL)
+    kill(here.pids[0])
     here.wait(lambda: (row := models.row("maker/tiny-GGUF-q8_0")) and row.installed)
     assert problems == []
     here.wait(lambda: (row := models.row("maker/tiny-GGUF-q8_0")) and row.estimate)

@@ -331,7 +331,7 @@ def test_a_crash_is_told_with_what_a_report_would_hold(arrive: Arrive, monkeypat
     monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: asked.append(url.toLocalFile()))
     dialog.report.click()
     dialog.log.click()
-    assert asked == ["report", str(person.places.log)]
+    assert asked == ["report", person.places.log.as_posix()]
     assert QApplication.focusWidget() is dialog.close_button, "the safe button"
     dialog.reject()
 

@@ -13,10 +13,12 @@ import pytest
 from PySide6.QtNetwork import QLocalSocket
 from pytestqt.qtbot import QtBot
 
+from app.desktop import single_instance
 from app.desktop.single_instance import MAX_BYTES, MAX_FILES, LaunchRequest, SingleInstance, request_of_this_start
 
 ROOT = Path(__file__).resolve().parents[3]
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills with SIGKILL, and looks at a socket's folder")
+
+socket_file = pytest.mark.skipif(sys.platform == "win32", reason="the socket there is a named pipe, in no folder")
 
 # Another process that claims a folder, says whether it got it, and prints what it hears until it is told to end.
 OTHER = """
@@ -99,6 +101,7 @@ def test_one_that_does_not_answer_is_told_of(start: Start, tmp_path: Path) -> No
     assert line(start(tmp_path / "data", within_s=0.5)) == "nobody"
 
 
+@socket_file
 def test_lock_and_socket_are_this_persons_alone(qtbot: QtBot, tmp_path: Path) -> None:
     instance = SingleInstance(tmp_path / "data", tmp_path)
     assert instance.claim()
@@ -125,7 +128,7 @@ def test_whatever_else_calls_is_hung_up_on(qtbot: QtBot, tmp_path: Path, sent: b
     assert instance.claim()
     instance.listen()
     caller = QLocalSocket()
-    caller.connectToServer(str(next(tmp_path.glob("*.socket"))))
+    caller.connectToServer(instance._socket)
     assert caller.waitForConnected(60_000)
     caller.write(sent)
     qtbot.waitUntil(lambda: caller.state() is QLocalSocket.LocalSocketState.UnconnectedState)
@@ -182,3 +185,12 @@ def test_a_second_start_of_the_program_raises_the_window(tmp_path: Path) -> None
     finally:
         first.kill()
         first.communicate()
+
+
+def test_windows_without_a_user_name_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> str:
+        raise OSError("No username set in the environment")
+
+    monkeypatch.setattr("getpass.getuser", refuse)
+    assert single_instance._account(windows=True) == ""
+    assert sys.platform == "win32" or single_instance._account(windows=False) == str(os.getuid())

@@ -134,14 +134,14 @@ def test_a_process_that_dies_while_it_reads_means_a_damaged_file(
     path = tmp_path / "a.pdf"
     path.write_bytes(b"%PDF-1.4")
     slow._limits = Limits(seconds=60)
+    start = slow._started
 
-    def kill() -> None:
-        while slow._process is None:
-            time.sleep(0.01)
-        time.sleep(0.2)
-        slow._process.kill()
+    def start_and_kill(name: str) -> subprocess.Popen[bytes]:
+        process = start(name)
+        threading.Timer(0.2, process.kill).start()
+        return process
 
-    threading.Thread(target=kill).start()
+    monkeypatch.setattr(slow, "_started", start_and_kill)
     assert reason_of(slow, path) == "damaged"
 
 
@@ -156,6 +156,18 @@ def test_reading_ends_when_it_is_cancelled_closed_or_too_long(slow: DocumentRead
     with pytest.raises(Cancelled):
         slow.read(path)
     assert slow._process is None
+
+
+def test_a_reader_that_is_closed_while_its_process_starts_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one")
+    monkeypatch.setattr(reader, "_command", lambda: [sys.executable, "-c", "import time; time.sleep(3600)"])
+    silent = DocumentReader()
+    threading.Timer(0.3, silent.close).start()
+    with pytest.raises(Cancelled):
+        silent.read(path)
 
 
 def test_waiting_for_another_file_can_be_cancelled(slow: DocumentReader, tmp_path: Path) -> None:

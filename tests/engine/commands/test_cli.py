@@ -20,7 +20,7 @@ import pytest
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.commands import cli
-from engine.commands.console import ProgressBar
+from engine.commands.console import ProgressBar, make_streams_safe
 from engine.config import KV_CODECS
 from engine.evaluation import bench, bench_batch
 from engine.model.weights import open_model
@@ -450,3 +450,14 @@ def test_a_new_chat_keeps_the_system_message(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("sys.stdin", io.StringIO("One?\nTwo?\n/new\nThree?\n"))
     assert cli.main(["chat", "starter-chat", "--system", "Be kind."]) == 0
     assert asked == [["Be kind.", "One?"], ["Be kind.", "One?", "Yes.", "Two?"], ["Be kind.", "Three?"]]
+
+
+@pytest.mark.parametrize(("wanted", "written"), [("", "24\u202fGB, 模型".encode()), ("cp1252", b"24?GB, ??")])
+def test_output_of_windows_into_a_pipe_is_utf8(monkeypatch: pytest.MonkeyPatch, wanted: str, written: bytes) -> None:
+    pipe = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe, encoding="cp1252"))
+    monkeypatch.setenv("PYTHONIOENCODING", wanted)
+    make_streams_safe(windows=True)
+    sys.stdout.write("24\u202fGB, 模型")
+    sys.stdout.flush()
+    assert pipe.getvalue() == written

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
+from support.systems import ON_WINDOWS, UNDER_WINE
 
+from engine.files import openable, replace_file, spelled, windows_spelling
 from engine.library.owned.installed import STARTER_ID, Library
-from engine.library.owned.long_paths import spelled, windows_spelling
 from engine.library.owned.stored_models import StoredModel, as_part, is_file_name, is_id, is_part
 from engine.library.records import InstalledFile, from_json, to_json
+from engine.model.model_files import open_model
+from engine.session.resolve_model import find_model
 
 ODD = {
     "spaces": " two  spaces and a space at the end ",
@@ -30,17 +32,18 @@ ODD = {
     "newline": "two\nlines",
     "backslash": "back\\slash",
     "tilde": "~",
-    "no unicode": os.fsdecode(b"caf\xe9 \xff"),
+    "no unicode": "caf\udce9 \udcff",
     "long": "/".join(["a folder with a long name for a reason that nobody remembers"] * 6),
     "very long": "/".join(["模型" * 30] * 8),
 }
-ON_WINDOWS = sys.platform == "win32"
 
 
 @pytest.fixture(params=sorted(ODD))
 def odd(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if ON_WINDOWS and request.param in ("quotes", "dots", "newline", "backslash", "no unicode", "spaces"):
         pytest.skip("no folder can be called so here")
+    if UNDER_WINE and "long" in request.param:
+        pytest.skip("Wine 8 resolves no path over 260 characters")
     folder = tmp_path / ODD[request.param]
     folder.mkdir(parents=True)
     return folder
@@ -100,7 +103,7 @@ def test_models_are_taken_in_from_anywhere_and_moved_anywhere(odd: Path, tmp_pat
 
 
 def test_a_person_whose_home_has_an_odd_name(odd: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for variable in ("XDG_DATA_HOME", "LOCALAPPDATA", "APPDATA"):
+    for variable in ("XDG_DATA_HOME", "WIN_PD_OVERRIDE_LOCAL_APPDATA"):
         monkeypatch.setenv(variable, str(odd))
     model = Library().add(make_tiny_gguf(tmp_path / "a.gguf"), copy=True)
     assert Path(model.folder).is_relative_to(odd)
@@ -176,3 +179,36 @@ def test_long_paths_are_spelled_as_windows_wants_them() -> None:
     assert windows_spelling(f"\\\\?\\C:\\{deep}") == f"\\\\?\\C:\\{deep}"
     if not ON_WINDOWS:
         assert spelled(Path("/" + "a/" * 300)) == Path("/" + "a/" * 300)
+
+
+def test_a_long_path_from_a_user_is_spelled_out_before_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_tiny_gguf(tmp_path / "a.gguf")
+    monkeypatch.setattr("engine.files.spelled", lambda path: model)  # the same file, as Windows opens it
+    long = tmp_path.joinpath(*["b" * 60] * 5, "a.gguf")
+    for module in ("engine.session.resolve_model", "engine.model.model_files"):
+        monkeypatch.setattr(f"{module}.openable", lambda path: openable(path, windows=True))
+    assert find_model(str(long)).path == model
+    assert open_model(long).files.path == model
+    assert openable(Path("a.gguf"), windows=True) == Path("a.gguf")
+
+
+def test_a_file_that_another_program_reads_is_replaced_a_moment_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "new").write_text("new")
+    (tmp_path / "old").write_text("old")
+    replace, refusals = os.replace, [PermissionError(13, "in use")] * 2
+
+    def refuse_twice(source: Path, target: Path) -> None:
+        if refusals:
+            raise refusals.pop()
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse_twice)
+    replace_file(tmp_path / "new", tmp_path / "old", windows=True)
+    assert (tmp_path / "old").read_text() == "new"
+    refusals.append(PermissionError(13, "no right to"))
+    with pytest.raises(PermissionError):
+        replace_file(tmp_path / "old", tmp_path / "new", windows=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -288,7 +287,7 @@ def test_a_killed_copy_leaves_nothing_behind(library: Library, tmp_path: Path, m
     live = Library(library.home)
     live.purge()
     assert list((library.home / ".incoming").glob("*/*")) != [] or moment == 1  # it is at work: nobody sweeps there
-    child.send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
+    child.kill()
     child.wait()
     child.stdout.close()
     assert [model.id for model in live.models()] == [STARTER_ID]

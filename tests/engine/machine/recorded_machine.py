@@ -75,6 +75,7 @@ class RecordedPsutil:
         self.ram, self.logical = ram, logical
         self.times = SimpleNamespace(user=0.0, system=0.0, idle=0.0, iowait=0.0, guest=0.0)
         self.processes: dict[int, tuple[float, int]] = {}  # seconds spent, bytes resident
+        self.refused: set[int] = set()  # pids that raise a plain OSError
         self.helpers: list[int] = []  # pids of what this process started, and of what those started
 
     def virtual_memory(self) -> SimpleNamespace:
@@ -106,6 +107,8 @@ class RecordedPsutil:
         return Process()
 
     def _process(self, pid: int) -> tuple[float, int]:
+        if pid in self.refused:
+            raise OSError(87, "The parameter is incorrect")
         if pid not in self.processes:
             raise psutil.NoSuchProcess(pid)
         return self.processes[pid]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 from recorded_machine import RecordedMachine
 
@@ -162,11 +163,15 @@ def test_percentages_are_means_since_the_sample_before(tmp_path: Path) -> None:
     assert monitor.sample().cpu_percent is None, "no time has passed"
 
 
-def test_watched_process_ends_and_a_new_one_follows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [psutil.NoSuchProcess, OSError])  # the latter on Windows, where counters are broken
+def test_watched_process_ends_and_a_new_one_follows(tmp_path: Path, how: type[Exception]) -> None:
     machine, monitor, clock = started("no_gpu", tmp_path)
     monitor.watch(4711)
     monitor.sample()
-    del machine.psutil.processes[4711]
+    if how is OSError:
+        machine.psutil.refused.add(4711)
+    else:
+        del machine.psutil.processes[4711]
     clock.now += 1
     assert monitor.sample().process_ram_bytes == 300 << 20
     monitor.watch(4711)  # it is gone: nothing to watch
@@ -176,6 +181,17 @@ def test_watched_process_ends_and_a_new_one_follows(tmp_path: Path) -> None:
     sample = monitor.sample()
     assert sample.process_ram_bytes == (300 << 20) + (1 << 30)
     assert sample.process_cpu_percent == 0.0, "what it spent before it was watched does not count"
+
+
+def test_counters_that_windows_refuses_leave_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, monitor, _ = started("no_gpu", tmp_path)
+
+    def refuse() -> None:
+        raise OSError(1, "Incorrect function")
+
+    monkeypatch.setattr(machine.psutil, "cpu_times", refuse)
+    sample = monitor.sample()
+    assert (sample.cpu_percent, sample.process_ram_bytes) == (None, 300 << 20)
 
 
 def test_helper_processes_count_as_hearths(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.windows_files import refused_like_windows
 
 from engine.errors import ArtifactMismatchError, InvalidRequestError, ModelFormatError, ModelNotFoundError
+from engine.sparsity.artifact_files import open_tensors
 from engine.sparsity.stats import NeuronStats, read_activation_folder
 
 
@@ -39,6 +41,17 @@ def test_saved_and_loaded(tmp_path: Path, tokens: int | None) -> None:
         "neuron_stats.json",
         "neuron_stats.safetensors",
     ]
+
+
+def test_files_that_windows_does_not_replace_while_they_are_mapped_are_replaced_later(tmp_path: Path) -> None:
+    some_stats(1000, "old").save(tmp_path)
+    with refused_like_windows():
+        mapped = open_tensors(tmp_path, "neuron_stats")
+        some_stats(2000, "new").save(tmp_path)
+        assert NeuronStats.load(tmp_path).model == "old"
+        del mapped
+        assert NeuronStats.load(tmp_path).model == "new"
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_the_kind_of_text_is_kept_and_older_files_do_without(tmp_path: Path) -> None:

@@ -13,11 +13,20 @@ from starter_vocabulary import as_files, metadata, written
 from engine.config import ModelConfig
 from engine.errors import ModelFormatError, TokenizerMismatchError, UnsupportedModelError
 from engine.text.tokenizer import Tokenizer
+from engine.text.vocabulary import guarded
 
 
 @pytest.fixture(scope="module", params=["gguf", "files"])
 def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return Tokenizer.from_gguf(metadata()) if request.param == "gguf" else as_files(tmp_path_factory.mktemp("model"))
+
+
+def test_a_library_that_is_missing_is_no_damage_of_the_file() -> None:
+    def build() -> None:
+        raise ImportError("DLL load failed while importing tokenizers")
+
+    with pytest.raises(ImportError, match="DLL load failed"):
+        guarded(build, "model.gguf")
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,8 @@ def test_an_interruption_costs_a_layer_and_changes_nothing(
     train(model, None, options(kind="cascade"))
     assert len(fitted) == 4  # of the layer in which it was stopped
     once_stopped = {path.name: path.read_bytes() for path in kept(model)}
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    for variable in ("XDG_DATA_HOME", "WIN_PD_OVERRIDE_LOCAL_APPDATA"):
+        monkeypatch.setenv(variable, str(tmp_path / "data"))
     train(model, None, options(kind="cascade"))
     assert len(fitted) == 7
     assert once_stopped == {path.name: path.read_bytes() for path in kept(model)}

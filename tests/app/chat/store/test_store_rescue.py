@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -46,7 +45,6 @@ while True:
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is POSIX's")
 def test_kill_nine_loses_nothing_that_a_call_had_returned_from(file: Path) -> None:
     committed = 0
     for attempt in range(5):
@@ -56,7 +54,7 @@ def test_kill_nine_loses_nothing_that_a_call_had_returned_from(file: Path) -> No
             assert child.stdout is not None
             said = [child.stdout.readline() for _ in range(3 + 17 * attempt)]  # killed at another moment each time
             time.sleep(0.0007 * attempt)
-            os.kill(child.pid, signal.SIGKILL)
+            child.kill()
             said += child.stdout.read().splitlines(keepends=True)
         committed = max(int(line) for line in said if line.endswith("\n"))
         store, report = Store.rescue(file)

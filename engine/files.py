@@ -1,8 +1,10 @@
-r"""Spell paths for the system: on Windows, those over 259 characters need the prefix \\?\."""
+r"""Paths and files where Windows differs: paths over 259 characters need the prefix \\?\, and open files stay."""
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from pathlib import Path, PureWindowsPath
 
 _WINDOWS_LIMIT = 247  # of a folder; a file may have 12 more
@@ -13,6 +15,11 @@ def spelled(path: Path) -> Path:
     """Return the absolute path in the form that the system opens. Short and non-Windows paths stay the same."""
     absolute = path if path.is_absolute() else Path.cwd() / path
     return Path(windows_spelling(str(absolute))) if sys.platform == "win32" else absolute
+
+
+def openable(path: Path, windows: bool = sys.platform == "win32") -> Path:
+    """Return a user's path as it is, or spelled out if it is too long for Windows."""
+    return spelled(path) if windows and len(str(path.absolute())) > _WINDOWS_LIMIT else path
 
 
 def windows_spelling(path: str) -> str:
@@ -30,3 +37,19 @@ def windows_spelling(path: str) -> str:
             parts.pop()
     plain = pure.anchor + "\\".join(parts)
     return f"{_PREFIX}UNC\\{plain[2:]}" if plain.startswith("\\\\") else _PREFIX + plain
+
+
+def replace_file(source: Path, target: Path, windows: bool = sys.platform == "win32") -> None:
+    """Rename a file over another. On Windows, a program that reads the target refuses that for a moment: try again.
+
+    Raises: OSError.
+    """
+    for wait_s in (0.01, 0.05, 0.2, 0.5, None):
+        try:
+            os.replace(source, target)
+        except PermissionError:
+            if wait_s is None or not windows:
+                raise
+            time.sleep(wait_s)
+        else:
+            return

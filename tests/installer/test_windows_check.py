@@ -1,0 +1,64 @@
+"""The check of the Windows code under Wine, and the environment of the smoke test on Windows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from installer import smoke_test, windows_check
+
+CACHE = "HEARTH_WINDOWS_CHECK"  # names the cache folder of the check
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_packages_are_those_of_windows_each_with_its_hashes() -> None:
+    wanted = windows_check.locked_for_windows("app", "tests", "torch")
+    names = re.findall(r"^([\w.-]+)==\S+ \\\n    --hash=sha256:", wanted, re.M)
+    assert {"numpy", "torch", "pywin32", "colorama", "pytest"} <= set(names)
+    assert not {"SecretStorage", "jeepney", "backports.tarfile"} & set(names)
+    assert len(names) == wanted.count("==")
+    assert ";" not in wanted
+
+
+def test_the_tests_to_run_are_there() -> None:
+    assert [name for name in windows_check.TESTS if not (ROOT / name).is_file()] == []
+
+
+def test_a_step_has_one_more_try(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = iter([windows_check.CheckError("no window opened"), "good"])
+
+    def work() -> str:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    step = windows_check.attempt("window", work)
+    assert (step.tries, step.result, step.passed) == (2, "good", True)
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in said] == ["FAILED", "ok"]
+
+
+def test_on_windows_the_smoke_test_keeps_the_users_name_and_none_of_their_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    for name, value in {"USERNAME": "Ada", "SYSTEMROOT": "C:\\Windows", "APPDATA": "C:\\Users\\Ada"}.items():
+        monkeypatch.setenv(name, value)
+    given = smoke_test.environment(tmp_path, SimpleNamespace(environment={}))  # type: ignore[arg-type]
+    assert given["USERNAME"] == "Ada"
+    folders = ("USERPROFILE", "APPDATA", "LOCALAPPDATA", "WIN_PD_OVERRIDE_APPDATA", "WIN_PD_OVERRIDE_LOCAL_APPDATA")
+    assert {given[name] for name in folders} == {str(tmp_path)}
+
+
+@pytest.mark.timeout(3000)
+@pytest.mark.skipif(CACHE not in os.environ, reason=f"{CACHE} names no folder for the check under Wine")
+@pytest.mark.skipif(not shutil.which("wine"), reason="Wine is not installed")
+def test_hearth_runs_under_wine() -> None:
+    assert windows_check.main(["--cache", os.environ[CACHE]]) == 0

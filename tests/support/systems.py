@@ -1,0 +1,34 @@
+"""What tests need to know of the system, and processes that they end and suspend on any."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+
+import psutil
+
+ON_WINDOWS = sys.platform == "win32"
+UNDER_WINE = ON_WINDOWS and hasattr(getattr(ctypes, "windll").ntdll, "wine_get_version")  # noqa: B009
+KILLED = signal.SIGTERM if ON_WINDOWS else -signal.SIGKILL  # exit code of a process that `kill` ended
+
+
+def kill(pid: int) -> None:
+    """End a process so that it can do nothing before: SIGKILL, or TerminateProcess of Windows."""
+    psutil.Process(pid).kill()
+
+
+def is_below_normal(pid: int) -> bool:
+    """Return whether a process runs at a lower priority than this one."""
+    nice = psutil.Process(pid).nice()
+    return (
+        nice == psutil.BELOW_NORMAL_PRIORITY_CLASS if sys.platform == "win32" else nice >= psutil.Process().nice() + 10
+    )
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs. One that has ended and that nobody waited for does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
