@@ -20,7 +20,7 @@ FOR_MACHINES_AND_LOGS = {
     "app/desktop/shareable_log.py": "the report",
     "app/desktop/desktop_bus.py": "the log",
     "app/desktop/single_instance.py": "the log",
-    "engine/library/hub/release.py": "the log",
+    "engine/library/updates/release.py": "the log",
     "app/clients/engine_worker.py": "the kind of failure, as data",
     "engine/errors.py": "the kind of failure, as data",
     "engine/service/stdio.py": "the kind of failure, as data",

@@ -173,7 +173,7 @@ def test_while_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_between_two_files_of_the_gpus_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     class Device:
-        capability = (8, 9)
+        capability, tested_as = (8, 9), None
 
     loaded: list[str] = []
     monkeypatch.setattr(modules, "machine_code", lambda name, *of: name)

@@ -85,6 +85,10 @@ LATER_VERSIONS = (
     ),
     ("ALTER TABLE message ADD COLUMN calls TEXT",),
     (),
+    (
+        "CREATE TABLE inspection (message_id TEXT PRIMARY KEY REFERENCES message (id) ON DELETE CASCADE, "
+        "data BLOB NOT NULL)",
+    ),
 )
 
 
