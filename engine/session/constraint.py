@@ -148,8 +148,8 @@ def check_size(schema: Any) -> None:
         )
     if multiple > MOST_MULTIPLE:
         raise InvalidRequestError(
-            f"The JSON schema has numbers for 'multipleOf' that are too large or too many: the least common multiple of "
-            f"their digits is above {MOST_MULTIPLE}.", "Leave 'multipleOf' out, or use rounder numbers.",
+            "The JSON schema has too many, or too large, numbers for 'multipleOf': the least common multiple of their "
+            f"digits is above {MOST_MULTIPLE}.", "Leave 'multipleOf' out, or use rounder numbers.",
         )  # fmt: skip
 
 
