@@ -77,6 +77,11 @@ def test_the_version_before_stays_and_one_click_goes_back(
     assert started(home) == "1.10"
     assert not archive.exists()
     runs(home, "1.10", monkeypatch)
+    folder = home / "lib" / "hearth"
+    shutil.move(folder / "1.0", folder / "new")  # an installation was killed
+    (folder / "current.new").symlink_to("new")
+    assert installed.previous() == ""
+    shutil.move(folder / "new", folder / "1.0")
     assert installed.previous() == "1.0"
     installed.go_back("1.0")
     assert started(home) == "1.0"
@@ -115,6 +120,46 @@ def test_a_version_that_does_not_start_here_changes_nothing(home: Path, tmp_path
 
 
 @linux_only
+def test_a_full_disk_and_a_failed_start_leave_what_was_there(home: Path, tmp_path: Path) -> None:
+    """Where an older install.sh put one version into the whole folder, too."""
+    folder = home / "lib" / "hearth"
+    shutil.rmtree(folder)
+    folder.mkdir()
+    for name in ("hearth", "_internal"):
+        (folder / name).write_text("old")
+    unpacked = tmp_path / "unpacked"
+    for version, script in (("2.0", "exit 1"), ("2.1", "echo {version}")):
+        archive = packed(tmp_path, version, script)
+        subprocess.run(["tar", "-xf", archive, "-C", tmp_path], check=True)
+        unpacked = tmp_path / f"hearth-{version}"
+        if version == "2.0":
+            run = [unpacked / "install.sh"]
+            assert subprocess.run(run, env={**os.environ, "PREFIX": str(home)}, capture_output=True).returncode == 1
+            assert sorted(path.name for path in folder.iterdir()) == ["_internal", "hearth"]
+    (unpacked / "hearth" / "large").write_bytes(b"x" * 2_000_000)
+    limited = f"ulimit -f 1000; exec sh {unpacked}/install.sh"
+    assert subprocess.run(
+        ["sh", "-c", limited], env={**os.environ, "PREFIX": str(home)}, capture_output=True
+    ).returncode
+    assert sorted(path.name for path in folder.iterdir()) == ["_internal", "hearth"]
+    subprocess.run([unpacked / "install.sh"], env={**os.environ, "PREFIX": str(home)}, check=True, capture_output=True)
+    assert sorted(path.name for path in folder.iterdir()) == ["2.1", "current"]
+
+
+@linux_only
+def test_one_process_at_a_time_downloads_or_installs(home: Path, tmp_path: Path) -> None:
+    archive = packed(tmp_path, "2.0")
+    with installed.alone_in(tmp_path), pytest.raises(UpdateError) as failed:
+        install(archive)
+    assert failed.value.kind == "busy"
+    with installed.alone_in(home / "lib" / "hearth"), pytest.raises(UpdateError) as failed:
+        install(archive)
+    assert failed.value.kind == "install"
+    assert started(home) == "1.0"
+    install(archive)
+
+
+@linux_only
 def test_a_file_that_changed_after_its_download_is_not_run(home: Path, tmp_path: Path) -> None:
     archive = packed(tmp_path, "2.0")
     with pytest.raises(UpdateError) as failed:
@@ -131,7 +176,7 @@ def test_a_file_that_changed_after_its_download_is_not_run(home: Path, tmp_path:
 
 
 @linux_only
-@pytest.mark.parametrize("version", ["3.0", "..", "../1.0", "current/../1.0", ""])
+@pytest.mark.parametrize("version", ["3.0", "..", "../1.0", "current/../1.0", "", "current"])
 def test_only_an_installed_version_is_gone_back_to(version: str, home: Path) -> None:
     with pytest.raises(UpdateError):
         installed.go_back(version)
@@ -163,7 +208,8 @@ def test_keys_and_a_signed_manifest(tmp_path: Path, capsys: pytest.CaptureFixtur
     version = sign_release.build.version()
     (dist / f"hearth_{version}_amd64.deb").write_bytes(b"deb")
     (dist / f"hearth-{version}-linux-x86_64.tar.xz").write_bytes(b"tar")
-    (dist / "hearth_0.0.9_amd64.deb").write_bytes(b"old")
+    for other in ("0.0.9", f"1{version}", f"{version}.1"):
+        (dist / f"hearth_{other}_amd64.deb").write_bytes(b"other")
     assert sign_release.main(sign) == 0
     found = verified((dist / sign_release.NAME).read_bytes(), [public[0]])
     assert {file.platform: file.size for file in found.files} == {"linux-x86_64-deb": 3, "linux-x86_64-tarball": 3}
@@ -171,6 +217,17 @@ def test_keys_and_a_signed_manifest(tmp_path: Path, capsys: pytest.CaptureFixtur
     with pytest.raises(UpdateError):
         verified((dist / sign_release.NAME).read_bytes(), [public[1]])
     assert found.expires > found.released
+
+
+def test_a_manifest_that_every_hearth_would_refuse_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sign_release.build, "version", lambda: "1.2rc1")
+    (tmp_path / "hearth_1.2rc1_amd64.deb").write_bytes(b"deb")
+    (tmp_path / "key").write_text("01" * 32)
+    sign = ["sign", "--key", str(tmp_path / "key"), "--url", "https://example.org/", "--packages", str(tmp_path)]
+    assert sign_release.main(sign) == 1
+    assert not (tmp_path / sign_release.NAME).exists()
 
 
 def test_the_manifest_expires_after_the_given_days(tmp_path: Path) -> None:
