@@ -97,7 +97,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         yield
     except BlockingIOError as error:
         raise UpdateError.of(
-            "busy", "Another Hearth downloads or installs an update.", "Wait until it ends."
+            "busy", "Another Hearth is downloading or installing an update.", "Wait until it has finished."
         ) from error
     finally:
         os.close(descriptor)
