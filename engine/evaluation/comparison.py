@@ -159,6 +159,7 @@ class ComparisonFile:
                 )
             self.seed = int(values["seed"])
         elif kind == "answer":
+            json.dumps(values, ensure_ascii=False).encode()  # half of a surrogate pair cannot be written elsewhere
             self._keep(Answer.read(values))
         elif kind == "failed":
             self.failures[str(values["model"]), str(values["mode"]), str(values["task"])] = str(values["error"])
@@ -290,6 +291,7 @@ def read_prompts(path: Path) -> list[tuple[str, str]]:
             prompt, system = values["prompt"], values.get("system", "")
             if not (isinstance(prompt, str) and isinstance(system, str) and prompt.strip()):
                 raise TypeError("no text")
+            f"{prompt}{system}".encode()
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidRequestError(
                 f"Line {number} of {path} is no prompt.", 'Write one JSON object a line: {"prompt": "..."}.'

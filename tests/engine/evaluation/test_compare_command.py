@@ -71,6 +71,15 @@ def test_numbers_that_no_run_can_have_are_damage(tmp_path: Path, value: float) -
         ComparisonFile(file.path)
 
 
+def test_half_a_surrogate_pair_is_damage(tmp_path: Path) -> None:
+    file = filled(tmp_path / "r.jsonl", answer("a", text="\ud800"))
+    with pytest.raises(InvalidRequestError, match="line 2"):
+        ComparisonFile(file.path)
+    (tmp_path / "p.jsonl").write_text('{"prompt": "\\ud800"}')
+    with pytest.raises(InvalidRequestError, match="Line 1"):
+        read_prompts(tmp_path / "p.jsonl")
+
+
 def test_the_number_of_pairs_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = filled(tmp_path / "r.jsonl", *(answer(name) for name in "abcdef"))
     assert len(file.pairs()) == 15
