@@ -62,7 +62,8 @@ case ${1:-} in
     done
     for name in hearth hearth-engine; do ln -sfn -- "$target/current/$name" "$prefix/bin/$name"; done
     cp -R -- "$here/share/." "$prefix/share/"
-    sed -e "s|^Exec=hearth|Exec=\"$prefix/bin/hearth\"|" -e '/^TryExec=/d' \
+    escaped=$(printf %s "$prefix" | sed 's/[&|\\]/\\&/g')
+    sed -e "s|^Exec=hearth|Exec=\"$escaped/bin/hearth\"|" -e '/^TryExec=/d' \
         "$here/share/applications/io.github.hearth.Hearth.desktop" \
         >"$prefix/share/applications/io.github.hearth.Hearth.desktop"
     refresh

@@ -45,7 +45,7 @@ def packed(folder: Path, version: str, script: str = "echo {version}") -> Path:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with version 1.0, which runs now."""
-    prefix, archive = tmp_path / "a prefix", packed(tmp_path, "1.0")
+    prefix, archive = tmp_path / "a & b|prefix", packed(tmp_path, "1.0")
     subprocess.run(["tar", "-xf", archive, "-C", tmp_path], check=True)
     script = tmp_path / "hearth-1.0" / "install.sh"
     subprocess.run([script], env={**os.environ, "PREFIX": str(prefix)}, check=True, capture_output=True)
@@ -76,6 +76,8 @@ def test_the_version_before_stays_and_one_click_goes_back(
     install(archive)
     assert started(home) == "1.10"
     assert not archive.exists()
+    entry = (home / "share/applications/io.github.hearth.Hearth.desktop").read_text(encoding="utf-8")
+    assert f'\nExec="{home}/bin/hearth"' in entry
     runs(home, "1.10", monkeypatch)
     folder = home / "lib" / "hearth"
     shutil.move(folder / "1.0", folder / "new")  # an installation was killed

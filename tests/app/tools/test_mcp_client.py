@@ -224,6 +224,8 @@ def test_a_server_of_the_sdk(make: Make, tmp_path: Path, monkeypatch: pytest.Mon
     (greet,) = content.prompts
     assert (greet.name, greet.arguments) == ("greet", (Field("name", "name", is_required=True),))
     assert tools.prompt(server_id, "greet", {"name": "Ada"}) == (("user", "Greet Ada."),)
+    ((_, hiding),) = tools.prompt(server_id, "greet", {"name": "\u202eA\U000e0041 👩\u200d🔬"})
+    assert hiding == "Greet \\u202eA\\U000e0041 👩\u200d🔬."
     with pytest.raises(ToolServerError):
         tools.read_resource(server_id, "notes://never")
     processes = set(json.loads(called("start_child").text))
