@@ -78,7 +78,7 @@ class Inspection:
             used = {*found.prompt, *found.ids, *(token for row in found.rows for token, _ in row["top"])}
             texts = (*found.texts.values(), found.model, found.before)
             is_good = reader.eof and used <= known and {int} >= set(map(type, used)) and {str} == set(map(type, texts))
-            is_good = is_good and all(_is_row(row) for row in [*found.rows, {**_LEAST, "us": found.n_neurons}])
+            is_good = is_good and type(found.n_neurons) is int and all(map(_is_row, found.rows))
         except (zlib.error, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
         return found if is_good else None
@@ -99,9 +99,6 @@ class Inspection:
             )  # fmt: skip
 
 
-_LEAST = {"p": 0.0, "top": []}
-
-
 def _is_row(row: dict[str, Any]) -> bool:
     """Return whether a row has the values that the inspector shows. Raises: KeyError or TypeError if not."""
     layers, missed = row.get("experts", []), row.get("missed", [])
@@ -111,7 +108,8 @@ def _is_row(row: dict[str, Any]) -> bool:
         *(expert for layer in layers if layer is not None for expert in layer),
     ]  # fmt: skip
     is_known = all(type(number) in (int, float) and abs(number) < 1e30 for number in numbers)
-    return is_known and type(row["p"]) is float and (not layers or len(missed) in (0, len(layers)))
+    is_share = type(row["p"]) is float and 0 <= row["p"] <= 1 and bool(row["top"])
+    return is_known and is_share and (not layers or len(missed) in (0, len(layers)))
 
 
 _EXPORTED = {
