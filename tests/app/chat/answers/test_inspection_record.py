@@ -60,7 +60,8 @@ def test_damage_is_no_record(data: bytes) -> None:
     [{"texts": {**TEXTS, "2": 5}}, {"model": 5}, {"before": None}, {"prompt": [1.0]}, {"n_neurons": "8"},
      *({"rows": [row(2, **more)]} for more in (
          {"us": "x"}, {"run": [1]}, {"fired": 3}, {"fired": ["x"]}, {"experts": [[1], [2]], "missed": [1]},
-         {"experts": [["x"]]}, {"bytes": float("nan")}, {"p": "1"}, {"p": -0.5}, {"top": []}, {"top": [[2, "x"]]}, {"us": 10**400}))],
+         {"experts": [["x"]]}, {"bytes": float("nan")},
+         {"p": "1"}, {"p": -0.5}, {"top": []}, {"top": [[2, "x"]]}, {"us": 10**400}))],
     ids=str,
 )  # fmt: skip
 def test_a_record_with_values_that_cannot_be_shown_is_none(changed: dict[str, Any]) -> None:
