@@ -127,25 +127,16 @@ def test_a_full_disk_and_a_failed_start_leave_what_was_there(home: Path, tmp_pat
     folder = home / "lib" / "hearth"
     shutil.rmtree(folder)
     folder.mkdir()
-    for name in ("hearth", "_internal"):
-        (folder / name).write_text("old")
-    unpacked = tmp_path / "unpacked"
-    for version, script in (("2.0", "exit 1"), ("2.1", "echo {version}")):
-        archive = packed(tmp_path, version, script)
-        subprocess.run(["tar", "-xf", archive, "-C", tmp_path], check=True)
-        unpacked = tmp_path / f"hearth-{version}"
-        if version == "2.0":
-            run = [unpacked / "install.sh"]
-            assert subprocess.run(run, env={**os.environ, "PREFIX": str(home)}, capture_output=True).returncode == 1
-            assert sorted(path.name for path in folder.iterdir()) == ["_internal", "hearth"]
-    (unpacked / "hearth" / "large").write_bytes(b"x" * 2_000_000)
-    limited = f"ulimit -f 1000; exec sh {unpacked}/install.sh"
-    assert subprocess.run(
-        ["sh", "-c", limited], env={**os.environ, "PREFIX": str(home)}, capture_output=True
-    ).returncode
-    assert sorted(path.name for path in folder.iterdir()) == ["_internal", "hearth"]
-    subprocess.run([unpacked / "install.sh"], env={**os.environ, "PREFIX": str(home)}, check=True, capture_output=True)
-    assert sorted(path.name for path in folder.iterdir()) == ["2.1", "current"]
+    (folder / "hearth").write_text("old")
+    for version, script, limit in (("2.0", "exit 1", 9999), ("2.1", "", 1000), ("2.1", "", 9999)):
+        if not (tmp_path / version).exists():
+            subprocess.run(["tar", "-xf", packed(tmp_path, version, script), "-C", tmp_path], check=True)
+            (tmp_path / f"hearth-{version}" / "hearth" / "large").write_bytes(b"x" * 2_000_000)
+        run = f"ulimit -f {limit}; exec sh {tmp_path}/hearth-{version}/install.sh"
+        done = subprocess.run(["sh", "-c", run], env={**os.environ, "PREFIX": str(home)}, capture_output=True)
+        is_good = (version, limit) == ("2.1", 9999)
+        assert (done.returncode == 0) == is_good
+        assert sorted(path.name for path in folder.iterdir()) == (["2.1", "current"] if is_good else ["hearth"])
 
 
 @linux_only
@@ -219,17 +210,6 @@ def test_keys_and_a_signed_manifest(tmp_path: Path, capsys: pytest.CaptureFixtur
     with pytest.raises(UpdateError):
         verified((dist / sign_release.NAME).read_bytes(), [public[1]])
     assert found.expires > found.released
-
-
-def test_a_manifest_that_every_hearth_would_refuse_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sign_release.build, "version", lambda: "1.2rc1")
-    (tmp_path / "hearth_1.2rc1_amd64.deb").write_bytes(b"deb")
-    (tmp_path / "key").write_text("01" * 32)
-    sign = ["sign", "--key", str(tmp_path / "key"), "--url", "https://example.org/", "--packages", str(tmp_path)]
-    assert sign_release.main(sign) == 1
-    assert not (tmp_path / sign_release.NAME).exists()
 
 
 def test_the_manifest_expires_after_the_given_days(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ Widgets read colours and fonts from here when they paint, and again when `curren
 
 from __future__ import annotations
 
-import contextlib
 import zlib
 from dataclasses import dataclass, replace
 from functools import cache
@@ -340,8 +339,7 @@ def _weight(role: str, family: str) -> int:
 def load_fonts() -> None:
     """Load the fonts that ship with Hearth, compressed by zlib to half their size. Cost: 15 ms, once."""
     for file in sorted((asset_root() / "fonts").glob("*.ttf.z")):
-        with contextlib.suppress(OSError, zlib.error):  # a damaged file; the system's fonts do
-            QFontDatabase.addApplicationFontFromData(zlib.decompress(file.read_bytes()))
+        QFontDatabase.addApplicationFontFromData(zlib.decompress(file.read_bytes()))
     families.cache_clear()
 
 

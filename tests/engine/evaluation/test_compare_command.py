@@ -63,21 +63,16 @@ def test_a_vote_during_a_run_loses_no_answer_of_either(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [10**400, float("inf"), float("nan")])
-def test_numbers_that_no_run_can_have_are_damage(tmp_path: Path, value: float) -> None:
-    file = filled(tmp_path / "r.jsonl", answer("a"))
-    text = file.path.read_text().replace('"decode_tok_s": 20.0', f'"decode_tok_s": {json.dumps(value)}')
-    file.path.write_text(text)
-    with pytest.raises(InvalidRequestError, match="line 2"):
-        ComparisonFile(file.path)
-
-
-def test_half_a_surrogate_pair_is_damage(tmp_path: Path) -> None:
-    file = filled(tmp_path / "r.jsonl", answer("a", text="\ud800"))
-    with pytest.raises(InvalidRequestError, match="line 2"):
-        ComparisonFile(file.path)
-    (tmp_path / "p.jsonl").write_text('{"prompt": "\\ud800"}')
+def test_values_that_no_run_can_have_are_damage(tmp_path: Path, value: float) -> None:
+    path = tmp_path / "r.jsonl"
+    whole = filled(path, answer("a")).path.read_text()
+    for old, new in (('"decode_tok_s": 20.0', f'"decode_tok_s": {json.dumps(value)}'), ("A", "\\ud800")):
+        path.write_text(whole.replace(old, new))
+        with pytest.raises(InvalidRequestError, match="line 2"):
+            ComparisonFile(path)
+    path.write_text('{"prompt": "\\ud800"}')
     with pytest.raises(InvalidRequestError, match="Line 1"):
-        read_prompts(tmp_path / "p.jsonl")
+        read_prompts(path)
 
 
 def test_the_number_of_pairs_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,23 +158,20 @@ def test_requests_at_the_same_time_open_each_model_once(
 
     def slow(name: str) -> Any:
         opened.append(name)
-        time.sleep(0.2)
+        time.sleep(0.1)
         return real(name)
 
     with serve(serving) as client:
         assert serving.host._api is not None
         monkeypatch.setattr(serving.host._api.models, "_facts", served._KnownFacts())
-        (Path(served._KnownFacts()._file)).unlink(missing_ok=True)
         monkeypatch.setattr(resolve_model, "open_named", slow)
-        found = list[int]()
-        listing = [threading.Thread(target=lambda: found.append(len(list(client.models.list())))) for _ in range(4)]
+        listing = [threading.Thread(target=client.models.list) for _ in range(4)]
         for one in listing:
             one.start()
         for one in listing:
             one.join(PATIENCE_S)
-        assert len(list(client.models.list())) == found[0]
-    assert found == [found[0]] * 4
-    assert len(opened) == len(set(opened))
+        client.models.list()
+    assert len(opened) == len(set(opened)) >= 2
 
 
 def test_vectors_of_another_model_leave_the_loaded_one(serving: Serving, owner: Owner) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QColor, QFontDatabase, QFontInfo, QFontMetricsF, QIcon, QPalette
@@ -210,10 +208,3 @@ def test_set_property_has_the_rule_looked_up_again(qtbot: QtBot) -> None:
     qtbot.addWidget(widget)
     theme.set_property(widget, "state", "bad")
     assert widget.property("state") == "bad"
-
-
-def test_damaged_fonts_stop_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qapp: QApplication) -> None:
-    (tmp_path / "fonts").mkdir()
-    (tmp_path / "fonts" / "Inter-Regular.ttf.z").write_bytes(b"damaged")
-    monkeypatch.setattr(theme, "asset_root", lambda: tmp_path)
-    theme.load_fonts.__wrapped__()
