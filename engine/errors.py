@@ -139,7 +139,7 @@ class UpdateError(EngineError):
     """An update was refused, or could not be fetched or installed.
 
     kind: none (not offered), unreachable, address (no HTTPS), size, cut off, damaged, signature, expired, rollback,
-    platform, hash, disk, install.
+    platform, hash, disk, install, busy (another process does it).
     """
 
     hint = "Nothing was installed. Try again later."

@@ -102,7 +102,7 @@ def manifest_of(packages: Path, url: str, page: str, notes: str, days: int, toda
     files = []
     for path in sorted(packages.iterdir()):
         platform = next((one for end, one in PLATFORMS.items() if path.name.endswith(end)), "")
-        if platform and version in path.name:
+        if platform and path.name.startswith((f"hearth-{version}-", f"hearth_{version}_")):
             files.append(UpdateFile(platform, path.name, f"{url.rstrip('/')}/{path.name}",
                                     path.stat().st_size, build.sha256(path)))  # fmt: skip
     if not files:

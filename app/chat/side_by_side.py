@@ -78,13 +78,16 @@ class SideBySide(QObject):
     def start(
         self, ways: Sequence[Way], text: str = "", attachments: tuple[Attachment, ...] = (), question: str = ""
     ) -> bool:
-        """Answer a new question of the open chat, or its question with that id. Return False while it is answered."""
+        """Answer a new question of the open chat, or its question with that id. Return False while it is answered, or
+        if it is gone."""
         chat = self._chat
         if self.is_running or chat.answers.of(chat.opened.id) is not None or chat.rounds.is_running(chat.opened.id):
             chat.toast.emit(tr(STILL_ANSWERING), None)
             return False
         known = (self._memory.messages(chat.opened.id) if chat.opened.id else None) or []
         self.question = next((one for one in known if one.id == question and one.role is Role.USER), None)
+        if question and self.question is None:
+            return False
         if self.question is None:
             self.chat = chat.begin(text or attachments[0].name)
             self.question = chat.turns.add_question(self.chat, text, attachments)

@@ -260,10 +260,12 @@ class ProcessHost(QObject):
         if not self._is_up or self._verdict:
             return
         self._heard = time.monotonic()
-        self._buffer += self._process.readAllStandardOutput().data()
-        *lines, rest = bytes(self._buffer).split(b"\n")
-        self._buffer = bytearray(rest)
-        if len(rest) > protocol.MAX_LINE_BYTES:
+        data, lines = self._process.readAllStandardOutput().data(), list[bytes]()
+        self._buffer += data
+        if b"\n" in data:  # a long line is split once, not with each of its parts
+            *lines, rest = bytes(self._buffer).split(b"\n")
+            self._buffer = bytearray(rest)
+        if len(self._buffer) > protocol.MAX_LINE_BYTES:
             self._end(f"The {self._name}'s process sent a line without end.")
             return
         for line in lines:

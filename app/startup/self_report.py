@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -144,6 +146,12 @@ def engine_command() -> list[str]:
     return [sys.executable, "-P", "-m", "engine"]
 
 
+def _is_private(line: str) -> bool:
+    """Return whether a line of another process may hold a path, or the name of the user or of this PC."""
+    names = (Path.home().name, platform.node())
+    return bool(re.search(r"(^|\s)[/~]", line)) or any(name.casefold() in line.casefold() for name in names if name)
+
+
 def _answer(caches: Path, device: str) -> str:
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "HEARTH_KERNELS_CACHE": str(caches / "kernels"),
                    "HEARTH_CUDA_CACHE": str(caches / "cuda"),
@@ -158,7 +166,7 @@ def _answer(caches: Path, device: str) -> str:
     except subprocess.TimeoutExpired:
         raise CheckError(f"No answer within {ANSWER_S:.0f} s.") from None
     if done.returncode != 0:
-        plain = [line for line in done.stderr.splitlines()[-4:] if is_plain(line)]
+        plain = [line for line in done.stderr.splitlines()[-4:] if is_plain(line) and not _is_private(line)]
         places = [line for line in stacks_in(done.stderr) if f"{LEFT_OUT}:" not in line]
         raise CheckError(f"Exit code {done.returncode}.", *filter(None, plain), *places)
     answer = json.loads(done.stdout)

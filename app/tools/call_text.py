@@ -15,6 +15,8 @@ from typing import Any
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 # Letters and marks without a shape: fillers, a blank Braille cell, and variation selectors.
 _SHAPELESS = re.compile("[\u034f\u115f\u1160\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+# What hides or reorders whole texts and has little other use: bidirectional controls and tag characters.
+_HIDING = re.compile("[\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
 LONGEST_LABEL = 40  # characters of a name on a button
 LONGEST_WORD = 24  # a wrapped label is as wide as its longest word
 _LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD}}}(?=\S)")
@@ -31,6 +33,11 @@ def visible(text: str) -> str:
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
     return "".join(_escape(char) if _is_invisible(char) else char for char in text)
+
+
+def unhidden(text: str) -> str:
+    """Return a text in any script, with characters that hide or reorder parts of it written as escapes."""
+    return _HIDING.sub(lambda found: _escape(found[0]), text)
 
 
 def one_line(name: str) -> str:

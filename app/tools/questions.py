@@ -161,16 +161,21 @@ def _field(name: str, about: Any, is_required: bool) -> Field | None:
         kind = "choice"
     if kind is None or (kind == "choices" and not options) or options is None:
         return None
-    least, most = (about.get(one) for one in bounds)
+    least, most = (math.nan if kind == "choice" else _number(about.get(one)) for one in bounds)
     title, note, form = (about.get(one) for one in ("title", "description", "format"))
     return Field(
         name, one_line(title if isinstance(title, str) and title.strip() else name)[:_LONGEST_NOTE],
         visible(note)[:_LONGEST_NOTE] if isinstance(note, str) else "", kind, is_required, about.get("default"),
         options,
-        -math.inf if kind == "choice" or not isinstance(least, int | float) else least,
-        math.inf if kind == "choice" or not isinstance(most, int | float) else most,
+        -math.inf if math.isnan(least) else least, math.inf if math.isnan(most) else most,
         form if isinstance(form, str) else "",
     )  # fmt: skip
+
+
+def _number(value: Any) -> float:
+    """Return a bound that can be shown, else NaN."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and abs(value) < 1e100 else math.nan
 
 
 def _options(about: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:

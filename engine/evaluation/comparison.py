@@ -7,12 +7,13 @@ reads and writes it. It computes no answers.
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Literal, get_args
@@ -21,6 +22,7 @@ from engine.errors import InvalidRequestError, ModelNotFoundError
 
 KIND, VERSION = "hearth-comparison", 1
 MOST_BYTES = 64 << 20  # of a file of results or prompts
+MOST_PAIRS = 50_000
 _KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float | None": (int, float, type(None))}
 Choice = Literal["left", "right", "equal", "neither"]
 
@@ -73,11 +75,13 @@ class Answer(Task):
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Answer:
-        """Return the answer of a line. Raises KeyError or TypeError."""
+        """Return the answer of a line. Raises KeyError, TypeError or ValueError."""
         answer = cls(**{one.name: values[one.name] for one in fields(cls)})
         for one in fields(cls):
             if type(values[one.name]) not in _KINDS.get(str(one.type), (dict,)):
                 raise TypeError(one.name)
+            if isinstance(values[one.name], int | float) and not abs(values[one.name]) < 2**64:
+                raise ValueError(one.name)
         return answer
 
 
@@ -124,20 +128,25 @@ class ComparisonFile:
         self.failures: dict[tuple[str, str, str], str] = {}  # by model, mode, and id of the task or "" for all: why
         self.votes: dict[frozenset[str], tuple[str, Choice]] = {}  # by pair: id of the left answer, and the choice
         self.seed = random.getrandbits(31)  # of the order of pairs
-        self._size = 0  # up to the last complete line
+        self._size = self._lines = 0  # up to the last complete line
         if create and not path.exists():
             self._append({"kind": KIND, "version": VERSION, "seed": self.seed})
             return
-        data = read_bytes(path)
-        self._size = data.rfind(b"\n") + 1  # a killed run may have left a part of a line
-        for number, line in enumerate(data[: self._size].splitlines() or [b""], 1):
+        self._take_all(read_bytes(path))
+
+    def _take_all(self, data: bytes) -> None:
+        """Take the complete lines of what follows the known ones. A killed run may have left a part of a line."""
+        n_bytes = data.rfind(b"\n") + 1
+        for line in data[:n_bytes].splitlines() or ([] if self._lines else [b""]):
+            self._lines += 1
             try:
-                self._take(json.loads(line), number)
-            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-                what = "is no comparison" if number == 1 else f"is damaged in line {number}"
+                self._take(json.loads(line), self._lines)
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
+                what = "is no comparison" if self._lines == 1 else f"is damaged in line {self._lines}"
                 raise InvalidRequestError(
-                    f"{path.name} {what}.", "Choose another file, or make a new one with hearth-engine compare."
+                    f"{self.path.name} {what}.", "Choose another file, or make a new one with hearth-engine compare."
                 ) from error
+        self._size += n_bytes
 
     def _take(self, values: dict[str, Any], number: int) -> None:
         kind = values["kind"]
@@ -150,6 +159,7 @@ class ComparisonFile:
                 )
             self.seed = int(values["seed"])
         elif kind == "answer":
+            json.dumps(values, ensure_ascii=False).encode()  # half of a surrogate pair cannot be written elsewhere
             self._keep(Answer.read(values))
         elif kind == "failed":
             self.failures[str(values["model"]), str(values["mode"]), str(values["task"])] = str(values["error"])
@@ -164,10 +174,15 @@ class ComparisonFile:
             self.failures.pop((answer.model, answer.mode, task), None)
 
     def _append(self, values: Mapping[str, Any]) -> None:
-        """Write a line at once. Raises InvalidRequestError."""
+        """Write a line at once, behind those that another process has written since. Raises InvalidRequestError."""
         line = json.dumps(values, allow_nan=False).encode() + b"\n"
         try:
-            with self.path.open("r+b" if self._size else "wb") as file:
+            with self.path.open("r+b" if self._size else "xb") as file:
+                if self._size:
+                    if file.seek(0, os.SEEK_END) < self._size:
+                        raise InvalidRequestError(f"{self.path.name} was changed by another program.", "Open it again.")
+                    file.seek(self._size)
+                    self._take_all(file.read())
                 file.truncate(self._size)
                 file.seek(self._size)
                 file.write(line)
@@ -176,6 +191,7 @@ class ComparisonFile:
                 f"{self.path} cannot be written: {error.strerror}.", "Free the disk, or choose another file."
             ) from error
         self._size += len(line)
+        self._lines += 1
 
     def add_answer(self, answer: Answer) -> None:
         self._append({"kind": "answer", **asdict(answer)})
@@ -205,13 +221,13 @@ class ComparisonFile:
         return list(groups.values())
 
     def pairs(self) -> list[Pair]:
-        """Return all pairs in an order that the file's seed decides. Equal texts make no pair."""
+        """Return the pairs, at most MOST_PAIRS, in an order that the file's seed decides. Equal texts make none."""
         found: dict[str, Pair] = {}
-        for group in self.questions():
-            for one, other in combinations(sorted(group, key=lambda answer: answer.id), 2):
-                drawn = sha256(f"{self.seed} {one.id} {other.id}".encode()).hexdigest()
-                if one.text.strip() != other.text.strip():
-                    found[drawn] = Pair(one, other) if int(drawn, 16) % 2 else Pair(other, one)
+        groups = (sorted(group, key=lambda answer: answer.id) for group in self.questions())
+        for one, other in islice((pair for group in groups for pair in combinations(group, 2)), MOST_PAIRS):
+            drawn = sha256(f"{self.seed} {one.id} {other.id}".encode()).hexdigest()
+            if one.text.strip() != other.text.strip():
+                found[drawn] = Pair(one, other) if int(drawn, 16) % 2 else Pair(other, one)
         return [found[drawn] for drawn in sorted(found)]
 
     def rows(self) -> list[Row]:
@@ -275,6 +291,7 @@ def read_prompts(path: Path) -> list[tuple[str, str]]:
             prompt, system = values["prompt"], values.get("system", "")
             if not (isinstance(prompt, str) and isinstance(system, str) and prompt.strip()):
                 raise TypeError("no text")
+            f"{prompt}{system}".encode()
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidRequestError(
                 f"Line {number} of {path} is no prompt.", 'Write one JSON object a line: {"prompt": "..."}.'

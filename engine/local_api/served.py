@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -160,6 +161,7 @@ class _KnownFacts:
         self._file = Path(platformdirs.user_cache_dir("Hearth", appauthor=False), "listed-models.json")
         self._known: dict[str, Any] | None = None  # by the path, template and version: the stamp and the facts
         self._is_changed = False
+        self._lock = threading.Lock()  # requests come in several threads
 
     def of(self, load: str, path: Path) -> _Facts:
         """Raises: EngineError, OSError."""
@@ -167,30 +169,36 @@ class _KnownFacts:
         from engine.session.resolve_model import find_model, open_named
 
         template = find_model(load).template or ""
-        key, stamp = f"{engine.__version__}|{template}|{path}", _stamp(path)
-        if self._known is None:
-            self._known = self._read()
-        found = self._known.get(key)
-        if isinstance(found, dict) and found.get("stamp") == stamp:
-            with suppress(ModelFormatError):
-                facts: _Facts = from_plain(_Facts, found.get("facts"), self._file.name)
-                return facts
-        opened = open_named(load)
-        facts = _facts(opened, read_tokenizer(opened, template or None), opened.config.max_context)
-        self._known = {one: kept for one, kept in self._known.items() if not one.endswith(f"|{path}")}
-        self._known[key] = {"stamp": stamp, "facts": asdict(facts)}
-        self._is_changed = True
-        return facts
+        key = f"{engine.__version__}|{template}|{path}"
+        with self._lock:
+            stamp = _stamp(path)
+            if self._known is None:
+                self._known = self._read()
+            found = self._known.get(key)
+            if isinstance(found, dict) and found.get("stamp") == stamp:
+                with suppress(ModelFormatError):
+                    facts: _Facts = from_plain(_Facts, found.get("facts"), self._file.name)
+                    return facts
+            opened = open_named(load)
+            facts = _facts(opened, read_tokenizer(opened, template or None), opened.config.max_context)
+            self._known = {one: kept for one, kept in self._known.items() if not one.endswith(f"|{path}")}
+            self._known[key] = {
+                "stamp": stamp,
+                "facts": {**asdict(facts), "thinking": list(facts.thinking)},
+            }  # as in the file
+            self._is_changed = True
+            return facts
 
     def save(self) -> None:
-        if not self._is_changed:
-            return
-        self._is_changed = False
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self._file, self._known or {})
-        except OSError as error:
-            log.info("The list of models cannot be kept in %s: %s", self._file, error)
+        with self._lock:
+            if not self._is_changed:
+                return
+            self._is_changed = False
+            try:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                write_json(self._file, self._known or {})
+            except OSError as error:
+                log.info("The list of models cannot be kept in %s: %s", self._file, error)
 
     def _read(self) -> dict[str, Any]:
         """Return what is kept; {} if the file is missing, damaged or unreadable."""

@@ -28,7 +28,15 @@ if TYPE_CHECKING:
 TOP = 8  # most likely tokens kept for each token
 DIGITS = 6  # decimals of a probability
 _LONGEST_RUN = 64  # tokens; more are no run with guesses
+MOST_VALUES = 1_000_000  # of all layers in a record, about 6 MB; a message may have 64 MB
 _SAMPLES = 33  # positions of an answer at which the bytes of the KV cache are computed
+
+
+_BY_LAYER = ("fired", "experts", "missed")
+
+
+def _n_values(row: dict[str, Any]) -> int:
+    return len(row.get("fired", ())) + sum(len(ids) for ids in row.get("experts", ()) if ids)
 
 
 @dataclass(eq=False, slots=True)
@@ -88,7 +96,7 @@ class Inspection:
         self._left = time.perf_counter()
 
     def event(self, request_id: str) -> protocol.Inspected:
-        """Return everything that was recorded."""
+        """Return everything that was recorded; of a very long answer, without the values of each layer."""
         rows = [self._row(one) for one in self._rows]
         alone = []
         for place, (before, one) in enumerate(zip(self._rows, self._rows[1:], strict=False), start=1):
@@ -104,6 +112,10 @@ class Inspection:
             read = self._bytes(np.stack(counts, axis=-1), positions)
             for place, n_bytes in zip(places, read.tolist(), strict=True):
                 rows[place]["bytes"] = round(n_bytes)
+        if sum(_n_values(row) for row in rows) > MOST_VALUES:
+            for row in rows:
+                for name in _BY_LAYER:
+                    row.pop(name, None)
         spelt = self._session.model.tokenizer.token_bytes
         ids = {*self._prompt, *(int(token) for one in self._rows for token in one.ids)}
         texts = {str(token): spelt(token).decode("utf-8", "backslashreplace") for token in sorted(ids)}

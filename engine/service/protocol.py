@@ -232,7 +232,7 @@ class Inspected:
         us: microseconds since the engine had sent the token before
         run: tokens that were computed together with the one before: 1 for that one alone, more with guesses, 0 if it
             was computed in an earlier run. Missing if it was computed with the whole context, as the first token is.
-    and only if run is 1, and only what is known:
+    and only if run is 1, and only what is known; of a very long answer, nothing by layer:
         bytes: of weights and KV cache that were read
         fired: [L] active neurons. computed, on_gpu: computed neurons of all layers, and of these the GPU's
         experts: [L] ids of the chosen experts, None where not known. missed: [L] of these, those not on the GPU

@@ -81,7 +81,7 @@ def read_value(text: str, schema: Mapping[str, Any], root: Mapping[str, Any]) ->
         return text
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     kinds = {one.schema.get("type") for one in alternatives if not one.is_text}
     return text if takes_text and not takes_any and not _is_of(value, kinds) else value

@@ -161,7 +161,7 @@ class CallReader:
         """Return the value of an argument that its format or its schema tells."""
         is_text = opening.groupdict().get("is_text")
         if is_text is not None:
-            with suppress(ValueError):
+            with suppress(ValueError, RecursionError):
                 return given if is_text == "true" else json.loads(given)
             return given
         schema = self._schemas.get(self._name, {})
@@ -180,7 +180,7 @@ class CallReader:
         key, assign, rest = self._held.removeprefix(", ").partition(self._format.assign)
         try:
             value, end = json.JSONDecoder().raw_decode(rest)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         if not assign or end == len(rest):  # more digits may follow
             return None

@@ -33,14 +33,21 @@ case ${1:-} in
     echo "Hearth is removed. Chats and models stay where they are: ${XDG_DATA_HOME:-$HOME/.local/share}/Hearth"
     ;;
 '')
-    if [ -e "$target/hearth" ]; then rm -rf -- "$target"; fi # where one version had the whole folder
     mkdir -p "$target" "$prefix/bin" "$prefix/share"
+    exec 9<"$target"
+    if command -v flock >/dev/null && ! flock -n 9; then
+        echo "Another installation of Hearth is running." >&2
+        exit 1
+    fi
+    trap 'rm -rf -- "$target/new"' EXIT # a full disk
     rm -rf -- "$target/new"
     cp -R -- "$here/hearth" "$target/new"
     if ! "$target/new/hearth" --version >/dev/null; then
-        rm -rf -- "$target/new"
         echo "Hearth $version does not start on this system. Nothing was changed." >&2
         exit 1
+    fi
+    if [ -e "$target/hearth" ]; then # where one version had the whole folder
+        find "$target" -mindepth 1 -maxdepth 1 ! -name new -exec rm -rf -- {} +
     fi
     before=$(readlink -- "$target/current" || true)
     rm -rf -- "$target/$version"
@@ -55,7 +62,8 @@ case ${1:-} in
     done
     for name in hearth hearth-engine; do ln -sfn -- "$target/current/$name" "$prefix/bin/$name"; done
     cp -R -- "$here/share/." "$prefix/share/"
-    sed -e "s|^Exec=hearth|Exec=\"$prefix/bin/hearth\"|" -e '/^TryExec=/d' \
+    escaped=$(printf %s "$prefix" | sed 's/[&|\\]/\\&/g')
+    sed -e "s|^Exec=hearth|Exec=\"$escaped/bin/hearth\"|" -e '/^TryExec=/d' \
         "$here/share/applications/io.github.hearth.Hearth.desktop" \
         >"$prefix/share/applications/io.github.hearth.Hearth.desktop"
     refresh

@@ -76,6 +76,8 @@ def test_the_report_of_this_pc_names_nobody(places: AppPaths, monkeypatch: pytes
     [
         ("import sys; print('The GPU is lost.\\n/home/erna/x.gguf is cut off.', file=sys.stderr); sys.exit(1)",
          ("Exit code 1.", "The GPU is lost.")),
+        ("import platform, sys; print('The GPU is lost.\\nNothing is free in /erna.\\nOn', platform.node(),"
+         " 'it failed.', file=sys.stderr); sys.exit(1)", ("Exit code 1.", "The GPU is lost.")),
         ("import os; os.abort()", ("Exit code -6.",)),
         (f"print({json.dumps(json.dumps({'text': ' ', 'stats': STATS}))})", ("The answer is empty.",)),
     ],

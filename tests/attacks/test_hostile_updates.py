@@ -13,7 +13,7 @@ from support.update_server import OFFLINE, STRANGER, TODAY, UpdateServer, servin
 
 from engine.errors import Cancelled, UpdateError
 from engine.job import Job
-from engine.library.updates import release
+from engine.library.updates import installed, release
 from engine.library.updates.manifest import MAX_BYTES
 
 
@@ -178,3 +178,22 @@ def test_a_cancelled_download_leaves_nothing(place: UpdateServer, folder: Path) 
     assert [one.name for one in folder.iterdir()] == ["seen.json"]
     assert TODAY.isoformat() in (folder / "seen.json").read_text()
     assert release.download(folder, "2.0", "1.0")[0].stat().st_size == 1_000_000
+
+
+def test_looking_ends_when_it_is_cancelled_or_takes_too_long(
+    place: UpdateServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.offer()
+    with pytest.raises(Cancelled):
+        release.look(folder, "1.0", job=Job(cancelled=lambda: True))
+    monkeypatch.setattr(release, "LIST_S", -1.0)
+    assert kind_of(lambda: release.look(folder, "1.0")) == "unreachable"
+
+
+def test_a_download_of_another_process_is_left_alone(place: UpdateServer, folder: Path) -> None:
+    place.offer()
+    folder.mkdir()
+    (folder / "hearth.tar.xz.part").write_bytes(b"of another process")
+    with installed.alone_in(folder):
+        assert kind_of(lambda: release.download(folder, "2.0", "1.0")) == "busy"
+    assert (folder / "hearth.tar.xz.part").read_bytes() == b"of another process"

@@ -45,7 +45,7 @@ def packed(folder: Path, version: str, script: str = "echo {version}") -> Path:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with version 1.0, which runs now."""
-    prefix, archive = tmp_path / "a prefix", packed(tmp_path, "1.0")
+    prefix, archive = tmp_path / "a & b|prefix", packed(tmp_path, "1.0")
     subprocess.run(["tar", "-xf", archive, "-C", tmp_path], check=True)
     script = tmp_path / "hearth-1.0" / "install.sh"
     subprocess.run([script], env={**os.environ, "PREFIX": str(prefix)}, check=True, capture_output=True)
@@ -76,7 +76,14 @@ def test_the_version_before_stays_and_one_click_goes_back(
     install(archive)
     assert started(home) == "1.10"
     assert not archive.exists()
+    entry = (home / "share/applications/io.github.hearth.Hearth.desktop").read_text(encoding="utf-8")
+    assert f'\nExec="{home}/bin/hearth"' in entry
     runs(home, "1.10", monkeypatch)
+    folder = home / "lib" / "hearth"
+    shutil.move(folder / "1.0", folder / "new")  # an installation was killed
+    (folder / "current.new").symlink_to("new")
+    assert installed.previous() == ""
+    shutil.move(folder / "new", folder / "1.0")
     assert installed.previous() == "1.0"
     installed.go_back("1.0")
     assert started(home) == "1.0"
@@ -115,6 +122,37 @@ def test_a_version_that_does_not_start_here_changes_nothing(home: Path, tmp_path
 
 
 @linux_only
+def test_a_full_disk_and_a_failed_start_leave_what_was_there(home: Path, tmp_path: Path) -> None:
+    """Where an older install.sh put one version into the whole folder, too."""
+    folder = home / "lib" / "hearth"
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "hearth").write_text("old")
+    for version, script, limit in (("2.0", "exit 1", 9999), ("2.1", "", 1000), ("2.1", "", 9999)):
+        if not (tmp_path / version).exists():
+            subprocess.run(["tar", "-xf", packed(tmp_path, version, script), "-C", tmp_path], check=True)
+            (tmp_path / f"hearth-{version}" / "hearth" / "large").write_bytes(b"x" * 2_000_000)
+        run = f"ulimit -f {limit}; exec sh {tmp_path}/hearth-{version}/install.sh"
+        done = subprocess.run(["sh", "-c", run], env={**os.environ, "PREFIX": str(home)}, capture_output=True)
+        is_good = (version, limit) == ("2.1", 9999)
+        assert (done.returncode == 0) == is_good
+        assert sorted(path.name for path in folder.iterdir()) == (["2.1", "current"] if is_good else ["hearth"])
+
+
+@linux_only
+def test_one_process_at_a_time_downloads_or_installs(home: Path, tmp_path: Path) -> None:
+    archive = packed(tmp_path, "2.0")
+    with installed.alone_in(tmp_path), pytest.raises(UpdateError) as failed:
+        install(archive)
+    assert failed.value.kind == "busy"
+    with installed.alone_in(home / "lib" / "hearth"), pytest.raises(UpdateError) as failed:
+        install(archive)
+    assert failed.value.kind == "install"
+    assert started(home) == "1.0"
+    install(archive)
+
+
+@linux_only
 def test_a_file_that_changed_after_its_download_is_not_run(home: Path, tmp_path: Path) -> None:
     archive = packed(tmp_path, "2.0")
     with pytest.raises(UpdateError) as failed:
@@ -131,7 +169,7 @@ def test_a_file_that_changed_after_its_download_is_not_run(home: Path, tmp_path:
 
 
 @linux_only
-@pytest.mark.parametrize("version", ["3.0", "..", "../1.0", "current/../1.0", ""])
+@pytest.mark.parametrize("version", ["3.0", "..", "../1.0", "current/../1.0", "", "current"])
 def test_only_an_installed_version_is_gone_back_to(version: str, home: Path) -> None:
     with pytest.raises(UpdateError):
         installed.go_back(version)
@@ -163,7 +201,8 @@ def test_keys_and_a_signed_manifest(tmp_path: Path, capsys: pytest.CaptureFixtur
     version = sign_release.build.version()
     (dist / f"hearth_{version}_amd64.deb").write_bytes(b"deb")
     (dist / f"hearth-{version}-linux-x86_64.tar.xz").write_bytes(b"tar")
-    (dist / "hearth_0.0.9_amd64.deb").write_bytes(b"old")
+    for other in ("0.0.9", f"1{version}", f"{version}.1"):
+        (dist / f"hearth_{other}_amd64.deb").write_bytes(b"other")
     assert sign_release.main(sign) == 0
     found = verified((dist / sign_release.NAME).read_bytes(), [public[0]])
     assert {file.platform: file.size for file in found.files} == {"linux-x86_64-deb": 3, "linux-x86_64-tarball": 3}

@@ -4,7 +4,8 @@
 
 SCRIPT is a JSON object: "tools" (a list of pages of tools), or "made" (how many, with descriptions of which length),
 "changed" (the pages after a call of "change"), "starts"
-("dies", "silent", "floods"), and "listed" ("endless" pages). A call of the tool ask puts a question to the user.
+("dies", "silent", "floods"), and "listed" ("endless" pages). A call of the tool ask puts a question to the user, or
+several at once.
 """
 
 from __future__ import annotations
@@ -52,10 +53,16 @@ def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         }
         if params["mode"] == "url":
             params |= {"url": "https://example.org/login", "elicitationId": "1"}
-        send(id="q", method="elicitation/create", params=params)
-        while (answer := received()).get("id") != "q":
-            pass
-        return {"content": [{"type": "text", "text": json.dumps(answer.get("result", answer.get("error")))}]}
+        waiting, found = {f"q{i}" for i in range(arguments.get("times", 1))}, list[Any]()
+        for number in waiting:
+            send(id=number, method="elicitation/create", params=params)
+        while waiting:
+            answer = received()
+            if answer.get("id") in waiting:
+                waiting.remove(answer["id"])
+                found.append(answer.get("result", answer.get("error")))
+        text = json.dumps(found if len(found) > 1 else found[0])
+        return {"content": [{"type": "text", "text": text}]}
     if name == "wrong":
         return {"content": "no list"}
     return {"content": [{"type": "text", "text": name}], **({"isError": True} if name == "fails" else {})}

@@ -76,7 +76,9 @@ class Inspection:
             found = cls(**json.loads(reader.decompress(data, _MOST_JSON_BYTES)))
             known = {int(token) for token in found.texts}
             used = {*found.prompt, *found.ids, *(token for row in found.rows for token, _ in row["top"])}
-            is_good = reader.eof and used <= known and all(isinstance(row["p"], float) for row in found.rows)
+            texts = (*found.texts.values(), found.model, found.before)
+            is_good = reader.eof and used <= known and {int} >= set(map(type, used)) and {str} == set(map(type, texts))
+            is_good = is_good and type(found.n_neurons) is int and all(map(_is_row, found.rows))
         except (zlib.error, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
         return found if is_good else None
@@ -95,6 +97,19 @@ class Inspection:
                  **{name: row[key] for key, name in _EXPORTED.items() if key in row}},
                 ensure_ascii=False,
             )  # fmt: skip
+
+
+def _is_row(row: dict[str, Any]) -> bool:
+    """Return whether a row has the values that the inspector shows. Raises: KeyError or TypeError if not."""
+    layers, missed = row.get("experts", []), row.get("missed", [])
+    numbers = [
+        row["us"], *(share for _, share in row["top"]), *row.get("fired", []), *missed,
+        *(row[name] for name in ("run", "bytes", "computed", "on_gpu") if name in row),
+        *(expert for layer in layers if layer is not None for expert in layer),
+    ]  # fmt: skip
+    is_known = all(type(number) in (int, float) and abs(number) < 1e30 for number in numbers)
+    is_share = type(row["p"]) is float and 0 <= row["p"] <= 1 and bool(row["top"])
+    return is_known and is_share and (not layers or len(missed) in (0, len(layers)))
 
 
 _EXPORTED = {

@@ -6,6 +6,7 @@ store.py knows conversations, store_rescue.py saves damaged files.
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import re
 import shutil
@@ -288,6 +289,8 @@ def copy_to_go_back_to(path: Path) -> Path | None:
 
 
 def _drop_old_copies(path: Path) -> None:
+    for unfinished in path.parent.glob(f"{glob.escape(path.stem)}-*-version-*.new*"):  # Hearth was killed
+        unfinished.unlink(missing_ok=True)
     for at, (copy, _) in enumerate(copies(path)):
         with contextlib.suppress(OSError):
             if at >= KEPT_COPIES or time.time() - copy.stat().st_mtime > COPY_DAYS * 24 * 3600:

@@ -20,6 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from app.tools.call_text import unhidden
 from app.tools.mcp.server_list import Definition, ToolServer, ToolServerError, ToolServerList
 from app.tools.tool import Scope, Tool, ToolResult
 from app.translation import tr
@@ -162,7 +163,7 @@ class McpTools:
         from app.tools.mcp.results import cut, text_of
 
         answer = self._result(self._asked(server_id, lambda client: client.read_resource(address)), is_cancelled)
-        return cut(text_of(answer.contents))
+        return cut(unhidden(text_of(answer.contents)))
 
     def prompt(
         self,
@@ -176,7 +177,7 @@ class McpTools:
 
         work = self._asked(server_id, lambda client: client.get_prompt(name, dict(arguments)))
         answer = self._result(work, is_cancelled)
-        return tuple((message.role, cut(text_of([message.content]))) for message in answer.messages)
+        return tuple((message.role, cut(unhidden(text_of([message.content])))) for message in answer.messages)
 
     def listed(self, server_id: str) -> tuple[ListedTool, ...]:
         """Return the tools that a server listed last, and those of it that are approved. Returns at once."""

@@ -31,6 +31,7 @@ MAX_PAGES = 50
 MAX_SHOWN_CHARS = 600  # of what a server wrote, in a sentence
 LAST_LINES = 8
 EXIT_CODE_S = 3.0  # time for a program to end after it closed its stdout
+MOST_OPEN_QUESTIONS, MOST_QUESTIONS = 3, 20  # at once, and during calls that overlap; the rest are cancelled
 RELIST_S = 1.0  # least time between two lists, however often a server says that they changed
 
 _Answer = TypeVar("_Answer")
@@ -84,6 +85,7 @@ class Connection:
         self._n_busy = 0
         self._used = self._now()
         self._deadlines: set[asyncio.Timeout] = set()
+        self._n_open = self._n_asked = 0  # questions to the user: now, and since calls run
         self.task = asyncio.create_task(self._run())
 
     @property
@@ -118,6 +120,8 @@ class Connection:
         """Return what the work with the SDK's client gives, within the time of a call. Raises ToolServerError."""
         await self.ready()
         client = self._ready.result()
+        if not self._n_busy:
+            self._n_asked = 0
         self._n_busy += 1
         working = asyncio.ensure_future(work(client))
         deadline = asyncio.timeout(self._limits.call_s)
@@ -269,18 +273,23 @@ class Connection:
         self._listed(tuple(found.values()))
 
     async def _on_question(self, context: Any, params: Any) -> types.ElicitResult | types.ErrorData:
-        """Put a server's question to the user. Pages that a server wants to open are declined."""
+        """Put a server's question to the user, if a call of it runs. Pages that it wants to open are declined."""
         if self._ask is None or not isinstance(params, types.ElicitRequestFormParams):
             return types.ElicitResult(action="decline")
-        waiting = tuple(self._deadlines)
-        for deadline in waiting:
+        is_flood = self._n_open >= MOST_OPEN_QUESTIONS or self._n_asked >= MOST_QUESTIONS
+        if is_flood or not self._n_busy or _is_large(params.requested_schema):
+            return types.ElicitResult(action="cancel")
+        self._n_open += 1
+        self._n_asked += 1
+        for deadline in self._deadlines:
             deadline.reschedule(None)
         question = Question(self.server.name, params.message[:MAX_ENTRY_CHARS], params.requested_schema)
         try:
             reply = await _in_thread(self._ask, question)
         finally:
-            for deadline in waiting:
-                if deadline in self._deadlines:
+            self._n_open -= 1
+            for deadline in () if self._n_open else tuple(self._deadlines):
+                if deadline.when() is None:
                     deadline.reschedule(self._now() + self._limits.call_s)
         content = dict(reply.values) if reply.action == "accept" else None
         return types.ElicitResult(action=reply.action, content=content)
@@ -370,6 +379,13 @@ async def _in_thread(ask: Ask, question: Question) -> Reply:
 
     threading.Thread(target=run, name="mcp-question", daemon=True).start()
     return await answered
+
+
+def _is_large(schema: Any) -> bool:
+    try:
+        return is_deep(schema, MAX_DEPTH) or len(json.dumps(schema)) > MAX_ENTRY_CHARS
+    except (ValueError, RecursionError):  # a number of thousands of digits
+        return True
 
 
 def _definition(tool: types.Tool) -> Definition:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mcp import Client
 
 MAX_LISTED = 500  # resources or prompts of one server
+MAX_CHARS = 2_000  # of each text about one
 _BASE64 = 4 / 3  # characters for each byte
 
 
@@ -37,7 +38,6 @@ class Resource:
     address: str
     name: str
     description: str = ""
-    media_type: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,9 @@ async def resources_of(client: Client) -> tuple[Resource, ...]:
     cursor = None
     while client.server_capabilities.resources is not None and len(found) < MAX_LISTED:
         page = await client.list_resources(cursor=cursor)
-        found += [Resource(one.uri, one.name, one.description or "", one.mime_type or "") for one in page.resources]
+        found += [
+            Resource(one.uri, one.name[:MAX_CHARS], (one.description or "")[:MAX_CHARS]) for one in page.resources
+        ]
         cursor = page.next_cursor
         if cursor is None or not page.resources:
             break
@@ -70,7 +72,8 @@ async def prompts_of(client: Client) -> tuple[Prompt, ...]:
     while client.server_capabilities.prompts is not None and len(found) < MAX_LISTED:
         page = await client.list_prompts(cursor=cursor)
         for one in page.prompts:
-            found.append(Prompt(one.name, one.title or "", one.description or "", fields_of_arguments(one.arguments)))
+            title, about = (one.title or "")[:MAX_CHARS], (one.description or "")[:MAX_CHARS]
+            found.append(Prompt(one.name, title, about, fields_of_arguments(one.arguments)))
         cursor = page.next_cursor
         if cursor is None or not page.prompts:
             break
@@ -80,7 +83,12 @@ async def prompts_of(client: Client) -> tuple[Prompt, ...]:
 def fields_of_arguments(arguments: Iterable[PromptArgument] | None) -> tuple[Field, ...]:
     """Return a field for each argument of a prompt, MOST_FIELDS at most."""
     return tuple(
-        Field(one.name, one_line(one.title or one.name), visible(one.description or ""), is_required=bool(one.required))
+        Field(
+            one.name,
+            one_line((one.title or one.name)[:MAX_CHARS]),
+            visible((one.description or "")[:MAX_CHARS]),
+            is_required=bool(one.required),
+        )
         for one in list(arguments or ())[:MOST_FIELDS]
     )
 

@@ -236,7 +236,7 @@ def _update_look(services: Services, given: Values, job: LibraryContext) -> Valu
     """Return the newest release. size: bytes of its file for this PC; 0 if there is none."""
     from engine.library.updates import installed, release
 
-    found = release.look(_updates_folder())
+    found = release.look(_updates_folder(), job=job.at("look"))
     file = found.file_for(installed.platform())
     return {"version": found.version, "notes": found.notes, "page": found.page, "size": file.size if file else 0}
 

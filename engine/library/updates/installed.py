@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from engine.errors import UpdateError
@@ -56,19 +57,24 @@ def start_command() -> list[str]:
 
 def previous() -> str:
     """Return the version beside this one that can be gone back to; "" if there is none."""
-    folder = versions_folder()
-    if folder is None:
-        return ""
-    names = [path.name for path in folder.iterdir() if (path / "hearth").is_file() and path.name != CURRENT]
-    own = _program().parent.name
+    folder, own = versions_folder(), _program().parent.name
+    try:
+        names = [] if folder is None else [path.name for path in folder.iterdir() if _is_version(path)]
+    except OSError:
+        names = []
     older = [name for name in names if numbers(name) < numbers(own)]
     return max(older, key=numbers, default="")
+
+
+def _is_version(path: Path) -> bool:
+    """Return whether a version lies there. An installation that was killed leaves folders of other names."""
+    return path.name[:1].isdigit() and (path / "hearth").is_file()
 
 
 def go_back(version: str) -> None:
     """Make the next start use the installed version `version`. Raises: UpdateError."""
     folder = versions_folder()
-    if folder is None or not (folder / version / "hearth").is_file() or Path(version).name != version:
+    if folder is None or not _is_version(folder / version) or Path(version).name != version:
         raise UpdateError.of("none", f"Version {version} is not installed.", "Install it from its file.")
     link = folder / f"{CURRENT}.new"
     try:
@@ -78,6 +84,23 @@ def go_back(version: str) -> None:
         os.replace(link, folder / CURRENT)
     except OSError as error:
         raise UpdateError.of("disk", f"The version could not be changed: {error.strerror or error}.", "") from error
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep other processes from downloading or installing an update in the folder. Raises: UpdateError "busy"."""
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise UpdateError.of(
+            "busy", "Another Hearth is downloading or installing an update.", "Wait until it has finished."
+        ) from error
+    finally:
+        os.close(descriptor)
 
 
 def install(archive: Path, sha256: str, job: Job | None = None) -> None:
@@ -94,7 +117,7 @@ def install(archive: Path, sha256: str, job: Job | None = None) -> None:
         return tarfile.data_filter(member, path)
 
     try:
-        with archive.open("rb") as file:
+        with alone_in(archive.parent), archive.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
                 raise UpdateError.of("hash", f"{archive.name} has changed since its download.", "Download it again.")
             file.seek(0)

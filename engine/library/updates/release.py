@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import shutil
+import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ANSWER_S = 20.0  # without a byte
+LIST_S = 60.0  # for the whole manifest
 SEEN = "seen.json"  # the newest manifest that was accepted: an older one is refused from then on
 UNPACKED = 6  # times the size of a download; the tarball is unpacked and then copied
 
@@ -54,17 +56,20 @@ def public_keys() -> list[bytes]:
     return [key for key in keys if len(key) == 32]
 
 
-def look(folder: Path, own: str = __version__, today: date | None = None) -> Manifest:
+def look(folder: Path, own: str = __version__, today: date | None = None, job: Job | None = None) -> Manifest:
     """Return the newest release, which may be this version. folder: keeps what was seen before.
 
-    Raises: UpdateError; "rollback" for a version older than `own` or than one seen before.
+    Raises: UpdateError; "rollback" for a version older than `own` or than one seen before; OSError, Cancelled.
     """
     address = feed()
     if not address:
         raise UpdateError.of("none", "This build offers no updates.", "Get new versions where you got this one.")
-    data = b""
+    data, job, began = b"", job or Job(), time.monotonic()
     with _answer(address) as blocks:
         for block in blocks:
+            job.stop_if_cancelled()
+            if time.monotonic() - began > LIST_S:
+                raise UpdateError.of("unreachable", "The place of updates answers too slowly.", "Try again later.")
             data += block
             if len(data) > MAX_BYTES:
                 raise UpdateError.of("size", f"The list of updates is longer than {MAX_BYTES >> 10} KB.")
@@ -92,7 +97,7 @@ def download(folder: Path, version: str, own: str = __version__, job: Job | None
     job.progress: bytes. version: that the user agreed to. Raises: UpdateError, DiskSpaceError, Cancelled.
     """
     job = job or Job()
-    found = look(folder, own)
+    found = look(folder, own, job=job)
     file = found.file_for(installed.platform())
     if numbers(found.version) <= numbers(own) or found.version != version:
         raise UpdateError.of("rollback", f"Version {version} is offered no more; now it is {found.version}.")
@@ -100,6 +105,11 @@ def download(folder: Path, version: str, own: str = __version__, job: Job | None
         raise UpdateError.of(
             "platform", f"Version {found.version} has no file for this system.", "Look at its web page."
         )
+    with installed.alone_in(folder):
+        return _fetched(folder, file, job), file
+
+
+def _fetched(folder: Path, file: UpdateFile, job: Job) -> Path:
     for old in folder.iterdir():
         if old.is_dir():  # an installation was killed
             shutil.rmtree(old, ignore_errors=True)
@@ -129,7 +139,7 @@ def download(folder: Path, version: str, own: str = __version__, job: Job | None
         raise UpdateError.of("disk", f"{file.name} could not be written: {error.strerror or error}.", "") from error
     finally:
         part.unlink(missing_ok=True)
-    return target, file
+    return target
 
 
 def _seen(path: Path) -> tuple[str, date]:

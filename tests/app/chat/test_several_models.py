@@ -51,6 +51,7 @@ def test_each_answers_once_as_a_version_and_the_first_model_comes_back(
     assert desk.versions[made[0].id] == (1, 3)
     assert desk.controller.switch.wanted == "fake"
     assert [m.state for m in desk.stored()] == [MessageState.COMPLETE] * 4
+    assert not run.start([FAKE, BAMBOO], question="deleted meanwhile")
 
 
 @pytest.mark.parametrize("bad", [Way("Gone", "fake-missing"), Way("Crash", "fake-crash")])

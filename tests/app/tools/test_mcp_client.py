@@ -19,7 +19,7 @@ from mcp_cases import Make, approve_all, left_of, never, only, states, waited_fo
 
 from app.tools.mcp.client import LONGEST_NAME, ToolState, named
 from app.tools.mcp.confined import can_confine
-from app.tools.mcp.connection import Limits
+from app.tools.mcp.connection import MOST_OPEN_QUESTIONS, Limits
 from app.tools.mcp.server_list import Definition, ToolServer, ToolServerError
 from app.tools.questions import Field, Question, Reply
 from app.tools.tool import LONGEST_RESULT, ToolResult
@@ -224,6 +224,8 @@ def test_a_server_of_the_sdk(make: Make, tmp_path: Path, monkeypatch: pytest.Mon
     (greet,) = content.prompts
     assert (greet.name, greet.arguments) == ("greet", (Field("name", "name", is_required=True),))
     assert tools.prompt(server_id, "greet", {"name": "Ada"}) == (("user", "Greet Ada."),)
+    ((_, hiding),) = tools.prompt(server_id, "greet", {"name": "\u202eA\U000e0041 👩\u200d🔬"})
+    assert hiding == "Greet \\u202eA\\U000e0041 👩\u200d🔬."
     with pytest.raises(ToolServerError):
         tools.read_resource(server_id, "notes://never")
     processes = set(json.loads(called("start_child").text))
@@ -480,4 +482,34 @@ def test_a_page_that_a_server_wants_to_open_is_declined(make: Make) -> None:
     tools = make(scripted([tool("ask")]), ask=ask)
     approve_all(tools)
     assert json.loads(tools.call("Script_ask", {"mode": "url"}, never).text) == {"action": "decline"}
+    assert asked == []
+
+
+def test_a_flood_of_questions_reaches_the_user_in_part(make: Make) -> None:
+    asked: list[Question] = []
+
+    def ask(question: Question) -> Reply:
+        asked.append(question)
+        time.sleep(0.5)
+        return Reply("decline")
+
+    tools = make(scripted([tool("ask")]), ask=ask)
+    approve_all(tools)
+    actions = [one["action"] for one in json.loads(tools.call("Script_ask", {"times": 300}, never).text)]
+    assert len(asked) == actions.count("decline") == MOST_OPEN_QUESTIONS
+    assert actions.count("cancel") == 300 - MOST_OPEN_QUESTIONS
+    tools.call("Script_ask", {}, never)
+    assert len(asked) == MOST_OPEN_QUESTIONS + 1, "each call has its own number"
+
+
+def test_a_question_that_is_nested_too_deeply_is_cancelled(make: Make) -> None:
+    asked, deep = list[Question](), '{"a":' * 60 + "1" + "}" * 60
+
+    def ask(question: Question) -> Reply:
+        asked.append(question)
+        return Reply("accept")
+
+    tools = make(scripted([tool("ask")], schema={"type": "object", "properties": json.loads(deep)}), ask=ask)
+    approve_all(tools)
+    assert "accept" not in tools.call("Script_ask", {}, never).text
     assert asked == []

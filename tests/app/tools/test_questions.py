@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any
 
@@ -46,6 +47,12 @@ def test_each_kind_of_value_has_a_field(about: dict[str, Any], kind: str, option
 )  # fmt: skip
 def test_what_no_field_can_hold_has_none(about: Any) -> None:
     assert fields_of({"properties": {"a": about}}) is None
+
+
+def test_numbers_without_a_shape_are_no_bounds() -> None:
+    field = one({"type": "number", "minimum": 10**400, "maximum": True})
+    assert (field.least, field.most) == (-math.inf, math.inf)
+    assert field.read("5") == (5.0, "")
 
 
 def test_too_many_fields_are_none() -> None:

@@ -45,6 +45,43 @@ def test_a_file_that_was_cut_off_in_a_line_goes_on_behind_the_last_whole_one(tmp
     assert list(ComparisonFile(path).answers.values()) == [first, second]
 
 
+def test_a_vote_during_a_run_loses_no_answer_of_either(tmp_path: Path) -> None:
+    running = filled(tmp_path / "r.jsonl", answer("a"), answer("b"))
+    voting = ComparisonFile(running.path)
+    (pair,) = voting.pairs()
+    running.add_answer(answer("c"))
+    voting.add_vote(pair, "left")
+    running.add_answer(answer("d"))
+    found = ComparisonFile(running.path)
+    assert [one.model for one in found.answers.values()] == ["a", "b", "c", "d"]
+    assert list(found.votes) == [pair.key]
+    assert found.votes == running.votes
+    running.path.write_bytes(b"")
+    with pytest.raises(InvalidRequestError):
+        running.add_answer(answer("e"))
+    assert running.path.read_bytes() == b""
+
+
+@pytest.mark.parametrize("value", [10**400, float("inf"), float("nan")])
+def test_values_that_no_run_can_have_are_damage(tmp_path: Path, value: float) -> None:
+    path = tmp_path / "r.jsonl"
+    whole = filled(path, answer("a")).path.read_text()
+    for old, new in (('"decode_tok_s": 20.0', f'"decode_tok_s": {json.dumps(value)}'), ("A", "\\ud800")):
+        path.write_text(whole.replace(old, new))
+        with pytest.raises(InvalidRequestError, match="line 2"):
+            ComparisonFile(path)
+    path.write_text('{"prompt": "\\ud800"}')
+    with pytest.raises(InvalidRequestError, match="Line 1"):
+        read_prompts(path)
+
+
+def test_the_number_of_pairs_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = filled(tmp_path / "r.jsonl", *(answer(name) for name in "abcdef"))
+    assert len(file.pairs()) == 15
+    monkeypatch.setattr("engine.evaluation.comparison.MOST_PAIRS", 10)
+    assert len(file.pairs()) == 10
+
+
 @pytest.mark.parametrize(
     ("lines", "words"),
     [

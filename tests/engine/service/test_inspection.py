@@ -71,6 +71,18 @@ def recorded(model: LoadedModel, mode: str, n_tokens: int = 8) -> protocol.Inspe
     return inspection.event("a")
 
 
+def test_a_very_long_answer_has_no_values_by_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = LoadedModel.load(make_tiny_mixtral(tmp_path / "m.gguf"), EngineConfig(device="cpu"))
+    whole = recorded(model, "dense")
+    monkeypatch.setattr("engine.service.inspection.MOST_VALUES", 3)
+    bare = recorded(model, "dense")
+    model.close()
+    assert any("experts" in row for row in whole.rows)
+    assert not any({"experts", "missed", "fired"} & row.keys() for row in bare.rows)
+    assert ids(bare) == ids(whole)
+    assert any("bytes" in row for row in bare.rows)
+
+
 def step_by_step(model: LoadedModel, prompt: list[int], tokens: list[int], mode: str | None = None) -> list[Any]:
     """The logits after the prompt, and after each token of the answer."""
     transformer, cache = model.transformer(mode), model.new_cache()

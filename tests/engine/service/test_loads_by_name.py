@@ -150,6 +150,30 @@ def test_a_model_is_opened_again_only_after_its_files_have_changed(
             assert len(opened) == len(first)
 
 
+def test_requests_at_the_same_time_open_each_model_once(
+    serving: Serving, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    real = resolve_model.open_named
+
+    def slow(name: str) -> Any:
+        opened.append(name)
+        time.sleep(0.1)
+        return real(name)
+
+    with serve(serving) as client:
+        assert serving.host._api is not None
+        monkeypatch.setattr(serving.host._api.models, "_facts", served._KnownFacts())
+        monkeypatch.setattr(resolve_model, "open_named", slow)
+        listing = [threading.Thread(target=client.models.list) for _ in range(4)]
+        for one in listing:
+            one.start()
+        for one in listing:
+            one.join(PATIENCE_S)
+        client.models.list()
+    assert len(opened) == len(set(opened)) >= 2
+
+
 def test_vectors_of_another_model_leave_the_loaded_one(serving: Serving, owner: Owner) -> None:
     with serve(serving) as client:
         client.completions.create(model="One", **SHORT)

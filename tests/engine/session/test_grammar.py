@@ -141,6 +141,7 @@ TEXTS: list[tuple[Kind, Any, str]] = [
     ("grammar", 'start: "It is " PLACE "."\nPLACE: /[A-Z][a-z]{1,8}/ | "here"', "It is ([A-Z][a-z]{1,8}|here)\\."),
     ("grammar", 'start: a{2}\na: %json {"type": "boolean"} "\\n"', "((true|false)\\n){2}"),
     ("grammar", '%llguidance {}\nstart: "(" start ")" | "f"', None),
+    ("grammar", 'start: A B\nA: /[a-f]{3}/ & /.*e.*/ // &\nB: "' + "&" * 20 + '"', "(?=.*e)[a-f]{3}&{20}"),
 ]  # fmt: skip
 
 
@@ -165,6 +166,9 @@ def test_any_answer_matches_its_expression_or_grammar(
         assert matches(found, pattern), found
 
 
+COMBINED = {"allOf": [{"pattern": f".*{i}.*"} for i in range(22)]}
+
+
 @pytest.mark.parametrize(
     ("kind", "source"),
     [
@@ -176,7 +180,9 @@ def test_any_answer_matches_its_expression_or_grammar(
         ("grammar", "root ::= [z-a]"), ("grammar", "root ::= root"), ("grammar", "start: A\nA: A"),
         ("grammar", "start: a0\n" + "".join(f"a{i}: a{i + 1}\n" for i in range(MOST_RULES))),
         ("grammar", "root ::= a0\n" + "".join(f"a{i} ::= a{i + 1}\n" for i in range(MOST_RULES)) + 'a256 ::= "x"'),
-        ("grammar", "start: %json " + str({"allOf": [{"pattern": f".*{i}.*"} for i in range(22)]}).replace("'", '"')),
+        ("grammar", f"start: %json {json.dumps(COMBINED)}"), ("regex", "\ud800"),
+        ("grammar", f"start: %json {json.dumps({'title': '%json', **COMBINED})}"),
+        ("grammar", "start: A\nA: " + " & ".join(f"/.*x{i}.*/" for i in range(30))),
     ],
     ids=lambda value: str(value)[:20],
 )  # fmt: skip
@@ -280,7 +286,9 @@ def deep(levels: int) -> dict[str, Any]:
     [
         {"type": "nonsense"}, {"$ref": "https://example.org/schema.json"}, {"$ref": "#/nowhere"},
         {"type": "string", "pattern": "("}, {"type": "object", "properties": 5},
-        {"const": "\ud800"}, {"const": 10**4000}, {"allOf": [{"pattern": f".*{i}.*"} for i in range(22)]},
+        {"const": "\ud800"}, {"const": 10**4000}, COMBINED,
+        {"type": "integer", "multipleOf": 9999991}, {"multipleOf": 0.009999991}, {"multipleOf": 1e-320},
+        {"anyOf": [{"type": "integer", "multipleOf": prime} for prime in (997, 991, 983, 977)]},
         {"enum": ["x" * MOST_CHARS]}, deep(MOST_DEPTH), {"type": "integer", "minimum": 5, "maximum": 2},
     ],
     ids=lambda schema: str(schema)[:30],
@@ -355,7 +363,8 @@ def first_of_the_largest(logits: np.ndarray, history: Sequence[int]) -> int:
 
 
 def test_checking_the_size_of_a_schema_takes_any_object() -> None:
-    for schema in ({}, {"type": "object"}, {"enum": [1, [2, {"x": None}]]}):
+    steps = [{"multipleOf": step} for step in (0, -5, 0.25, 0.01, 1e9, True, 150, {"multipleOf": "x"})]
+    for schema in ({}, {"type": "object"}, {"enum": [1, [2, {"x": None}]]}, {"anyOf": steps}):
         check_size(schema)
     itself: dict[str, Any] = {}
     itself["again"] = itself

@@ -96,6 +96,19 @@ def test_a_call_that_is_cut_off_is_not_shown_as_text(call_format: CallFormat) ->
     assert read(reader, [*almost]) == (almost, [])
 
 
+WRITTEN_ALONE = [one for one in FORMATS if one.parameter or one.assign]
+
+
+@pytest.mark.parametrize("call_format", WRITTEN_ALONE, ids=lambda one: one.name)
+def test_a_value_that_is_nested_too_deeply_fails_no_answer(call_format: CallFormat) -> None:
+    tool = Tool("t", "", {"properties": {"a": {"type": "array"}}})
+    written = call_format.write([Call("t", {"a": [12345]}, "abcdefgh1")])
+    reader = CallReader(call_format, [tool])
+    reader.append(written.replace("12345", "[" * 5000 + "]" * 5000))
+    assert reader.n_calls == 1
+    assert not [part for part in reader.finish() if isinstance(part, TextPart)]
+
+
 class Script:
     """A sampler that prefers the tokens of a text, and after it random ones. It never breaks the rules."""
 

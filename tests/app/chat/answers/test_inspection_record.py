@@ -55,6 +55,21 @@ def test_damage_is_no_record(data: bytes) -> None:
     assert Inspection.from_bytes(data) is None
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [{"texts": {**TEXTS, "2": 5}}, {"model": 5}, {"before": None}, {"prompt": [1.0]}, {"n_neurons": "8"},
+     *({"rows": [row(2, **more)]} for more in (
+         {"us": "x"}, {"run": [1]}, {"fired": 3}, {"fired": ["x"]}, {"experts": [[1], [2]], "missed": [1]},
+         {"experts": [["x"]]}, {"bytes": float("nan")},
+         {"p": "1"}, {"p": -0.5}, {"top": []}, {"top": [[2, "x"]]}, {"us": 10**400}))],
+    ids=str,
+)  # fmt: skip
+def test_a_record_with_values_that_cannot_be_shown_is_none(changed: dict[str, Any]) -> None:
+    assert Inspection.from_bytes(replace(RECORD, **changed).to_bytes()) is None
+    full = row(2, fired=[1], computed=2, on_gpu=0, bytes=3, experts=[None, [1, 2]], missed=[0, 1])
+    assert Inspection.from_bytes(replace(RECORD, rows=[full]).to_bytes()) is not None
+
+
 def test_a_branch_ends_with_the_alternative() -> None:
     branch = RECORD.branched(1, 9)
     assert branch.ids == [2, 9]

@@ -143,8 +143,12 @@ def test_three_copies_are_kept_and_none_for_longer_than_the_bin(file: Path) -> N
     for number in range(5):
         file.parent.joinpath(f"chats-2026010{number}-000000-000000-version-1.db").touch()
     file.parent.joinpath("chats-mine-version-1.db").touch()
+    killed = [file.parent / f"chats-20260109-000000-000000-version-1.db.new{end}" for end in ("", "-journal", "-wal")]
+    for left in killed:
+        left.touch()
     Store.open(file).close()
     names = [copy.name for copy, _ in store_file.copies(file)]
+    assert not any(left.exists() for left in killed)
     assert (len(names), names[1:]) == (3, [f"chats-2026010{n}-000000-000000-version-1.db" for n in (4, 3)])
     os.utime(file.with_name(names[1]), (0, 0))
     Store.open(file).close()
