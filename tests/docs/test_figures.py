@@ -223,6 +223,9 @@ def said() -> list[tuple[str, str]]:
         ("documents.md", f"{n_files} PDF files from the documentation packages of Debian, {read['pages']:,} pages")
     )
     rows.append(("documents.md", f"were indexed in {read['index_s']} s on two cores"))
+    many = newest("document-index-1000")
+    rows.append(("documents.md", f"({many['pages']:,} pages), took {many['index_s']} s"))
+    rows.append(("documents.md", f"{many['not_read']} of those hold pictures alone"))
     for made in newest("sparsify-smollm2-135m")["trained"]:
         own = made["texts"]["own"]
         rises = " | ".join(f"+{100 * made['texts'][name]['rise']:.0f} %" for name in ("own", "eval-dialogue"))
