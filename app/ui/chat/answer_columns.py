@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QKeyEvent, QResizeEvent
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from app.chat.answers.answer_labels import MODES, count, facts_of, state_text
@@ -173,7 +173,10 @@ class AnswerColumns(QScrollArea):
         self.question.setText(asked if len(asked) <= QUESTION_CHARS else asked[:QUESTION_CHARS] + "…")
         n = len(answers) + len(waiting)
         self.heading.setText(tr_n("{n} answer to this question", "{n} answers to this question", n, n=figure(n)))
-        known = {column.message.id: column for column in self.columns if column.message is not None}
+        known = {one.message.id: one for one in self.columns if one.message is not None}
+        for one in answers:  # an answer that is continued gets a view that takes text
+            if one.id in known and one.state is MessageState.WRITING and not known[one.id].is_writing:
+                del known[one.id]
         old = set(self.columns)
         self.columns = [known.get(one.id) or self._wired(AnswerColumn(one)) for one in answers]
         for column in old - set(self.columns):
@@ -216,12 +219,6 @@ class AnswerColumns(QScrollArea):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self._lay_out()
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Escape and not self._status.answering and not self.back.isHidden():
-            self.left.emit()
-        else:
-            super().keyPressEvent(event)
 
     def _lay_out(self) -> None:
         px, gap, edge = theme.px, theme.px(14), 0 if self.back.isHidden() else theme.px(24)

@@ -16,6 +16,7 @@ from app.settings import AppSettings
 from app.ui.chat.answer_columns import AnswerColumn
 from app.ui.chat.compare_models_dialog import CompareModelsDialog
 from app.ui.transcript.answer_view import AnswerView
+from app.ui.transcript.own_message import MessageEditor
 
 pytestmark = pytest.mark.gui
 
@@ -144,3 +145,33 @@ def test_equal_rows_and_no_question_cannot_be_compared(arrive: Arrive) -> None:
     assert dialog.go.isEnabled()
     assert dialog.ways == [Way("Fake", "fake"), Way("Fake", "fake", "dense")]
     assert "sparse" not in segments.buttons, "the loaded model has no predictors"
+
+
+def test_the_keyboard_leaves_the_columns(arrive: Arrive) -> None:
+    person = with_models(arrive)
+    compared(person, "one two", "fake", "fake-as-Bamboo")
+    person.press(Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
+    assert person.page.transcript.selection.is_empty, "hidden messages are not selected"
+    person.press(Qt.Key.Key_Escape)
+    assert not person.page.transcript.isHidden()
+    person.window.commands.run("side_by_side")
+    assert person.page.transcript.isHidden()
+    person.press(Qt.Key.Key_Up)
+    assert not person.page.transcript.isHidden(), "the question is edited where it can be seen"
+    assert person.page.findChildren(MessageEditor)
+
+
+def test_an_answer_that_is_continued_grows_in_its_column(arrive: Arrive, tmp_path: Path) -> None:
+    person = with_models(arrive)
+    person.type(f"words 9 until {tmp_path / 'go_on'}")
+    dialog_of(person).go.click()
+    person.wait(lambda: columns_of(person)[0].answer.text if columns_of(person)[0].answer else "")
+    person.press(Qt.Key.Key_Escape)
+    person.wait(lambda: not person.hearth.setup.side_by_side.is_running)
+    person.wait_ready()
+    person.window.commands.run("continue_answer")
+    (column,) = columns_of(person)
+    assert column.answer is not None
+    assert column.answer.is_writing
+    (tmp_path / "go_on").touch()
+    person.wait_ready()
