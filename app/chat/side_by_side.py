@@ -78,13 +78,20 @@ class SideBySide(QObject):
     def start(
         self, ways: Sequence[Way], text: str = "", attachments: tuple[Attachment, ...] = (), question: str = ""
     ) -> bool:
-        """Answer a new question of the open chat, or its question with that id. Return False while it is answered."""
+        """Answer a new question of the open chat, or its question with that id. Return False while it is answered, and
+        without that question."""
         chat = self._chat
         if self.is_running or chat.answers.of(chat.opened.id) is not None or chat.rounds.is_running(chat.opened.id):
             chat.toast.emit(tr(STILL_ANSWERING), None)
             return False
         known = (self._memory.messages(chat.opened.id) if chat.opened.id else None) or []
-        self.question = next((one for one in known if one.id == question and one.role is Role.USER), None)
+        asked = next((one for one in known if one.id == question and one.role is Role.USER), None)
+        if question and asked is None:  # another chat was opened meanwhile, or the question was deleted
+            return False
+        if chat.opened.id is not None:
+            chat.problems.solve("answer", "attachment", chat=chat.opened.id)
+            chat.rounds.stop(chat.opened.id)
+        self.question = asked
         if self.question is None:
             self.chat = chat.begin(text or attachments[0].name)
             self.question = chat.turns.add_question(self.chat, text, attachments)

@@ -149,3 +149,12 @@ def test_closing_keeps_what_was_made(make_desk: MakeDesk, tmp_path: Path) -> Non
     assert answer.state is MessageState.INTERRUPTED
     assert answer.text.startswith("word0")
     assert answer.parent == question.id
+
+
+def test_a_question_of_another_chat_is_not_asked_here(make_desk: MakeDesk) -> None:
+    desk = make_desk()
+    desk.wait_ready()
+    run = SideBySide(desk.controller, desk.engine, desk.memory)
+    assert not run.start([FAKE, BAMBOO], question="gone")
+    assert not run.is_running
+    assert not desk.conversations
