@@ -78,7 +78,8 @@ class AlternativeRow(PickRow):
         wide = self.width() * self._share
         left = self.width() - wide if self.isRightToLeft() else 0.0
         painter = antialiased(self)
-        block(painter, QRectF(left, 1, wide, self.height() - 2), theme.colour("bubble"), min(theme.px(6), wide / 2))
+        if wide > theme.px(2):  # a thinner one is a stray line
+            block(painter, QRectF(left, 1, wide, self.height() - 2), theme.colour("bubble"), min(theme.px(6), wide / 2))
         painter.end()
         super().paintEvent(event)
 
@@ -371,6 +372,12 @@ class InspectorDialog(QDialog):
         self._show_parts()
         self.answer.setFocus()
         self.answer.choose(0)
+
+    def set_cannot(self, cannot: str) -> None:
+        """Set why no alternative can be chosen, as `show_record` does."""
+        if self._record is not None and cannot != self._cannot:
+            self._cannot = cannot
+            self._show_token(self._view.current)
 
     def show_nothing(self, title: str, line: str, offers: bool) -> None:
         """Say why there is nothing to inspect. offers: a button that records the chat's next answers."""

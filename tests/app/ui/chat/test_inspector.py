@@ -188,3 +188,18 @@ def test_the_export_is_a_file_of_json_lines(arrive: Arrive, tmp_path: Path, monk
     head, *tokens = map(json.loads, file.read_text(encoding="utf-8").splitlines())
     assert head["format"] == "hearth-inspection"
     assert [token["text"] for token in tokens] == ["one ", "two "]
+
+
+def test_alternatives_are_there_as_soon_as_the_model_can_continue(arrive: Arrive, tmp_path: Path) -> None:
+    person = ready(arrive)
+    say(person, "one two")
+    answered = person.hearth.controller.open_conversation or ""
+    person.hearth.controller.new_chat()
+    person.hearth.controller.send(f"words 3 until {tmp_path / 'go_on'}")
+    person.hearth.controller.open(answered)
+    dialog = opened(person)
+    dialog.answer.choose(1)
+    assert not any(row.isEnabled() for row in dialog.details.rows)
+    (tmp_path / "go_on").touch()
+    person.wait(lambda: dialog.details.rows[0].isEnabled())
+    assert dialog.answer.current == 1
