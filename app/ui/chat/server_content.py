@@ -99,7 +99,8 @@ class ServerQuestionDialog(Dialog):
             self.accept()
 
         self.question.decided.connect(reply)
-        self.finished.connect(lambda _: opened.reply(Reply("cancel")))
+        # also where the window closes: the server's thread waits
+        self.destroyed.connect(lambda: opened.reply(Reply("cancel")))
 
 
 class ServerContentDialog(Dialog):
@@ -195,7 +196,13 @@ class ServerContentDialog(Dialog):
         if answer is not None:
             self._fill(prompt, answer)
 
+    def _wait(self) -> None:
+        """Cancel what was asked for before, and say that the server is asked."""
+        self._work.set()
+        self.say(tr("Waiting for {server}", server=label(self._server.name)))
+
     def _fill(self, prompt: Prompt, arguments: dict[str, str]) -> None:
+        self._wait()
         self.insert.setEnabled(False)
 
         def put(text: str) -> None:
@@ -210,6 +217,7 @@ class ServerContentDialog(Dialog):
             self.accept()
             self._composer.draft.add(attachment)
 
+        self._wait()
         work = partial(self._take, attach)
         self._work = self._controller.read_resource(self._server.id, resource.address, work)
 
