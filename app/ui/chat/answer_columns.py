@@ -170,7 +170,9 @@ class AnswerColumns(QScrollArea):
     ) -> None:
         """Show these answers, then those that are still to come. chosen: id of the one in the chat."""
         asked = " ".join(question.split())
-        self.question.setText(asked if len(asked) <= QUESTION_CHARS else asked[:QUESTION_CHARS] + "…")
+        is_long = len(asked) > QUESTION_CHARS
+        self.question.setText(asked[:QUESTION_CHARS] + "…" if is_long else asked)
+        self.question.setToolTip(question if is_long else "")
         n = len(answers) + len(waiting)
         self.heading.setText(tr_n("{n} answer to this question", "{n} answers to this question", n, n=figure(n)))
         known = {one.message.id: one for one in self.columns if one.message is not None}
@@ -232,7 +234,7 @@ class AnswerColumns(QScrollArea):
         self._column.setSpacing(px(12))
         words = self.question.fontMetrics().horizontalAdvance(self.question.words) + 2
         self.question.setFixedWidth(min(words, px(BUBBLE_WIDTH), n * wide - px(32)))
-        self.question.setFixedHeight(self.question.heightForWidth(self.question.width()))
+        self.question.fix_height(self.question.width())
         self._asked.setContentsMargins(px(16), px(10), px(16), px(10))
         self._grid.setSpacing(gap)
         for i, column in enumerate(self.columns):

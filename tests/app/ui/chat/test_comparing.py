@@ -9,11 +9,12 @@ from fake_library import FakeLibrary, installed
 from person import Arrive, Person
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
+from pytestqt.qtbot import QtBot
 
 from app.chat.side_by_side import FAILURE, Way
-from app.chat.store.conversation import MessageState
+from app.chat.store.conversation import Message, MessageState, Role
 from app.settings import AppSettings
-from app.ui.chat.answer_columns import AnswerColumn
+from app.ui.chat.answer_columns import AnswerColumn, AnswerColumns
 from app.ui.chat.compare_models_dialog import CompareModelsDialog
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.own_message import MessageEditor
@@ -175,3 +176,16 @@ def test_an_answer_that_is_continued_grows_in_its_column(arrive: Arrive, tmp_pat
     assert column.answer.is_writing
     (tmp_path / "go_on").touch()
     person.wait_ready()
+
+
+def test_the_question_is_as_high_as_its_text_again(qtbot: QtBot) -> None:
+    columns = AnswerColumns()
+    qtbot.addWidget(columns)
+    columns.resize(1200, 600)
+    columns.show_answers("word " * 40, [Message(Role.ASSISTANT, "x")], [], "", is_running=False)
+    columns.show()
+    before = columns.question.height()
+    columns.resize(330, 600)
+    qtbot.waitUntil(lambda: columns.question.height() > before)
+    columns.resize(1200, 600)
+    qtbot.waitUntil(lambda: columns.question.height() == before)
