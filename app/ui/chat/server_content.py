@@ -89,6 +89,9 @@ class ServerQuestionDialog(Dialog):
         super().__init__(parent, self.question.title.words, wide_px=WIDE_PX)
         self.question.title.hide()
         self.body.addWidget(self.question)
+        self.question.buttons.hide()
+        for button in (self.question.cancel, self.question.decline, self.question.send):
+            self.add_button(button)
         self.question.form.changed.connect(self.fit)
 
         def reply(action: str, values: object) -> None:

@@ -132,7 +132,7 @@ class VotesDialog(QDialog):
                 old.deleteLater()
         grid.setHorizontalSpacing(theme.px(20))
         grid.setColumnStretch(0, 1)
-        lines = [[tr("Model and mode"), tr("Won"), tr("Wins"), tr("Losses"), tr("Equally good"), tr("Neither")]]
+        lines = [[tr("Model and mode"), tr("Win rate"), tr("Wins"), tr("Losses"), tr("Equally good"), tr("Neither")]]
         for n, row in enumerate(self.file.rows(), 1):
             share = "–" if row.win_share is None else f"{figure(100 * row.win_share, '.0f')}%"
             lines.append([row.label, share, *map(figure, (row.wins, row.losses, row.equal, row.neither))])
