@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from person import Arrive, Person
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QTextDocument
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFileDialog
 
@@ -17,6 +18,7 @@ from app.chat.store.conversation import Message
 from app.chat.store.store import Store
 from app.settings import AppSettings
 from app.ui.chat.inspector_dialog import InspectorDialog
+from app.ui.look import theme
 
 pytestmark = pytest.mark.gui
 
@@ -78,6 +80,11 @@ def test_an_answer_is_shown_as_its_tokens(arrive: Arrive) -> None:
     middle = dialog.answer.cursorRect(dialog.answer.textCursor()).center()
     QTest.mouseClick(dialog.answer.viewport(), Qt.MouseButton.LeftButton, pos=middle + middle * 0)
     assert dialog.answer.current == 0
+    app = QApplication.instance()
+    assert isinstance(app, QApplication)
+    for look in ("dark", "light"):
+        theme.apply(app, look, 1.0)
+    person.wait(lambda: len(dialog.answer.findChildren(QTextDocument)) == 1)
 
 
 def test_the_prompt_is_searched_and_copied(arrive: Arrive) -> None:
