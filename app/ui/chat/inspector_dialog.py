@@ -1,6 +1,6 @@
-"""The inspector: an answer as its tokens, with what the model nearly said instead and what each token took to compute.
+"""The inspector: the tokens of an answer, with the probability, the alternatives and the cost of each.
 
-It shows an Inspection. It knows neither the engine nor the chat: what the user wants of them leaves as signals.
+It shows an Inspection, and emits what the user clicks. It knows neither the engine nor the chat.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class LayerBars(QWidget):
 
 
 class TokenDetails(QFrame):
-    """What is known of one token. picked: the id of an alternative, to continue from."""
+    """The details of one token. picked: the id of an alternative, to continue from."""
 
     picked = Signal(int)
 
@@ -247,7 +247,7 @@ class TokenDetails(QFrame):
 
 
 def _note(run: int | None, row: dict[str, object]) -> str:
-    """Say what is not known of a token, and why."""
+    """Return why some figures of a token are not known; "" if they are."""
     if run is None:
         return tr("This token comes from reading the whole prompt, which its time includes. Its own bytes and neurons "
                   "are not known.")  # fmt: skip

@@ -1,4 +1,4 @@
-"""What MCP servers offer beside tools: prompts and resources behind "/", and questions that come outside of a call."""
+"""Prompts and resources of MCP servers behind "/", and their questions outside of a call."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ LONGEST_NOTE = 80  # characters beside a row's name
 class ServerContent(QObject):
     """Connects the servers with the composer; create one per window.
 
-    The servers that are on have a row behind "/". Their prompts have one too after the user has opened it, because a
-    server does not start before.
+    Each server that is on has a row behind "/". The row starts the server, and from then on each of its prompts has a
+    row too.
     """
 
     def __init__(self, window: MainWindow, controller: ToolServersController, rounds: ToolRounds) -> None:
