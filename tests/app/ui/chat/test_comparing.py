@@ -9,6 +9,7 @@ from fake_library import FakeLibrary, installed
 from person import Arrive, Person
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.chat.side_by_side import FAILURE, Way
@@ -189,3 +190,21 @@ def test_the_question_is_as_high_as_its_text_again(qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: columns.question.height() > before)
     columns.resize(1200, 600)
     qtbot.waitUntil(lambda: columns.question.height() == before)
+
+
+def test_text_in_the_columns_is_selected_and_copied(arrive: Arrive) -> None:
+    person = with_models(arrive)
+    compared(person, "one two", "fake", "fake-as-Bamboo")
+    left, right = columns_of(person)
+    for column, word in ((left, "one"), (right, "two")):
+        assert column.answer is not None
+        assert column.selection is not None
+        text = next(one for one in column.answer.texts() if one is not None)
+        cursor = text.document().find(word)
+        cursor.setPosition(cursor.selectionStart() + 1)
+        QTest.mouseDClick(text.viewport(), Qt.MouseButton.LeftButton, pos=text.cursorRect(cursor).center())
+        assert column.selection.plain_text() == word
+        QTest.keyClick(text, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+        person.wait(lambda word=word: QApplication.clipboard().text() == word)
+    assert left.selection is not None
+    assert left.selection.is_empty, "there is one selection at a time"
