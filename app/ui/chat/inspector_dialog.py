@@ -28,7 +28,7 @@ from app.translation import figure, tr, tr_n
 from app.ui.chat.token_view import MARKS, TokenView
 from app.ui.look import theme
 from app.ui.look.painting import antialiased, block, say_changed
-from app.ui.widgets import focus_ring
+from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.empty_state import EmptyState
 from app.ui.widgets.floating import announce, resize_within_screen
@@ -442,6 +442,9 @@ class InspectorDialog(QDialog):
         words = " ".join(map(str, tokens)) if ids else joined_text(record, tokens)
         QGuiApplication.clipboard().setText(words)
         announce(self, tr("Copied"))
+
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        return tab_order.move_on(self, forward)  # the rows are made late
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

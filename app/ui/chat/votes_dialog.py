@@ -12,7 +12,7 @@ from app.chat.store.conversation import Message, Role
 from app.translation import figure, noted, tr
 from app.ui.chat.answer_columns import AnswerColumns
 from app.ui.look import theme
-from app.ui.widgets import focus_ring
+from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.dialog import Dialog
 from app.ui.widgets.floating import announce, resize_within_screen
@@ -79,6 +79,9 @@ class VotesDialog(QDialog):
         self.setMinimumSize(theme.px(700), theme.px(460))
         resize_within_screen(self, theme.px(WIDE), theme.px(HIGH))
         self._show()
+
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        return tab_order.move_on(self, forward)  # the answers are made late
 
     def vote(self, choice: Choice) -> None:
         """Store a vote for the shown pair and show the next one."""

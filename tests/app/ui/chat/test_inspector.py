@@ -80,6 +80,9 @@ def test_an_answer_is_shown_as_its_tokens(arrive: Arrive) -> None:
     middle = dialog.answer.cursorRect(dialog.answer.textCursor()).center()
     QTest.mouseClick(dialog.answer.viewport(), Qt.MouseButton.LeftButton, pos=middle + middle * 0)
     assert dialog.answer.current == 0
+    dialog.answer.setFocus()
+    dialog.focusNextPrevChild(True)
+    assert dialog.focusWidget() is dialog.details.rows[0], "Tab goes from the text to what is beside it"
     app = QApplication.instance()
     assert isinstance(app, QApplication)
     for look in ("dark", "light"):
