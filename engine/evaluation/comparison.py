@@ -134,7 +134,7 @@ class ComparisonFile:
             try:
                 self._take(json.loads(line), number)
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-                what = "is no comparison" if number == 1 else f"is damaged in line {number}"
+                what = "is not a comparison file" if number == 1 else f"is damaged in line {number}"
                 raise InvalidRequestError(
                     f"{path.name} {what}.", "Choose another file, or make a new one with hearth-engine compare."
                 ) from error
@@ -281,5 +281,5 @@ def read_prompts(path: Path) -> list[tuple[str, str]]:
             ) from error
         prompts.append((prompt, system))
     if not prompts:
-        raise InvalidRequestError(f"{path} holds no prompt.", "Write one prompt a line.")
+        raise InvalidRequestError(f"{path} contains no prompt.", "Write one prompt per line.")
     return prompts

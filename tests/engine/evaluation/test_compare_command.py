@@ -48,9 +48,9 @@ def test_a_file_that_was_cut_off_in_a_line_goes_on_behind_the_last_whole_one(tmp
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ([], "no comparison"),
-        (['{"format": "hearth-chats"}'], "no comparison"),
-        (["[" * 100_000], "no comparison"),
+        ([], "not a comparison"),
+        (['{"format": "hearth-chats"}'], "not a comparison"),
+        (["[" * 100_000], "not a comparison"),
         (['{"kind": "hearth-comparison", "version": 9, "seed": 1}'], "newer version"),
         (['{"kind": "hearth-comparison", "version": 1, "seed": 1}', '{"kind": "answer"}'], "line 2"),
         (['{"kind": "hearth-comparison", "version": 1, "seed": 1}', '{"kind": "vote", "left": "a", "right": "b", '
