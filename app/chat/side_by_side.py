@@ -33,8 +33,8 @@ FAILURE = "failure"  # key in an answer's figures: why it failed, in a sentence
 
 @dataclass(frozen=True)
 class Way:
-    """Who answers. model: as ModelSwitch.use takes it. mode: sparse, exact or dense; None: the model's own. place: a
-    model of a server instead, which has no mode."""
+    """A model in a mode. model: as ModelSwitch.use takes it. mode: sparse, exact or dense; None: the model's own.
+    place: a model of a server instead, which has no mode."""
 
     name: str
     model: str = ""
@@ -43,14 +43,14 @@ class Way:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """What is known of an answer before it has figures of its own."""
+        """The figures of an answer until it has its own."""
         if self.place is not None:
             return self.place.figures
         return {"model": self.name, **({"mode": self.mode} if self.mode else {})}
 
 
 class SideBySide(QObject):
-    """One for the window. `changed`: the question, what waits, or whether it is running."""
+    """Create one per window. `changed`: the question, the models that wait, or whether it is running."""
 
     changed = Signal()
 
@@ -85,9 +85,13 @@ class SideBySide(QObject):
             chat.toast.emit(tr(STILL_ANSWERING), None)
             return False
         known = (self._memory.messages(chat.opened.id) if chat.opened.id else None) or []
-        self.question = next((one for one in known if one.id == question and one.role is Role.USER), None)
-        if question and self.question is None:
+        asked = next((one for one in known if one.id == question and one.role is Role.USER), None)
+        if question and asked is None:  # another chat was opened meanwhile, or the question was deleted
             return False
+        if chat.opened.id is not None:
+            chat.problems.solve("answer", "attachment", chat=chat.opened.id)
+            chat.rounds.stop(chat.opened.id)
+        self.question = asked
         if self.question is None:
             self.chat = chat.begin(text or attachments[0].name)
             self.question = chat.turns.add_question(self.chat, text, attachments)
@@ -112,7 +116,7 @@ class SideBySide(QObject):
         self._now = self._chat.turns.add_version(self.chat, self.question, way.figures, way.place, self._request)
         self.made.append(self._now.message.id)
         self.changed.emit()
-        self._starting.start()  # the queue has told by then that the answer before has ended
+        self._starting.start()  # by then the queue has reported the end of the answer before
 
     def _request(self, request: AnswerRequest) -> AnswerRequest:
         mode = self._way.mode if self._way is not None else None
@@ -124,7 +128,7 @@ class SideBySide(QObject):
         way, switch = self._way, self._chat.switch
         if way is None or self._now is None or self._now.may_start:
             return
-        if way.place is None and switch.wanted != self._wanted:
+        if way.place is None and switch.wanted not in (self._wanted, way.model):
             self._leave()
         elif way.place is not None or (self._engine.has_model and switch.model == way.model):
             self._now.may_start = True
@@ -229,3 +233,4 @@ class SideBySide(QObject):
         self._end(goes_back=False)
         if answer is not None:
             self._chat.answers.stop(answer)
+        self._chat.toast.emit(tr("Comparison stopped"), None)

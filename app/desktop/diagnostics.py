@@ -36,8 +36,8 @@ SHOWN_CHARS = 400  # of a line: laying out a line of a megabyte blocks the windo
 _PARTS = ("pyside6-essentials", "torch", "numpy", "numba", "tokenizers", "huggingface_hub", "psutil", "nvidia-ml-py")
 _PLAIN = re.compile(r"[A-Za-z0-9 .,:()/@®™_+-]{1,120}")  # characters in makers' names of CPUs and GPUs
 ABOUT = (
-    "A report of Hearth. It holds figures of this PC, Hearth's own words and places in its source.",
-    "It holds no text of a chat, no instructions, no token, no name of a file, of a model or of a person.",
+    "A report of Hearth. It contains figures of this PC, messages of Hearth, and places in its source code.",
+    "It contains no text of a chat, no instructions, no access token, and no name of a file, a model or a person.",
 )
 
 

@@ -51,9 +51,10 @@ class Updates(QObject):
             self._library.ask("update_look", {}, self._looked_at_start, lambda failed: None)
 
     def _looked_at_start(self, values: Values) -> None:
-        if self.state.phase == "idle" and numbers(values.get("version", "")) > numbers(__version__):
+        if self.state.phase in ("idle", "newest"):
             self._looked(values)
-            self.found.emit(describe_newer_release(values["version"]))
+            if numbers(values.get("version", "")) > numbers(__version__):
+                self.found.emit(describe_newer_release(values["version"]))
 
     # -------------------------------------------------------------- the dialog
 

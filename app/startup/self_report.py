@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -186,6 +187,7 @@ def main(places: AppPaths, target: Path | None) -> int:
     """Print the report as it is made, and write it to `target`. Returns 0 if every test passed."""
     if target is None and sys.stdout is None:  # the window's program on Windows, started in a console
         target = Path.home() / "hearth-self-report.txt"
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # subprocess.run ends the engine's process then
     last = ""
     try:
         with target.open("w", encoding="utf-8") if target else contextlib.nullcontext() as file:

@@ -648,6 +648,10 @@
 <translation>{name} ist kein Text in UTF-8. Speichern Sie die Datei als UTF-8.</translation>
 </message>
 <message>
+<source>Comparison stopped</source>
+<translation>Vergleich beendet</translation>
+</message>
+<message>
 <source>This file contains more values than Hearth reads.</source>
 <translation>Diese Datei enthält mehr Werte, als Hearth liest.</translation>
 </message>
@@ -3977,6 +3981,10 @@
 <translation>Dieser Server bietet keine Prompts und keine Dateien an.</translation>
 </message>
 <message>
+<source>Waiting for {server}</source>
+<translation>Warten auf {server}</translation>
+</message>
+<message>
 <source>What you enter goes to the server {server}.</source>
 <translation>Was Sie eingeben, geht an den Server {server}.</translation>
 </message>
@@ -4033,12 +4041,12 @@
 <translation>Welche Antwort ist besser?</translation>
 </message>
 <message>
-<source>Wins</source>
-<translation>Gewonnen</translation>
+<source>Win rate</source>
+<translation>Siegquote</translation>
 </message>
 <message>
-<source>Won</source>
-<translation>Siegquote</translation>
+<source>Wins</source>
+<translation>Gewonnen</translation>
 </message>
 <message>
 <source>{n} of {count} pairs have a vote.</source>
@@ -6261,16 +6269,24 @@ Andere Programme: {others}</translation>
 <translation>Werkzeuge</translation>
 </message>
 <message>
-<source>Hearth tests each of its parts, which takes up to some minutes. The report contains no text of yours, and nothing is sent.</source>
-<translation>Hearth testet jedes seiner Teile, was bis zu einigen Minuten dauert. Der Bericht enthält keinen Text von Ihnen, und es wird nichts gesendet.</translation>
+<source>Hearth tests each of its parts. This can take a few minutes. The report contains none of your text, and nothing is sent.</source>
+<translation>Hearth testet jedes seiner Teile. Das kann einige Minuten dauern. Der Bericht enthält keinen Text von Ihnen, und nichts wird gesendet.</translation>
 </message>
 <message>
 <source>Report</source>
 <translation>Bericht</translation>
 </message>
 <message>
+<source>Testing</source>
+<translation>Test läuft</translation>
+</message>
+<message>
 <source>The test could not be started.</source>
 <translation>Der Test konnte nicht gestartet werden.</translation>
+</message>
+<message>
+<source>The test ended before it was complete.</source>
+<translation>Der Test endete, bevor er vollständig war.</translation>
 </message>
 <message>
 <source>Copy: {what}</source>

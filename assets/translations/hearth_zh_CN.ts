@@ -636,6 +636,10 @@
 <translation>{name} 不是 UTF-8 文本。请将其另存为 UTF-8。</translation>
 </message>
 <message>
+<source>Comparison stopped</source>
+<translation>比较已停止</translation>
+</message>
+<message>
 <source>This file contains more values than Hearth reads.</source>
 <translation>此文件的数据量超出 Hearth 的读取范围。</translation>
 </message>
@@ -3954,6 +3958,10 @@
 <translation>此服务器不提供提示词和文件。</translation>
 </message>
 <message>
+<source>Waiting for {server}</source>
+<translation>正在等待 {server}</translation>
+</message>
+<message>
 <source>What you enter goes to the server {server}.</source>
 <translation>您输入的内容会发送到服务器 {server}。</translation>
 </message>
@@ -4010,12 +4018,12 @@
 <translation>哪个回答更好？</translation>
 </message>
 <message>
-<source>Wins</source>
-<translation>胜</translation>
+<source>Win rate</source>
+<translation>胜率</translation>
 </message>
 <message>
-<source>Won</source>
-<translation>胜率</translation>
+<source>Wins</source>
+<translation>胜</translation>
 </message>
 <message>
 <source>{n} of {count} pairs have a vote.</source>
@@ -6216,16 +6224,24 @@ Other programs: {others}</source>
 <translation>工具</translation>
 </message>
 <message>
-<source>Hearth tests each of its parts, which takes up to some minutes. The report contains no text of yours, and nothing is sent.</source>
-<translation>Hearth 会测试自身的每个部分，最多需要几分钟。报告不包含您的任何文字，也不会发送任何内容。</translation>
+<source>Hearth tests each of its parts. This can take a few minutes. The report contains none of your text, and nothing is sent.</source>
+<translation>Hearth 会测试自身的每个部分，这可能需要几分钟。报告不包含您的任何文本，也不会发送任何内容。</translation>
 </message>
 <message>
 <source>Report</source>
 <translation>报告</translation>
 </message>
 <message>
+<source>Testing</source>
+<translation>正在测试</translation>
+</message>
+<message>
 <source>The test could not be started.</source>
 <translation>无法启动测试。</translation>
+</message>
+<message>
+<source>The test ended before it was complete.</source>
+<translation>测试尚未完成就已结束。</translation>
 </message>
 <message>
 <source>Copy: {what}</source>

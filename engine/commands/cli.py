@@ -176,7 +176,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="model folders, GGUF files, or names of installed models; none: show the results of the file",
     )  # fmt: skip
     sub.add_argument(
-        "--prompts", metavar="FILE", help='one prompt a line, or one JSON object a line: {"prompt": "..."}'
+        "--prompts", metavar="FILE", help='one prompt per line, or one JSON object per line: {"prompt": "..."}'
     )
     sub.add_argument("--prompt", action="append", metavar="TEXT", help="a prompt; may be given several times")
     sub.add_argument(

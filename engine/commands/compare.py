@@ -35,7 +35,7 @@ def compare(arguments: argparse.Namespace) -> int:
         seeds = [int(part) for part in arguments.seeds.split(",")]
     except ValueError as error:
         raise InvalidRequestError(
-            f"--seeds {arguments.seeds!r} is no list of numbers.", "Write it as 1,2,3."
+            f"--seeds {arguments.seeds!r} is not a list of numbers.", "Write it as 1,2,3."
         ) from error
     file, sampling = ComparisonFile(Path(arguments.out), create=bool(arguments.models)), sampling_values(arguments)
     every = (

@@ -142,7 +142,7 @@ class ComparisonFile:
             try:
                 self._take(json.loads(line), self._lines)
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
-                what = "is no comparison" if self._lines == 1 else f"is damaged in line {self._lines}"
+                what = "is not a comparison file" if self._lines == 1 else f"is damaged in line {self._lines}"
                 raise InvalidRequestError(
                     f"{self.path.name} {what}.", "Choose another file, or make a new one with hearth-engine compare."
                 ) from error
@@ -298,5 +298,5 @@ def read_prompts(path: Path) -> list[tuple[str, str]]:
             ) from error
         prompts.append((prompt, system))
     if not prompts:
-        raise InvalidRequestError(f"{path} holds no prompt.", "Write one prompt a line.")
+        raise InvalidRequestError(f"{path} contains no prompt.", "Write one prompt per line.")
     return prompts

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -126,3 +128,41 @@ def test_the_dialog_shows_the_report_as_it_is_made(qtbot: QtBot) -> None:
     qtbot.waitUntil(failing.copy.isEnabled)
     assert failing.text.toPlainText()
     failing.reject()
+
+
+@pytest.mark.gui
+def test_lines_arrive_whole_and_closing_ends_what_runs(qtbot: QtBot, tmp_path: Path) -> None:
+    from PySide6.QtWidgets import QWidget
+
+    window = QWidget()
+    qtbot.addWidget(window)
+    split = "import sys; w = sys.stdout; w.write('o'); w.flush(); sys.stdin.read(1); w.write('k\\n\\nTests')"
+    dialog = SelfTestDialog(window, [sys.executable, "-c", split])
+    qtbot.waitUntil(lambda: dialog.process.bytesAvailable() > 0)
+    dialog.process.write(b"x")
+    qtbot.waitUntil(dialog.copy.isEnabled)
+    assert dialog.text.toPlainText() == "ok\n\nTests"
+    dialog.reject()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows ends the engine's process by itself")
+def test_a_report_that_is_ended_ends_the_engine(places: AppPaths, tmp_path: Path) -> None:
+    import signal
+    import subprocess
+
+    file = tmp_path / "pid"
+    engine = f"import os, pathlib, time; pathlib.Path({str(file)!r}).write_text(str(os.getpid())); time.sleep(60)"
+    script = (
+        "import sys; from app.startup import self_report as r; from app.startup.bootstrap import folders_in;"
+        f"r.engine_command = lambda: [sys.executable, '-c', {engine!r}];"
+        "r.checks = lambda places, machine, scratch: [r.Check('One', lambda: r._answer(scratch, 'cpu'))];"
+        f"r.main(folders_in(r.Path({str(places.data)!r})), None)"
+    )
+    report = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL)
+    while not (file.exists() and file.read_text()):
+        assert report.poll() is None
+        time.sleep(0.05)
+    report.send_signal(signal.SIGTERM)
+    report.wait(60)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(file.read_text()), 0)

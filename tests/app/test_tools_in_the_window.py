@@ -15,7 +15,7 @@ import pytest
 from person import Arrive, Person
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QApplication, QLineEdit
+from PySide6.QtWidgets import QApplication, QDialog, QLineEdit
 from support.serving import Script
 
 from app.chat.store.conversation import CallState, Message
@@ -431,3 +431,17 @@ def test_the_engine_calls_a_tool_goes_on_and_asks(arrive: Arrive, monkeypatch: p
     person.wait(lambda: len(person.finished) == 3 and states(person.shown[-1]) == [CallState.ASKING])
     assert (person.shown[-1].calls[0].arguments, person.shown[-1].calls[0].scope) == ({"url": page}, "en.wikipedia.org")
     take_pictures(person)
+
+
+def test_a_question_whose_dialog_goes_is_cancelled(arrive: Arrive) -> None:
+    person = arrive("in-thread")
+    person.wait_ready()
+    below = QDialog(person.window)
+    below.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    below.open()
+    replies = list[Reply]()
+    question = Question("Rooms", "Which city?", {"properties": {}})
+    threading.Thread(target=lambda: replies.append(person.hearth.tools.box.ask(question)), daemon=True).start()
+    modal(person, ServerQuestionDialog)
+    below.accept()
+    person.wait(lambda: replies == [Reply("cancel")])

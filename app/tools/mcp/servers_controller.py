@@ -90,6 +90,7 @@ class ToolServersController(QObject):
         if before is not None and kept != replace(before, name=kept.name, is_on=kept.is_on, approved=kept.approved):
             self.stop_looking(server.id)
             self._tools.stop(server.id)
+            self._contents.pop(server.id, None)
         self._keep()
         return kept
 

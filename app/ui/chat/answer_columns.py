@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QKeyEvent, QResizeEvent
+from PySide6.QtGui import QKeyEvent, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from app.chat.answers.answer_labels import MODES, count, facts_of, state_text
@@ -17,7 +18,10 @@ from app.translation import figure, tr, tr_n
 from app.ui.look import theme
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.message_buttons import CopyButton
+from app.ui.transcript.message_column import MessageColumn
+from app.ui.transcript.message_view import MessageView
 from app.ui.transcript.own_message import BUBBLE_WIDTH
+from app.ui.transcript.selection.selection import TextSelection
 from app.ui.widgets.controls import Button, Chip, Dot, Label
 from app.units import rate
 
@@ -41,6 +45,7 @@ class AnswerColumn(QFrame):
         super().__init__()
         self.setProperty("kind", "card")
         self.message = message
+        self.selection: TextSelection | None = None
         self.title, self.mode = Label("", "heading", elide=True), Chip("")
         self.dot, self.state = Dot("hot_fill", working=True), Label("", "small", elide=True)
         self.facts, self.why = Label("", "meta", wrap=True), Label("", "small", "bad", wrap=True)
@@ -72,6 +77,32 @@ class AnswerColumn(QFrame):
         theme.current().changed.connect(self._restyle)
         self._restyle()
         self._show((message.stats if message is not None else way.figures if way is not None else None) or {})
+
+    # -------------------------------------------------------------- a column of one message, for its selection
+
+    first, last = 0, 1
+
+    @property
+    def messages(self) -> list[Message]:
+        return [self.message] if self.message is not None else []
+
+    @property
+    def views(self) -> list[MessageView]:
+        return [self.answer] if self.answer is not None else []
+
+    def index(self, message_id: str) -> int:
+        return 0
+
+    def view(self, message_id: str) -> MessageView | None:
+        return self.answer
+
+    def loose_view(self, message: Message) -> MessageView:
+        return MessageColumn.loose_view(message)
+
+    def first_visible(self, top: int) -> int:
+        return 0
+
+    # -------------------------------------------------------------- its state
 
     @property
     def is_writing(self) -> bool:
@@ -170,10 +201,15 @@ class AnswerColumns(QScrollArea):
     ) -> None:
         """Show these answers, then those that are still to come. chosen: id of the one in the chat."""
         asked = " ".join(question.split())
-        self.question.setText(asked if len(asked) <= QUESTION_CHARS else asked[:QUESTION_CHARS] + "…")
+        is_long = len(asked) > QUESTION_CHARS
+        self.question.setText(asked[:QUESTION_CHARS] + "…" if is_long else asked)
+        self.question.setToolTip(question if is_long else "")
         n = len(answers) + len(waiting)
         self.heading.setText(tr_n("{n} answer to this question", "{n} answers to this question", n, n=figure(n)))
-        known = {column.message.id: column for column in self.columns if column.message is not None}
+        known = {one.message.id: one for one in self.columns if one.message is not None}
+        for one in answers:  # an answer that is continued gets a view that takes text
+            if one.id in known and one.state is MessageState.WRITING and not known[one.id].is_writing:
+                del known[one.id]
         old = set(self.columns)
         self.columns = [known.get(one.id) or self._wired(AnswerColumn(one)) for one in answers]
         for column in old - set(self.columns):
@@ -199,7 +235,24 @@ class AnswerColumns(QScrollArea):
         column.continued.connect(self.continued)
         if column.answer is not None:
             column.answer.link_activated.connect(self.link_activated)
+            selection = column.selection = TextSelection(self, column)
+            selection.setParent(column)
+            selection.link_activated.connect(self.link_activated)
+            selection.began.connect(partial(self._end_others, column))
+            column.answer.text_selected.connect(selection.give_way)
+            column.answer.grown.connect(partial(selection.show_in, column.answer))
         return column
+
+    def _end_others(self, column: AnswerColumn) -> None:
+        for one in self.columns:
+            if one is not column and one.selection is not None:
+                one.selection.clear()
+
+    def copy_selection(self) -> None:
+        """Copy the selected text, if there is any."""
+        for one in self.columns:
+            if one.selection is not None:
+                one.selection.copy()
 
     def append_text(self, message_id: str, text: str) -> None:
         """Append text to an answer in progress."""
@@ -218,8 +271,8 @@ class AnswerColumns(QScrollArea):
         self._lay_out()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Escape and not self._status.answering and not self.back.isHidden():
-            self.left.emit()
+        if event.matches(QKeySequence.StandardKey.Copy):
+            self.copy_selection()
         else:
             super().keyPressEvent(event)
 
@@ -235,7 +288,7 @@ class AnswerColumns(QScrollArea):
         self._column.setSpacing(px(12))
         words = self.question.fontMetrics().horizontalAdvance(self.question.words) + 2
         self.question.setFixedWidth(min(words, px(BUBBLE_WIDTH), n * wide - px(32)))
-        self.question.setFixedHeight(self.question.heightForWidth(self.question.width()))
+        self.question.fix_height(self.question.width())
         self._asked.setContentsMargins(px(16), px(10), px(16), px(10))
         self._grid.setSpacing(gap)
         for i, column in enumerate(self.columns):

@@ -49,6 +49,8 @@ class ChatInspector(QObject):
         def show(record: Inspection | None) -> None:
             if is_open:
                 self._show(dialog, message, record)
+                if record is not None:
+                    self._follow(dialog, record)
 
         self._memory.read_inspection(message_id, show)
         dialog.open()
@@ -77,6 +79,15 @@ class ChatInspector(QObject):
             if not is_on:
                 line = tr("Turn on recording for this chat, then answer again.")
             dialog.show_nothing(tr("No tokens recorded"), line, offers=not is_on)
+
+    def _follow(self, dialog: InspectorDialog, record: Inspection) -> None:
+        """Keep it up to date whether alternatives can be chosen."""
+
+        def update() -> None:
+            dialog.set_cannot(self._why_not(record))
+
+        self._chat.chat_status_changed.connect(update)
+        dialog.finished.connect(lambda _: self._chat.chat_status_changed.disconnect(update))
 
     def _why_not(self, record: Inspection) -> str:
         """Say why this PC cannot continue from an alternative now; "" if it can."""

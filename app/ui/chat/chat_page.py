@@ -389,7 +389,10 @@ class ChatPage(QFrame):
         if self.composer.next.queued is not None:
             self.composer.next.edit_asked.emit()
             return True
-        return not self._status.answering and not self.composer.draft.items and self.transcript.edit_last()
+        if self._status.answering or self.composer.draft.items:
+            return False
+        self.show_over(None)
+        return self.transcript.edit_last()
 
     def _choose_prompt(self, prompt: str) -> None:
         draft = self.composer.text()
@@ -441,6 +444,10 @@ class ChatPage(QFrame):
                 self.stop_requested.emit()
         elif event.key() == Qt.Key.Key_Escape and self.transcript.text_find.is_on:
             self.close_find()
+        elif event.key() == Qt.Key.Key_Escape and self._over is not None:
+            self.show_over(None)
+        elif self._over is not None:  # the selection is of the messages
+            super().keyPressEvent(event)
         elif event.matches(QKeySequence.StandardKey.Copy) and not self.transcript.selection.is_empty:
             self.transcript.selection.copy()
         elif event.matches(QKeySequence.StandardKey.SelectAll) and not self.is_empty:

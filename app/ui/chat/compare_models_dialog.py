@@ -44,7 +44,7 @@ class WayRow(QWidget):
 
     @property
     def way(self) -> Way:
-        """What is chosen."""
+        """The chosen model and mode."""
         return replace(self._way, mode=self.segments.value() or None) if self.segments is not None else self._way
 
     def open_menu(self) -> None:
@@ -118,11 +118,11 @@ class CompareModelsDialog(Dialog):
 
     @property
     def ways(self) -> list[Way]:
-        """What is chosen."""
+        """The chosen models and modes."""
         return [row.way for row in self.rows]
 
     def _add_other(self) -> None:
-        """Add a row with what is not chosen yet."""
+        """Add a row with a model and mode that no other row has, if there is one."""
         local = [way for way in self._offered if way.place is None]
         free = (replace(way, mode=mode) for mode in (None, "dense", "exact") for way in local)
         self._add(next((way for way in free if way not in self.ways), self.rows[-1].way))

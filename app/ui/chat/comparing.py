@@ -40,7 +40,7 @@ class Comparing(QObject):
         page.over_left.connect(self._leave)
         chat.text_appended.connect(lambda message_id, text: self._tell("append_text", message_id, text))
         chat.chat_status_changed.connect(lambda status: self._tell("set_status", status))
-        for signal in (chat.message_finished, chat.message_updated, chat.branch_changed):
+        for signal in (chat.message_finished, chat.message_updated, chat.message_resumed, chat.branch_changed):
             signal.connect(self._refresh)
         chat.conversation_opened.connect(self._show_run)
 

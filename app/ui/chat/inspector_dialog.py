@@ -1,6 +1,6 @@
-"""The inspector: an answer as its tokens, with what the model nearly said instead and what each token took to compute.
+"""The inspector: the tokens of an answer, with the probability, the alternatives and the cost of each.
 
-It shows an Inspection. It knows neither the engine nor the chat: what the user wants of them leaves as signals.
+It shows an Inspection, and emits what the user clicks. It knows neither the engine nor the chat.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from app.translation import figure, tr, tr_n
 from app.ui.chat.token_view import MARKS, TokenView
 from app.ui.look import theme
 from app.ui.look.painting import antialiased, block, say_changed
-from app.ui.widgets import focus_ring
+from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.empty_state import EmptyState
 from app.ui.widgets.floating import announce, resize_within_screen
@@ -78,7 +78,8 @@ class AlternativeRow(PickRow):
         wide = self.width() * self._share
         left = self.width() - wide if self.isRightToLeft() else 0.0
         painter = antialiased(self)
-        block(painter, QRectF(left, 1, wide, self.height() - 2), theme.colour("bubble"), min(theme.px(6), wide / 2))
+        if wide > theme.px(2):  # a thinner one is a stray line
+            block(painter, QRectF(left, 1, wide, self.height() - 2), theme.colour("bubble"), min(theme.px(6), wide / 2))
         painter.end()
         super().paintEvent(event)
 
@@ -123,7 +124,7 @@ class LayerBars(QWidget):
 
 
 class TokenDetails(QFrame):
-    """What is known of one token. picked: the id of an alternative, to continue from."""
+    """The details of one token. picked: the id of an alternative, to continue from."""
 
     picked = Signal(int)
 
@@ -246,7 +247,7 @@ class TokenDetails(QFrame):
 
 
 def _note(run: int | None, row: dict[str, object]) -> str:
-    """Say what is not known of a token, and why."""
+    """Return why some figures of a token are not known; "" if they are."""
     if run is None:
         return tr("This token comes from reading the whole prompt, which its time includes. Its own bytes and neurons "
                   "are not known.")  # fmt: skip
@@ -372,6 +373,12 @@ class InspectorDialog(QDialog):
         self.answer.setFocus()
         self.answer.choose(0)
 
+    def set_cannot(self, cannot: str) -> None:
+        """Set why no alternative can be chosen, as `show_record` does."""
+        if self._record is not None and cannot != self._cannot:
+            self._cannot = cannot
+            self._show_token(self._view.current)
+
     def show_nothing(self, title: str, line: str, offers: bool) -> None:
         """Say why there is nothing to inspect. offers: a button that records the chat's next answers."""
         self._record = None
@@ -435,6 +442,9 @@ class InspectorDialog(QDialog):
         words = " ".join(map(str, tokens)) if ids else joined_text(record, tokens)
         QGuiApplication.clipboard().setText(words)
         announce(self, tr("Copied"))
+
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        return tab_order.move_on(self, forward)  # the rows are made late
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

@@ -1,4 +1,4 @@
-"""What MCP servers offer beside tools: prompts and resources behind "/", and questions that come outside of a call."""
+"""Prompts and resources of MCP servers behind "/", and their questions outside of a call."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ LONGEST_NOTE = 80  # characters beside a row's name
 class ServerContent(QObject):
     """Connects the servers with the composer; create one per window.
 
-    The servers that are on have a row behind "/". Their prompts have one too after the user has opened it, because a
-    server does not start before.
+    Each server that is on has a row behind "/". The row starts the server, and from then on each of its prompts has a
+    row too.
     """
 
     def __init__(self, window: MainWindow, controller: ToolServersController, rounds: ToolRounds) -> None:
@@ -89,6 +89,9 @@ class ServerQuestionDialog(Dialog):
         super().__init__(parent, self.question.title.words, wide_px=WIDE_PX)
         self.question.title.hide()
         self.body.addWidget(self.question)
+        self.question.buttons.hide()
+        for button in (self.question.cancel, self.question.decline, self.question.send):
+            self.add_button(button)
         self.question.form.changed.connect(self.fit)
 
         def reply(action: str, values: object) -> None:
@@ -99,7 +102,8 @@ class ServerQuestionDialog(Dialog):
             self.accept()
 
         self.question.decided.connect(reply)
-        self.finished.connect(lambda _: opened.reply(Reply("cancel")))
+        # also where the window closes: the server's thread waits
+        self.destroyed.connect(lambda: opened.reply(Reply("cancel")))
 
 
 class ServerContentDialog(Dialog):
@@ -195,7 +199,13 @@ class ServerContentDialog(Dialog):
         if answer is not None:
             self._fill(prompt, answer)
 
+    def _wait(self) -> None:
+        """Cancel what was asked for before, and say that the server is asked."""
+        self._work.set()
+        self.say(tr("Waiting for {server}", server=label(self._server.name)))
+
     def _fill(self, prompt: Prompt, arguments: dict[str, str]) -> None:
+        self._wait()
         self.insert.setEnabled(False)
 
         def put(text: str) -> None:
@@ -210,6 +220,7 @@ class ServerContentDialog(Dialog):
             self.accept()
             self._composer.draft.add(attachment)
 
+        self._wait()
         work = partial(self._take, attach)
         self._work = self._controller.read_resource(self._server.id, resource.address, work)
 

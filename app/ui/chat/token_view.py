@@ -107,6 +107,9 @@ class TokenView(QTextEdit):
         cursor.endEditBlock()
         self._end = cursor.position()
         self.setDocument(document)
+        for before in self.findChildren(QTextDocument):
+            if before is not document:
+                before.deleteLater()
         self._mark_current()
 
     def _mark_current(self) -> None:

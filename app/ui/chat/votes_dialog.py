@@ -12,7 +12,7 @@ from app.chat.store.conversation import Message, Role
 from app.translation import figure, noted, tr
 from app.ui.chat.answer_columns import AnswerColumns
 from app.ui.look import theme
-from app.ui.widgets import focus_ring
+from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.dialog import Dialog
 from app.ui.widgets.floating import announce, resize_within_screen
@@ -80,6 +80,9 @@ class VotesDialog(QDialog):
         resize_within_screen(self, theme.px(WIDE), theme.px(HIGH))
         self._show()
 
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        return tab_order.move_on(self, forward)  # the answers are made late
+
     def vote(self, choice: Choice) -> None:
         """Store a vote for the shown pair and show the next one."""
         if self._at >= len(self._pairs):
@@ -132,7 +135,7 @@ class VotesDialog(QDialog):
                 old.deleteLater()
         grid.setHorizontalSpacing(theme.px(20))
         grid.setColumnStretch(0, 1)
-        lines = [[tr("Model and mode"), tr("Won"), tr("Wins"), tr("Losses"), tr("Equally good"), tr("Neither")]]
+        lines = [[tr("Model and mode"), tr("Win rate"), tr("Wins"), tr("Losses"), tr("Equally good"), tr("Neither")]]
         for n, row in enumerate(self.file.rows(), 1):
             share = "–" if row.win_share is None else f"{figure(100 * row.win_share, '.0f')}%"
             lines.append([row.label, share, *map(figure, (row.wins, row.losses, row.equal, row.neither))])

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QProcess, Qt
+from PySide6.QtCore import QProcess
 from PySide6.QtGui import QGuiApplication, QTextOption
-from PySide6.QtWidgets import QPlainTextEdit, QWidget
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QPlainTextEdit, QWidget
 
 from app.clients.engine_process import app_command, environment_of_programs
 from app.translation import tr
 from app.ui.look import theme
-from app.ui.widgets.controls import Button
+from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.dialog import Dialog
 from app.ui.widgets.indicators import Dot
 
+END_MS = 1000
 SHARE = 0.5  # of the window's height, at most
 
 
@@ -24,10 +25,9 @@ class SelfTestDialog(Dialog):
     def __init__(self, parent: QWidget, command: list[str]) -> None:
         super().__init__(
             parent, tr("Test this PC"),
-            tr("Hearth tests each of its parts, which takes up to some minutes. The report contains no text of yours, "
+            tr("Hearth tests each of its parts. This can take a few minutes. The report contains none of your text, "
                "and nothing is sent."), wide_px=640,
         )  # fmt: skip
-        self._window = parent.window()
         self.text = QPlainTextEdit()
         self.text.setProperty("kind", "field")
         self.text.setReadOnly(True)
@@ -35,8 +35,12 @@ class SelfTestDialog(Dialog):
         self.text.setAccessibleName(tr("Report"))
         self.text.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
         self.body.addWidget(self.text)
-        self.dot = Dot("hot_fill", True, tr("Progress"))
-        self.body.addWidget(self.dot, 0, Qt.AlignmentFlag.AlignLeft)
+        self.state = QWidget()
+        across = QHBoxLayout(self.state)
+        across.setContentsMargins(0, 0, 0, 0)
+        across.addWidget(Dot("hot_fill", True, tr("Progress")))
+        across.addWidget(Label(tr("Testing"), "small"), 1)
+        self.body.addWidget(self.state)
         self.copy = self.add_button(Button(tr("Copy")))
         self.copy.setEnabled(False)
         self.copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.text.toPlainText()))
@@ -48,6 +52,9 @@ class SelfTestDialog(Dialog):
         self.process.errorOccurred.connect(self._ended)
         theme.current().changed.connect(self._restyle)
         self._restyle()
+        app = QApplication.instance()
+        assert app is not None
+        app.aboutToQuit.connect(self.reject)
         self.process.start(command[0], command[1:])
 
     @classmethod
@@ -56,25 +63,32 @@ class SelfTestDialog(Dialog):
         return cls(parent, app_command("--data-dir", str(data_folder), "--self-report"))
 
     def _read(self) -> None:
-        self.text.appendPlainText(
-            bytes(self.process.readAllStandardOutput().data()).decode("utf-8", "replace").rstrip()
-        )
+        is_over = self.process.state() is QProcess.ProcessState.NotRunning
+        while self.process.canReadLine() or (is_over and self.process.bytesAvailable()):
+            self.text.appendPlainText(bytes(self.process.readLine().data()).decode("utf-8", "replace").rstrip("\r\n"))
 
     def _ended(self) -> None:
+        self._read()
         self.copy.setEnabled(True)
-        self.dot.hide()
+        self.state.hide()
         self.fit()
-        if not self.text.toPlainText():
+        if self.process.error() is QProcess.ProcessError.FailedToStart:
             self.text.setPlainText(tr("The test could not be started."))
+        elif self.process.exitStatus() is QProcess.ExitStatus.CrashExit:
+            self.text.appendPlainText(tr("The test ended before it was complete."))
 
     def _restyle(self) -> None:
+        owner = self.parentWidget()
+        assert owner is not None
         self.text.setFont(theme.font("code"))
-        self.text.setFixedHeight(min(theme.px(360), int(SHARE * self._window.height())))
+        self.text.setFixedHeight(min(theme.px(360), int(SHARE * owner.window().height())))
         self.fit()
 
     def done(self, result: int) -> None:
         for signal in (self.process.readyReadStandardOutput, self.process.finished, self.process.errorOccurred):
             signal.disconnect()
-        self.process.kill()
-        self.process.waitForFinished(1000)
+        self.process.terminate()  # so that it ends the engine's process too
+        if not self.process.waitForFinished(END_MS):
+            self.process.kill()
+            self.process.waitForFinished(END_MS)
         super().done(result)

@@ -1,4 +1,4 @@
-"""The dialog of updates: what is known of newer versions, and one button for the next step."""
+"""The updates dialog: the state of a newer version, and one button for the next step."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Phase = Literal["idle", "looking", "newest", "found", "downloading", "ready", "i
 
 @dataclass(frozen=True)
 class UpdateState:
-    """What is known. offered: whether this build offers updates. way: "tarball" or "deb"; "" if Hearth cannot install
-    them here. size, done: bytes of the file for this PC. previous: the version that can be gone back to, or "".
+    """The state of updates. offered: whether this build offers updates. way: "tarball" or "deb"; "" if Hearth cannot
+    install them here. size, done: bytes of the file for this PC. previous: the version to go back to, or "".
     """
 
     offered: bool = False

@@ -251,15 +251,15 @@ class ServerQuestion(QFrame):
         self.send.clicked.connect(self._send)
         for act, button in (("decline", self.decline), ("cancel", self.cancel)):
             button.clicked.connect(lambda _=False, act=act: self.decided.emit(act, {}))
-        buttons = QWidget()
-        flow = Flow(buttons)
+        self.buttons = QWidget()
+        flow = Flow(self.buttons)
         flow.setSpacing(theme.px(8))
         for button in (self.send, self.decline, self.cancel):
             flow.addWidget(button)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(theme.px(10))
-        for part in (self.title, self.message, self.form, self.note, buttons):
+        for part in (self.title, self.message, self.form, self.note, self.buttons):
             column.addWidget(part)
         self.form.setVisible(bool(fields))
 

@@ -117,6 +117,11 @@ class Label(QLabel):
             self.setToolTip("")
         self.updateGeometry()
 
+    def fix_height(self, width: int) -> None:
+        """Fix the height to that of the text, wrapped to a width."""
+        self.setMinimumHeight(0)  # heightForWidth is never below the minimum
+        self.setFixedHeight(max(self.heightForWidth(width), 0))
+
     def sizeHint(self) -> QSize:
         if not self.elides:
             return super().sizeHint()

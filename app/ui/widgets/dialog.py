@@ -122,7 +122,7 @@ class Dialog(QDialog):
         used = 2 * theme.px(20) + theme.px(8 + 32) + 4 * theme.px(6)
         for label in (self.heading, self.sentence):
             if not label.isHidden():
-                label.setFixedHeight(max(label.heightForWidth(room), 0))
+                label.fix_height(room)
                 used += label.height()
         high = _height(self.body, room)
         shown = min(high, max(int(HIGHEST * most.height()) - used, theme.px(80)))

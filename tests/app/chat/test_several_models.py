@@ -114,6 +114,7 @@ def test_a_model_that_the_user_chooses_meanwhile_stays(make_desk: MakeDesk) -> N
     assert not run.is_running
     assert desk.engine.status.model == "Bamboo"
     assert [m.state for m in answers(desk, run)] == [MessageState.CANCELLED]
+    assert desk.toasts, "it says that the comparison ended"
 
 
 def test_a_model_that_the_user_chooses_during_an_answer_follows_it(make_desk: MakeDesk, tmp_path: Path) -> None:
@@ -150,3 +151,24 @@ def test_closing_keeps_what_was_made(make_desk: MakeDesk, tmp_path: Path) -> Non
     assert answer.state is MessageState.INTERRUPTED
     assert answer.text.startswith("word0")
     assert answer.parent == question.id
+
+
+def test_a_question_of_another_chat_is_not_asked_here(make_desk: MakeDesk) -> None:
+    desk = make_desk()
+    desk.wait_ready()
+    run = SideBySide(desk.controller, desk.engine, desk.memory)
+    assert not run.start([FAKE, BAMBOO], question="gone")
+    assert not run.is_running
+    assert not desk.conversations
+
+
+def test_the_model_that_comes_next_may_be_chosen_meanwhile(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk()
+    desk.wait_ready()
+    run = begin(desk, [FAKE, BAMBOO], f"words 5 until {tmp_path / 'go_on'}")
+    desk.wait(lambda: desk.last.text)
+    desk.controller.use_model("fake-as-Bamboo")
+    (tmp_path / "go_on").touch()
+    desk.wait(lambda: not run.is_running and desk.engine.is_ready)
+    assert [m.state for m in answers(desk, run)] == [MessageState.COMPLETE] * 2
+    assert desk.engine.status.model == "Bamboo"

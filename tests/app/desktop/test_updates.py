@@ -83,6 +83,7 @@ def test_a_newer_version_is_told_once_where_that_is_allowed(room: Room) -> None:
     assert room.library.asked == [("update_look", {})]
     room.library.done({**OFFER, "version": "0.0.1"})
     assert room.told == []
+    assert room.updates.state.phase == "newest"
     room.library.done(OFFER)
     assert [("9.1" in one.title, one.remedy_action) for one in room.told] == [(True, Action.OPEN_UPDATES)]
 

@@ -85,9 +85,9 @@ def test_the_number_of_pairs_is_limited(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ([], "no comparison"),
-        (['{"format": "hearth-chats"}'], "no comparison"),
-        (["[" * 100_000], "no comparison"),
+        ([], "not a comparison"),
+        (['{"format": "hearth-chats"}'], "not a comparison"),
+        (["[" * 100_000], "not a comparison"),
         (['{"kind": "hearth-comparison", "version": 9, "seed": 1}'], "newer version"),
         (['{"kind": "hearth-comparison", "version": 1, "seed": 1}', '{"kind": "answer"}'], "line 2"),
         (['{"kind": "hearth-comparison", "version": 1, "seed": 1}', '{"kind": "vote", "left": "a", "right": "b", '

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from PySide6.QtCore import QEvent, QMimeData, QObject, QPoint, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QClipboard, QContextMenuEvent, QCursor, QGuiApplication, QMouseEvent, QTextCursor
@@ -36,13 +36,33 @@ from app.ui.transcript.selection.selectable import SelectableText
 from app.ui.widgets.floating import Menu
 
 if TYPE_CHECKING:
-    from app.ui.transcript.message_column import MessageColumn
+    from app.chat.store.conversation import Message
     from app.ui.transcript.message_view import MessageView
 
 SCROLL_MS = 30  # between two steps while the pointer is held beyond an edge
 MOST_STEP = 60  # px per step
 SLICE_S = 0.05  # of the GUI thread per step of a copy
 _WORD, _PARAGRAPH = QTextCursor.SelectionType.WordUnderCursor, QTextCursor.SelectionType.BlockUnderCursor
+
+
+class Column(Protocol):
+    """The widget with the messages, as MessageColumn is one. views: of messages[first:last]."""
+
+    @property
+    def messages(self) -> list[Message]: ...
+    @property
+    def views(self) -> list[MessageView]: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def last(self) -> int: ...
+    def index(self, message_id: str) -> int: ...
+    def view(self, message_id: str) -> MessageView | None: ...
+    def loose_view(self, message: Message) -> MessageView: ...
+    def first_visible(self, top: int) -> int: ...
+    def mapFromGlobal(self, point: QPoint, /) -> QPoint: ...
+    def mapToGlobal(self, point: QPoint, /) -> QPoint: ...
+    def installEventFilter(self, filter_: QObject, /) -> None: ...
 
 
 class TextSelection(QObject):
@@ -55,7 +75,7 @@ class TextSelection(QObject):
     link_activated = Signal(str)
     note_asked = Signal(str)  # the selected text, for the notes of the project
 
-    def __init__(self, area: QScrollArea, column: MessageColumn) -> None:
+    def __init__(self, area: QScrollArea, column: Column) -> None:
         super().__init__(area)
         self._has_notes = False
         self._area, self._column = area, column
@@ -187,7 +207,7 @@ class TextSelection(QObject):
         for number, text in enumerate(column.views[which].texts()):
             if text is None:
                 continue
-            place = text.viewport().mapFrom(column, point)
+            place = text.viewport().mapFromGlobal(column.mapToGlobal(point))
             found = (column.first + which, number, text, place)
             if place.y() < text.viewport().height():
                 break

@@ -9,13 +9,16 @@ from fake_library import FakeLibrary, installed
 from person import Arrive, Person
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
 
 from app.chat.side_by_side import FAILURE, Way
-from app.chat.store.conversation import MessageState
+from app.chat.store.conversation import Message, MessageState, Role
 from app.settings import AppSettings
-from app.ui.chat.answer_columns import AnswerColumn
+from app.ui.chat.answer_columns import AnswerColumn, AnswerColumns
 from app.ui.chat.compare_models_dialog import CompareModelsDialog
 from app.ui.transcript.answer_view import AnswerView
+from app.ui.transcript.own_message import MessageEditor
 
 pytestmark = pytest.mark.gui
 
@@ -144,3 +147,64 @@ def test_equal_rows_and_no_question_cannot_be_compared(arrive: Arrive) -> None:
     assert dialog.go.isEnabled()
     assert dialog.ways == [Way("Fake", "fake"), Way("Fake", "fake", "dense")]
     assert "sparse" not in segments.buttons, "the loaded model has no predictors"
+
+
+def test_the_keyboard_leaves_the_columns(arrive: Arrive) -> None:
+    person = with_models(arrive)
+    compared(person, "one two", "fake", "fake-as-Bamboo")
+    person.press(Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
+    assert person.page.transcript.selection.is_empty, "hidden messages are not selected"
+    person.press(Qt.Key.Key_Escape)
+    assert not person.page.transcript.isHidden()
+    person.window.commands.run("side_by_side")
+    assert person.page.transcript.isHidden()
+    person.press(Qt.Key.Key_Up)
+    assert not person.page.transcript.isHidden(), "the question is edited where it can be seen"
+    assert person.page.findChildren(MessageEditor)
+
+
+def test_an_answer_that_is_continued_grows_in_its_column(arrive: Arrive, tmp_path: Path) -> None:
+    person = with_models(arrive)
+    person.type(f"words 9 until {tmp_path / 'go_on'}")
+    dialog_of(person).go.click()
+    person.wait(lambda: columns_of(person)[0].answer.text if columns_of(person)[0].answer else "")
+    person.press(Qt.Key.Key_Escape)
+    person.wait(lambda: not person.hearth.setup.side_by_side.is_running)
+    person.wait_ready()
+    person.window.commands.run("continue_answer")
+    (column,) = columns_of(person)
+    assert column.answer is not None
+    assert column.answer.is_writing
+    (tmp_path / "go_on").touch()
+    person.wait_ready()
+
+
+def test_the_question_is_as_high_as_its_text_again(qtbot: QtBot) -> None:
+    columns = AnswerColumns()
+    qtbot.addWidget(columns)
+    columns.resize(1200, 600)
+    columns.show_answers("word " * 40, [Message(Role.ASSISTANT, "x")], [], "", is_running=False)
+    columns.show()
+    before = columns.question.height()
+    columns.resize(330, 600)
+    qtbot.waitUntil(lambda: columns.question.height() > before)
+    columns.resize(1200, 600)
+    qtbot.waitUntil(lambda: columns.question.height() == before)
+
+
+def test_text_in_the_columns_is_selected_and_copied(arrive: Arrive) -> None:
+    person = with_models(arrive)
+    compared(person, "one two", "fake", "fake-as-Bamboo")
+    left, right = columns_of(person)
+    for column, word in ((left, "one"), (right, "two")):
+        assert column.answer is not None
+        assert column.selection is not None
+        text = next(one for one in column.answer.texts() if one is not None)
+        cursor = text.document().find(word)
+        cursor.setPosition(cursor.selectionStart() + 1)
+        QTest.mouseDClick(text.viewport(), Qt.MouseButton.LeftButton, pos=text.cursorRect(cursor).center())
+        assert column.selection.plain_text() == word
+        QTest.keyClick(text, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+        person.wait(lambda word=word: QApplication.clipboard().text() == word)
+    assert left.selection is not None
+    assert left.selection.is_empty, "there is one selection at a time"

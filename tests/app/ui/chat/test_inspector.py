@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from person import Arrive, Person
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QTextDocument
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFileDialog
 
@@ -17,6 +18,7 @@ from app.chat.store.conversation import Message
 from app.chat.store.store import Store
 from app.settings import AppSettings
 from app.ui.chat.inspector_dialog import InspectorDialog
+from app.ui.look import theme
 
 pytestmark = pytest.mark.gui
 
@@ -78,6 +80,14 @@ def test_an_answer_is_shown_as_its_tokens(arrive: Arrive) -> None:
     middle = dialog.answer.cursorRect(dialog.answer.textCursor()).center()
     QTest.mouseClick(dialog.answer.viewport(), Qt.MouseButton.LeftButton, pos=middle + middle * 0)
     assert dialog.answer.current == 0
+    dialog.answer.setFocus()
+    dialog.focusNextPrevChild(True)
+    assert dialog.focusWidget() is dialog.details.rows[0], "Tab goes from the text to what is beside it"
+    app = QApplication.instance()
+    assert isinstance(app, QApplication)
+    for look in ("dark", "light"):
+        theme.apply(app, look, 1.0)
+    person.wait(lambda: len(dialog.answer.findChildren(QTextDocument)) == 1)
 
 
 def test_the_prompt_is_searched_and_copied(arrive: Arrive) -> None:
@@ -188,3 +198,18 @@ def test_the_export_is_a_file_of_json_lines(arrive: Arrive, tmp_path: Path, monk
     head, *tokens = map(json.loads, file.read_text(encoding="utf-8").splitlines())
     assert head["format"] == "hearth-inspection"
     assert [token["text"] for token in tokens] == ["one ", "two "]
+
+
+def test_alternatives_are_there_as_soon_as_the_model_can_continue(arrive: Arrive, tmp_path: Path) -> None:
+    person = ready(arrive)
+    say(person, "one two")
+    answered = person.hearth.controller.open_conversation or ""
+    person.hearth.controller.new_chat()
+    person.hearth.controller.send(f"words 3 until {tmp_path / 'go_on'}")
+    person.hearth.controller.open(answered)
+    dialog = opened(person)
+    dialog.answer.choose(1)
+    assert not any(row.isEnabled() for row in dialog.details.rows)
+    (tmp_path / "go_on").touch()
+    person.wait(lambda: dialog.details.rows[0].isEnabled())
+    assert dialog.answer.current == 1

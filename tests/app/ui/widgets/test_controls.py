@@ -28,6 +28,7 @@ from app.ui.widgets.controls import (
     Slider,
     Toggle,
 )
+from app.ui.widgets.dialog import Dialog
 from app.user_messages import UserMessage
 
 pytestmark = pytest.mark.gui
@@ -518,3 +519,16 @@ def test_a_fields_focus_event_reaches_the_ring(page: QFrame, qtbot: QtBot) -> No
     QApplication.sendEvent(button, QFocusEvent(QEvent.Type.FocusOut, Qt.FocusReason.MouseFocusReason))
     field.setFocus(Qt.FocusReason.MouseFocusReason)
     assert ring.target is None
+
+
+def test_a_dialog_is_as_high_as_its_sentence_again(qtbot: QtBot) -> None:
+    window = QWidget()
+    qtbot.addWidget(window)
+    window.resize(900, 700)
+    dialog = Dialog(window, "Title", "Short.")
+    dialog.open()
+    before = dialog.height()
+    dialog.say("Long. " * 60)
+    assert dialog.height() > before
+    dialog.say("Short.")
+    assert dialog.height() == before
