@@ -223,6 +223,15 @@ def said() -> list[tuple[str, str]]:
         ("documents.md", f"{n_files} PDF files from the documentation packages of Debian, {read['pages']:,} pages")
     )
     rows.append(("documents.md", f"were indexed in {read['index_s']} s on two cores"))
+    chats = newest("import-chats")
+    rows.append(
+        (
+            "chats.md",
+            f"{chats['bytes'] / 1e9:.1f} GB, {chats['chats']:,} chats of 40 messages, "
+            f"was imported in {chats['seconds']} s",
+        )
+    )
+    rows.append(("chats.md", f"was {chats['longest_pause_ms']} ms"))
     many = newest("document-index-1000")
     rows.append(("documents.md", f"({many['pages']:,} pages), took {many['index_s']} s"))
     rows.append(("documents.md", f"{many['not_read']} of those hold pictures alone"))
