@@ -27,8 +27,14 @@ SetupIconFile={#Icons}\hearth.ico
 UninstallDisplayIcon={app}\hearth.exe
 UninstallDisplayName=Hearth
 LicenseFile=..\..\LICENSE
+#ifdef Quick
+; for trials: try_installer.sh
+Compression=lzma2/fast
+SolidCompression=no
+#else
 Compression=lzma2/max
 SolidCompression=yes
+#endif
 WizardStyle=modern
 ChangesAssociations=yes
 
