@@ -5,6 +5,7 @@ Widgets read colours and fonts from here when they paint, and again when `curren
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from dataclasses import dataclass, replace
 from functools import cache
@@ -337,9 +338,13 @@ def _weight(role: str, family: str) -> int:
 
 @cache
 def load_fonts() -> None:
-    """Load the fonts that ship with Hearth, compressed by zlib to half their size. Cost: 15 ms, once."""
+    """Load the fonts that ship with Hearth, compressed by zlib to half their size. A damaged one is left out.
+
+    Cost: 15 ms, once.
+    """
     for file in sorted((asset_root() / "fonts").glob("*.ttf.z")):
-        QFontDatabase.addApplicationFontFromData(zlib.decompress(file.read_bytes()))
+        with contextlib.suppress(OSError, zlib.error):
+            QFontDatabase.addApplicationFontFromData(zlib.decompress(file.read_bytes()))
     families.cache_clear()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QColor, QFontDatabase, QFontInfo, QFontMetricsF, QIcon, QPalette
@@ -208,3 +210,11 @@ def test_set_property_has_the_rule_looked_up_again(qtbot: QtBot) -> None:
     qtbot.addWidget(widget)
     theme.set_property(widget, "state", "bad")
     assert widget.property("state") == "bad"
+
+
+def test_a_damaged_font_is_left_out(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fonts = tmp_path / "fonts"
+    fonts.mkdir()
+    (fonts / "Inter-Regular.ttf.z").write_bytes(b"damaged")
+    monkeypatch.setattr(theme, "asset_root", lambda: tmp_path)
+    theme.load_fonts.__wrapped__()
