@@ -52,7 +52,7 @@ WINDOWS = {
     "python_version": "3.13",
     "python_full_version": "3.13.2",
 }
-STAND_INS = HERE / "windows" / "wine"
+REPLACEMENTS = HERE / "windows" / "wine"
 WINES_LIBRARY = Path("/usr/lib/x86_64-linux-gnu/wine/x86_64-windows/ucrtbase.dll")
 NOT_NEEDED = "winemenubuilder.exe=d;mscoree,mshtml="  # of Wine: menu entries, .NET, a web browser
 COMPILER = "x86_64-w64-mingw32-gcc"
@@ -235,7 +235,7 @@ def locked_for_windows(*lists: str) -> str:
 
 
 def prepare_wine(wine: Wine) -> str:
-    """Create Wine's folder and put the stand-ins into it. Raises: CheckError."""
+    """Create Wine's folder and copy the replacements of three libraries into it. Raises: CheckError."""
     system = wine.prefix / "drive_c" / "windows" / "system32"
     booted = wine.cache / "booted"
     if not booted.is_file():
@@ -247,7 +247,7 @@ def prepare_wine(wine: Wine) -> str:
             _output(["wineserver", "--wait"], environment)
         booted.touch()
     with tempfile.TemporaryDirectory() as place:
-        build_stand_ins(Path(place))
+        build_replacements(Path(place))
         for file in Path(place).glob("*.dll"):
             shutil.copyfile(file, system / file.name)
     shutil.rmtree(wine.sources, ignore_errors=True)
@@ -259,14 +259,23 @@ def prepare_wine(wine: Wine) -> str:
     return "ucrtbase.dll, icuuc.dll, bcryptprimitives.dll"
 
 
-def build_stand_ins(folder: Path) -> None:
+def build_replacements(folder: Path) -> None:
     """Compile the three libraries that Wine 8 lacks or has incomplete. Raises: CheckError."""
     for name, library in (("icuuc", "-lkernel32"), ("bcryptprimitives", "-ladvapi32")):
         _output(
-            [COMPILER, "-O2", "-shared", "-s", "-o", str(folder / f"{name}.dll"), str(STAND_INS / f"{name}.c"), library]
+            [
+                COMPILER,
+                "-O2",
+                "-shared",
+                "-s",
+                "-o",
+                str(folder / f"{name}.dll"),
+                str(REPLACEMENTS / f"{name}.c"),
+                library,
+            ]
         )
     ours, exports = folder / "complex.o", folder / "ucrtbase.def"
-    _output([COMPILER, "-O2", "-fno-builtin", "-c", "-o", str(ours), str(STAND_INS / "complex.c")])
+    _output([COMPILER, "-O2", "-fno-builtin", "-c", "-o", str(ours), str(REPLACEMENTS / "complex.c")])
     own = set(re.findall(r" T h_(\w+)", _output(["x86_64-w64-mingw32-nm", str(ours)])))
     _, _, table = _output(["x86_64-w64-mingw32-objdump", "-p", str(WINES_LIBRARY)]).partition("/Name Pointer] Table")
     lines = ["LIBRARY ucrtbase.dll", "EXPORTS"]

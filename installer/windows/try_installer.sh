@@ -2,14 +2,14 @@
 # Make two installers of a frozen program under Wine and try them: install, update while the program is open and after
 # it was closed, an answer of the installed program, uninstall with both answers to "delete the data too?".
 #
-#   installer/windows/try_installer.sh PROGRAM ICONS INNO STAND_INS
+#   installer/windows/try_installer.sh PROGRAM ICONS INNO REPLACEMENTS
 #
 # PROGRAM: build/program/hearth, as windows_check.py --program leaves it. ICONS: made by installer/icons.py. INNO: Inno
-# Setup 6, the npm package innosetup 6.4.1 unpacked. STAND_INS: the DLLs that windows_check.py puts into system32.
+# Setup 6, the npm package innosetup 6.4.1 unpacked. REPLACEMENTS: the DLLs that windows_check.py puts into system32.
 # Needs Wine with its 32-bit part (Debian: wine, wine64, wine32:i386), xvfb and xdotool. Takes 5 minutes.
 set -euo pipefail
 [ $# = 4 ] || { sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2; }
-program=$(realpath "$1") icons=$(realpath "$2") inno=$(realpath "$3") stand_ins=$(realpath "$4")
+program=$(realpath "$1") icons=$(realpath "$2") inno=$(realpath "$3") replacements=$(realpath "$4")
 script=$(dirname "$(realpath "$0")")/hearth.iss
 place=$(mktemp -d)
 export WINEPREFIX=$place/prefix WINEDEBUG=-all KMP_AFFINITY=disabled DISPLAY=:77
@@ -35,7 +35,7 @@ wineboot --init </dev/null >/dev/null 2>&1
 wine winecfg -v win10 </dev/null >/dev/null 2>&1
 wineserver --wait
 [ -d "$WINEPREFIX/drive_c/windows/syswow64" ] || fail "this Wine has no 32-bit part"
-cp "$stand_ins"/{ucrtbase,ucrtwine,icuuc,bcryptprimitives}.dll "$WINEPREFIX/drive_c/windows/system32/"
+cp "$replacements"/{ucrtbase,ucrtwine,icuuc,bcryptprimitives}.dll "$WINEPREFIX/drive_c/windows/system32/"
 WINEDLLOVERRIDES="$WINEDLLOVERRIDES;ucrtbase=n,b;ucrtwine=n"
 # Keeps Wine's services alive: otherwise they would hold the pipe below open.
 setsid wine cmd /c "ping -n 1800 127.0.0.1" </dev/null >/dev/null 2>&1 &

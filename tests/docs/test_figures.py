@@ -74,8 +74,8 @@ def of_readers() -> str:
         for build in ("before", "after")
     )
     return (
-        f"after {after[0]:.2f} s (before: {before[0]:.2f} s) when another chat was answered meanwhile, "
-        f"and after {after[1]:.2f} s (before: {before[1]:.2f} s) after a restart"
+        f"after {after[0]:.2f} s (four threads: {before[0]:.2f} s) when another chat was answered meanwhile, "
+        f"and after {after[1]:.2f} s (four threads: {before[1]:.2f} s) after a restart"
     )
 
 
@@ -233,8 +233,8 @@ def said() -> list[tuple[str, str]]:
     )
     rows.append(("chats.md", f"was {chats['longest_pause_ms']} ms"))
     many = newest("document-index-1000")
-    rows.append(("documents.md", f"({many['pages']:,} pages), took {many['index_s']} s"))
-    rows.append(("documents.md", f"{many['not_read']} of those hold pictures alone"))
+    rows.append(("documents.md", f"1,000 others ({many['pages']:,} pages) took {many['index_s']} s"))
+    rows.append(("documents.md", f"{many['not_read']} of those have no text"))
     for made in newest("sparsify-smollm2-135m")["trained"]:
         own = made["texts"]["own"]
         rises = " | ".join(f"+{100 * made['texts'][name]['rise']:.0f} %" for name in ("own", "eval-dialogue"))
