@@ -187,7 +187,7 @@ class Export:
     def _find_in_zip(self, path: Path, key: str) -> None:
         try:
             archive = zipfile.ZipFile(path)
-        except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+        except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:  # of an unknown compression, too
             raise ImportFailedError("zip", str(error)) from None
         wanted = [one for one in archive.infolist() if not one.is_dir() and _is_wanted(one.filename)]
         if sum(one.file_size for one in wanted) > max(MOST_INFLATED * path.stat().st_size, _SMALL_ZIP_BYTES):

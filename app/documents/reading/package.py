@@ -44,7 +44,7 @@ class Package:
     def __init__(self, data: bytes) -> None:
         try:
             self._file = zipfile.ZipFile(io.BytesIO(data))
-        except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
+        except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):  # of a ZIP version not known
             raise Unreadable("damaged") from None
         entries = self._file.infolist()
         total = sum(entry.file_size for entry in entries)

@@ -202,6 +202,15 @@ def _load() -> Any:
         raise CudaUnavailableError(f"no NVIDIA driver is installed ({name} is missing)") from error
 
 
+def _architecture_to_test() -> int | None:
+    """Return what ARCHITECTURE_VARIABLE names. Raises: CudaUnavailableError if it is no architecture."""
+    wanted = os.environ.get(ARCHITECTURE_VARIABLE)
+    known = {str(one): one for one in SHARED_KIB}
+    if wanted and wanted not in known:
+        raise CudaUnavailableError(f"{ARCHITECTURE_VARIABLE} is {wanted!r}; it must be one of {', '.join(known)}")
+    return known[wanted] if wanted else None
+
+
 @dataclass(eq=False)
 class Device:
     """A GPU with its primary context, which all libraries of this process share.
@@ -212,7 +221,7 @@ class Device:
 
     number: int
     driver: Driver = field(default_factory=driver)
-    tested_as: int | None = field(default_factory=lambda: int(os.environ.get(ARCHITECTURE_VARIABLE) or 0) or None)
+    tested_as: int | None = field(default_factory=lambda: _architecture_to_test())
     _handle: int = 0
     _context: c_void_p | None = None
 

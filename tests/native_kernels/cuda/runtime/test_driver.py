@@ -343,3 +343,34 @@ def test_more_than_the_gpu_has_is_out_of_memory(device: Device) -> None:
     with pytest.raises(CudaOutOfMemoryError):
         DeviceMemory(device, 1 << 46)
     DeviceMemory(device, 1 << 20).free()
+
+
+@pytest.mark.parametrize(("wanted", "found"), [("", None), ("75", 75), ("89", 89)])
+def test_an_older_architecture_is_tested_on_request(
+    wanted: str, found: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(cuda.ARCHITECTURE_VARIABLE, wanted)
+    assert cuda._architecture_to_test() == found
+
+
+def test_an_unknown_architecture_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cuda.ARCHITECTURE_VARIABLE, "7.5")
+    with pytest.raises(CudaUnavailableError, match="75, 80, 86"):
+        cuda._architecture_to_test()
+
+
+def test_a_block_gets_no_more_shared_memory_than_the_older_architecture_has() -> None:
+    calls: list[str] = []
+
+    class OfStaticMemory:
+        def call(self, name: str, *arguments: Any) -> None:
+            calls.append(name)
+            if name == "cuFuncGetAttribute":
+                arguments[0]._obj.value = 1024
+
+    kernel = cuda.Function(OfStaticMemory(), 1, "kernel", most_shared=64 << 10)  # type: ignore[arg-type]
+    kernel.allow_shared(63 << 10)
+    assert calls == ["cuFuncGetAttribute", "cuFuncSetAttribute"]
+    with pytest.raises(CudaError, match="kernel"):
+        kernel.allow_shared((63 << 10) + 1)
+    assert calls[2:] == ["cuFuncGetAttribute"]
