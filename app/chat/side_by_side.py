@@ -32,7 +32,7 @@ FAILURE = "failure"  # key in an answer's figures: why it failed, in a sentence
 
 
 @dataclass(frozen=True)
-class Way:
+class ModelChoice:
     """A model in a mode. model: as ModelSwitch.use takes it. mode: sparse, exact or dense; None: the model's own.
     place: a model of a server instead, which has no mode."""
 
@@ -59,9 +59,9 @@ class SideBySide(QObject):
         self._chat, self._engine, self._memory = chat, engine, memory
         self.chat = ""
         self.question: Message | None = None
-        self.waiting: deque[Way] = deque()
+        self.waiting: deque[ModelChoice] = deque()
         self.is_running = False
-        self._way: Way | None = None  # that answers now
+        self._choice: ModelChoice | None = None  # that answers now
         self._now: Answer | None = None
         self.made: list[str] = []  # ids of the answers
         self._seed = 0
@@ -76,7 +76,11 @@ class SideBySide(QObject):
         engine.died.connect(self._died)
 
     def start(
-        self, ways: Sequence[Way], text: str = "", attachments: tuple[Attachment, ...] = (), question: str = ""
+        self,
+        choices: Sequence[ModelChoice],
+        text: str = "",
+        attachments: tuple[Attachment, ...] = (),
+        question: str = "",
     ) -> bool:
         """Answer a new question of the open chat, or its question with that id. Return False while it is answered, or
         if it is gone."""
@@ -103,7 +107,7 @@ class SideBySide(QObject):
         self._seed = random.getrandbits(31) if seed is None else seed  # one for all: only model and mode differ
         self._model_before = chat.switch.wanted if self._engine.status.phase not in (Phase.OFF, Phase.FAILED) else ""
         self._wanted = chat.switch.wanted
-        self.waiting, self.made, self.is_running = deque(ways), [], True
+        self.waiting, self.made, self.is_running = deque(choices), [], True
         self._next()
         return True
 
@@ -112,29 +116,29 @@ class SideBySide(QObject):
             self._end()
             return
         assert self.question is not None
-        way = self._way = self.waiting.popleft()
-        self._now = self._chat.turns.add_version(self.chat, self.question, way.figures, way.place, self._request)
+        choice = self._choice = self.waiting.popleft()
+        self._now = self._chat.turns.add_version(self.chat, self.question, choice.figures, choice.place, self._request)
         self.made.append(self._now.message.id)
         self.changed.emit()
         self._starting.start()  # by then the queue has reported the end of the answer before
 
     def _request(self, request: AnswerRequest) -> AnswerRequest:
-        mode = self._way.mode if self._way is not None else None
+        mode = self._choice.mode if self._choice is not None else None
         sampling = {**request.sampling, "seed": self._seed}
         return replace(request, mode=mode, sampling=sampling, tools=(), fresh=True)
 
     def _let_start(self) -> None:
         """Start the answer if its model is loaded, else load that."""
-        way, switch = self._way, self._chat.switch
-        if way is None or self._now is None or self._now.may_start:
+        choice, switch = self._choice, self._chat.switch
+        if choice is None or self._now is None or self._now.may_start:
             return
-        if way.place is None and switch.wanted not in (self._wanted, way.model):
+        if choice.place is None and switch.wanted not in (self._wanted, choice.model):
             self._leave()
-        elif way.place is not None or (self._engine.has_model and switch.model == way.model):
+        elif choice.place is not None or (self._engine.has_model and switch.model == choice.model):
             self._now.may_start = True
             self._chat.answers.advance()
         else:
-            self._bring(way.model)
+            self._bring(choice.model)
 
     def _bring(self, model: str) -> None:
         """Load a model, unless it is loaded or loading."""
@@ -146,7 +150,7 @@ class SideBySide(QObject):
     def _end(self, goes_back: bool = True) -> None:
         """Show the first answer with text in the chat, and load the model from before unless the user chose another
         one. goes_back: whether a model is to be loaded at all."""
-        self._way, self._now, self.is_running = None, None, False
+        self._choice, self._now, self.is_running = None, None, False
         self.waiting.clear()
         messages = self._memory.messages(self.chat) or []
         shown = next((one.id for one in messages if one.id in self.made and one.text.strip()), "")
@@ -171,13 +175,13 @@ class SideBySide(QObject):
             self._now = answer
 
     def _failed(self, answer: Answer, why: protocol.Failed | EngineDied) -> None:
-        if answer is not self._now or self._way is None:
+        if answer is not self._now or self._choice is None:
             return
         if isinstance(why, EngineDied):
             words = describe_engine_death(why.reason, why.restarting, why.details)
         else:
-            place = self._way.place
-            words = describe(why, during="answer", model=place.server.name if place else self._way.name)
+            place = self._choice.place
+            words = describe(why, during="answer", model=place.server.name if place else self._choice.name)
         self._chat.problems.solve("answer", chat=self.chat)
         self._tell(answer, words)
 
@@ -193,9 +197,9 @@ class SideBySide(QObject):
         self._next()
 
     def _loaded(self, info: object) -> None:
-        if self._way is None or self._way.place is not None:
+        if self._choice is None or self._choice.place is not None:
             return
-        if self._chat.switch.model == self._way.model:
+        if self._chat.switch.model == self._choice.model:
             self._let_start()
         else:  # the user chose another one
             self._leave()
@@ -203,13 +207,13 @@ class SideBySide(QObject):
     def _load_failed(self, failed: protocol.Failed) -> None:
         if self._loads:
             self._chat.problems.solve("engine")
-            self._give_up(describe(failed, during="load", model=self._way.name if self._way else ""))
+            self._give_up(describe(failed, during="load", model=self._choice.name if self._choice else ""))
 
     @property
     def _loads(self) -> bool:
         """Whether an answer waits for its model."""
         waits = self._now is not None and not self._now.may_start and not self._starting.isActive()
-        return waits and self._way is not None and self._way.place is None
+        return waits and self._choice is not None and self._choice.place is None
 
     def _give_up(self, words: UserMessage) -> None:
         answer, self._now = self._now, None  # its end is not a stop by the user
@@ -218,7 +222,7 @@ class SideBySide(QObject):
         self._tell(answer, words)
 
     def _unloaded(self) -> None:
-        if self._way is not None and self._way.place is None:
+        if self._choice is not None and self._choice.place is None:
             self._leave()
 
     def _died(self, died: EngineDied) -> None:

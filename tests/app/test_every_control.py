@@ -35,7 +35,7 @@ from app.chat.answers.inspection import Inspection
 from app.chat.exports.outline import Scope, outline
 from app.chat.imports.chat_import import ImportSummary
 from app.chat.projects.project import Project
-from app.chat.side_by_side import Way
+from app.chat.side_by_side import ModelChoice
 from app.chat.store.conversation import (
     Attachment,
     BinnedChat,
@@ -377,7 +377,7 @@ def _side_by_side(room: Room) -> QWidget:
         Message(Role.ASSISTANT, "A be", state=MessageState.WRITING, stats={"model": "Pip", "mode": "dense"}),
     ]  # fmt: skip
     columns = AnswerColumns()
-    columns.show_answers("Show me everything that you can. " * 20, answers, [Way("Pip")], answers[0].id, False)
+    columns.show_answers("Show me everything that you can. " * 20, answers, [ModelChoice("Pip")], answers[0].id, False)
     room.page.show_over(columns)
     walk.settle()
     return room.window

@@ -11,7 +11,7 @@ from PySide6.QtGui import QKeyEvent, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from app.chat.answers.answer_labels import MODES, count, facts_of, state_text
-from app.chat.side_by_side import FAILURE, Way
+from app.chat.side_by_side import FAILURE, ModelChoice
 from app.chat.store.conversation import Message, MessageState
 from app.clients.engine_status import EngineStatus, Phase
 from app.translation import figure, tr, tr_n
@@ -37,11 +37,11 @@ class ColumnAnswer(AnswerView):
 
 
 class AnswerColumn(QFrame):
-    """One answer: model, mode, figures, text. way: of an answer that is still to come."""
+    """One answer: model, mode, figures, text. choice: of an answer that is still to come."""
 
     continued = Signal(str)  # id of the answer
 
-    def __init__(self, message: Message | None, way: Way | None = None) -> None:
+    def __init__(self, message: Message | None, choice: ModelChoice | None = None) -> None:
         super().__init__()
         self.setProperty("kind", "card")
         self.message = message
@@ -76,7 +76,7 @@ class AnswerColumn(QFrame):
         column.addLayout(foot)
         theme.current().changed.connect(self._restyle)
         self._restyle()
-        self._show((message.stats if message is not None else way.figures if way is not None else None) or {})
+        self._show((message.stats if message is not None else choice.figures if choice is not None else None) or {})
 
     # -------------------------------------------------------------- a column of one message, for its selection
 
@@ -197,7 +197,7 @@ class AnswerColumns(QScrollArea):
         theme.current().changed.connect(self._lay_out)
 
     def show_answers(
-        self, question: str, answers: Sequence[Message], waiting: Sequence[Way], chosen: str, is_running: bool
+        self, question: str, answers: Sequence[Message], waiting: Sequence[ModelChoice], chosen: str, is_running: bool
     ) -> None:
         """Show these answers, then those that are still to come. chosen: id of the one in the chat."""
         asked = " ".join(question.split())
@@ -217,7 +217,7 @@ class AnswerColumns(QScrollArea):
             column.deleteLater()
         for column, message in zip(self.columns, answers, strict=True):
             column.take(message)
-        self.columns += [self._wired(AnswerColumn(None, way)) for way in waiting]
+        self.columns += [self._wired(AnswerColumn(None, choice)) for choice in waiting]
         for column in self.columns:
             mine = column.message is not None and column.message.id == chosen
             column.set_choice(mine and not is_running, not is_running)

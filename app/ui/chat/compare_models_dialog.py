@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.chat.answers.mode_rates import MODE_TEXTS, MODES_TOLD
-from app.chat.side_by_side import MOST_WAYS, Way
+from app.chat.side_by_side import MOST_WAYS, ModelChoice
 from app.translation import tr
 from app.ui.look import theme
 from app.ui.widgets.controls import Button, IconButton, Label, Segments
@@ -24,10 +24,12 @@ class WayRow(QWidget):
     changed = Signal()
     removed = Signal()
 
-    def __init__(self, way: Way, offered: Sequence[Way], modes: Callable[[Way], Sequence[str]]) -> None:
+    def __init__(
+        self, choice: ModelChoice, offered: Sequence[ModelChoice], modes: Callable[[ModelChoice], Sequence[str]]
+    ) -> None:
         """modes: returns the modes that a model has."""
         super().__init__()
-        self._way, self._offered, self._modes = way, offered, modes
+        self._choice, self._offered, self._modes = choice, offered, modes
         self.model = Button("", "secondary", "down")
         self.model.align_left = True
         self.model.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
@@ -43,9 +45,9 @@ class WayRow(QWidget):
         self._show()
 
     @property
-    def way(self) -> Way:
+    def choice(self) -> ModelChoice:
         """The chosen model and mode."""
-        return replace(self._way, mode=self.segments.value() or None) if self.segments is not None else self._way
+        return replace(self._choice, mode=self.segments.value() or None) if self.segments is not None else self._choice
 
     def open_menu(self) -> None:
         """Open the list of models."""
@@ -55,8 +57,8 @@ class WayRow(QWidget):
             menu.add(one.name.replace("&", "&&"), "away" if one.place else "chip", partial(self._take, one))
         menu.popup(self.model.mapToGlobal(self.model.rect().bottomLeft()))
 
-    def _take(self, way: Way) -> None:
-        self._way = replace(way, mode=self.way.mode if way.place is None else None)
+    def _take(self, choice: ModelChoice) -> None:
+        self._choice = replace(choice, mode=self.choice.mode if choice.place is None else None)
         self._show()
         self.changed.emit()
 
@@ -65,10 +67,13 @@ class WayRow(QWidget):
             self.segments.hide()
             self.segments.deleteLater()
             self.segments = None
-        self.model.setText(self._way.name.replace("&", "&&"))
-        if self._way.place is None:
-            modes = [("", tr(MODE_TEXTS["auto"])), *((mode, tr(MODE_TEXTS[mode])) for mode in self._modes(self._way))]
-            self.segments = Segments(modes, self._way.mode or "", tr("Neurons"))
+        self.model.setText(self._choice.name.replace("&", "&&"))
+        if self._choice.place is None:
+            modes = [
+                ("", tr(MODE_TEXTS["auto"])),
+                *((mode, tr(MODE_TEXTS[mode])) for mode in self._modes(self._choice)),
+            ]
+            self.segments = Segments(modes, self._choice.mode or "", tr("Neurons"))
             if self.segments.value() is None:
                 self.segments.set_value("")
             self.segments.picked.connect(lambda _: self.changed.emit())
@@ -84,12 +89,12 @@ class CompareModelsDialog(Dialog):
         self,
         parent: QWidget,
         question: str,
-        ways: Sequence[Way],
-        offered: Sequence[Way],
-        modes: Callable[[Way], Sequence[str]] = lambda way: MODES_TOLD,
+        choices: Sequence[ModelChoice],
+        offered: Sequence[ModelChoice],
+        modes: Callable[[ModelChoice], Sequence[str]] = lambda choice: MODES_TOLD,
         cannot: str = "",
     ) -> None:
-        """question: to be answered. ways: chosen at first. offered: all that can answer. modes: returns those of a
+        """question: to be answered. choices: chosen at first. offered: all that can answer. modes: returns those of a
         model. cannot: why none can answer now; empty if they can."""
         super().__init__(parent, tr("Compare models"), "", 600)
         self._cannot, self._offered, self._modes = cannot, offered, modes
@@ -109,26 +114,26 @@ class CompareModelsDialog(Dialog):
         self.go = self.add_button(Button(tr("Compare"), "primary"))
         self.go.setDefault(True)
         self.go.clicked.connect(self._take)
-        for way in ways[:MOST_WAYS]:
-            self._add(way)
+        for choice in choices[:MOST_WAYS]:
+            self._add(choice)
         self.say(
             tr("Each model answers the same question, one after another. All answers stay in this chat as versions.")
         )
         self.go.setFocus(Qt.FocusReason.OtherFocusReason)
 
     @property
-    def ways(self) -> list[Way]:
+    def choices(self) -> list[ModelChoice]:
         """The chosen models and modes."""
-        return [row.way for row in self.rows]
+        return [row.choice for row in self.rows]
 
     def _add_other(self) -> None:
         """Add a row with a model and mode that no other row has, if there is one."""
-        local = [way for way in self._offered if way.place is None]
-        free = (replace(way, mode=mode) for mode in (None, "dense", "exact") for way in local)
-        self._add(next((way for way in free if way not in self.ways), self.rows[-1].way))
+        local = [choice for choice in self._offered if choice.place is None]
+        free = (replace(choice, mode=mode) for mode in (None, "dense", "exact") for choice in local)
+        self._add(next((choice for choice in free if choice not in self.choices), self.rows[-1].choice))
 
-    def _add(self, way: Way) -> None:
-        row = WayRow(way, self._offered, self._modes)
+    def _add(self, choice: ModelChoice) -> None:
+        row = WayRow(choice, self._offered, self._modes)
         row.changed.connect(self._show)
         row.removed.connect(partial(self._remove, row))
         self.rows.append(row)
@@ -145,10 +150,12 @@ class CompareModelsDialog(Dialog):
         self._show()
 
     def _show(self) -> None:
-        ways = self.ways
-        servers = sorted({way.place.server.name for way in ways if way.place and not way.place.server.is_here})
+        choices = self.choices
+        servers = sorted(
+            {choice.place.server.name for choice in choices if choice.place and not choice.place.server.is_here}
+        )
         problem = self._cannot
-        if not problem and len(set(ways)) < len(ways):
+        if not problem and len(set(choices)) < len(choices):
             problem = tr("Two rows are the same. Choose another model or mode for one of them.")
         words = tr("The whole chat is sent to {server}, not on this PC.", server=", ".join(servers)) if servers else ""
         self.note.setText(problem or words)
@@ -161,6 +168,6 @@ class CompareModelsDialog(Dialog):
         self.fit()
 
     def _take(self) -> None:
-        ways = self.ways
+        choices = self.choices
         self.accept()
-        self.chosen.emit(ways)
+        self.chosen.emit(choices)

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QWidget
 from app.chat.answer_setup import AnswerSetup
 from app.chat.answers.mode_rates import MODES_TOLD
 from app.chat.chat_turns import STILL_ANSWERING
-from app.chat.side_by_side import Way
+from app.chat.side_by_side import ModelChoice
 from app.chat.store.conversation import Message, siblings
 from app.clients.servers import Place
 from app.models.model_rows import STARTER, ModelRow
@@ -50,50 +50,52 @@ class Comparing(QObject):
 
     # -------------------------------------------------------------- the dialog
 
-    def offered(self) -> list[Way]:
+    def offered(self) -> list[ModelChoice]:
         """Return all that can answer, the loaded model first."""
         chat, models = self._setup.chat, self._models.usable() if self._models is not None else []
         model, name = chat.model, chat.status.model
-        ways = [Way(f"{one.model} · {one.server.name}", place=one) for one in models if isinstance(one, Place)]
+        choices = [
+            ModelChoice(f"{one.model} · {one.server.name}", place=one) for one in models if isinstance(one, Place)
+        ]
         local = [one for one in models if isinstance(one, ModelRow) and one.installed is not None]
-        here = [Way(one.name, model if one.in_use else _as_loaded(one)) for one in local]
+        here = [ModelChoice(one.name, model if one.in_use else _as_loaded(one)) for one in local]
         if name and not any(one.in_use for one in local):
-            here.insert(0, Way(name, model))
-        return sorted(here, key=lambda way: way.model != model) + ways
+            here.insert(0, ModelChoice(name, model))
+        return sorted(here, key=lambda choice: choice.model != model) + choices
 
     def open_dialog(self) -> CompareModelsDialog:
         """Ask which models and modes answer the draft, or else the last question."""
         setup, composer, offered = self._setup, self._page.composer, self.offered()
         draft, attached = composer.text().strip(), bool(composer.draft.items)
         question = None if draft or attached else setup.last_question
-        ways = [way for way in offered if way.place is None][:2]
-        if len(ways) == 1:
-            ways.append(replace(ways[0], mode="dense" if setup.offer.loaded_mode != "dense" else "exact"))
-        ways = ways or offered[:2]
+        choices = [choice for choice in offered if choice.place is None][:2]
+        if len(choices) == 1:
+            choices.append(replace(choices[0], mode="dense" if setup.offer.loaded_mode != "dense" else "exact"))
+        choices = choices or offered[:2]
         words = draft or (question.text if question is not None else "")
         if not words and not attached:
             cannot = tr("Write a message first")
-        elif len(ways) < 2:
+        elif len(choices) < 2:
             cannot = tr("No models on this PC yet.")
         elif self._page.status.answering:
             cannot = tr(STILL_ANSWERING)
         else:
             cannot = composer.why_not() if question is None else ""
-        dialog = CompareModelsDialog(self._window, words, ways, offered, self._modes, cannot)
-        dialog.chosen.connect(lambda ways: self._begin(ways, question))
+        dialog = CompareModelsDialog(self._window, words, choices, offered, self._modes, cannot)
+        dialog.chosen.connect(lambda choices: self._begin(choices, question))
         dialog.open()
         return dialog
 
-    def _modes(self, way: Way) -> Sequence[str]:
+    def _modes(self, choice: ModelChoice) -> Sequence[str]:
         offer = self._setup.offer
-        lacks = way.model == self._setup.chat.model and not offer.has_predictors
+        lacks = choice.model == self._setup.chat.model and not offer.has_predictors
         return [mode for mode in MODES_TOLD if mode != "sparse" or not lacks]
 
-    def _begin(self, ways: Sequence[Way], question: Message | None) -> None:
+    def _begin(self, choices: Sequence[ModelChoice], question: Message | None) -> None:
         if question is not None:
-            self._run.start(ways, question=question.id)
+            self._run.start(choices, question=question.id)
         else:
-            self._page.composer.submit_to(lambda text, files: self._run.start(ways, text, files))
+            self._page.composer.submit_to(lambda text, files: self._run.start(choices, text, files))
 
     # -------------------------------------------------------------- the columns
 

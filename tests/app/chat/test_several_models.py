@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 from desk import Desk, MakeDesk
 
-from app.chat.side_by_side import FAILURE, SideBySide, Way
+from app.chat.side_by_side import FAILURE, ModelChoice, SideBySide
 from app.chat.store.conversation import Message, MessageState, Role
 from app.clients.answer_request import AnswerRequest
 from app.clients.engine_status import Phase
 
 pytestmark = pytest.mark.gui
 
-FAKE, BAMBOO = Way("Fake", "fake"), Way("Bamboo", "fake-as-Bamboo")
-DENSE = Way("Fake", "fake", "dense")
+FAKE, BAMBOO = ModelChoice("Fake", "fake"), ModelChoice("Bamboo", "fake-as-Bamboo")
+DENSE = ModelChoice("Fake", "fake", "dense")
 
 
-def begin(desk: Desk, ways: Sequence[Way], text: str = "one two", question: str = "") -> SideBySide:
+def begin(desk: Desk, choices: Sequence[ModelChoice], text: str = "one two", question: str = "") -> SideBySide:
     run = SideBySide(desk.controller, desk.engine, desk.memory)
-    assert run.start(ways, text, question=question)
+    assert run.start(choices, text, question=question)
     return run
 
 
@@ -54,8 +54,8 @@ def test_each_answers_once_as_a_version_and_the_first_model_comes_back(
     assert not run.start([FAKE, BAMBOO], question="deleted meanwhile")
 
 
-@pytest.mark.parametrize("bad", [Way("Gone", "fake-missing"), Way("Crash", "fake-crash")])
-def test_a_model_that_cannot_be_loaded_says_why_and_the_others_go_on(make_desk: MakeDesk, bad: Way) -> None:
+@pytest.mark.parametrize("bad", [ModelChoice("Gone", "fake-missing"), ModelChoice("Crash", "fake-crash")])
+def test_a_model_that_cannot_be_loaded_says_why_and_the_others_go_on(make_desk: MakeDesk, bad: ModelChoice) -> None:
     desk = make_desk(location="process")
     desk.wait_ready()
     run = begin(desk, [bad, BAMBOO])
@@ -96,7 +96,7 @@ def test_stop_ends_all_of_it_and_keeps_what_was_written(make_desk: MakeDesk, tmp
 def test_stop_during_a_load_loads_the_first_model_again(make_desk: MakeDesk) -> None:
     desk = make_desk()
     desk.wait_ready()
-    run = begin(desk, [Way("Endless", "fake-endless"), FAKE])
+    run = begin(desk, [ModelChoice("Endless", "fake-endless"), FAKE])
     desk.wait(lambda: desk.engine.status.phase is Phase.LOADING)
     desk.controller.stop()
     assert not run.is_running
@@ -107,7 +107,7 @@ def test_stop_during_a_load_loads_the_first_model_again(make_desk: MakeDesk) -> 
 def test_a_model_that_the_user_chooses_meanwhile_stays(make_desk: MakeDesk) -> None:
     desk = make_desk()
     desk.wait_ready()
-    run = begin(desk, [Way("Slow", "fake-slow"), FAKE])
+    run = begin(desk, [ModelChoice("Slow", "fake-slow"), FAKE])
     desk.wait(lambda: desk.engine.status.phase is Phase.LOADING)
     desk.controller.use_model("fake-as-Bamboo")
     desk.wait(lambda: desk.engine.is_ready)

@@ -18,7 +18,7 @@ from fakes.server import FakeServer, Piece
 
 from app.chat.chat_titles import ChatTitles
 from app.chat.message_action import MessageAction, can_continue
-from app.chat.side_by_side import SideBySide, Way
+from app.chat.side_by_side import ModelChoice, SideBySide
 from app.chat.store.chat_files import read_json, write_json
 from app.chat.store.conversation import Conversation, Message, MessageState, Role, WholeChat
 from app.clients.engine_status import Phase
@@ -112,7 +112,7 @@ def test_a_server_takes_part_in_a_comparison_of_a_chat_of_this_pc(make_room: Mak
     room = make_room()
     desk, place = room.desk, room.enter()
     run = SideBySide(desk.controller, desk.engine, desk.memory)
-    run.start([Way("Rack", place=place), Way("Fake", "fake")], "What is heat?")
+    run.start([ModelChoice("Rack", place=place), ModelChoice("Fake", "fake")], "What is heat?")
     desk.wait(lambda: not run.is_running)
     there, here = [m for m in desk.memory.messages(run.chat) or [] if m.role is Role.ASSISTANT]
     assert ((there.stats or {})["server"], there.text) == ("Rack", "Hello there.")

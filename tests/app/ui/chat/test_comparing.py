@@ -12,7 +12,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.chat.side_by_side import FAILURE, Way
+from app.chat.side_by_side import FAILURE, ModelChoice
 from app.chat.store.conversation import Message, MessageState, Role
 from app.settings import AppSettings
 from app.ui.chat.answer_columns import AnswerColumn, AnswerColumns
@@ -51,7 +51,7 @@ def columns_of(person: Person) -> list[AnswerColumn]:
 
 
 def choose(dialog: CompareModelsDialog, row: int, model: str) -> None:
-    dialog.rows[row]._take(next(way for way in dialog._offered if way.model == model))
+    dialog.rows[row]._take(next(choice for choice in dialog._offered if choice.model == model))
 
 
 def compared(person: Person, text: str = "one two", *models: str) -> None:
@@ -139,13 +139,13 @@ def test_equal_rows_and_no_question_cannot_be_compared(arrive: Arrive) -> None:
     person.type("one")
     dialog = dialog_of(person)
     assert dialog.go.isEnabled()
-    choose(dialog, 1, dialog.ways[0].model)
+    choose(dialog, 1, dialog.choices[0].model)
     assert not dialog.go.isEnabled()
     segments = dialog.rows[1].segments
     assert segments is not None
     segments.buttons["dense"].click()
     assert dialog.go.isEnabled()
-    assert dialog.ways == [Way("Fake", "fake"), Way("Fake", "fake", "dense")]
+    assert dialog.choices == [ModelChoice("Fake", "fake"), ModelChoice("Fake", "fake", "dense")]
     assert "sparse" not in segments.buttons, "the loaded model has no predictors"
 
 
