@@ -302,6 +302,7 @@ class InstalledModel:
     added: str = ""  # ISO 8601
     prepared: str = ""
     measured_tok_s: float | None = None  # decode rate of the last longer answer on this machine
+    vocabulary: str = ""  # the same for models with the same tokens; empty: unknown
 
 
 # ------------------------------------------------------------------ prepared

@@ -335,7 +335,8 @@ class News:
     topic: "downloads" {"downloads": [Download]}, "library" {"models": [InstalledModel]}, records of
     engine/library/records.py. "model": the loaded model's new placement: placement (as in LoadedModelInfo), notes
     [sentences], name, device, device_reason, GPU, vram_bytes, vram_parts_bytes. "server": a ServerState, at most 4 a
-    second.
+    second. "draft": the smaller model that guesses tokens: model (its name; empty: none), device, n_bytes, reason (why
+    none, in a sentence).
     """
 
     type: ClassVar[str] = "news"
