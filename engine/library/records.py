@@ -305,6 +305,9 @@ class InstalledModel:
     vocabulary: str = ""  # the same for models with the same tokens; empty: unknown
 
 
+DRAFT_SHARE = 1 / 8  # most bytes of a model that guesses tokens for another one, relative to that one's
+
+
 # ------------------------------------------------------------------ prepared
 
 PrepareStage = Literal["convert", "profile", "train", "solve"]

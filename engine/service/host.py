@@ -189,8 +189,7 @@ class EngineHost:
     def _idle(self) -> float | None:
         """Do one step of idle work; return the seconds before the next one, None for nothing to do."""
         work = (self._adapt(), self._balance(), self._keep_prompt(), self._embedder.idle(), self._ask_unload())
-        work += (self._step_draft(),)  # last: it may take longest
-        waits = [wait for wait in work if wait is not None]
+        waits = [wait for wait in (*work, self._step_draft()) if wait is not None]
         return min(waits, default=None)
 
     def _note_use(self) -> None:

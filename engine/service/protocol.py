@@ -430,6 +430,7 @@ class GenerationResult:
     summarised: int = 0  # messages that it stands for, from the chat's first on; dropped_messages are further ones
     guessed_tokens: int = 0  # computed before it was known whether the answer has them
     accepted_tokens: int = 0  # of these, in the answer
+    guesses: dict[str, list[int]] = field(default_factory=dict)  # the same two figures by source: "lookup", "draft"
     calls: list[dict[str, Any]] = field(default_factory=list)  # of tools, as in Generate.messages; `text` is without
 
     @classmethod

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from engine.config import EngineConfig
 from engine.errors import Cancelled, EngineError, HostMemoryError, InvalidRequestError
 from engine.job import Job, run_cancellable
+from engine.library.records import DRAFT_SHARE
 from engine.loading.opening import vocabulary_fingerprint
 from engine.machine.hardware import probe
 from engine.model.kv_cache import KVCache
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_SHARE = 1 / 8  # of the bytes that a token of the model reads
 _FREE_SHARE = 1.5  # free RAM to load a draft, as a multiple of its bytes
 _GIB = 1 << 30
 
@@ -132,7 +132,7 @@ class Drafting:
         from engine.library.owned.installed import Library
 
         vocabulary, kind = vocabulary_fingerprint(self._model.opened), self._model.tokenizer.kind
-        most = MOST_SHARE * _bytes_of_token(self._model)
+        most = DRAFT_SHARE * _bytes_of_token(self._model)
         found = [one for one in Library().models() if one.state != "broken" and one.vocabulary == vocabulary]
         small = [one for one in found if one.n_bytes <= most]
         best = max(small, key=lambda one: (one.kind == kind, one.n_bytes), default=None)
