@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CLASSES = 8  # of a guess, by the draft's probability of it
-_PRIOR, _FIRST_CHANCE = 4.0, 0.6  # weight of the assumed chance in observations, and that chance
+# Weight of the assumed chance in observations, and that chance: high, so that a draft is tried. A wrong trial costs
+# little (guesses.py), but one that is never tried never gains.
+_PRIOR, _FIRST_CHANCE = 4.0, 0.8
 _FADE = 0.995  # of the observations, with each token of the text: another text is easier or harder to guess
 _ENOUGH = 24.0  # observations from which on the measured gain counts
 _LONGEST_LAG = MOST_TOKENS  # tokens of the text that the draft may have to compute before its first guess
@@ -81,8 +83,9 @@ class Draft:
 
     @property
     def gain(self) -> float | None:
-        """Expected tokens/s relative to no guesses; None until enough guesses were compared with the text."""
-        return self._expected_gain() if self._seen.sum() >= _ENOUGH else None
+        """Expected tokens/s relative to no guesses; None while a gain is possible, but too few guesses were compared."""
+        gain = self._expected_gain()
+        return None if not self._times.one_s or (gain >= LEAST_GAIN and self._seen.sum() < _ENOUGH) else gain
 
     # ------------------------------------------------------------------ as Guesser
 

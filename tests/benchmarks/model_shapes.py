@@ -70,6 +70,8 @@ class Shape:
 
 SHAPES: dict[str, Shape] = {
     "tiny": Shape("llama", 4, 512, 1536, 8, 4, vocab_size=1024, context=512),
+    "135m": Shape("llama", 30, 576, 1536, 9, 3),
+    "0.5b": Shape("llama", 24, 896, 4864, 14, 2),
     "1b": Shape("llama", 22, 2048, 5632, 32, 4),
     "7b": Shape("llama", 32, 4096, 11008, 32, 32),
     "8b": Shape("llama", 32, 4096, 14336, 32, 8, context=131072),

@@ -307,6 +307,22 @@ def test_a_draft_that_does_not_pay_is_unloaded(models: dict[str, LoadedModel], p
     assert "no faster" in session.drafting.reason
 
 
+def test_a_draft_that_was_not_tried_yet_stays_only_if_it_can_gain(
+    models: dict[str, LoadedModel], paths: dict[str, Path]
+) -> None:
+    session = session_with(models["plain"], paths["another"])
+    draft = draft_of(session)
+    assert draft.gain is None, "nothing was answered"
+    draft.begin(FreeRuns())
+    assert draft.gain is None
+    slow = StepTimes()
+    slow.one_s, slow._further = 1.0, 0.95
+    draft.begin(slow)
+    assert draft.gain is not None
+    assert draft.gain < 1.03
+    session.close()
+
+
 def test_nothing_is_looked_for_if_it_is_off(models: dict[str, LoadedModel], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Drafting, "_find", None)
     model = models["plain"]
