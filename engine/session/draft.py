@@ -83,7 +83,7 @@ class Draft:
 
     @property
     def gain(self) -> float | None:
-        """Expected tokens/s relative to no guesses; None while a gain is possible, but too few guesses were compared."""
+        """Expected tokens/s relative to no guesses; None while it may gain, but too few guesses were compared."""
         gain = self._expected_gain()
         return None if not self._times.one_s or (gain >= LEAST_GAIN and self._seen.sum() < _ENOUGH) else gain
 

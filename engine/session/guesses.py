@@ -13,7 +13,9 @@ from itertools import islice
 from typing import Protocol
 
 LEAST_GAIN = 1.03  # least expected tokens/s, relative to no guesses, for computing any
-_MOST_LOSS = 0.01  # share of the decode time so far that wrong guesses may have cost
+# What wrong guesses may have cost: a share of the decode time so far, and so many runs of one token. The first guesses
+# of a good source may be wrong, and must not be its last.
+_MOST_LOSS, _FIRST_LOSS = 0.01, 3.0
 _FURTHER = 0.5  # time of each further token in a run, relative to a run of one token, until measured
 _WEIGHT = 0.2  # of a new measurement in the moving average
 
@@ -46,10 +48,13 @@ class Guesser(Protocol):
 
 
 class StepTimes:
-    """Measured times of a run of one token, and of each further token in a run."""
+    """Measured times of a run of one token, and of each further token in a run; what guesses cost so far.
+
+    decoded_s: of all runs and guesses. lost_s: the part of it that wrong guesses cost and right ones did not win back.
+    """
 
     def __init__(self) -> None:
-        self.one_s = 0.0
+        self.one_s = self.decoded_s = self.lost_s = 0.0
         self._further = _FURTHER  # time of a further token, as a share of one_s
 
     def add(self, n_tokens: int, seconds: float) -> None:
@@ -73,7 +78,6 @@ class Guesses:
         self._times, self._sources = times, sources
         self.source = ""  # of the last guesses
         self._making_s = 0.0  # that these took
-        self._decoded_s = self._lost_s = 0.0
 
     def next(self, text: Sequence[int], most: int) -> list[int]:
         """Return the guesses of the next tokens that are worth computing now: up to `most`, often none.
@@ -84,7 +88,8 @@ class Guesses:
             return []
         for source in self._sources:
             source.read(text)
-        if not self._times.one_s or self._lost_s > _MOST_LOSS * self._decoded_s + self._times.one_s:
+        times = self._times
+        if not times.one_s or times.lost_s > _MOST_LOSS * times.decoded_s + _FIRST_LOSS * times.one_s:
             return []
         plans = [(*best_number(self._times, one.chances(most), one.seconds), one) for one in self._sources]
         n, gain, source = max(plans, key=lambda plan: plan[1])
@@ -102,9 +107,9 @@ class Guesses:
         if is_forced:
             return
         gained = (1 + accepted) * self._times.one_s - seconds if n_tokens > 1 else 0.0
-        self._lost_s = max(0.0, self._lost_s + self._making_s - gained)
+        self._times.lost_s = max(0.0, self._times.lost_s + self._making_s - gained)
         self._times.add(n_tokens, seconds)
-        self._decoded_s += seconds + self._making_s
+        self._times.decoded_s += seconds + self._making_s
         self._making_s = 0.0
 
     def _made(self, source: Guesser, most: int) -> list[int]:

@@ -395,6 +395,17 @@ def test_hardly_anything_is_lost_with_a_source_that_is_wrong_about_itself(clock:
     assert plain / seconds >= 0.98
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_source_that_is_mostly_right_gains_although_it_begins_wrong(clock: list[Knowing], seed: int) -> None:
+    text = random_text(220, seed)
+    source = Knowing(text, 0.7, 0.1, supposed=0.7)
+    source._is_right = np.random.default_rng(seed).random(len(text)) < 0.7
+    source._is_right[:23] = False
+    clock[:] = [source]
+    seconds, plain, _ = play(text, 20, 0.1, sources=clock)
+    assert plain / seconds >= 1.1
+
+
 def test_a_guess_that_turns_out_unlikely_ends_the_guesses(clock: list[Knowing]) -> None:
     class Doubting(Knowing):
         def guess(self) -> Iterator[tuple[int, float]]:
