@@ -6988,6 +6988,10 @@ Andere Programme: {others}</translation>
 <translation>{name}, Ordner, {chats}, geöffnet</translation>
 </message>
 <message>
+<source>{title}, waiting for you</source>
+<translation>{title}, wartet auf Sie</translation>
+</message>
+<message>
 <source>{title}, writing</source>
 <translation>{title}, wird geschrieben</translation>
 </message>

@@ -6938,6 +6938,10 @@ Other programs: {others}</source>
 <translation>{name}，文件夹，{chats}，已展开</translation>
 </message>
 <message>
+<source>{title}, waiting for you</source>
+<translation>{title}，等待您的回应</translation>
+</message>
+<message>
 <source>{title}, writing</source>
 <translation>{title}，正在书写</translation>
 </message>
