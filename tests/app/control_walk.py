@@ -1,7 +1,7 @@
 """Walks what a window shows and says what is wrong with it for somebody who cannot see it well or has no mouse.
 
 Every rule takes the widget that holds a place (a window, a dialog, a menu) and gives one line for each fault, none when
-all is well. It knows no page: which places there are is in test_every_control.py.
+all is well. It knows no page: which places there are is in places_of_chats.py and places_beside_chats.py.
 """
 
 from __future__ import annotations
