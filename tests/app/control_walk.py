@@ -275,22 +275,25 @@ def _more(n: int) -> str:
 @contextmanager
 def lengthened(root: QWidget) -> Iterator[None]:
     """Every word of the interface as long as in a longer language, for as long as this holds."""
-    before: list[tuple[Callable[[str], None], QWidget, str]] = []
+    before: list[tuple[Callable[[str], None], QWidget, str, str]] = []
     for widget in visible(root):
         words = (
             widget.words if isinstance(widget, Label) else widget.text() if isinstance(widget, Button | Chip) else ""
         )
         if words.strip() and isinstance(words, str):
-            before.append((widget.setText, widget, words))
+            tip = widget.toolTip()
+            before.append((widget.setText, widget, words, tip))
             widget.setText(german(words))
+            widget.setToolTip(tip.replace(words, german(words)))  # a name that is cut is whole there
             widget.updateGeometry()
     _lay_out_anew(root)
     try:
         yield
     finally:
-        for put, widget, words in before:
+        for put, widget, words, tip in before:
             if isValid(widget):
                 put(words)
+                widget.setToolTip(tip)
         _lay_out_anew(root)
 
 
