@@ -294,7 +294,8 @@ def lengthened(root: QWidget) -> Iterator[None]:
             if isValid(widget):
                 put(words)
                 widget.setToolTip(tip)
-        _lay_out_anew(root)
+        if not isinstance(root, QDialog):  # which is closed next
+            _lay_out_anew(root)
 
 
 def _lay_out_anew(root: QWidget) -> None:

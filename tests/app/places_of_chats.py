@@ -77,6 +77,7 @@ def _searching(room: Room) -> QWidget:
 
 def _finding(room: Room) -> QWidget:
     room.window.commands.run("find")
+    room.page.find_bar.field.clear()  # of what an earlier walk has typed
     QTest.keyClicks(room.page.find_bar.field, "table")
     room.wait(lambda: "1" in room.page.find_bar.words.text())
     return room.window
