@@ -209,6 +209,7 @@ ASKED = Question("Rooms", "For which city, and with which key?", {
 def _asked_by_server(room: Room) -> QWidget:
     call = ToolCall("1", "rooms_find", {}, CallState.RUNNING, source="Rooms")
     transcript = room.page.transcript
+    room.new_chat()  # else `reset` takes what is shown for the chat
     transcript.show_messages([Message(Role.USER, "A room?"), Message(Role.ASSISTANT, "", calls=(call,))])
     transcript.set_tool_questions({"1": ASKED})
     walk.settle()

@@ -77,7 +77,6 @@ def _searching(room: Room) -> QWidget:
 
 def _finding(room: Room) -> QWidget:
     room.window.commands.run("find")
-    room.page.find_bar.field.clear()  # of what an earlier walk has typed
     QTest.keyClicks(room.page.find_bar.field, "table")
     room.wait(lambda: "1" in room.page.find_bar.words.text())
     return room.window
@@ -146,6 +145,7 @@ def _slash(room: Room) -> QWidget:
 
 def _proposed_note(room: Room) -> QWidget:
     call = ToolCall("1", PROPOSE_NOTE, {"note": "Mia is a cat."}, CallState.ASKING, scope="/notes/of/Work.md")
+    room.new_chat()  # else `reset` takes what is shown for the chat
     room.page.transcript.show_messages([
         Message(Role.USER, "Note that."), Message(Role.ASSISTANT, "", calls=(call,)),
     ])  # fmt: skip
