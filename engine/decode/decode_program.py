@@ -147,6 +147,14 @@ class DecodeProgram:
         logits: F32 = self._run(program, [self._calls], [token], cache, cancelled)[0]
         return logits
 
+    def step_after(self, hidden: F32, token: int, cache: KVCache) -> tuple[F32, F32]:
+        """Run the program of a layer that drafts tokens: its token after the head's input [D] of the position before.
+
+        Returns its logits [V] and its head's input [D]. Raises: as `step`.
+        """
+        self._calls.hidden[:] = hidden
+        return self.step(token, cache), self._calls.final.values.copy()
+
     def most_tokens(self, cache: KVCache) -> int:
         """Return how many tokens `steps` can append to this cache now; at most MOST_TOKENS."""
         first, most = cache.length + 1, min(MOST_TOKENS, cache.capacity - cache.length, cache.most_per_run())
@@ -200,6 +208,8 @@ class DecodeProgram:
         first, last = cache.length, cache.length + len(tokens)
         cache.tokens[first:last], cache.sequence_length = tokens, last
         cache.advance(len(tokens))
+        if cache.trail is not None:
+            cache.note(np.stack([calls.final.values for calls in buffers]))
         for calls in buffers:
             self._counters.add_decoded(calls.ffn_plan.totals(calls.counts))
         return np.stack([calls.logits for calls in buffers])

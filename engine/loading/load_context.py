@@ -9,6 +9,7 @@ from engine.load_steps import LoadSteps
 from engine.loading.backends import Backend
 from engine.loading.modes import ModeChooser
 from engine.machine.cpu_and_ram import RamInfo
+from engine.model.draft_layer import DraftLayer
 from engine.model.model_files import OpenedModel
 from engine.model.weights import ModelWeights
 from engine.text.tokenizer import Tokenizer
@@ -28,6 +29,8 @@ class LoadContext:
     kv_codec: KvCodec
     ram: RamInfo  # before the model was loaded
     tokenizer: Tokenizer
+    drafts: DraftLayer | None = None  # the layer that drafts tokens
+    drafts_reason: str = ""  # what became of it, a sentence; empty: the files have none
     chosen: str = ""  # why this GPU, or why none
     steps: LoadSteps = field(default_factory=LoadSteps)  # times of the loading steps
 

@@ -205,7 +205,9 @@ class Transformer:
                 look(i / self.config.n_layers)
             x = self.layer(i, x, angles, attend, recur, inputs)
         cache.advance(len(tokens))
-        return self.last_norm(x)
+        hidden = self.last_norm(x)
+        cache.note(hidden)
+        return hidden
 
     def layer(
         self,

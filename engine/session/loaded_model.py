@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.config import EngineConfig, Mode, SamplingConfig
+from engine.executor.dense import DenseExecutor
 from engine.executor.hot_blocks import HotBlocks
 from engine.executor.learned_hot import read_heat
 from engine.gpu.residency import GpuResidency
 from engine.job import Job, Progress
 from engine.load_steps import LoadSteps
 from engine.loading.load_context import LoadContext
+from engine.model.draft_layer import Drafter, DraftTransformer
 from engine.model.kv_cache import KVCache
 from engine.model.prefetch import Prefetch, start_prefetch
 from engine.model.transformer import Transformer
@@ -233,6 +235,15 @@ class LoadedModel(LoadContext):
         config, executor = self.opened.config, self.modes.executor(mode, operators)
         decoder = self.backend.decoder(config, self.weights, mode, executor.counters, predictor)
         return Transformer(config, self.weights, executor, operators, decoder)
+
+    def drafter(self) -> Drafter | None:
+        """Return what computes the layer that drafts tokens; None without such a layer."""
+        if self.drafts is None:
+            return None
+        config, weights, operators = self.drafts.opened.config, self.drafts.weights, self.backend.operators
+        executor = DenseExecutor(config, weights, operators)
+        decoder = self.backend.decoder(config, weights, "dense", executor.counters, None)
+        return DraftTransformer(config, weights, executor, operators, decoder)
 
 
 def _fields(context: LoadContext) -> dict[str, Any]:
