@@ -17,8 +17,8 @@ from gguf_models import write_gguf
 
 # By case: what transformers is told to make one full layer of the family.
 ONE_LAYER: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("qwen3.5", "qwen3.5-moe", "qwen3-next"), {"layer_types": ["full_attention"]}),
-    **dict.fromkeys(("glm4-moe", "deepseek-v3"), {"first_k_dense_replace": 0}),
+    **{key: {"layer_types": ["full_attention"]} for key in ("qwen3.5", "qwen3.5-moe", "qwen3-next")},
+    **{key: {"first_k_dense_replace": 0} for key in ("glm4-moe", "deepseek-v3")},
     "glm4-moe-lite": {"mlp_layer_types": ["sparse"]},
 }
 _OF_QWEN = {"project": "mtp.fc", "enorm": "mtp.pre_fc_norm_embedding", "hnorm": "mtp.pre_fc_norm_hidden",
