@@ -23,6 +23,7 @@ from engine.prompt_cache.kept_prompts import FEWEST_TOKENS, KeptPrompts, shared_
 from engine.session.generate import GenerationStats, Savings, StopRules, TokenEvent, Turns, generate
 from engine.session.guesses import Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
+from engine.session.lookup import Lookup
 from engine.session.sampling import Sampler, make_sampler
 from engine.session.thought_limit import limit_thought
 from engine.text.attached_texts import AttachedTexts, Portion
@@ -242,7 +243,7 @@ class ChatSession:
         n_instructions: int,
     ) -> Iterator[TokenEvent]:
         self._keep_up()
-        savings = Savings(*self._make_ready(prompt, chat, job), Guesses(self._times), n_instructions, self.turns)
+        savings = Savings(*self._make_ready(prompt, chat, job), self._guesses(), n_instructions, self.turns)
         tokens = list(prompt)
         events = generate(
             self._transformer,
@@ -273,6 +274,10 @@ class ChatSession:
                 )
             if self.adaptation is not None:
                 self.adaptation.learn(self._transformer.executor.counters)
+
+    def _guesses(self) -> Guesses:
+        """Return the guesses of the next answer."""
+        return Guesses(self._times, [Lookup()])
 
     def sampler_for(self, prompt: Sequence[int], sampling: SamplingConfig, grammar: Grammar | None = None) -> Sampler:
         """Return the sampler of an answer to the prompt: with a limited thought, and within a grammar, if any."""
