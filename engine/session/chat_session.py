@@ -20,6 +20,7 @@ from engine.executor.adaptation import Adaptation
 from engine.job import Job
 from engine.model.transformer import Transformer
 from engine.prompt_cache.kept_prompts import FEWEST_TOKENS, KeptPrompts, shared_length
+from engine.session.drafts import DraftRecord, Drafts
 from engine.session.generate import GenerationStats, Savings, StopRules, TokenEvent, Turns, generate
 from engine.session.guesses import Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
@@ -99,7 +100,7 @@ class ChatSession:
         self.turns = Turns()  # of its answers with those of other sessions
         self._times = StepTimes()
         self._transformer = self._transformer_for(mode)
-        self._cache = model.new_cache()
+        self._cache = self._new_cache()
         self._generation = model.generation
         self._tokens: list[int] = []  # tokens in the cache
         self._chat = ""  # the chat that they belong to; "" for none that is kept
@@ -173,7 +174,7 @@ class ChatSession:
         if self.model.gpu is not None:
             self.model.gpu.make_room()
         if self._generation != self.model.generation:
-            self._transformer, self._cache, self._tokens = self._transformer_for(self.mode), self.model.new_cache(), []
+            self._transformer, self._cache, self._tokens = self._transformer_for(self.mode), self._new_cache(), []
             self._generation, self._saving = self.model.generation, None
 
     def generate(
@@ -277,7 +278,19 @@ class ChatSession:
 
     def _guesses(self) -> Guesses:
         """Return the guesses of the next answer."""
-        return Guesses(self._times, [Lookup()])
+        drafter, trail = self.model.drafter, self._cache.trail
+        drafts = [] if drafter is None or trail is None else [Drafts(drafter, trail, self._record)]
+        return Guesses(self._times, [Lookup(), *drafts])
+
+    def _new_cache(self) -> KVCache:
+        """Return an empty cache, with a trail for the layer that drafts tokens if memory suffices."""
+        cache, model = self.model.new_cache(), self.model
+        if model.drafts is not None:
+            try:
+                cache.trail = model.drafts.new_trail(cache.capacity, model.kv_codec)
+            except HostMemoryError as error:
+                log.info("No tokens are drafted: %s", error.message)
+        return cache
 
     def sampler_for(self, prompt: Sequence[int], sampling: SamplingConfig, grammar: Grammar | None = None) -> Sampler:
         """Return the sampler of an answer to the prompt: with a limited thought, and within a grammar, if any."""
@@ -327,7 +340,7 @@ class ChatSession:
 
     def _transformer_for(self, mode: str | None) -> Transformer:
         self.model.make_ready(mode)
-        self._times = StepTimes()
+        self._times, self._record = StepTimes(), DraftRecord()
         transformer = self.model.transformer(mode)
         if self.adaptation is not None:
             transformer.executor.counters.record_per_neuron()

@@ -21,7 +21,7 @@ from engine.gpu.residency import GpuResidency
 from engine.job import Job, Progress
 from engine.load_steps import LoadSteps
 from engine.loading.load_context import LoadContext
-from engine.model.draft_layer import Drafter, DraftTransformer
+from engine.model.draft_layer import DraftTransformer
 from engine.model.kv_cache import KVCache
 from engine.model.prefetch import Prefetch, start_prefetch
 from engine.model.transformer import Transformer
@@ -92,7 +92,9 @@ class LoadedModel(LoadContext):
                 on_gpu=part,
             )
             steps.begin("programs")
-            context.backend.prepare(loaded.transformer(), context.kv_layout, job.reporting(preparing))
+            for one in (loaded.transformer(), loaded.drafter):
+                if one is not None:
+                    context.backend.prepare(one, context.kv_layout, job.reporting(preparing))
             job.stop_if_cancelled()
             steps.tell()
         except BaseException:
@@ -236,8 +238,9 @@ class LoadedModel(LoadContext):
         decoder = self.backend.decoder(config, self.weights, mode, executor.counters, predictor)
         return Transformer(config, self.weights, executor, operators, decoder)
 
-    def drafter(self) -> Drafter | None:
-        """Return what computes the layer that drafts tokens; None without such a layer."""
+    @cached_property
+    def drafter(self) -> DraftTransformer | None:
+        """Computes the layer that drafts tokens, for all conversations; None without such a layer."""
         if self.drafts is None:
             return None
         config, weights, operators = self.drafts.opened.config, self.drafts.weights, self.backend.operators
