@@ -320,13 +320,18 @@ class KVCache:
         if self.recurs and length != self.length:
             if length == 0 or length in self._snapshots:
                 self.set_state(self._snapshots[length] if length else None)
-            elif length == self._last_length:
-                self._half = 1 - self._half  # what the last run read
             else:
-                self.set_state(self._within[length - self._last_length - 1])
+                self._go_back(length - self._last_length)
             self._snapshots = {kept: state for kept, state in self._snapshots.items() if kept <= length}
             self._last_length, self._n_within = length, 0
         self.length = length
+
+    def _go_back(self, n_tokens: int) -> None:
+        """Return to the state after the first n_tokens of the last run."""
+        if n_tokens:
+            self.set_state(self._within[n_tokens - 1])
+        else:
+            self._half = 1 - self._half  # what the run read
 
 
 def read_cache_bytes(config: ModelConfig, position: int, codec: KvCodec) -> list[int]:

@@ -154,4 +154,5 @@ class GpuTransformer(Transformer):
         if copy is not None:
             cache.keep(cache.length + copy.n_tokens, copy.to)
         cache.advance(len(tokens))
+        cache.note(hidden)
         return hidden
