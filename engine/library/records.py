@@ -302,6 +302,10 @@ class InstalledModel:
     added: str = ""  # ISO 8601
     prepared: str = ""
     measured_tok_s: float | None = None  # decode rate of the last longer answer on this machine
+    vocabulary: str = ""  # the same for models with the same tokens; empty: unknown
+
+
+DRAFT_SHARE = 1 / 8  # most bytes of a model that guesses tokens for another one, relative to that one's
 
 
 # ------------------------------------------------------------------ prepared

@@ -20,11 +20,11 @@ from engine.executor.adaptation import Adaptation
 from engine.job import Job
 from engine.model.transformer import Transformer
 from engine.prompt_cache.kept_prompts import FEWEST_TOKENS, KeptPrompts, shared_length
-from engine.session.drafts import DraftRecord, Drafts
-from engine.session.generate import GenerationStats, Savings, StopRules, TokenEvent, Turns, generate
-from engine.session.guesses import Guesses, StepTimes
+from engine.session.generate import GenerationStats, Savings, StopRules, TokenEvent, Turns, generate, most_at_once
+from engine.session.guesses import Guesser, Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
 from engine.session.lookup import Lookup
+from engine.session.mtp import MtpGuesser, MtpRecord
 from engine.session.sampling import Sampler, make_sampler
 from engine.session.thought_limit import limit_thought
 from engine.text.attached_texts import AttachedTexts, Portion
@@ -45,6 +45,7 @@ from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 if TYPE_CHECKING:
     from engine.model.kv_cache import KVCache
+    from engine.session.drafting import Drafting
     from engine.session.grammar import Grammar
     from engine.text.text_stream import TextStream
 
@@ -97,6 +98,7 @@ class ChatSession:
         self.prompts = prompts
         self.mode = mode
         self.adaptation = adaptation
+        self.drafting: Drafting | None = None  # None: no smaller model guesses
         self.turns = Turns()  # of its answers with those of other sessions
         self._times = StepTimes()
         self._transformer = self._transformer_for(mode)
@@ -278,9 +280,14 @@ class ChatSession:
 
     def _guesses(self) -> Guesses:
         """Return the guesses of the next answer."""
+        sources: list[Guesser] = [Lookup()]
+        if self.drafting is not None and (draft := self.drafting.draft) is not None:
+            draft.begin(self._times)
+            sources.append(draft)
         drafter, trail = self.model.drafter, self._cache.trail
-        drafts = [] if drafter is None or trail is None else [Drafts(drafter, trail, self._record)]
-        return Guesses(self._times, [Lookup(), *drafts])
+        if drafter is not None and trail is not None:
+            sources.append(MtpGuesser(drafter, trail, self._record))
+        return Guesses(self._times, sources)
 
     def _new_cache(self) -> KVCache:
         """Return an empty cache, with a trail for the layer that drafts tokens if memory suffices."""
@@ -330,6 +337,18 @@ class ChatSession:
             return self.adaptation.adapt(self.model.hot_blocks)
         return None if self.model.on_gpu is None else self.model.on_gpu.save_heat(at_once=False)
 
+    def draft_step(self, cancelled: Callable[[], bool]) -> float | None:
+        """Do one step of idle work for the smaller model that guesses, as Drafting.step."""
+        if self.drafting is None:
+            return None
+        has_use = bool(self._times.one_s) and most_at_once(self._transformer, self._cache) > 1
+        return self.drafting.step(self._tokens, has_use, cancelled)
+
+    def close(self) -> None:
+        """Unload what only this session uses. The model stays."""
+        if self.drafting is not None:
+            self.drafting.close()
+
     def keep(self) -> None:
         """Save what was learned, and the current chat, before the model is unloaded."""
         self._save_all()
@@ -340,7 +359,7 @@ class ChatSession:
 
     def _transformer_for(self, mode: str | None) -> Transformer:
         self.model.make_ready(mode)
-        self._times, self._record = StepTimes(), DraftRecord()
+        self._times, self._record = StepTimes(), MtpRecord()
         transformer = self.model.transformer(mode)
         if self.adaptation is not None:
             transformer.executor.counters.record_per_neuron()

@@ -2,7 +2,7 @@
 
 A few tokens take less time in one run than one after the other (Decoder.steps), and every result up to the first wrong
 guess is the same as without guessing. So guesses change how fast an answer is, and nothing else.
-Sources: lookup.py. Speculative decoding in general: arXiv 2211.17192.
+Sources: lookup.py, draft.py. Speculative decoding in general: arXiv 2211.17192.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
-_LEAST_GAIN = 1.03  # least expected tokens/s, relative to no guesses, for computing any
+LEAST_GAIN = 1.03  # least expected tokens/s, relative to no guesses, for computing any
 _MOST_LOSS = 0.01  # share of the decode time so far that wrong guesses may have cost
 _FURTHER = 0.5  # time of each further token in a run, relative to a run of one token, until measured
 _WEIGHT = 0.2  # of a new measurement in the moving average
@@ -80,15 +80,15 @@ class Guesses:
 
         text: all tokens so far; it only grows from call to call.
         """
-        if most < 1:
+        if most < 1 or not self._sources:
             return []
         for source in self._sources:
             source.read(text)
         if not self._times.one_s or self._lost_s > _MOST_LOSS * self._decoded_s + self._times.one_s:
             return []
-        plans = [(*self._best(source.chances(most), source.seconds), source) for source in self._sources]
-        n, gain, source = max(plans, key=lambda plan: plan[1], default=(0, 0.0, None))
-        if source is None or gain < _LEAST_GAIN:
+        plans = [(*best_number(self._times, one.chances(most), one.seconds), one) for one in self._sources]
+        n, gain, source = max(plans, key=lambda plan: plan[1])
+        if gain < LEAST_GAIN:
             return []
         self.source, started = source.name, time.perf_counter()
         guesses = self._made(source, most) if source.seconds(n) else [token for token, _ in islice(source.guess(), n)]
@@ -115,24 +115,32 @@ class Guesses:
             chances.append(chance)
             spent_s = time.perf_counter() - started
             further = source.chances(most)[len(guesses) :]
-            best, _ = self._best([*chances, *further], source.seconds, len(guesses), spent_s)
+            best, _ = best_number(self._times, [*chances, *further], source.seconds, len(guesses), spent_s)
             if best <= len(guesses) or len(guesses) == most:
                 break
         return guesses[:best]
 
-    def _best(
-        self, chances: Sequence[float], making_s: Callable[[int], float], n_made: int = 0, spent_s: float = 0.0
-    ) -> tuple[int, float]:
-        """Return the number of guesses with the most expected tokens/s, and this rate relative to that without guesses.
 
-        n_made: how many exist already, which took spent_s.
-        """
-        one_s, chance, tokens = self._times.one_s, 1.0, 1.0
-        best, gain = 0, one_s / (one_s + spent_s)
-        for n, right in enumerate(chances, start=1):
-            chance *= right
-            tokens += chance
-            further_s = making_s(n) - making_s(n_made) if n > n_made else 0.0
-            if (found := tokens * one_s / (self._times.of(n + 1) + spent_s + further_s)) >= gain:
-                best, gain = n, found
-        return best, gain
+def best_number(
+    times: StepTimes,
+    chances: Sequence[float],
+    making_s: Callable[[int], float],
+    n_made: int = 0,
+    spent_s: float = 0.0,
+) -> tuple[int, float]:
+    """Return the number of guesses with the most expected tokens/s, and this rate relative to that without guesses.
+
+    chances, making_s: as Guesser.chances and Guesser.seconds. n_made: how many guesses exist already, which took
+    spent_s. Before a run of one token was measured: 0, 0.0.
+    """
+    one_s, chance, tokens = times.one_s, 1.0, 1.0
+    if not one_s:
+        return 0, 0.0
+    best, gain = 0, one_s / (one_s + spent_s)
+    for n, right in enumerate(chances, start=1):
+        chance *= right
+        tokens += chance
+        further_s = making_s(n) - making_s(n_made) if n > n_made else 0.0
+        if (found := tokens * one_s / (times.of(n + 1) + spent_s + further_s)) >= gain:
+            best, gain = n, found
+    return best, gain

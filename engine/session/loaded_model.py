@@ -29,6 +29,7 @@ from engine.model.weights import Hold
 from engine.session import load_stages
 
 if TYPE_CHECKING:
+    from engine.loading.backends import Backend
     from engine.session.grammar import Vocabulary
 
 _HELD: dict[Hold, str] = {
@@ -61,16 +62,18 @@ class LoadedModel(LoadContext):
         engine: EngineConfig | None = None,
         job: Job = Job(),
         preparing: Progress = lambda done, total: None,
+        backend: Backend | None = None,
     ) -> LoadedModel:
         """Open, check and load a model.
 
+        backend: that of another loaded model, for models that compute in turns; None: one of its own.
         Units: job.progress in bytes; preparing in CPU kernels, if some must be compiled.
         Raises: an EngineError for any problem with files, request or memory; Cancelled.
         """
         engine = engine or EngineConfig()
         started, steps = time.perf_counter(), LoadSteps()
         source = load_stages.resolve(str(model), engine, steps, job)
-        device = load_stages.choose_device(source.opened, engine, steps, job)
+        device = load_stages.choose_device(source.opened, engine, steps, job, backend)
         memory = load_stages.fit_memory(source.opened, device, engine)
         context = load_stages.read(source, device, memory, engine, steps, job)
         part, why_not = load_stages.prepare(context, device, memory, preparing, job)

@@ -19,7 +19,7 @@ _FORGOTTEN = 0.005  # share of the observations that each token without drafts m
 _WEIGHT = 0.2  # of a new measurement in the moving average
 
 
-class DraftRecord:
+class MtpRecord:
     """What was observed of a model's drafts: how often they were right, and how long they took.
 
     Shared by all answers. By class of the layer's own probability, right and seen drafts; by step, those that followed
@@ -72,12 +72,12 @@ def _class_of(probability: float) -> int:
     return min(_CLASSES - 1, int(probability * _CLASSES))
 
 
-class Drafts:
+class MtpGuesser:
     """A Guesser by the layer that drafts tokens."""
 
     name = "mtp"
 
-    def __init__(self, drafter: Drafter, trail: Trail, record: DraftRecord) -> None:
+    def __init__(self, drafter: Drafter, trail: Trail, record: MtpRecord) -> None:
         """trail: of the conversation that is answered. record: of the model, shared by all its answers."""
         self._drafter, self._trail, self._record = drafter, trail, record
         self._text: Sequence[int] = ()

@@ -17,7 +17,7 @@ from engine.model import draft_layer
 from engine.model.draft_layer import MOST_DRAFTS, Trail
 from engine.model.kv_cache import KVCache
 from engine.session.chat_session import ChatSession
-from engine.session.drafts import DraftRecord, Drafts
+from engine.session.mtp import MtpGuesser, MtpRecord
 from engine.session.generate import TokenEvent
 from engine.session.guesses import Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
@@ -61,7 +61,7 @@ def drafts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def guesses(session: ChatSession) -> Guesses:
         drafter, trail = session.model.drafter, session.cache.trail
-        return Guesses(FreeRuns(), [] if drafter is None or trail is None else [Drafts(drafter, trail, DraftRecord())])
+        return Guesses(FreeRuns(), [] if drafter is None or trail is None else [MtpGuesser(drafter, trail, MtpRecord())])
 
     monkeypatch.setattr(ChatSession, "_guesses", guesses)
 
@@ -201,7 +201,7 @@ def test_without_memory_the_layer_is_left_out(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_record_learns_how_often_drafts_are_right() -> None:
-    record = DraftRecord()
+    record = MtpRecord()
     before = record.chance(0.9), record.chance_at(1)
     for _ in range(50):
         record.add(0, 0.9, True)
