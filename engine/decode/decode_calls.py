@@ -166,10 +166,11 @@ class DecodeCalls:
         """
         self._inputs, self._completes_inputs = to.reshape(self._inputs.shape), are_complete
 
-    def of_a_token(self, layout: KvLayout) -> list[Call]:
-        """Return all calls from the token id to its logits, for caches of that layout."""
+    def of_a_token(self, layout: KvLayout, with_head: bool = True) -> list[Call]:
+        """Return all calls from the token id to its logits, or to the head's input, for caches of that layout."""
         self.start(layout)
-        return self.embedding() + self.layers(0, self._config.n_layers) + self.head()
+        calls = self.embedding() + self.layers(0, self._config.n_layers)
+        return calls + (self.head() if with_head else self.last_norm()[0])
 
     def start(self, layout: KvLayout) -> None:
         """Start laying out calls for caches of that layout."""

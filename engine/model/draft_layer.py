@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,11 +51,6 @@ class OpenedDrafts(OpenedModel):
         return list(self.tensors)
 
 
-def n_draft_tensors(opened: OpenedModel) -> int:
-    """Return how many tensors of the files belong to layers that draft tokens."""
-    return sum(is_draft(opened.config, name) for name in opened.source.tensors)
-
-
 def open_drafts(opened: OpenedModel) -> OpenedDrafts | None:
     """Return the layer that drafts tokens; None if the files have none that Hearth runs.
 
@@ -79,32 +74,57 @@ class DraftLayer:
     opened: OpenedDrafts
     weights: ModelWeights
 
+    def shares_head(self, weights: ModelWeights) -> bool:
+        """Return whether its head is that of the model with these weights."""
+        return self.weights.head is weights.head
+
     def new_trail(self, context: int, codec: KvCodec) -> Trail:
         """Return an empty trail for a conversation of this many tokens. Raises: HostMemoryError."""
         return Trail(KVCache(self.opened.config, min(context, CAPACITY) + MOST_DRAFTS, codec))
 
 
 def load_drafts(opened: OpenedModel, weights: ModelWeights, job: Job = Job()) -> tuple[DraftLayer | None, str]:
-    """Return the layer that drafts tokens for the loaded model, and what became of it, a sentence.
+    """Return the layer that drafts tokens for the loaded model, and what became of it, in sentences.
 
-    None, and an empty sentence, if the files have none. A layer that is damaged, or that the free RAM cannot hold, is
-    left out: it only makes answers faster.
+    None, and an empty text, if the files have none. A layer that is damaged, or that the free RAM cannot hold, is left
+    out: it only makes answers faster.
     Raises: Cancelled.
     """
-    n_tensors = n_draft_tensors(opened)
-    if not n_tensors:
-        return None, ""
     try:
         drafts = open_drafts(opened)
         if drafts is not None:
-            layer = DraftLayer(drafts, load_weights(drafts, job, hold=weights.hold, drafts_of=weights))
-            return layer, f"A layer of {drafts.parameters / 1e6:.0f} million parameters drafts tokens (MTP)."
-        reason = "Hearth does not run it in this kind of file."
+            weights = load_weights(drafts, job, hold=weights.hold, drafts_of=weights)
+            return DraftLayer(drafts, weights), _described(drafts)
+        note = describe_drafts(opened)
     except EngineError as error:
-        reason = error.message
-    note = f"The {n_tensors} tensors of the model's layers that draft tokens (MTP) are left out. {reason}"
-    log.info("%s", note)
+        note = _left_out(opened, error.message)
+    if note:
+        log.info("%s", note)
     return None, note
+
+
+def describe_drafts(opened: OpenedModel) -> str:
+    """Return what the files have of layers that draft tokens, in sentences; empty if they have none."""
+    try:
+        drafts = open_drafts(opened)
+    except EngineError as error:
+        return _left_out(opened, error.message)
+    if drafts is not None:
+        return _described(drafts)
+    return _left_out(opened, "Hearth does not run them.") if _n_tensors(opened) else ""
+
+
+def _described(drafts: OpenedDrafts) -> str:
+    return f"A layer of {drafts.parameters / 1e6:.3g} million parameters drafts tokens (MTP)."
+
+
+def _left_out(opened: OpenedModel, reason: str) -> str:
+    n = _n_tensors(opened)
+    return f"The {n} tensors of the model's layers that draft tokens (MTP) are left out. {reason}"
+
+
+def _n_tensors(opened: OpenedModel) -> int:
+    return sum(is_draft(opened.config, name) for name in opened.source.tensors)
 
 
 class Drafter(Protocol):
@@ -118,9 +138,13 @@ class Drafter(Protocol):
 
 
 class DraftTransformer(Transformer):
-    """A Drafter on the CPU: a Transformer of one layer, with its program if the decoder is one."""
+    """A Drafter on the CPU: a Transformer of one layer, with its program if the decoder is one.
+
+    far_head: computes logits [T, V] of hidden states [T, D] instead of the CPU: the model's head on a GPU.
+    """
 
     _hidden: F32
+    far_head: Callable[[F32], F32] | None = None
 
     def fill(self, tokens: I64, hidden: F32, cache: KVCache) -> None:
         """As Drafter.fill."""
@@ -128,10 +152,14 @@ class DraftTransformer(Transformer):
 
     def step(self, token: int, hidden: F32, cache: KVCache) -> tuple[F32, F32]:
         """As Drafter.step."""
-        if self.decoder is not None and self.decoder.accepts(cache):
-            return self.decoder.step_after(hidden, token, cache)  # type: ignore[attr-defined]
-        own = self._run_after(np.array([token], np.int64), hidden[None], cache)
-        return self.logits(own)[0], own[0]
+        program = self.decoder if self.decoder is not None and self.decoder.accepts(cache) else None
+        if program is not None and self.far_head is None:
+            return program.step_after(hidden, token, cache)  # type: ignore[attr-defined]
+        if program is not None:
+            own = program.hidden_after(hidden, token, cache)[None]  # type: ignore[attr-defined]
+        else:
+            own = self._run_after(np.array([token], np.int64), hidden[None], cache)
+        return (self.far_head or self.logits)(own)[0], own[0]
 
     def _run_after(self, tokens: I64, hidden: F32, cache: KVCache) -> F32:
         self._hidden = hidden

@@ -324,6 +324,11 @@ class Transformer:
             found.append(pair)
         return tuple(found)
 
+    @property
+    def has_far_head(self) -> bool:
+        """Whether `logits` computes on a GPU."""
+        return False
+
     def linear(self, x: F32, w: PackedMatrix, bias: F32 | None) -> F32:
         """Return x W^T + bias: [T, C] -> [T, R] for a matrix [R, C]."""
         out = self.operators.matmul(x, w)

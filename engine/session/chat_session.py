@@ -284,8 +284,10 @@ class ChatSession:
         if self.drafting is not None and (draft := self.drafting.draft) is not None:
             draft.begin(self._times)
             sources.append(draft)
-        drafter, trail = self.model.drafter, self._cache.trail
-        if drafter is not None and trail is not None:
+        drafter, trail, drafts = self.model.drafter, self._cache.trail, self.model.drafts
+        if drafter is not None and trail is not None and drafts is not None:
+            far = self._transformer.has_far_head and drafts.shares_head(self.model.weights)
+            drafter.far_head = self._transformer.logits if far else None
             sources.append(MtpGuesser(drafter, trail, self._record))
         return Guesses(self._times, sources)
 

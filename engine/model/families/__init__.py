@@ -35,7 +35,7 @@ ActivationOrigin = Literal["config", "metadata", "family", "override"]
 _SURPLUS = re.compile(
     r".*rotary_emb\.inv_freq|.*attn\.masked_bias|blk\.[0-9]+\.fc[12]\.weight|lm_head_profiler\.weight"
 )
-# Of files that hold more than the text model: layers that draft tokens (MTP), towers for pictures and sound.
+# Of files that hold more than the model: layers that draft tokens (MTP), towers for pictures and sound.
 _DRAFTS = "mtp."
 _TOWERS = ("model.visual.", "model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio.",
            "vision_tower.", "vision_model.", "multi_modal_projector.", "model.multi_modal_projector.")  # fmt: skip

@@ -17,10 +17,10 @@ from engine.model import draft_layer
 from engine.model.draft_layer import MOST_DRAFTS, Trail
 from engine.model.kv_cache import KVCache
 from engine.session.chat_session import ChatSession
-from engine.session.mtp import MtpGuesser, MtpRecord
 from engine.session.generate import TokenEvent
 from engine.session.guesses import Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
+from engine.session.mtp import MtpGuesser, MtpRecord
 
 GREEDY = SamplingConfig(temperature=0, max_tokens=40)
 PROMPT = np.random.default_rng(5).integers(0, 90, 40).tolist()
@@ -61,7 +61,8 @@ def drafts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def guesses(session: ChatSession) -> Guesses:
         drafter, trail = session.model.drafter, session.cache.trail
-        return Guesses(FreeRuns(), [] if drafter is None or trail is None else [MtpGuesser(drafter, trail, MtpRecord())])
+        sources = [] if drafter is None or trail is None else [MtpGuesser(drafter, trail, MtpRecord())]
+        return Guesses(FreeRuns(), sources)
 
     monkeypatch.setattr(ChatSession, "_guesses", guesses)
 
