@@ -154,7 +154,7 @@ class DraftTransformer(Transformer):
         """As Drafter.step."""
         program = self.decoder if self.decoder is not None and self.decoder.accepts(cache) else None
         if program is not None and self.far_head is None:
-            return program.step_after(hidden, token, cache)  # type: ignore[attr-defined]
+            return program.step_after(hidden, token, cache)  # type: ignore[attr-defined, no-any-return]
         if program is not None:
             own = program.hidden_after(hidden, token, cache)[None]  # type: ignore[attr-defined]
         else:
@@ -187,6 +187,11 @@ class Trail:
         self._read = 0  # positions in the cache that were read with the model's hidden states, not after drafts
         self._first = 0  # position of the first hidden state
         self._hidden: deque[F32] = deque(maxlen=FIRST_POSITIONS)
+
+    @property
+    def most_positions(self) -> int:
+        """Hidden states that it keeps."""
+        return self._hidden.maxlen or 0
 
     def add(self, first: int, hidden: F32) -> None:
         """Note the model's hidden states [n, D] at the positions from `first` on."""

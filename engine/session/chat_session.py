@@ -21,10 +21,9 @@ from engine.job import Job
 from engine.model.transformer import Transformer
 from engine.prompt_cache.kept_prompts import FEWEST_TOKENS, KeptPrompts, shared_length
 from engine.session.generate import GenerationStats, Savings, StopRules, TokenEvent, Turns, generate, most_at_once
-from engine.session.guesses import Guesser, Guesses, StepTimes
+from engine.session.guesses import Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
-from engine.session.lookup import Lookup
-from engine.session.mtp import MtpGuesser, MtpRecord
+from engine.session.mtp import MtpRecord, own_sources
 from engine.session.sampling import Sampler, make_sampler
 from engine.session.thought_limit import limit_thought
 from engine.text.attached_texts import AttachedTexts, Portion
@@ -280,15 +279,10 @@ class ChatSession:
 
     def _guesses(self) -> Guesses:
         """Return the guesses of the next answer."""
-        sources: list[Guesser] = [Lookup()]
+        sources = own_sources(self.model, self._transformer, self._cache, self._record)
         if self.drafting is not None and (draft := self.drafting.draft) is not None:
             draft.begin(self._times)
             sources.append(draft)
-        drafter, trail, drafts = self.model.drafter, self._cache.trail, self.model.drafts
-        if drafter is not None and trail is not None and drafts is not None:
-            far = self._transformer.has_far_head and drafts.shares_head(self.model.weights)
-            drafter.far_head = self._transformer.logits if far else None
-            sources.append(MtpGuesser(drafter, trail, self._record))
         return Guesses(self._times, sources)
 
     def _new_cache(self) -> KVCache:

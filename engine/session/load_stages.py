@@ -19,7 +19,6 @@ from engine.loading.opening import choose_context, read_tokenizer
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
 from engine.machine.measured_hardware import load_profile, recall_disk, remember_disk
-from engine.model.draft_layer import load_drafts
 from engine.model.kv_cache import KVCache
 from engine.model.weights import OpenedModel, load_weights, open_model
 from engine.placement.machine_figures import forget_hasty
@@ -141,7 +140,6 @@ def read(
     reads = weights.expert_reads
     if reads is not None and recall_disk() is None and (rate := reads.measure_disk(device.threads)) is not None:
         remember_disk(rate)
-    drafts, drafts_reason = load_drafts(opened, weights, Job(job.cancelled))
     job.stop_if_cancelled()
     steps.begin("kernels")
     sample = source.tokenizer.encode(SAMPLE_TEXT, add_bos=True)[: memory.context]
@@ -151,8 +149,8 @@ def read(
     return LoadContext(
         opened=opened, weights=weights, modes=modes, backend=backend, engine=engine, context=memory.context,
         kv_codec=memory.kv_codec, ram=device.hardware.ram, tokenizer=source.tokenizer,
-        drafts=drafts, drafts_reason=drafts_reason, chosen=device.gpu_reason, steps=steps,
-    )  # fmt: skip
+        chosen=device.gpu_reason, steps=steps,
+    ).with_drafts(Job(job.cancelled))  # fmt: skip
 
 
 def prepare(

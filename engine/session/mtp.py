@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.model.draft_layer import MOST_DRAFTS, Drafter, Trail
+from engine.session.lookup import Lookup
 from native_kernels.backend import F32
+
+if TYPE_CHECKING:
+    from engine.model.kv_cache import KVCache
+    from engine.model.transformer import Transformer
+    from engine.session.guesses import Guesser
+    from engine.session.loaded_model import LoadedModel
 
 _CLASSES = 8  # of the layer's own probability of a draft, by which observations are counted
 _PRIOR = 4.0  # weight of the assumed chance, in observations
@@ -123,6 +131,19 @@ class MtpGuesser:
 
     def computed(self, n_tokens: int, accepted: int) -> None:
         """As Guesser.computed: the trail has noted the run, and `read` compares the drafts with the text."""
+
+
+def own_sources(model: LoadedModel, transformer: Transformer, cache: KVCache, record: MtpRecord) -> list[Guesser]:
+    """Return the sources of guesses that need no other model, for an answer: lookup, and a layer that drafts tokens.
+
+    transformer, cache: which compute the answer. record: of the model.
+    """
+    sources: list[Guesser] = [Lookup()]
+    if model.drafts is not None and model.drafter is not None and cache.trail is not None:
+        far = transformer.has_far_head and model.drafts.shares_head(model.weights)
+        model.drafter.far_head = transformer.logits if far else None
+        sources.append(MtpGuesser(model.drafter, cache.trail, record))
+    return sources
 
 
 def _most_likely(logits: F32) -> tuple[int, float]:

@@ -22,7 +22,6 @@ from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.gpu.weights.layers import GpuModel
 from engine.machine.graphics import GpuInfo
 from engine.machine.measured_hardware import recall_library, remember_library
-from engine.model.draft_layer import FIRST_POSITIONS
 from engine.model.kv_cache import StateCopy
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import LayerWeights, ModelWeights
@@ -145,7 +144,7 @@ class Prompts:
         """Run as GpuPrefill.run; return the last position alone, [1, D], or as many as the cache's trail keeps."""
         assert self._prefill is not None, "it is open"
         self._cpu.executor = executor
-        last = 1 if cache.trail is None else FIRST_POSITIONS
+        last = 1 if cache.trail is None else cache.trail.most_positions
         return self._prefill.run(tokens, cache, length, look, last=last, copy=copy)
 
     def measure(self) -> Rates | None:

@@ -258,7 +258,7 @@ class TokenSteps(WithoutCpuSteps):
         self._do(partial(gpu.multiply, matrices, x, (q, q + key_bytes, q + 2 * key_bytes, gate, alpha, beta)))
         mixed = places.mixed_of(spec.value_width)
         if places.number is None:
-            states = GpuStates(*net.states[:2], swap=places.state + 4)
+            states = GpuStates(net.states[0], net.states[1], swap=places.state + 4)
         else:  # what the token before wrote, if there is one
             states = GpuStates(net.states[places.number + 1 if places.number else 0], net.states[places.number + 2])
         inputs = GpuDeltaInput(q, gate, alpha, beta)
