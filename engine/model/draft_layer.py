@@ -34,7 +34,7 @@ from native_kernels.backend import F32, I64
 log = logging.getLogger(__name__)
 
 # Positions of the text before a draft that the layer reads at most when it begins. The rest of a long prompt is not
-# read: it would take a layer's share of the prompt's time.
+# read: that would take a layer's share of the prompt's time.
 FIRST_POSITIONS = 256
 CAPACITY = 4096  # positions in the layer's cache; then it begins again
 MOST_DRAFTS = 15  # that follow each other
@@ -211,10 +211,10 @@ class Trail:
         self._read = min(self._read, max(0, length - self._origin))
         self._cache.truncate(self._read)
 
-    def behind(self, text: Sequence[int]) -> int:
+    def behind(self, text: Sequence[int], most: int = FIRST_POSITIONS) -> int:
         """Return how many positions the layer has yet to read before it can draft what follows the text; 0: it cannot.
 
-        Its cache is cut to what it has of this text.
+        Its cache is cut to what it has of this text. If more than `most` positions are missing, it begins with these.
         """
         end = len(text) - 1  # the last token was not read by the model yet
         self.cut(end)
@@ -223,23 +223,28 @@ class Trail:
         if self._read and self._cache.tokens[self._read - 1] != text[self._origin + self._read]:
             self._read -= 1  # the conversation was cut between its position and its token
         at = min(self._origin + self._read, end - 1)  # the last position is computed again
-        if at < self._first or end - self._origin + MOST_DRAFTS > self._cache.capacity:
-            at = self._origin = self._first
+        if at < self._first or end - at > most or end - self._origin + MOST_DRAFTS > self._cache.capacity:
+            at = self._origin = max(self._first, end - most)
         self._read = at - self._origin
         self._cache.truncate(self._read)
         return end - at
 
+    def fill(self, text: Sequence[int], drafter: Drafter) -> None:
+        """Let the layer read all but the last of the positions that `behind` has told."""
+        n = len(text) - 2 - self._origin - self._read
+        if n > 0:
+            tokens = np.asarray(text[-1 - n : -1], np.int64)
+            drafter.fill(tokens, np.stack(list(self._hidden)[-1 - n : -1]), self._cache)
+            self._read += n
+
     def catch_up(self, text: Sequence[int], drafter: Drafter) -> tuple[F32, F32]:
-        """Let the layer read what it has not read of the text, as `behind` says.
+        """Let the layer read what it has not read of the text; call `behind` before.
 
         Returns the logits [V] of the next token, and the hidden state [D] for `follow`.
         """
-        behind, hidden = self.behind(text), list(self._hidden)
-        tokens = np.asarray(text[len(text) - behind :], np.int64)
-        if behind > 1:
-            drafter.fill(tokens[:-1], np.stack(hidden[-behind:-1]), self._cache)
-        found = drafter.step(int(tokens[-1]), hidden[-1], self._cache)
-        self._read += behind
+        self.fill(text, drafter)
+        found = drafter.step(text[-1], self._hidden[-1], self._cache)
+        self._read += 1
         return found
 
     def follow(self, token: int, hidden: F32, drafter: Drafter) -> tuple[F32, F32]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.model.draft_layer import MOST_DRAFTS, Drafter, Trail
+from engine.model.draft_layer import FIRST_POSITIONS, MOST_DRAFTS, Drafter, Trail
 from engine.session.lookup import Lookup
 from native_kernels.backend import F32
 
@@ -25,6 +25,11 @@ _CLASSES = 8  # of the layer's own probability of a draft, by which observations
 _PRIOR = 4.0  # weight of the assumed chance, in observations
 _FORGOTTEN = 0.005  # share of the observations that each token without drafts makes forgotten
 _WEIGHT = 0.2  # of a new measurement in the moving average
+_NEAR = 8  # positions that the layer may read before a draft; more are read apart from the time of guessing
+_USE_WEIGHT, _LEAST_USE = (
+    0.02,
+    0.05,
+)  # of a token in the moving share of tokens with drafts, and the least for reading more
 
 
 class MtpRecord:
@@ -37,6 +42,7 @@ class MtpRecord:
     def __init__(self) -> None:
         self._right, self._seen = np.zeros(_CLASSES), np.zeros(_CLASSES)
         self._step_right, self._step_seen = np.zeros(MOST_DRAFTS), np.zeros(MOST_DRAFTS)
+        self._use = 1.0  # share of the latest runs before which drafts were made
         self.step_s = 0.0  # of a draft; 0 before one was measured
         self.fill_s = 0.0  # of a position that the layer reads before
 
@@ -48,8 +54,18 @@ class MtpRecord:
         self._step_seen[step] += 1
         self._step_right[step] += is_right
 
-    def rest(self) -> None:
-        """Forget a little, while no drafts are made, so that they are tried again."""
+    @property
+    def pays(self) -> bool:
+        """Whether drafts have been worth making, as far as is known."""
+        return self._use >= _LEAST_USE
+
+    def note(self, were_made: bool) -> None:
+        """Note whether drafts were made before a run; if not, forget a little, so that they are tried again."""
+        self._use += _USE_WEIGHT * (were_made - self._use)
+        if not were_made:
+            self._rest()
+
+    def _rest(self) -> None:
         for counts in (self._right, self._seen, self._step_right, self._step_seen):
             counts *= 1 - _FORGOTTEN
         self.step_s *= 1 - _FORGOTTEN
@@ -101,9 +117,12 @@ class MtpGuesser:
             self._record.add(step, probability, is_right := token == text[self._checked + step])
             if not is_right:
                 break
-        if not self._made:
-            self._record.rest()
-        self._made, self._text, self._behind = [], text, self._trail.behind(text)
+        self._record.note(bool(self._made))
+        self._made, self._text = [], text
+        self._behind = self._trail.behind(text, FIRST_POSITIONS if self._record.pays else _NEAR)
+        if self._behind > _NEAR:  # once an answer, after the prompt
+            self._trail.fill(text, self._drafter)
+            self._behind = 1
 
     def chances(self, most: int) -> list[float]:
         """As Guesser.chances."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,7 @@ def trail(load: Callable[..., LoadedModel]) -> Trail:
 
 def drafted(model: LoadedModel, trail: Trail, text: Sequence[int], n: int = 3) -> list[np.ndarray]:
     assert model.drafter is not None
+    assert trail.behind(text)
     logits, hidden = trail.catch_up(text, model.drafter)
     found = [logits]
     for _ in range(n - 1):
@@ -213,6 +215,30 @@ def test_the_record_learns_how_often_drafts_are_right() -> None:
     record.timed(0, 2.0, 0.0)
     record.timed(4, 3.0, 0.0)
     assert (record.step_s, record.fill_s) == (2.0, 0.25)
+    assert record.pays
     for _ in range(400):
-        record.rest()
+        record.note(False)
     assert record.step_s < 1.0, "a slow first draft is forgotten"
+    assert not record.pays
+    for _ in range(4):
+        record.note(True)
+    assert record.pays
+
+
+def test_a_layer_that_does_not_pay_reads_only_what_is_near(load: Callable[..., LoadedModel], trail: Trail) -> None:
+    model, rng, record = load("random"), np.random.default_rng(0), MtpRecord()
+    text, hidden = rng.integers(0, 90, 40).tolist(), rng.standard_normal((40, 32)).astype(np.float32)
+    assert model.drafter is not None
+    for pays, n_read in ((True, 29), (False, 7)):
+        trail.cut(0)
+        trail.add(0, hidden[:30])
+        if not pays:
+            for _ in range(400):
+                record.note(False)
+        guesser = MtpGuesser(model.drafter, trail, record)
+        guesser.read(text[:31])
+        drafts = list(itertools.islice(guesser.guess(), 2))
+        new = Trail(KVCache(model.drafts.opened.config, 128))  # type: ignore[union-attr]
+        new.add(0, hidden[30 - n_read - 1 : 30])
+        found = drafted(model, new, text[30 - n_read - 1 : 31], 2)
+        assert [int(one.argmax()) for one in found] == [token for token, _ in drafts]
