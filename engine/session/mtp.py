@@ -26,10 +26,8 @@ _PRIOR = 4.0  # weight of the assumed chance, in observations
 _FORGOTTEN = 0.005  # share of the observations that each token without drafts makes forgotten
 _WEIGHT = 0.2  # of a new measurement in the moving average
 _NEAR = 8  # positions that the layer may read before a draft; more are read apart from the time of guessing
-_USE_WEIGHT, _LEAST_USE = (
-    0.02,
-    0.05,
-)  # of a token in the moving share of tokens with drafts, and the least for reading more
+_USE_WEIGHT = 0.02  # of a run in the moving share of runs with drafts
+_LEAST_USE = 0.05  # of that share, for reading more
 
 
 class MtpRecord:

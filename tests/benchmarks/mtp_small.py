@@ -8,7 +8,8 @@ MODEL: the starter model, or another LLaMA model with ReLU and tied embeddings. 
 2. A layer of the model's shape, begun as a copy of its last one, learns the model's distribution of the token after the
    next one (KL divergence), and from its own hidden state those of the two tokens after that. The model stays as it is.
 3. The model with the layer, in F16, answers other requests in the engine, on the CPU: the share of right drafts at the
-   first, second and third step, greedily and sampled; with the end of the prompt alone; and tokens/s with and without drafts.
+   first, second and third step, greedily and sampled, and with the end of the prompt alone; and tokens/s with and
+   without drafts.
 
 Written to --out: mtp_small.json. Takes about four minutes with the defaults on an H100.
 """
@@ -207,11 +208,8 @@ def measured(path: Path, prompts: Sequence[list[int]]) -> dict[str, Any]:
     greedy, sampled = SamplingConfig(temperature=0, max_tokens=120), SamplingConfig(seed=1, max_tokens=120)
     found: dict[str, Any] = {"right drafts by step": {}, "threads": model.threads}
     usual = draft_layer.FIRST_POSITIONS
-    for name, sampling, first in (
-        ("greedy", greedy, usual),
-        ("sampled", sampled, usual),
-        ("8 tokens of the prompt", greedy, 8),
-    ):
+    ways = {"greedy": (greedy, usual), "sampled": (sampled, usual), "8 tokens of the prompt": (greedy, 8)}
+    for name, (sampling, first) in ways.items():
         draft_layer.FIRST_POSITIONS = first
         record = MtpRecord()
         for prompt in prompts:
