@@ -41,7 +41,9 @@ class DraftChoice(QWidget):
             self._rebuild()
         assert self.segments is not None
         self.segments.set_value(chosen)
-        words = tr("It guesses the next words, and this model checks them. The answers stay the same, but come faster.")
+        words = tr(
+            "A smaller model guesses the next words, and this one checks them. Answers stay the same and come faster."
+        )
         self.effect.setText(f"{words} {tr('{model} guesses now.', model=guesses)}" if guesses else words)
         self.setVisible(bool(drafts))
 
