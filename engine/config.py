@@ -511,8 +511,11 @@ class EngineConfig:
     activation: str | None = None  # NAME or NAME:threshold, overrides the files
     sequences: int = 1  # sequences at once, each with this context
     adapt: bool = True  # whether hot neurons follow the chats; off: the placement stays
+    draft: str = "auto"  # a smaller model that guesses tokens: MODEL, "off", or "auto": an installed one if it pays
 
     def __post_init__(self) -> None:
+        if not isinstance(self.draft, str) or not self.draft:
+            raise InvalidRequestError(f'draft is {self.draft!r}; a model, "auto" or "off" is needed.')
         if not isinstance(self.adapt, bool):
             raise InvalidRequestError(f"adapt is {self.adapt!r}; true or false is needed.")
         if not (_is_number(self.sequences, whole=True) and 1 <= self.sequences <= 32):

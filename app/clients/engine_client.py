@@ -100,7 +100,7 @@ class EngineClient(QObject):
         self._loaded = False
         self._load_id = f"load-{next(self._numbers)}"
         self._set(phase=Phase.LOADING, model=name, is_base=False, done=0, total=0, compiling=False, cancelling=False,
-                  placement={})  # fmt: skip
+                  placement={}, draft="")  # fmt: skip
         self._worker.submit(protocol.Load(self._load_id, model, engine))
 
     def cancel_load(self) -> None:
@@ -144,7 +144,7 @@ class EngineClient(QObject):
 
     def _rest(self) -> None:
         self._set(phase=Phase.OFF, model="", description="", is_base=False, device="", device_reason="", gpu="",
-                  done=0, total=0, compiling=False, cancelling=False, placement={}, vram_bytes=None,
+                  done=0, total=0, compiling=False, cancelling=False, placement={}, draft="", vram_bytes=None,
                   gpu_share=None, tok_s=None, context_used=None, context_total=None, load_s=None)  # fmt: skip
         self.unloaded.emit()
 
@@ -253,7 +253,7 @@ class EngineClient(QObject):
         """Run the engine in the other location. Running requests are lost silently; call `load` afterwards."""
         self._loaded, self._load_id, self._answer_id = False, "", ""
         self._cancel_timer.stop()
-        self._set(phase=Phase.STARTING, cancelling=False, placement={})
+        self._set(phase=Phase.STARTING, cancelling=False, placement={}, draft="")
         self._worker.use(location)
 
     def restart(self) -> None:
@@ -261,7 +261,7 @@ class EngineClient(QObject):
         afterwards."""
         self._loaded, self._load_id, self._answer_id = False, "", ""
         self._cancel_timer.stop()
-        self._set(phase=Phase.STARTING, vram_bytes=None, gpu_share=None, cancelling=False, placement={})
+        self._set(phase=Phase.STARTING, vram_bytes=None, gpu_share=None, cancelling=False, placement={}, draft="")
         self._worker.restart()
 
     # -------------------------------------------------------------- hearing
@@ -360,6 +360,8 @@ class EngineClient(QObject):
                 then(str(event.result.get("text", "")))
             case protocol.Failed() if event.id == self._aside[0]:
                 self._aside = ("", lambda said: None)
+            case protocol.News() if event.topic == "draft" and self._loaded:
+                self._set(draft=str(event.values.get("model") or ""))
             case protocol.News() if event.topic == "model" and self._loaded:
                 self._learn(event.values)
             case protocol.Failed() if not event.id:
@@ -441,7 +443,7 @@ class EngineClient(QObject):
         reason = sentence(why_there(info.device_reason), *info.gpu_notes)
         self._set(phase=Phase.READY, model=info.name, done=0, total=0, load_s=info.load_s, context_used=None,
                   description=info.description, is_base=info.kind == "base", context_total=info.context,
-                  placement=info.placement, **self._where(gpu, reason, info.vram_bytes))  # fmt: skip
+                  placement=info.placement, draft="", **self._where(gpu, reason, info.vram_bytes))  # fmt: skip
         self.loaded.emit(info)
         self.ready.emit()
 

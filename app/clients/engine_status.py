@@ -94,6 +94,7 @@ class EngineStatus:
     server: str = ""  # name of the chat's server; empty: this PC
     host: str = ""  # of that server
     server_here: bool = False  # the server is another program on this PC
+    draft: str = ""  # name of the smaller model that guesses tokens; empty: none
     # `placement` of protocol.LoadedModelInfo; empty without a model.
     placement: Mapping[str, Any] = field(default_factory=dict)
 

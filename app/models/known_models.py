@@ -17,7 +17,15 @@ from app.clients.library_client import Done, Library, Values
 from app.models.model_choices import ModelChoices
 from app.models.model_rows import ModelRow, Preparing, recommended, rows_of
 from app.user_messages import UserMessage, describe
-from engine.library.records import CatalogueEntry, Download, Estimate, InstalledModel, MachineLine, from_json
+from engine.library.records import (
+    DRAFT_SHARE,
+    CatalogueEntry,
+    Download,
+    Estimate,
+    InstalledModel,
+    MachineLine,
+    from_json,
+)
 from engine.service import protocol
 
 log = logging.getLogger(__name__)
@@ -117,6 +125,11 @@ class KnownModels(QObject):
     def in_use(self) -> InstalledModel | None:
         """Return the installed model that the chat uses."""
         return next((row.installed for row in self.rows if row.in_use), None)
+
+    def drafts_of(self, model: InstalledModel) -> list[InstalledModel]:
+        """Return the models that can guess tokens for this one: its vocabulary, and far fewer bytes."""
+        same = [one for one in self.installed if one.vocabulary and one.vocabulary == model.vocabulary]
+        return [one for one in same if one.state != "broken" and one.n_bytes <= DRAFT_SHARE * model.n_bytes]
 
     # -------------------------------------------------------------- changes that are known before they are told
 

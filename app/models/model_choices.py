@@ -1,4 +1,4 @@
-"""The user's choices for a model on this PC: VRAM budget, context, predictors. No Qt.
+"""The user's choices for a model on this PC: VRAM budget, context, predictors, draft. No Qt.
 
 A small JSON file in the config folder. MachineLine.key names the PC; until it is known, the last PC's choices apply.
 """
@@ -17,7 +17,7 @@ from engine.files import replace_file
 
 SCHEMA_VERSION = 1
 MAX_FILE_BYTES = 1 << 20
-MAX_BUDGET_GIB, MAX_CONTEXT = 1024.0, 1 << 24
+MAX_BUDGET_GIB, MAX_CONTEXT, MAX_ID_CHARS = 1024.0, 1 << 24, 500
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,11 @@ class Choice:
     vram_budget_gib: float | None = None
     context: int | None = None
     predictors: str = ""  # "train" or "sign"
+    draft: str = ""  # the smaller model that guesses tokens: "off" or its id
 
     def engine(self) -> dict[str, Any]:
         """Return the fields of engine.config.EngineConfig that the user chose."""
-        values = {"vram_budget_gib": self.vram_budget_gib, "context": self.context}
+        values = {"vram_budget_gib": self.vram_budget_gib, "context": self.context, "draft": self.draft or None}
         return {name: value for name, value in values.items() if value is not None}
 
 
@@ -125,4 +126,6 @@ def _checked(values: dict[str, Any]) -> Choice:
         good["context"] = context
     if given.get("predictors") in ("train", "sign"):
         good["predictors"] = given["predictors"]
+    if isinstance(draft := given.get("draft"), str) and len(draft) <= MAX_ID_CHARS:
+        good["draft"] = draft
     return Choice(**good)

@@ -333,6 +333,11 @@ class ModelsController(QObject):
         if self._choose(model_id, vram_budget_gib=vram_budget_gib):
             self._load_again(model_id)
 
+    def set_draft(self, model_id: str, draft: str) -> None:
+        """Set the smaller model that guesses for a model: its id, "off", or "" for automatic. Reloads the model."""
+        if self._choose(model_id, draft=draft):
+            self._load_again(model_id)
+
     def _load_again(self, model_id: str) -> None:
         self.known.forget_estimate(listed_id(model_id))
         if self._uses(model_id):

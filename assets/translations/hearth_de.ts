@@ -68,6 +68,10 @@
 <translation>Erstes Token nach</translation>
 </message>
 <message>
+<source>Guessed by a smaller model</source>
+<translation>Von einem kleineren Modell geraten</translation>
+</message>
+<message>
 <source>Guessed tokens</source>
 <translation>Vermutete Token</translation>
 </message>
@@ -4903,6 +4907,18 @@ Andere Programme: {others}</translation>
 <message>
 <source>the model</source>
 <translation>das Modell</translation>
+</message>
+<message>
+<source>A smaller model guesses the next words, and this one checks them. Answers stay the same and come faster.</source>
+<translation>Ein kleineres Modell rät die nächsten Wörter, und dieses prüft sie. Die Antworten bleiben gleich und kommen schneller.</translation>
+</message>
+<message>
+<source>Guess with a smaller model</source>
+<translation>Mit einem kleineren Modell raten</translation>
+</message>
+<message>
+<source>{model} guesses now.</source>
+<translation>{model} rät gerade.</translation>
 </message>
 <message>
 <source>Asks for access</source>

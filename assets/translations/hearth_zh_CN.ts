@@ -68,6 +68,10 @@
 <translation>首个 token 用时</translation>
 </message>
 <message>
+<source>Guessed by a smaller model</source>
+<translation>由较小模型猜测</translation>
+</message>
+<message>
 <source>Guessed tokens</source>
 <translation>预测的 token</translation>
 </message>
@@ -4866,6 +4870,18 @@ Other programs: {others}</source>
 <message>
 <source>the model</source>
 <translation>模型</translation>
+</message>
+<message>
+<source>A smaller model guesses the next words, and this one checks them. Answers stay the same and come faster.</source>
+<translation>较小的模型猜测接下来的词，再由当前模型检查。回答不变，但更快。</translation>
+</message>
+<message>
+<source>Guess with a smaller model</source>
+<translation>用较小的模型猜测</translation>
+</message>
+<message>
+<source>{model} guesses now.</source>
+<translation>{model} 正在猜测。</translation>
 </message>
 <message>
 <source>Asks for access</source>

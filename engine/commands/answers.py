@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from engine.commands.console import ProgressBar, interrupt_as_cancel
 from engine.commands.output import load_model, number, percent, print_json, print_note, sampling_values
 from engine.errors import Cancelled, EngineError
-from engine.job import Job
+from engine.job import Job, never
 
 if TYPE_CHECKING:
+    from engine.session.chat_session import ChatSession
     from engine.session.constraint import Constraint
     from engine.session.generate import GenerationStats, TokenEvent
     from engine.session.loaded_model import LoadedModel
@@ -83,17 +84,28 @@ def _answer(
     constraint: Constraint | None,
     cancelled: Callable[[], bool],
 ) -> Iterator[TokenEvent]:
-    from engine.session.chat_session import ChatSession
     from engine.session.grammar import Grammar
 
     sampling = model.sampling.changed(sampling_values(arguments))
     if not arguments.raw:
         sampling = model.chat_sampling(sampling)
-    session = ChatSession(model)
+    session = _session(model, cancelled)
     grammar = None if constraint is None else Grammar(constraint, model.vocabulary, covers_thoughts=arguments.raw)
     make = None if grammar is None else partial(session.sampler_for, prompt, grammar=grammar)
     with ProgressBar("Reading") as progress:
         yield from session.generate(prompt, sampling, Job(cancelled, progress), make=make)
+
+
+def _session(model: LoadedModel, cancelled: Callable[[], bool] = never) -> ChatSession:
+    """Return a session with the model of --draft, which is loaded now. Raises: the errors of Drafting.load."""
+    from engine.session.chat_session import ChatSession
+    from engine.session.drafting import Drafting
+
+    session = ChatSession(model)
+    session.drafting = Drafting(model)
+    with ProgressBar("Loading the smaller model") as progress:
+        session.drafting.load(Job(cancelled, progress))
+    return session
 
 
 def _constraint(arguments: argparse.Namespace) -> Constraint | None:
@@ -121,6 +133,7 @@ def _stats_values(stats: GenerationStats, model: LoadedModel | None) -> dict[str
         "ttft_s": stats.ttft_s,
         "prefill_tok_s": stats.prefill_tok_s,
         "decode_tok_s": stats.decode_tok_s,
+        "guesses": {source: list(figures) for source, figures in stats.guesses.items()},
         "gpu_neuron_load": stats.gpu_neuron_load,
         "active_share": stats.active_share,
         "fired_share": stats.fired_share,
@@ -135,7 +148,8 @@ def _stats_values(stats: GenerationStats, model: LoadedModel | None) -> dict[str
 
 def _stats_line(stats: GenerationStats) -> str:
     first = "–" if stats.ttft_s is None else f"{stats.ttft_s:.2f} s"
-    note = ", the context is full" if stats.context_full else ""
+    note = f", {stats.accepted_tokens} of {stats.guessed_tokens} guesses right" if stats.guessed_tokens else ""
+    note += ", the context is full" if stats.context_full else ""
     return (
         f"[{number(stats.decode_tok_s)} tok/s, {stats.tokens} tokens in {stats.total_s:.1f} s, first after {first}, "
         f"{percent(stats.active_share)} of neurons{note}]"
@@ -144,11 +158,9 @@ def _stats_line(stats: GenerationStats) -> str:
 
 def chat(arguments: argparse.Namespace) -> int:
     """Read lines until end of file or /bye. Ctrl-C cancels the answer, or ends the chat if there is none."""
-    from engine.session.chat_session import ChatSession
-
     model = load_model(arguments)
     sampling = model.sampling.changed(sampling_values(arguments))
-    session = ChatSession(model)
+    session = _session(model)
     messages = [{"role": "system", "content": arguments.system}] if arguments.system else []
     print(f"{model.name}. {model.description}".strip())
     _tell_kind(model)

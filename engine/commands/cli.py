@@ -125,6 +125,12 @@ def build_parser() -> argparse.ArgumentParser:
         add_template(sub)
         add_activation(sub)
 
+    def add_draft(sub: argparse.ArgumentParser, default: str, meaning: str) -> None:
+        sub.add_argument(
+            "--draft", metavar="MODEL|off", default=default,
+            help=f"a smaller model of the same vocabulary that guesses tokens; the answer stays the same ({meaning})",
+        )  # fmt: skip
+
     def add_sampling(sub: argparse.ArgumentParser, seed: bool = True) -> None:
         sub.add_argument("--max-tokens", type=int)
         sub.add_argument("--temperature", type=float, help="0 is greedy (default: the model's own)")
@@ -158,6 +164,7 @@ def build_parser() -> argparse.ArgumentParser:
         "generate", answers.generate, "Print one answer as it is written.", 'starter-chat --prompt "Tell me a story."'
     )
     add_model(sub)
+    add_draft(sub, "off", "default: off")
     sub.add_argument("--prompt", required=True, metavar="TEXT")
     sub.add_argument("--raw", action="store_true", help="encode the text without a chat template")
     add_sampling(sub)
@@ -193,6 +200,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     sub = command("chat", answers.chat, "Chat in the terminal.", "starter-chat")
     add_model(sub)
+    add_draft(sub, "off", "default: off")
     sub.add_argument("--system", metavar="TEXT", help="a system message")
     add_sampling(sub)
 
@@ -330,6 +338,7 @@ def build_parser() -> argparse.ArgumentParser:
         "starter-chat --port 8434",
     )  # fmt: skip
     add_model(sub)
+    add_draft(sub, "auto", "default: an installed one, if it makes answers faster")
     sub.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0: any free one (default: {DEFAULT_PORT})")
     given = sub.add_mutually_exclusive_group()
     given.add_argument("--key-file", metavar="FILE", help="file with the key that programs must send")

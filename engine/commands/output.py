@@ -32,6 +32,7 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
         template=arguments.template,
         activation=arguments.activation,
         sequences=getattr(arguments, "batch", 1),
+        draft=getattr(arguments, "draft", "auto"),
     )
 
 

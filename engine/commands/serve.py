@@ -99,10 +99,11 @@ class _Course:
             self._announce(event.result["name"])
 
     def _load_other(self, model: str) -> None:
-        """Load the model that a request names. Activation and template are those of the command's own model alone."""
+        """Load the model that a request names. The command's own model alone has its activation, template and draft."""
         engine = asdict(engine_config(self._arguments))
         if model != self._arguments.model:
             engine |= {"activation": None, "template": None}
+            engine |= {} if engine["draft"] == "off" else {"draft": "auto"}
         self.host.submit(protocol.Load(f"load-{next(self._numbers)}", model, engine))
 
     def _announce(self, model: str) -> None:

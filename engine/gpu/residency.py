@@ -19,6 +19,7 @@ from engine.job import Job, never
 from engine.loading.load_context import LoadContext
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
+from engine.placement import memory_plan
 from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.model_bytes import ModelBytes
 from native_kernels.cuda.cuda_gpu import CudaGpu
@@ -28,7 +29,12 @@ log = logging.getLogger(__name__)
 
 
 class GpuResidency(PlacedModel):
-    """A PlacedModel that shares GPU memory and RAM with other programs."""
+    """A PlacedModel that shares GPU memory and RAM with other programs.
+
+    give_way: called before the model releases memory; returns whether something less useful was released instead.
+    """
+
+    give_way: Callable[[], bool] = staticmethod(lambda: False)
 
     @property
     def expert_slots(self) -> ExpertSlots | None:
@@ -65,6 +71,10 @@ class GpuResidency(PlacedModel):
         free = self._free_bytes()
         if not at_once and not self._policy.is_short(free):
             return
+        if self.give_way():
+            free = self._free_bytes()
+            if at_once or not self._policy.is_short(free):
+                return
         self._policy.shrink(self._part.loaded.placement.vram_bytes, free)
         self._note("The GPU's memory ran short: less of the model is there now.")
         self._load_again(self._mode)
@@ -92,7 +102,7 @@ class GpuResidency(PlacedModel):
         free = self._free_bytes() if self._part is not None else budget.free_bytes(info.index)
         now = 0 if self._part is None else self._budget_bytes
         found = self._policy.to_take_back(free, held, info.total_bytes or 0, now)
-        if found is None or (self._part is not None and self._is_all_there):
+        if found is None or (self._part is not None and self.is_whole):
             return
         limit, more = self._policy.limit, found - self._first_budget_bytes
         # If the gain over the first budget is small, use that one, because its placement is stored already.
@@ -114,8 +124,16 @@ class GpuResidency(PlacedModel):
         self._policy.worked()
         self._note("Memory of the GPU is free again: more of the model is there now.")
 
+    def spare_bytes(self) -> int:
+        """Return how many bytes of its budget the model leaves unused, if they are free now."""
+        if self._part is None:
+            return 0
+        left, free = self._budget_bytes - self.placement.vram_bytes, self._free_bytes()
+        margin = memory_plan.margin_bytes(self._opened.info.total_bytes or 0) if self._policy.is_automatic else 0
+        return max(0, left if free is None else min(left, free - margin))
+
     @property
-    def _is_all_there(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether the whole model is on the GPU."""
         placement = self._now.placement
         everywhere = placement.attention.count("gpu") == placement.n_layers and placement.head == "gpu"

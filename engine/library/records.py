@@ -124,7 +124,7 @@ class CatalogueEntry:
     revision: str = "main"
     gated: bool = False
     rank: int = 100  # lower is recommended earlier, among those that fit
-    n_draft_layers: int = 0  # layers in the files that draft tokens (MTP); the engine leaves them out
+    n_draft_layers: int = 0  # layers in the files that draft tokens (MTP), of which the engine uses the first
     research: bool = False  # made for measurements, not for chats; shown with a filter
 
 
@@ -302,6 +302,10 @@ class InstalledModel:
     added: str = ""  # ISO 8601
     prepared: str = ""
     measured_tok_s: float | None = None  # decode rate of the last longer answer on this machine
+    vocabulary: str = ""  # the same for models with the same tokens; empty: unknown
+
+
+DRAFT_SHARE = 1 / 8  # most bytes of a model that guesses tokens for another one, relative to that one's
 
 
 # ------------------------------------------------------------------ prepared

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 
 from engine.config import KvCodec, ModelConfig
 from engine.errors import InvalidRequestError, ModelNotFoundError
 from engine.model.kv_cache import KVCache
 from engine.model.model_files import OpenedModel
+from engine.text.gguf_vocabulary import tokens_of
 from engine.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
+_FILLING = re.compile(r"\[PAD\d+\]")  # how converters of GGUF files name rows without a token
 KV_SHARE_OF_FREE_RAM = 0.25  # maximum share of a default context's KV cache
 
 
@@ -36,6 +40,23 @@ def read_tokenizer(opened: OpenedModel, template: str | None = None) -> Tokenize
     tokenizer.check_against(opened.config)
     tokenizer.use_template(opened.name, template)
     return tokenizer
+
+
+def vocabulary_fingerprint(opened: OpenedModel) -> str:
+    """Return the SHA-256 of all tokens: ids, texts, and which are special. Models with the same one share token ids.
+
+    Rows that only fill an embedding do not count, because models of one family have different numbers of them.
+    Cost: 0.1 s for 150,000 tokens of a GGUF file, otherwise that of `read_tokenizer`. Raises: as `read_tokenizer`.
+    """
+    if opened.files.tokenizer is None and "tokenizer.ggml.tokens" in opened.source.metadata:
+        tokens = tokens_of(opened.source.metadata)
+    else:
+        tokens = read_tokenizer(opened).tokens
+    digest = hashlib.sha256()
+    for i, text, is_special in tokens:
+        if not _FILLING.fullmatch(text):
+            digest.update(f"{i} {is_special:d} {text}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
 def choose_context(opened: OpenedModel, wanted: int | None, free_bytes: int, kv_codec: KvCodec = "f32") -> int:

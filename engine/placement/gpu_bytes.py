@@ -30,6 +30,9 @@ _OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out", "stream_out_
 _OF_NEURONS = ("gate", "up", "down", "down_t", "gate_bias", "up_bias")
 _OF_STREAMS = ("stream_prediction", "stream_correction")  # small tables, f32 on the GPU
 _SLOT_BYTES = 8  # neuron id and activity count
+# The most tokens that run at once on a GPU, and with layers that keep a state, which then have one for each token. A
+# state takes 1.3 % of the bytes of such a layer (27 billion parameters in 4 bits).
+TOKENS_TOGETHER, STATES_TOGETHER = 8, 4
 WIDTH_MULTIPLE = 32  # of an expert's neurons, whose hidden values are rounded in groups
 
 
@@ -160,8 +163,24 @@ def kv_layer_bytes(config: ModelConfig, context: int, codec: KvCodec, local: boo
     return (numbers + scales) * (1 if config.latent is not None else 2)
 
 
+def tokens_together(config: ModelConfig) -> int:
+    """Return the most tokens of a sequence that run at once on a GPU.
+
+    Tokens share few experts. Of layers with a state, only gated delta nets keep one for each token.
+    """
+    if config.n_experts or (config.delta_layers and (config.delta is None or config.delta.mamba)):
+        return 1
+    return STATES_TOGETHER if config.delta_layers else TOKENS_TOGETHER
+
+
+def n_states(config: ModelConfig) -> int:
+    """Return the states that a gated delta net has on the GPU."""
+    together = tokens_together(config)
+    return 2 + (together if together > 1 else 0)
+
+
 def gpu_cache_bytes(config: ModelConfig, context: int, codec: KvCodec) -> I64:
-    """Return the bytes of each layer's cache on the GPU, [L]: keys and values, or the two states of a delta net.
+    """Return the bytes of each layer's cache on the GPU, [L]: keys and values, or the states of a delta net.
 
     0 for a layer that reads another layer's.
     """
@@ -169,7 +188,7 @@ def gpu_cache_bytes(config: ModelConfig, context: int, codec: KvCodec) -> I64:
     found = np.array([by_kind[graph.is_local(i)] for i in range(config.n_layers)], np.int64)
     found[config.n_layers - config.n_shared_kv_layers :] = 0
     if config.delta is not None:
-        found[list(config.delta_layers)] = 2 * aligned(4 * config.delta.state_size)
+        found[list(config.delta_layers)] = n_states(config) * aligned(4 * config.delta.state_size)
     return found
 
 

@@ -69,6 +69,7 @@ class EngineHost:
         self._session: ChatSession | None = None
         self._told: dict[str, Any] = {}  # the placement last reported
         self._told_generation = 0  # its LoadedModel.generation
+        self._told_draft: dict[str, Any] = {}  # the draft last reported
         self._live = LiveFeed(emit)
         self._embedder = Embedder()
         self._prompts: PromptStore | None = None  # created when the window first says what to keep
@@ -188,7 +189,7 @@ class EngineHost:
     def _idle(self) -> float | None:
         """Do one step of idle work; return the seconds before the next one, None for nothing to do."""
         work = (self._adapt(), self._balance(), self._keep_prompt(), self._embedder.idle(), self._ask_unload())
-        waits = [wait for wait in work if wait is not None]
+        waits = [wait for wait in (*work, self._step_draft()) if wait is not None]
         return min(waits, default=None)
 
     def _note_use(self) -> None:
@@ -230,6 +231,20 @@ class EngineHost:
         except Exception:  # idle work must not prevent answers
             log.exception("The chat is not kept")
             return None
+
+    def _step_draft(self) -> float | None:
+        """Do one step for the smaller model that guesses, and emit news if it came or went."""
+        if self._session is None or self._session.drafting is None:
+            return None
+        wait = self._session.draft_step(lambda: not self._queue.empty() or self._closed.is_set())
+        self._tell_draft()
+        return wait
+
+    def _tell_draft(self) -> None:
+        drafting = None if self._session is None else self._session.drafting
+        if drafting is not None and (told := drafting.told()) != self._told_draft:
+            self._told_draft = told
+            self._emit(protocol.News("draft", told))
 
     def _keep_prompts(self, request: protocol.KeepPrompts) -> dict[str, Any]:
         from engine.prompt_cache.store import PromptStore, ram_bytes_for_blocks
@@ -298,6 +313,7 @@ class EngineHost:
             event = protocol.Finished(request.id, result)
         if isinstance(request, protocol.Generate):
             self._tell_place()
+            self._tell_draft()
         is_beside = isinstance(request, protocol.Embed) and request.model
         if isinstance(request, protocol.Load | protocol.Generate | protocol.Count | protocol.Embed) and not is_beside:
             self._note_use()
@@ -368,6 +384,7 @@ class EngineHost:
             self._api.forget()
         if self._session is not None:
             self._session.keep()
+            self._session.close()
         if self._model is None:
             return
         self._model.close()
@@ -379,6 +396,7 @@ class EngineHost:
         from engine.executor.adaptation import Adaptation, can_learn
         from engine.service.placement_words import placement_of
         from engine.session.chat_session import ChatSession
+        from engine.session.drafting import Drafting
         from engine.session.loaded_model import LoadedModel
 
         self._unload()  # first, so that two models are never in memory at once
@@ -396,6 +414,7 @@ class EngineHost:
         adaptation = Adaptation(model.opened) if engine.adapt and can_learn(model.opened) else None
         self._model, self._loaded_as = model, request.model
         self._session = ChatSession(model, adaptation=adaptation, prompts=self._kept_prompts(model))
+        self._session.drafting, self._told_draft = Drafting(model), {}
         self._told, self._told_generation = placement_of(model), model.generation
         info = protocol.LoadedModelInfo(
             name=model.name,
@@ -577,6 +596,7 @@ class EngineHost:
             tokens=stats.tokens,
             guessed_tokens=stats.guessed_tokens,
             accepted_tokens=stats.accepted_tokens,
+            guesses={source: list(figures) for source, figures in stats.guesses.items()},
             dropped_messages=fitted.dropped,
             dropped_at=fitted.dropped_at,
             context_used=session.context_used,

@@ -335,7 +335,8 @@ class News:
     topic: "downloads" {"downloads": [Download]}, "library" {"models": [InstalledModel]}, records of
     engine/library/records.py. "model": the loaded model's new placement: placement (as in LoadedModelInfo), notes
     [sentences], name, device, device_reason, GPU, vram_bytes, vram_parts_bytes. "server": a ServerState, at most 4 a
-    second.
+    second. "draft": the smaller model that guesses tokens: model (its name; empty: none), device, n_bytes, reason (why
+    none, in a sentence).
     """
 
     type: ClassVar[str] = "news"
@@ -429,6 +430,7 @@ class GenerationResult:
     summarised: int = 0  # messages that it stands for, from the chat's first on; dropped_messages are further ones
     guessed_tokens: int = 0  # computed before it was known whether the answer has them
     accepted_tokens: int = 0  # of these, in the answer
+    guesses: dict[str, list[int]] = field(default_factory=dict)  # the same two figures by source: "lookup", "draft"
     calls: list[dict[str, Any]] = field(default_factory=list)  # of tools, as in Generate.messages; `text` is without
 
     @classmethod

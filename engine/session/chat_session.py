@@ -20,9 +20,10 @@ from engine.executor.adaptation import Adaptation
 from engine.job import Job
 from engine.model.transformer import Transformer
 from engine.prompt_cache.kept_prompts import FEWEST_TOKENS, KeptPrompts, shared_length
-from engine.session.generate import GenerationStats, Savings, StopRules, TokenEvent, Turns, generate
+from engine.session.generate import GenerationStats, Savings, StopRules, TokenEvent, Turns, generate, most_at_once
 from engine.session.guesses import Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
+from engine.session.mtp import MtpRecord, own_sources
 from engine.session.sampling import Sampler, make_sampler
 from engine.session.thought_limit import limit_thought
 from engine.text.attached_texts import AttachedTexts, Portion
@@ -43,6 +44,7 @@ from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 if TYPE_CHECKING:
     from engine.model.kv_cache import KVCache
+    from engine.session.drafting import Drafting
     from engine.session.grammar import Grammar
     from engine.text.text_stream import TextStream
 
@@ -95,10 +97,11 @@ class ChatSession:
         self.prompts = prompts
         self.mode = mode
         self.adaptation = adaptation
+        self.drafting: Drafting | None = None  # None: no smaller model guesses
         self.turns = Turns()  # of its answers with those of other sessions
         self._times = StepTimes()
         self._transformer = self._transformer_for(mode)
-        self._cache = model.new_cache()
+        self._cache = self._new_cache()
         self._generation = model.generation
         self._tokens: list[int] = []  # tokens in the cache
         self._chat = ""  # the chat that they belong to; "" for none that is kept
@@ -172,7 +175,7 @@ class ChatSession:
         if self.model.gpu is not None:
             self.model.gpu.make_room()
         if self._generation != self.model.generation:
-            self._transformer, self._cache, self._tokens = self._transformer_for(self.mode), self.model.new_cache(), []
+            self._transformer, self._cache, self._tokens = self._transformer_for(self.mode), self._new_cache(), []
             self._generation, self._saving = self.model.generation, None
 
     def generate(
@@ -242,7 +245,7 @@ class ChatSession:
         n_instructions: int,
     ) -> Iterator[TokenEvent]:
         self._keep_up()
-        savings = Savings(*self._make_ready(prompt, chat, job), Guesses(self._times), n_instructions, self.turns)
+        savings = Savings(*self._make_ready(prompt, chat, job), self._guesses(), n_instructions, self.turns)
         tokens = list(prompt)
         events = generate(
             self._transformer,
@@ -273,6 +276,24 @@ class ChatSession:
                 )
             if self.adaptation is not None:
                 self.adaptation.learn(self._transformer.executor.counters)
+
+    def _guesses(self) -> Guesses:
+        """Return the guesses of the next answer."""
+        sources = own_sources(self.model, self._transformer, self._cache, self._record)
+        if self.drafting is not None and (draft := self.drafting.draft) is not None:
+            draft.begin(self._times)
+            sources.append(draft)
+        return Guesses(self._times, sources)
+
+    def _new_cache(self) -> KVCache:
+        """Return an empty cache, with a trail for the layer that drafts tokens if memory suffices."""
+        cache, model = self.model.new_cache(), self.model
+        if model.drafts is not None:
+            try:
+                cache.trail = model.drafts.new_trail(cache.capacity, model.kv_codec)
+            except HostMemoryError as error:
+                log.info("No tokens are drafted: %s", error.message)
+        return cache
 
     def sampler_for(self, prompt: Sequence[int], sampling: SamplingConfig, grammar: Grammar | None = None) -> Sampler:
         """Return the sampler of an answer to the prompt: with a limited thought, and within a grammar, if any."""
@@ -312,6 +333,18 @@ class ChatSession:
             return self.adaptation.adapt(self.model.hot_blocks)
         return None if self.model.on_gpu is None else self.model.on_gpu.save_heat(at_once=False)
 
+    def draft_step(self, cancelled: Callable[[], bool]) -> float | None:
+        """Do one step of idle work for the smaller model that guesses, as Drafting.step."""
+        if self.drafting is None:
+            return None
+        has_use = bool(self._times.one_s) and most_at_once(self._transformer, self._cache) > 1
+        return self.drafting.step(self._tokens, has_use, cancelled)
+
+    def close(self) -> None:
+        """Unload what only this session uses. The model stays."""
+        if self.drafting is not None:
+            self.drafting.close()
+
     def keep(self) -> None:
         """Save what was learned, and the current chat, before the model is unloaded."""
         self._save_all()
@@ -322,7 +355,7 @@ class ChatSession:
 
     def _transformer_for(self, mode: str | None) -> Transformer:
         self.model.make_ready(mode)
-        self._times = StepTimes()
+        self._times, self._record = StepTimes(), MtpRecord()
         transformer = self.model.transformer(mode)
         if self.adaptation is not None:
             transformer.executor.counters.record_per_neuron()

@@ -61,6 +61,7 @@ class GenerationStats:
     decode_steps: int = 0  # tokens after the first
     guessed_tokens: int = 0  # computed before it was known whether the answer has them
     accepted_tokens: int = 0  # of these, in the answer
+    guesses: dict[str, tuple[int, int]] = field(default_factory=dict)  # by source: guessed and accepted tokens
     sampling_s: float = 0.0  # of the tokens after the first, in the sampler
     total_s: float = 0.0
     context_full: bool = False
@@ -356,7 +357,7 @@ def generate(
                 stats.ttft_s = now - started
             stats.decode_s = now - started - stats.ttft_s
             stats.total_s = now - started
-            stats.guessed_tokens, stats.accepted_tokens = decode.guessed, decode.accepted
+            decode.tell(stats)
             if token in stop.token_ids:
                 reason = "stop"
                 break
@@ -389,7 +390,13 @@ class _Decode:
         self._accepted = 0  # right guesses of the last run
         self._is_forced = False  # whether the last run had forced tokens instead of guesses
         self._length = 0  # tokens in the cache that are certainly in the history
-        self.guessed = self.accepted = 0
+        self._by_source: dict[str, list[int]] = {}  # guessed and accepted tokens
+
+    def tell(self, stats: GenerationStats) -> None:
+        """Set the figures of the guesses so far."""
+        stats.guesses = {source: (guessed, accepted) for source, (guessed, accepted) in self._by_source.items()}
+        stats.guessed_tokens = sum(guessed for guessed, _ in stats.guesses.values())
+        stats.accepted_tokens = sum(accepted for _, accepted in stats.guesses.values())
 
     def after(self, history: Sequence[int], most: int, sampler: Sampler) -> Logits:
         """Return the logits [V] after the history.
@@ -404,7 +411,7 @@ class _Decode:
             return logits
         if self._ahead and self._ahead[0][0] == history[-1]:
             self._accepted += 1
-            self.accepted += not self._is_forced
+            self._count(0, 1)
             self._length += 1
             return self._ahead.pop(0)[1]
         self.end(history)
@@ -422,13 +429,20 @@ class _Decode:
         self._run, self._length = (len(rows), time.perf_counter() - started), len(history)
         self._ahead = list(zip(guess, rows[1:], strict=True))
         self._is_forced = bool(forced)
-        self.guessed += 0 if forced else len(guess)
+        self._count(len(guess), 0)
         return last_row(rows[:1])
+
+    def _count(self, guessed: int, accepted: int) -> None:
+        """Count tokens of the last run's source; forced ones are no guesses."""
+        if self._guesses is not None and not self._is_forced and guessed + accepted:
+            figures = self._by_source.setdefault(self._guesses.source, [0, 0])
+            figures[0] += guessed
+            figures[1] += accepted
 
     def end(self, history: Sequence[int]) -> None:
         """End the last run: report it to the guesses, and cut the guesses that are not in the history off the cache."""
-        if self._guesses is not None and self._run[0] and not self._is_forced:
-            self._guesses.computed(*self._run, self._accepted)
+        if self._guesses is not None and self._run[0]:
+            self._guesses.computed(*self._run, self._accepted, self._is_forced)
         if self._ahead:
             is_right = len(history) > self._length and history[self._length] == self._ahead[0][0]
             self._cache.truncate(self._length + is_right)

@@ -1,24 +1,48 @@
-"""Guess the next tokens from the text so far, and choose how many guesses are worth computing.
+"""Choose how many guesses of the next tokens are worth computing, and of which source.
 
-A text that quotes, edits or repeats earlier text often continues as it did there. So the guess is what followed the
-last few tokens where they appeared before, in the prompt or the answer. A few tokens take less time in one run than one
-after the other (Decoder.steps), and every result up to the first wrong guess is the same as without guessing.
-Source: prompt lookup decoding; speculative decoding in general: arXiv 2211.17192.
+A few tokens take less time in one run than one after the other (Decoder.steps), and every result up to the first wrong
+guess is the same as without guessing. So guesses change how fast an answer is, and nothing else.
+Sources: lookup.py, draft.py. Speculative decoding in general: arXiv 2211.17192.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from typing import Protocol
 
-_KEY = 3  # last tokens of the text that must have appeared before
-_PLACES = 4  # most recent places of a key that are compared
-_LONGEST = 32  # most tokens compared before a place, and most tokens guessed
-_PRIOR = 4.0  # weight of the assumed chance, in observations
-_LEAST_GAIN = 1.03  # least expected tokens/s, relative to no guesses, for computing any
+LEAST_GAIN = 1.03  # least expected tokens/s, relative to no guesses, for computing any
 _MOST_LOSS = 0.01  # share of the decode time so far that wrong guesses may have cost
 _FURTHER = 0.5  # time of each further token in a run, relative to a run of one token, until measured
 _WEIGHT = 0.2  # of a new measurement in the moving average
+
+
+class Guesser(Protocol):
+    """A source of guesses for one answer. Each run: `read`, then maybe `guess`, then `computed`."""
+
+    name: str  # in the figures of an answer
+
+    def read(self, text: Sequence[int]) -> None:
+        """Follow the text: all tokens so far. It only grows from call to call."""
+
+    def chances(self, most: int) -> Sequence[float]:
+        """Return the expected chance of each next guess to be right if those before it are; empty: it has none now.
+
+        Up to `most` of them. Cost: next to nothing; no guess is made yet.
+        """
+
+    def seconds(self, n_guesses: int) -> float:
+        """Return the expected time to make this many guesses now, as it was measured."""
+
+    def guess(self) -> Iterator[tuple[int, float]]:
+        """Yield the next guesses with their chances, as in `chances`. Each is made when it is asked for."""
+
+    def computed(self, n_tokens: int, accepted: int) -> None:
+        """Note that a run of n_tokens has ended, of which `accepted` were right guesses, of any source or forced.
+
+        The decoder still has the results of that run; its first 1 + accepted tokens are in the text.
+        """
 
 
 class StepTimes:
@@ -42,17 +66,13 @@ class StepTimes:
 
 
 class Guesses:
-    """The guesses of one answer."""
+    """The guesses of one answer: the best of several sources by expected tokens/s, the time of guessing included."""
 
-    def __init__(self, times: StepTimes) -> None:
+    def __init__(self, times: StepTimes, sources: Sequence[Guesser]) -> None:
         """times: of the model, shared by all its answers."""
-        self._times = times
-        self._text: list[int] = []
-        self._places: dict[tuple[int, ...], list[int]] = {}  # by key: the indices in the text right after it
-        self._right: dict[int, float] = {}  # right guesses by class of the tokens in common, as in _chance
-        self._seen: dict[int, float] = {}  # all checked guesses, by the same class
-        self._guess: list[int] = []  # tokens expected to follow the text
-        self._in_common = 0  # equal tokens before the end of the text and before the place the guess is from
+        self._times, self._sources = times, sources
+        self.source = ""  # of the last guesses
+        self._making_s = 0.0  # that these took
         self._decoded_s = self._lost_s = 0.0
 
     def next(self, text: Sequence[int], most: int) -> list[int]:
@@ -60,71 +80,67 @@ class Guesses:
 
         text: all tokens so far; it only grows from call to call.
         """
-        if most < 1:
+        if most < 1 or not self._sources:
             return []
-        self._read(text)
-        guess = self._guess[:most]
-        if not guess or not self._times.one_s:
+        for source in self._sources:
+            source.read(text)
+        if not self._times.one_s or self._lost_s > _MOST_LOSS * self._decoded_s + self._times.one_s:
             return []
-        best, gain = 0, _LEAST_GAIN
-        for n, tokens in enumerate(self._expected(len(guess)), start=1):
-            if (found := tokens * self._times.one_s / self._times.of(n + 1)) >= gain:
-                best, gain = n, found
-        allowed = _MOST_LOSS * self._decoded_s + self._times.one_s
-        return guess[:best] if self._lost_s <= allowed else []
+        plans = [(*best_number(self._times, one.chances(most), one.seconds), one) for one in self._sources]
+        n, gain, source = max(plans, key=lambda plan: plan[1])
+        if gain < LEAST_GAIN:
+            return []
+        self.source, started = source.name, time.perf_counter()
+        guesses = self._made(source, most) if source.seconds(n) else [token for token, _ in islice(source.guess(), n)]
+        self._making_s = time.perf_counter() - started
+        return guesses
 
-    def computed(self, n_tokens: int, seconds: float, accepted: int) -> None:
-        """Record a run of n_tokens, of which `accepted` were right guesses."""
-        if n_tokens > 1:
-            self._lost_s = max(0.0, self._lost_s + seconds - (1 + accepted) * self._times.one_s)
+    def computed(self, n_tokens: int, seconds: float, accepted: int, is_forced: bool = False) -> None:
+        """Record a run of n_tokens, of which `accepted` were right guesses. is_forced: they were no guesses."""
+        for source in self._sources:
+            source.computed(n_tokens, accepted)
+        if is_forced:
+            return
+        gained = (1 + accepted) * self._times.one_s - seconds if n_tokens > 1 else 0.0
+        self._lost_s = max(0.0, self._lost_s + self._making_s - gained)
         self._times.add(n_tokens, seconds)
-        self._decoded_s += seconds
+        self._decoded_s += seconds + self._making_s
+        self._making_s = 0.0
 
-    def _expected(self, n_guesses: int) -> Iterator[float]:
-        """Yield the expected number of tokens from a run with 1 ... n_guesses guesses."""
-        chance, tokens = 1.0, 1.0
-        for further in range(n_guesses):
-            chance *= self._chance(self._in_common + further)
-            tokens += chance
-            yield tokens
+    def _made(self, source: Guesser, most: int) -> list[int]:
+        """Make guesses as long as further ones are expected to pay; return those that are worth computing."""
+        started, guesses, chances, best = time.perf_counter(), list[int](), list[float](), 0
+        for token, chance in source.guess():
+            guesses.append(token)
+            chances.append(chance)
+            spent_s = time.perf_counter() - started
+            further = source.chances(most)[len(guesses) :]
+            best, _ = best_number(self._times, [*chances, *further], source.seconds, len(guesses), spent_s)
+            if best <= len(guesses) or len(guesses) == most:
+                break
+        return guesses[:best]
 
-    def _chance(self, in_common: int) -> float:
-        """Return the chance that the guess after `in_common` equal tokens is right.
 
-        Numbers of equal tokens with the same bit length form a class, which shares its observations.
-        """
-        kind = min(in_common, _LONGEST).bit_length()
-        prior = in_common / (in_common + _PRIOR)
-        return (self._right.get(kind, 0.0) + _PRIOR * prior) / (self._seen.get(kind, 0.0) + _PRIOR)
+def best_number(
+    times: StepTimes,
+    chances: Sequence[float],
+    making_s: Callable[[int], float],
+    n_made: int = 0,
+    spent_s: float = 0.0,
+) -> tuple[int, float]:
+    """Return the number of guesses with the most expected tokens/s, and this rate relative to that without guesses.
 
-    def _read(self, text: Sequence[int]) -> None:
-        """Process the new tokens: compare them with the guess, index their keys, and guess what follows."""
-        for token in islice(text, len(self._text), None):
-            if self._guess:
-                kind = min(self._in_common, _LONGEST).bit_length()
-                is_right = token == self._guess.pop(0)
-                self._seen[kind] = self._seen.get(kind, 0.0) + 1
-                self._right[kind] = self._right.get(kind, 0.0) + is_right
-                self._in_common += 1
-                if not is_right:
-                    self._guess = []
-            self._text.append(token)
-            if len(self._text) >= _KEY:
-                places = self._places.setdefault(tuple(self._text[-_KEY:]), [])
-                places.append(len(self._text))
-                del places[: -_PLACES - 1]
-        if not self._guess:
-            self._look_up()
-
-    def _look_up(self) -> None:
-        """Set the guess to the tokens after the earlier place with the longest match to the end of the text."""
-        self._in_common, best = 0, 0
-        end = len(self._text)
-        for place in reversed(self._places.get(tuple(self._text[-_KEY:]), ())[:-1]):
-            n = _KEY
-            while n < min(_LONGEST, place) and self._text[place - 1 - n] == self._text[end - 1 - n]:
-                n += 1
-            if n > self._in_common:
-                self._in_common, best = n, place
-        period = end - best  # a guess that reaches the end of the text starts again at the place
-        self._guess = [self._text[best + i % period] for i in range(_LONGEST)] if best else []
+    chances, making_s: as Guesser.chances and Guesser.seconds. n_made: how many guesses exist already, which took
+    spent_s. Before a run of one token was measured: 0, 0.0.
+    """
+    one_s, chance, tokens = times.one_s, 1.0, 1.0
+    if not one_s:
+        return 0, 0.0
+    best, gain = 0, one_s / (one_s + spent_s)
+    for n, right in enumerate(chances, start=1):
+        chance *= right
+        tokens += chance
+        further_s = making_s(n) - making_s(n_made) if n > n_made else 0.0
+        if (found := tokens * one_s / (times.of(n + 1) + spent_s + further_s)) >= gain:
+            best, gain = n, found
+    return best, gain

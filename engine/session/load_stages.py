@@ -80,8 +80,12 @@ def resolve(model: str, engine: EngineConfig, steps: LoadSteps, job: Job) -> Sou
     return Source(opened, tokenizer, found.name)
 
 
-def choose_device(opened: OpenedModel, engine: EngineConfig, steps: LoadSteps, job: Job) -> Device:
+def choose_device(
+    opened: OpenedModel, engine: EngineConfig, steps: LoadSteps, job: Job, backend: Backend | None = None
+) -> Device:
     """Choose the threads, the CPU kernels and the GPU to try. `prepare` places the model on the GPU.
+
+    backend: another model's, whose threads this one shares.
 
     Raises: as choose_mode, for a mode that the model cannot run in: here, before gigabytes are read.
     """
@@ -93,7 +97,7 @@ def choose_device(opened: OpenedModel, engine: EngineConfig, steps: LoadSteps, j
     choose_mode(opened, engine.mode)
     threads, threads_reason = choose_threads(hardware, engine.threads)
     threadpool_limits(limits=threads, user_api="blas")
-    backend = choose_backend(engine.backend, threads, job.cancelled)
+    backend = backend or choose_backend(engine.backend, threads, job.cancelled)
     job.stop_if_cancelled()
     gpu, gpu_reason = choice.candidate(engine, opened, hardware, backend)
     return Device(hardware, threads, threads_reason, backend, gpu, gpu_reason)
@@ -146,7 +150,7 @@ def read(
         opened=opened, weights=weights, modes=modes, backend=backend, engine=engine, context=memory.context,
         kv_codec=memory.kv_codec, ram=device.hardware.ram, tokenizer=source.tokenizer,
         chosen=device.gpu_reason, steps=steps,
-    )  # fmt: skip
+    ).with_drafts(Job(job.cancelled))  # fmt: skip
 
 
 def prepare(

@@ -71,6 +71,15 @@ def read_gguf(
     return _read_pieces(metadata, origin, swallowing)
 
 
+def tokens_of(metadata: Mapping[str, Any]) -> list[tuple[int, str, bool]]:
+    """Return what Tokenizer.tokens would, without building the vocabulary. Cost: 0.1 s for 150,000 tokens.
+
+    Raises: ModelFormatError.
+    """
+    facts = _facts(metadata, spaced=metadata.get("tokenizer.ggml.model") != "gpt2")
+    return [(i, text, i in facts.special) for i, text in enumerate(facts.tokens)]
+
+
 def _read_byte_level(metadata: Mapping[str, Any], origin: str, swallowing: frozenset[int]) -> Vocabulary:
     facts = _facts(metadata)
     splitting, note = splitting_of(metadata)

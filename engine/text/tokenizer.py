@@ -377,6 +377,13 @@ class Tokenizer:
         """The ids of the special tokens by their texts."""
         return {text: i for text, (i, _) in self._special_by_text.items()}
 
+    @property
+    def tokens(self) -> list[tuple[int, str, bool]]:
+        """Every token by ascending id: its id, its text as the vocabulary spells it, and whether it is special."""
+        texts = self._backend.get_vocab(with_added_tokens=True)
+        by_id = {**{i: text for text, i in texts.items()}, **{i: one.content for i, one in self._special.items()}}
+        return [(i, by_id[i], i in self._special) for i in sorted(by_id)]
+
     def token_bytes(self, token_id: int) -> bytes:
         """Return the token's UTF-8 bytes, possibly part of a character; of a special one its name."""
         return self._bytes_of(token_id)

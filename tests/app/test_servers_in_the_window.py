@@ -288,3 +288,6 @@ def test_guessed_tokens_are_told_where_there_are_any() -> None:
     (told,) = (value for name, value in figures_of(stats) if "34" in value)
     assert "41" in told
     assert len(figures_of({**stats, "guessed_tokens": 0})) == len(figures_of(stats)) - 1
+    by_draft = dict(figures_of({**stats, "guesses": {"lookup": [11, 9], "draft": [30, 25]}}))
+    assert len(by_draft) == len(figures_of(stats)) + 1
+    assert any("25" in value and "30" in value for value in by_draft.values())

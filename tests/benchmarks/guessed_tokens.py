@@ -27,6 +27,7 @@ from engine.model.transformer import Transformer
 from engine.session.generate import GenerationStats, Savings, StopRules, decode_tokens, generate, most_at_once, prefill
 from engine.session.guesses import Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
+from engine.session.lookup import Lookup
 
 DOCUMENT = 400  # tokens
 EDITED_EVERY = 20
@@ -58,7 +59,7 @@ def main() -> int:
         with_guesses, without = [], []
         for _ in range(flags.rounds):
             without.append(_answer(transformer, cache, prompt, answer, None))
-            with_guesses.append(_answer(transformer, cache, prompt, answer, Guesses(times)))
+            with_guesses.append(_answer(transformer, cache, prompt, answer, Guesses(times, [Lookup()])))
         ratios = [a.decode_tok_s / b.decode_tok_s for a, b in zip(with_guesses, without, strict=True)]
         found["answers"][name] = {
             "gain": statistics.median(ratios), "least": min(ratios), "most": max(ratios),

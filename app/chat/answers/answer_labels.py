@@ -14,6 +14,7 @@ THINKING: dict[str, str] = {
     "off": noted("Off"), "on": noted("On"), "low": noted("Low"), "medium": noted("Medium"), "high": noted("High"),
 }  # fmt: skip
 MODES = {"exact": noted("Exact"), "sparse": noted("Sparse"), "dense": noted("Dense")}
+GUESSED_BY = {"draft": noted("Guessed by a smaller model")}  # sources of guesses that have a line of their own
 
 
 def state_text(state: MessageState, stats: Mapping[str, Any]) -> str:
@@ -82,6 +83,10 @@ def figures_of(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
     if stats.get("guessed_tokens"):
         right = figure(stats.get("accepted_tokens", 0))
         add(tr("Guessed tokens"), "guessed_tokens", lambda n: tr("{n} of {total} right", n=right, total=figure(n)))
+        for source, title in GUESSED_BY.items():
+            total, right_ones = (stats.get("guesses") or {}).get(source) or (0, 0)
+            if total:
+                rows.append((tr(title), tr("{n} of {total} right", n=figure(right_ones), total=figure(total))))
     add(tr("Prompt"), "prompt_tokens", count)
     if stats.get("restored_tokens"):
         add(tr("Loaded from disk"), "restored_tokens", count)

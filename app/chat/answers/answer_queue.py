@@ -237,6 +237,11 @@ def joined(before: dict[str, Any] | None, then: dict[str, Any] | None) -> dict[s
     for name in ("tokens", "total_s", "guessed_tokens", "accepted_tokens"):
         if before.get(name) is not None and then.get(name) is not None:
             out[name] = before[name] + then[name]
+    sources = [figures.get("guesses") or {} for figures in (before, then)]
+    if any(sources):
+        both = {name for source in sources for name in source}
+        parts = {name: [one.get(name, (0, 0)) for one in sources] for name in both}
+        out["guesses"] = {name: [a + c, b + d] for name, ((a, b), (c, d)) in parts.items()}
     pieces = [(f.get("tokens"), f.get("decode_tok_s")) for f in (before, then)]
     known = [(tokens, rate) for tokens, rate in pieces if tokens and rate]
     if len(known) == len(pieces):

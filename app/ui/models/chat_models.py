@@ -67,6 +67,7 @@ class ChatModels(QObject):
     def _connect_popup(self) -> None:
         self.popup.preview_asked.connect(lambda budget: self._models.preview(self._chat.model, budget))
         self.popup.budget_chosen.connect(self._set_budget)
+        self.popup.draft_chosen.connect(lambda draft: self._models.set_draft(self._chat.model, draft))
         self.popup.unload.connect(self._chat.unload)
 
     def _connect_offer(self) -> None:
@@ -148,10 +149,14 @@ class ChatModels(QObject):
         self._status = status
         loading = status.phase is Phase.LOADING and not status.cancelling
         loaded = bool(status.device) and status.phase not in (Phase.OFF, Phase.FAILED, Phase.LOADING)
-        budget = self._models.choices.of(self._chat.model).vram_budget_gib
+        choice = self._models.choices.of(self._chat.model)
         row = self._models.row(listed_id(self._chat.model))
         rate = row.rate if row is not None else None
-        placed = Placed(status.model, status.placement, budget, status.device, status.device_reason, rate)
+        drafts = self._models.known.drafts_of(row.installed) if row is not None and row.installed is not None else []
+        placed = Placed(
+            status.model, status.placement, choice.vram_budget_gib, status.device, status.device_reason, rate,
+            tuple((one.id, one.name) for one in drafts), choice.draft, status.draft,
+        )  # fmt: skip
         if (loading, loaded, placed) == self._shown:
             return  # the status changes a hundred times a second during an answer
         self._shown = (loading, loaded, placed)

@@ -20,6 +20,7 @@ from app.models.model_labels import Rate
 from app.translation import figure, noted, tr
 from app.ui.look import theme
 from app.ui.look.direction import leading, set_margins
+from app.ui.models.draft_choice import DraftChoice
 from app.ui.widgets.controls import Button, Label, Rule, ShareBar, Slider
 from app.ui.widgets.floating import announce
 from app.ui.widgets.popover import Popover
@@ -65,6 +66,9 @@ class Placed:
     device: str = ""
     reason: str = ""
     rate: Rate | None = None
+    drafts: tuple[tuple[str, str], ...] = ()  # ids and names of the models that can guess tokens for it
+    draft: str = ""  # the user's choice: an id or "off"; empty: automatic
+    guesses: str = ""  # name of the one that guesses now
 
     @property
     def total_bytes(self) -> int:
@@ -139,9 +143,13 @@ class _Flat(Button):
 
 
 class PlacementPopup(Popover):
-    """preview_asked, budget_chosen: GiB of GPU memory, None for automatic. unload: unload the model."""
+    """preview_asked, budget_chosen: GiB of GPU memory, None for automatic. draft_chosen: as Placed.draft.
+
+    unload: unload the model.
+    """
 
     preview_asked = Signal(object)
+    draft_chosen = Signal(str)
     budget_chosen = Signal(object)
     unload = Signal()
 
@@ -175,6 +183,7 @@ class PlacementPopup(Popover):
         budget.addWidget(self.slider)
         budget.addWidget(self.speed)
         budget.addWidget(self.effect)
+        self.drafts = DraftChoice()
         self.automatic = _Flat(tr("Automatic"))
         self.unload_button = Button(tr("Unload"))
         self.apply = Button(tr("Apply"), "primary")
@@ -187,7 +196,7 @@ class PlacementPopup(Popover):
         self._why_row.addWidget(self.why_button)
         self._why_row.addStretch(1)
         for part in (self.name, self.line, self.share, self.where, self._why_row, self._why, self._budget,
-                     self._buttons):  # fmt: skip
+                     self.drafts, self._buttons):  # fmt: skip
             if part is self.share:
                 self.body.addSpacing(theme.px(2))
             if isinstance(part, QLayout):
@@ -197,6 +206,7 @@ class PlacementPopup(Popover):
         self.why_button.clicked.connect(lambda: self.show_why(self._why.isHidden()))
         self.slider.valueChanged.connect(self._slid)
         self.slider.reset.connect(self._want_automatic)
+        self.drafts.picked.connect(self._choose_draft)
         self.automatic.clicked.connect(self._want_automatic)
         self.unload_button.clicked.connect(self._unload)
         self.apply.clicked.connect(self._choose)
@@ -230,6 +240,7 @@ class PlacementPopup(Popover):
         self.where.setVisible(held > 0)  # without a GPU, the line above says it
         self._show_reasons(placed.why)
         self._budget.setVisible(placed.total_bytes > 0)
+        self.drafts.show_choices(placed.drafts, placed.draft, placed.guesses)
         if not (same and self._moved):
             self._settle()
         self._tell()
@@ -344,6 +355,10 @@ class PlacementPopup(Popover):
         wanted, self._moved = self._wanted, False
         self.dismiss()
         self.budget_chosen.emit(wanted)
+
+    def _choose_draft(self, draft: str) -> None:
+        self.dismiss()
+        self.draft_chosen.emit(draft)
 
     def _unload(self) -> None:
         self.dismiss()

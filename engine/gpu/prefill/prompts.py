@@ -141,10 +141,11 @@ class Prompts:
         self, executor: FfnExecutor, tokens: I64, cache: GpuCache, length: int, look: Look,
         copy: StateCopy | None = None,
     ) -> F32:  # fmt: skip
-        """Run as GpuPrefill.run; return the last position alone, [1, D]."""
+        """Run as GpuPrefill.run; return the last position alone, [1, D], or as many as the cache's trail keeps."""
         assert self._prefill is not None, "it is open"
         self._cpu.executor = executor
-        return self._prefill.run(tokens, cache, length, look, last=1, copy=copy)
+        last = 1 if cache.trail is None else cache.trail.most_positions
+        return self._prefill.run(tokens, cache, length, look, last=last, copy=copy)
 
     def measure(self) -> Rates | None:
         """Measure how fast cold neurons are gathered and sent; None if there are none.

@@ -257,7 +257,10 @@ class TokenSteps(WithoutCpuSteps):
         matrices = (*one.qkv, net.gate, net.alpha, net.beta)
         self._do(partial(gpu.multiply, matrices, x, (q, q + key_bytes, q + 2 * key_bytes, gate, alpha, beta)))
         mixed = places.mixed_of(spec.value_width)
-        states = GpuStates(*net.states, swap=places.state + 4)
+        if places.number is None:
+            states = GpuStates(net.states[0], net.states[1], swap=places.state + 4)
+        else:  # what the token before wrote, if there is one
+            states = GpuStates(net.states[places.number + 1 if places.number else 0], net.states[places.number + 2])
         inputs = GpuDeltaInput(q, gate, alpha, beta)
         self._do(partial(gpu.gated_delta, inputs, net.weights, states, places.prepared, mixed.values))
         if mixed.bytes:
@@ -521,11 +524,12 @@ class TokenSteps(WithoutCpuSteps):
             self._do(partial(gpu.softcap, places.logits, model.head.n_rows, self._config.logit_softcap))
 
     def publish_logits(self) -> None:
-        """Publish the logits, and the counts that follow them in memory."""
+        """Publish the logits, the counts that follow them in memory, and the final hidden state."""
         places, shared = self._places, self._shared
         words = (places.counts - places.logits) // 4 + COUNTS * self._config.n_layers
         logits = GpuCopy(places.logits, shared.logits.address, words)
-        self._do(partial(self._gpu.publish, shared.flag.address, places.epoch, logits))
+        hidden = GpuCopy(places.final.values, shared.hidden.address, self._config.d_model)
+        self._do(partial(self._gpu.publish, shared.flag.address, places.epoch, logits, hidden))
 
     def head_alone(self) -> None:
         """Compute the logits of a hidden state that the CPU wrote to pinned memory.

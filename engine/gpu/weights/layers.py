@@ -85,14 +85,15 @@ class GpuExpertFfn:
 class GpuDeltaNet:
     """A gated delta net besides q, k, v and o: its other projections and its weights.
 
-    states: addresses of two states [state_size], which a run reads and writes by turns.
+    states: addresses of states [state_size]. A run reads and writes the first two by turns. Of tokens that run
+    together, the first reads the first one, and each writes one of the others behind the two, which the next reads.
     """
 
     gate: GpuMatrix  # [V, D]
     alpha: GpuMatrix  # [value_heads, D]
     beta: GpuMatrix  # [value_heads, D]
     weights: GpuDelta
-    states: tuple[int, int]
+    states: tuple[int, ...]
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from engine.gpu.weights.layers import (
 )
 from engine.model.graph import graph_of
 from engine.model.weights import FfnWeights, LayerWeights, ModelWeights
-from engine.placement.gpu_bytes import SCALE_GROUP, aligned
+from engine.placement.gpu_bytes import SCALE_GROUP, aligned, n_states
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.predictor_kinds import LayerPredictor
@@ -307,7 +307,7 @@ class GpuLayout:
         gate, alpha, beta = (put.matrix(one) for one in w.delta_projections)
         of = w.delta(self._config.norm_eps)
         conv, decay, alpha_bias, norm = (put.vector(one) for one in (of.conv, of.decay, of.alpha_bias, of.norm))
-        states = self._kv.take(4 * spec.state_size), self._kv.take(4 * spec.state_size)
+        states = tuple(self._kv.take(4 * spec.state_size) for _ in range(n_states(self._config)))
         self.part_bytes["kv_cache"] += self._kv.n_bytes - before
         return GpuDeltaNet(gate, alpha, beta, GpuDelta(spec, conv, decay, alpha_bias, norm, of.epsilon), states)
 

@@ -16,14 +16,14 @@ from engine.errors import EngineError
 from engine.formats.json_text import read_object
 from engine.library.owned.library_file import write_durably
 from engine.library.records import ModelKind
-from engine.loading.opening import read_tokenizer
+from engine.loading.opening import read_tokenizer, vocabulary_fingerprint
 from engine.model.model_files import OpenedModel, open_model
 from engine.plain_config import from_plain
 from engine.sparsity.powerinfer_predictors import has_own_predictors
 
 log = logging.getLogger(__name__)
 
-_VERSION = 2
+_VERSION = 3
 _MAX_BYTES = 16 << 20
 
 
@@ -31,7 +31,8 @@ _MAX_BYTES = 16 << 20
 class Head:
     """reason: why Hearth cannot read the model, else empty. parted: computing its neurons separately pays off, because
     some are inactive. predicted: it includes predictors. fingerprint: identifies the folder of its artefacts; empty if
-    it has none. kind: whether it was trained to chat; empty: unknown.
+    it has none. kind: whether it was trained to chat; empty: unknown. vocabulary: its `vocabulary_fingerprint`;
+    empty if it cannot be read.
     """
 
     reason: str
@@ -41,6 +42,7 @@ class Head:
     predicted: bool = False
     fingerprint: str = ""
     kind: ModelKind | Literal[""] = ""
+    vocabulary: str = ""
 
 
 class Heads:
@@ -112,7 +114,7 @@ def read_head(path: Path, activation: str) -> Head:
     except Exception as error:  # noqa: BLE001 - one strange file must not hide all other models
         log.warning("%s cannot be opened: %r", path, error)
         return Head("Hearth cannot read it: its head is damaged.")
-    return Head("", opened.name, opened.format, parted, predicted, fingerprint, _kind(opened))
+    return Head("", opened.name, opened.format, parted, predicted, fingerprint, _kind(opened), _vocabulary(opened))
 
 
 def _kind(opened: OpenedModel) -> ModelKind | Literal[""]:
@@ -123,6 +125,14 @@ def _kind(opened: OpenedModel) -> ModelKind | Literal[""]:
         return read_tokenizer(opened).kind
     except Exception as error:  # noqa: BLE001 - loading the model says what is wrong with its vocabulary
         log.debug("%s: its vocabulary does not say what it was trained for: %r", opened.name, error)
+        return ""
+
+
+def _vocabulary(opened: OpenedModel) -> str:
+    try:
+        return vocabulary_fingerprint(opened)
+    except Exception as error:  # noqa: BLE001 - loading the model says what is wrong with its vocabulary
+        log.debug("%s: its vocabulary cannot be compared with others: %r", opened.name, error)
         return ""
 
 

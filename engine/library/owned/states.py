@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from typing import Literal
 
 from engine.assets import starter_model
 from engine.bundle import artefacts
@@ -13,13 +12,12 @@ from engine.bundle.bundle import is_bundle
 from engine.bundle.bundle_manifest import MANIFEST
 from engine.errors import ModelNotFoundError
 from engine.files import spelled
-from engine.library.owned.heads import Heads
+from engine.library.owned.heads import Head, Heads
 from engine.library.owned.imports import is_fixed
 from engine.library.owned.library_file import Contents
 from engine.library.owned.stored_models import FoundModel, StoredModel, as_line, file_below, with_remarks
-from engine.library.records import InstalledFile, InstalledModel, InstalledState, ModelKind
+from engine.library.records import InstalledFile, InstalledModel, InstalledState
 
-Kind = ModelKind | Literal[""]
 STARTER_ID = "hearth/starter-chat"
 NOT_PREPARED = "Prepare it once to make it faster on this PC."  # fits a line of the model's card
 
@@ -30,7 +28,7 @@ def installed(model: StoredModel, heads: Heads) -> InstalledModel:
     prepared = str(spelled(Path(model.prepared))) if model.prepared else ""
     prepared = prepared if prepared and is_bundle(Path(prepared)) else ""
     path = file_below(folder, model.path) if model.path else folder
-    state, reason, kind = _state(model, folder, path, prepared, heads)
+    state, reason, head = _state(model, folder, path, prepared, heads)
     return InstalledModel(
         id=model.id,
         name=model.name,
@@ -48,7 +46,9 @@ def installed(model: StoredModel, heads: Heads) -> InstalledModel:
         activation=model.activation,
         template=model.template,
         licence=model.licence,
-        kind=model.kind or kind,
+        # a template that the list names makes chats of any model
+        kind=model.kind or ("chat" if model.template and state != "broken" else head.kind),
+        vocabulary=head.vocabulary,
         added=model.added,
         prepared=prepared,
         measured_tok_s=model.measured_tok_s,
@@ -103,19 +103,18 @@ def file_problem(model: StoredModel, folder: Path) -> str:
 
 def _state(
     model: StoredModel, folder: Path, path: Path, prepared: str, heads: Heads
-) -> tuple[InstalledState, str, Kind]:
+) -> tuple[InstalledState, str, Head]:
     needs = model.still_needed or ""
     reason = file_problem(model, folder)
     if reason:
         # the bundle is loaded instead, and it exists
-        return ("ready", "", "") if prepared and not needs else ("broken", reason, "")
+        return ("ready", "", Head("")) if prepared and not needs else ("broken", reason, Head(reason))
     files = tuple(file_below(folder, file.name) for file in model.files)
     head = heads.get(path, model.activation, files)
     if head.reason:
-        return "broken", head.reason, ""
+        return "broken", head.reason, head
     never_prepared = model.still_needed is None and not prepared
     if never_prepared and head.parted and not head.predicted:
         made = head.fingerprint and artefacts.is_kept(head.fingerprint, "predictors")
         needs = "" if made else NOT_PREPARED
-    kind: Kind = "chat" if model.template else head.kind  # a template that the list names makes chats of any model
-    return ("needs preparing", needs, kind) if needs else ("ready", "", kind)
+    return ("needs preparing", needs, head) if needs else ("ready", "", head)

@@ -239,5 +239,8 @@ def test_figures_of_both_pieces_are_joined() -> None:
     assert joined(first, then) == {
         "tokens": 40, "total_s": 2.5, "decode_tok_s": 16.0, "ttft_s": 0.1, "mode": "dense", "guessed_tokens": 7,
     }  # fmt: skip
+    sources = joined({**first, "guesses": {"lookup": [3, 1]}}, {**then, "guesses": {"lookup": [1, 1], "draft": [3, 2]}})
+    assert sources is not None
+    assert sources["guesses"] == {"lookup": [4, 2], "draft": [3, 2]}
     assert joined(None, then) == then
     assert joined(first, None) == first

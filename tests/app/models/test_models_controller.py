@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_library import FakeLibrary
+from fake_library import FakeLibrary, installed
 from models_room import QuietChat
 from pytestqt.qtbot import QtBot
 
@@ -195,6 +196,27 @@ def test_a_budget_is_previewed_and_remembered(room: Callable[..., Room]) -> None
     here.controller.set_budget("starter-chat", 7.0)
     assert here.chat.did == ["load"], "nothing has changed"
     here.controller.set_budget("starter-chat", None)
+    assert here.controller.choices.engine_options("starter-chat") == {}
+
+
+def test_a_smaller_model_of_the_same_vocabulary_can_guess(room: Callable[..., Room], tmp_path: Path) -> None:
+    here = room().open()
+    here.wait(lambda: here.controller.rows)
+    model = installed("Large", n_bytes=800, vocabulary="a")
+    others = [("small", 100, "a", "ready"), ("too large", 101, "a", "ready"), ("other", 9, "b", "ready"),
+              ("broken", 9, "a", "broken"), ("unknown", 9, "", "ready")]  # fmt: skip
+    here.controller.known.installed = [model] + [
+        installed(name, n_bytes=n, vocabulary=vocabulary, state=state) for name, n, vocabulary, state in others
+    ]
+    assert [one.name for one in here.controller.known.drafts_of(model)] == ["small"]
+    here.controller.set_draft("starter-chat", "off")
+    assert here.chat.did == ["load"]
+    assert here.controller.choices.engine_options("starter-chat") == {"draft": "off"}
+    kept = ModelChoices(tmp_path / "choices.json")
+    kept.save(here.saved[-1])
+    kept.read()
+    assert kept.engine_options("starter-chat") == {"draft": "off"}
+    here.controller.set_draft("starter-chat", "")
     assert here.controller.choices.engine_options("starter-chat") == {}
 
 

@@ -26,7 +26,9 @@ from engine.gpu import background_reads, loaded_part, vram_policy
 from engine.gpu.placed_model import PlacedModel
 from engine.gpu.prefill import pinned_weights
 from engine.gpu.prefill.pinned_weights import PinnedWeights
+from engine.gpu.residency import GpuResidency
 from engine.gpu.trial import budget, choice, self_test
+from engine.job import Job
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
@@ -34,6 +36,7 @@ from engine.model.weights import load_weights
 from engine.placement import memory_plan, setting
 from engine.session import load_stages
 from engine.session.chat_session import ChatSession
+from engine.session.drafting import Drafting
 from engine.session.loaded_model import LoadedModel
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
 from native_kernels.cuda.runtime.modules import NoMachineCodeError
@@ -254,6 +257,58 @@ def test_the_cpu_computes_where_others_need_all_of_it(
     assert "budget" in model.device_reason
     assert machine.gpus[0].used_bytes == 0
     assert answer(session) == first
+
+
+def drafted(machine: FakeGpuMachine, tiny: Path, **changes: Any) -> tuple[LoadedModel, ChatSession, Drafting]:
+    """Return a model with itself as its draft, and a session with both."""
+    model = machine.load(tiny, draft=str(tiny), **changes)
+    session = ChatSession(model)
+    session.drafting = drafting = Drafting(model)
+    drafting.load(Job())
+    assert drafting.draft is not None
+    return model, session, drafting
+
+
+def test_a_draft_is_on_the_gpu_if_the_model_leaves_room_there(machine: FakeGpuMachine, tiny: Path) -> None:
+    model, session, drafting = drafted(machine, tiny)
+    assert drafting.draft is not None
+    assert drafting.draft.model.gpu is not None
+    assert drafting.draft.model.gpu.is_whole
+    assert model.gpu is not None
+    assert drafting.draft.model.gpu.placement.vram_bytes <= model.gpu.placement.origins.vram_budget_bytes
+    assert answer(session) == answer(on_cpu(tiny))
+    session.close()
+    model.close()
+    assert all(gpu.used_bytes == 0 for gpu in machine.gpus)
+
+
+def test_a_draft_takes_nothing_from_the_budget_of_the_model(
+    machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GpuResidency, "spare_bytes", lambda gpu: 1000)
+    model, session, drafting = drafted(machine, tiny)
+    assert drafting.draft is not None
+    assert drafting.draft.model.device == "cpu"
+    assert len(machine.gpus) == 1
+    session.close()
+    model.close()
+
+
+def test_a_draft_goes_before_the_model_where_memory_runs_short(
+    machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, session, drafting = drafted(machine, tiny)
+    first, generation = answer(session), model.generation
+    free = [1 << 20, 4 * GIB]
+    monkeypatch.setattr(budget, "free_bytes", lambda index: free.pop(0) if len(free) > 1 else free[0])
+    assert answer(session) == first
+    assert drafting.draft is None
+    assert model.generation == generation, "the model stayed as it was"
+    drafting.load(Job())
+    assert drafting.draft is not None
+    assert drafting.draft.model.device == "cpu"
+    session.close()
+    model.close()
 
 
 # ------------------------------------------------------------------ a GPU that fails

@@ -94,6 +94,30 @@ def test_an_answer_arrives_as_tokens_and_ends_with_its_result(heard: Heard) -> N
     assert any(isinstance(event, protocol.Progress) and event.stage == "reading" for event in events)
 
 
+def test_news_of_the_smaller_model_that_guesses(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is looked for after the first answer, and its figures are those of an answer."""
+    from engine.session.drafting import Drafting
+
+    session = heard.host.session
+    assert session is not None
+    found: list[Drafting] = []
+
+    def load(drafting: Drafting, job: Any) -> None:
+        found.append(drafting)
+        drafting._end("No model on this PC is small enough.")
+
+    monkeypatch.setattr(Drafting, "load", load)
+    monkeypatch.setattr(session, "drafting", Drafting(session.model))
+    heard.run(protocol.Generate("a", HELLO, {"temperature": 0}))
+    for _ in range(2):
+        heard.host._step_draft()
+    news = [event for event in heard.events if isinstance(event, protocol.News) and event.topic == "draft"]
+    assert found == [session.drafting]
+    assert [one.values["reason"] for one in news] == ["", "No model on this PC is small enough."]
+    result = GenerationResult.from_dict(heard.of("a")[-1].result)
+    assert sum(guessed for guessed, _ in result.guesses.values()) == result.guessed_tokens
+
+
 def test_cancel_from_another_thread_stops_between_two_tokens(heard: Heard) -> None:
     heard.on_event = lambda event: (
         heard.host.submit(protocol.Cancel("c", target="b")) if isinstance(event, protocol.Token) else None

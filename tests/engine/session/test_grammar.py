@@ -24,8 +24,9 @@ from engine.session.chat_session import ChatSession
 from engine.session.constraint import MOST_CHARS, MOST_DEPTH, MOST_RULES, Constraint, Kind, check_size
 from engine.session.generate import TokenEvent
 from engine.session.grammar import Grammar, Vocabulary
-from engine.session.guesses import Guesses, StepTimes
+from engine.session.guesses import StepTimes
 from engine.session.loaded_model import LoadedModel
+from engine.session.lookup import Lookup
 from engine.text.chat_template import ChatTemplate
 from engine.text.thoughts import split
 from engine.text.tokenizer import Tokenizer
@@ -229,7 +230,7 @@ def test_several_tokens_in_one_run_change_nothing(
 
     monkeypatch.setattr(generate, "decode_tokens", counted)
     monkeypatch.setattr("engine.session.chat_session.StepTimes", Free)
-    monkeypatch.setattr(Guesses, "_chance", lambda self, in_common: 1.0)
+    monkeypatch.setattr(Lookup, "_chance", lambda self, in_common: 1.0)
     with monkeypatch.context() as changed:
         changed.setattr(generate, "most_at_once", lambda model, cache: 1)
         plain = answer(starter, schema, temperature=0.0)

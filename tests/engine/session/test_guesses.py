@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterable, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +20,9 @@ from engine.job import Job
 from engine.model.kv_cache import KVCache
 from engine.session.chat_session import ChatSession
 from engine.session.generate import Savings, StopRules, TokenEvent, decode_one_token, decode_tokens, generate, prefill
-from engine.session.guesses import Guesses, StepTimes
+from engine.session.guesses import Guesser, Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
+from engine.session.lookup import Lookup
 from engine.session.sampling import make_sampler
 
 PROMPT = 20  # tokens
@@ -38,6 +40,10 @@ class FreeRuns(StepTimes):
 
     def of(self, n_tokens: int) -> float:
         return 1.0
+
+
+def by_lookup(times: StepTimes) -> Guesses:
+    return Guesses(times, [Lookup()])
 
 
 class Letters:
@@ -98,7 +104,7 @@ def test_a_greedy_answer_is_the_same_and_takes_fewer_runs(
     model: LoadedModel, said: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs, cache = runs_of(model, monkeypatch), model.new_cache()
-    events = list(answer(model, Guesses(FreeRuns()), GREEDY, cache))
+    events = list(answer(model, by_lookup(FreeRuns()), GREEDY, cache))
     assert tokens_of(events) == said
     assert "".join(event.text for event in events) == "".join(map(Letters().push, said))
     stats = events[-1].stats
@@ -132,7 +138,7 @@ def test_sampled_answers_are_the_same_for_each_seed(model: LoadedModel) -> None:
     accepted = guessed = 0
     for seed in range(40):
         sampling = SamplingConfig(temperature=0.3, top_k=20, repeat_penalty=1.02, seed=seed, max_tokens=60)
-        events = list(answer(model, Guesses(FreeRuns()), sampling))
+        events = list(answer(model, by_lookup(FreeRuns()), sampling))
         assert tokens_of(events) == tokens_of(answer(model, None, sampling))
         accepted += events[-1].stats.accepted_tokens
         guessed += events[-1].stats.guessed_tokens
@@ -143,7 +149,7 @@ class Informed(Guesses):
     """Knows the answer, and is wrong about each seventh token of it."""
 
     def __init__(self, known: Sequence[int]) -> None:
-        super().__init__(FreeRuns())
+        super().__init__(FreeRuns(), [])
         self._known = [(token + 1) % 100 if i % 7 == 3 else token for i, token in enumerate(known)]
 
     def next(self, text: Sequence[int], most: int) -> list[int]:
@@ -173,7 +179,7 @@ def test_no_guess_stays_in_the_cache(model: LoadedModel, said: list[int], way: s
     cache, asked = model.new_cache(), itertools.count()
     job = Job(lambda: way == "cancelled" and next(asked) > 50)
     rules = ENDS[way](said) if way in ENDS else StopRules()
-    events = answer(model, Guesses(FreeRuns()), GREEDY, cache, rules, job)
+    events = answer(model, by_lookup(FreeRuns()), GREEDY, cache, rules, job)
     found = tokens_of(itertools.islice(events, 70) if way == "closed" else events)
     events.close()
     assert found[:100] == said[: len(found)]
@@ -253,13 +259,15 @@ def test_idle_work_builds_the_program_of_several_tokens(model: LoadedModel, monk
 # ------------------------------------------------------------------ what is worth computing
 
 
-def play(text: Sequence[int], start: int, further: float, one_s: float = 1.0) -> tuple[float, float, int]:
-    """Answer with text[start:], in runs whose further tokens take a share of the first.
+def play(
+    text: Sequence[int], start: int, further: float, one_s: float = 1.0, sources: Sequence[Guesser] | None = None
+) -> tuple[float, float, int]:
+    """Answer with text[start:], in runs whose further tokens take a share of the first. sources: None: by lookup.
 
-    Returns the seconds, those without guesses, and the number of runs.
+    Returns the seconds, with those that a Knowing source takes, the seconds without guesses, and the number of runs.
     """
-    times = StepTimes()
-    guesses, at, seconds, runs = Guesses(times), start, 0.0, 0
+    sources = [Lookup()] if sources is None else sources
+    guesses, at, seconds, runs = Guesses(StepTimes(), sources), start, 0.0, 0
     while at < len(text):
         guess = guesses.next(text[:at], min(MOST_TOKENS - 1, len(text) - at))
         took = one_s * (1 + further * len(guess))
@@ -267,6 +275,7 @@ def play(text: Sequence[int], start: int, further: float, one_s: float = 1.0) ->
         accepted = next((i for i, token in enumerate(guess) if follows[i : i + 1] != [token]), len(guess))
         guesses.computed(1 + len(guess), took, accepted)
         seconds, runs, at = seconds + took, runs + 1, at + 1 + accepted
+    seconds += sum(source.spent_s for source in sources if isinstance(source, Knowing))
     return seconds, one_s * (len(text) - start), runs
 
 
@@ -315,10 +324,86 @@ def test_where_a_run_of_several_costs_as_much_as_its_tokens_nothing_is_guessed()
 def test_the_longest_place_in_common_is_chosen_and_the_latest_of_equals() -> None:
     times = FreeRuns()
     text = [1, 2, 3, 4, 10, 9, 2, 3, 4, 11, 1, 2, 3, 4]
-    assert Guesses(times).next(text, 1) == [10]
+    assert by_lookup(times).next(text, 1) == [10]
     text = [1, 2, 3, 10, 9, 1, 2, 3, 11, 8, 1, 2, 3]
-    assert Guesses(times).next(text, 3) == [11, 8, 1]
-    assert Guesses(times).next([7, 1, 2, 1, 2, 1, 2], 5) == [1, 2, 1, 2, 1], "a repetition goes on"
-    assert Guesses(times).next([1, 2, 3, 4], 3) == []
-    assert Guesses(times).next([1, 2], 3) == []
-    assert Guesses(times).next(text, 0) == []
+    assert by_lookup(times).next(text, 3) == [11, 8, 1]
+    assert by_lookup(times).next([7, 1, 2, 1, 2, 1, 2], 5) == [1, 2, 1, 2, 1], "a repetition goes on"
+    assert by_lookup(times).next([1, 2, 3, 4], 3) == []
+    assert by_lookup(times).next([1, 2], 3) == []
+    assert by_lookup(times).next(text, 0) == []
+
+
+class Knowing:
+    """A source that knows the text, is right with some chance, and takes so many seconds for each guess."""
+
+    def __init__(self, text: Sequence[int], chance: float, each_s: float, supposed: float | None = None) -> None:
+        self.name = f"{chance:g} in {each_s:g} s"
+        self._text, self._each_s, self._at, self.spent_s = text, each_s, 0, 0.0
+        self._supposed = chance if supposed is None else supposed
+        self._is_right = np.random.default_rng(1).random(len(text)) < chance
+
+    def read(self, text: Sequence[int]) -> None:
+        self._at = len(text)
+
+    def chances(self, most: int) -> list[float]:
+        return [self._supposed] * most
+
+    def seconds(self, n_guesses: int) -> float:
+        return n_guesses * self._each_s
+
+    def guess(self) -> Iterator[tuple[int, float]]:
+        for at in range(self._at, len(self._text)):
+            self.spent_s += self._each_s
+            yield self._text[at] if self._is_right[at] else -1, self._supposed
+
+    def computed(self, n_tokens: int, accepted: int) -> None:
+        assert accepted < n_tokens
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[Knowing]:
+    """The sources whose time counts as passed while guesses are made."""
+    timed: list[Knowing] = []
+    monkeypatch.setattr(time, "perf_counter", lambda: sum(source.spent_s for source in timed))
+    return timed
+
+
+def test_the_source_with_the_most_expected_tokens_a_second_is_taken(clock: list[Knowing]) -> None:
+    """A slow source that is always right loses to a fast one that is mostly right, and wins once it is fast."""
+    text = random_text(300, 4)
+    for each_s, better in [(0.5, "fast"), (0.01, "slow")]:
+        slow, fast = Knowing(text, 1.0, each_s), Knowing(text, 0.8, 0.02)
+        clock[:] = [slow, fast]
+        seconds, plain, _ = play(text, 20, 0.1, sources=[slow, fast])
+        assert plain / seconds > 2
+        assert (fast.spent_s > slow.spent_s) == (better == "fast")
+
+
+def test_a_source_that_takes_too_long_is_not_asked(clock: list[Knowing]) -> None:
+    text = random_text(300, 4)
+    clock[:] = [Knowing(text, 1.0, 1.0)]
+    assert play(text, 20, 0.1, sources=clock)[2] == 280
+    assert clock[0].spent_s == 0
+
+
+@pytest.mark.parametrize("each_s", [0.01, 0.1, 0.3])
+def test_hardly_anything_is_lost_with_a_source_that_is_wrong_about_itself(clock: list[Knowing], each_s: float) -> None:
+    text = random_text(2000, 4)
+    clock[:] = [Knowing(text, 0.0, each_s, supposed=0.9)]
+    seconds, plain, _ = play(text, 20, 0.1, sources=clock)
+    assert clock[0].spent_s > 0
+    assert plain / seconds >= 0.98
+
+
+def test_a_guess_that_turns_out_unlikely_ends_the_guesses(clock: list[Knowing]) -> None:
+    class Doubting(Knowing):
+        def guess(self) -> Iterator[tuple[int, float]]:
+            for n, (token, _) in enumerate(super().guess()):
+                yield token, 0.9 if n < 2 else 0.05
+
+    text = random_text(100, 4)
+    source = Doubting(text, 1.0, 0.05, supposed=0.9)
+    clock[:] = [source]
+    guesses = Guesses(FreeRuns(), [source])
+    assert guesses.next(text[:20], 7) == text[20:23], "a row that costs nothing is worth a chance of 5 %"
+    assert source.spent_s == pytest.approx(3 * 0.05), "but further guesses are not"

@@ -302,3 +302,23 @@ def test_what_is_translated_is_what_the_engine_says() -> None:
     for fact in PLACEMENT_FACTS:
         parts = re.split(r"\{\w+\}|of the (?:active )?|[:,] | on the GPU", fact)
         assert all(part.strip() in source for part in parts), fact
+
+
+# ------------------------------------------------------------------ a smaller model that guesses
+
+
+def test_a_smaller_model_can_be_chosen_only_where_there_is_one(popup: PlacementPopup, qtbot: QtBot) -> None:
+    assert popup.drafts.isHidden()
+    popup.show_model(replace(PLACED, drafts=(("a/small", "Small 0.5B"),), guesses="Small 0.5B"))
+    segments = popup.drafts.segments
+    assert segments is not None
+    assert popup.drafts.isVisible()
+    assert (list(segments.buttons), segments.value()) == (["", "off", "a/small"], "")
+    assert "Small 0.5B" in popup.drafts.effect.words
+    with qtbot.waitSignal(popup.draft_chosen) as chosen:
+        segments.buttons["off"].click()
+    assert chosen.args == ["off"]
+    assert not popup.is_open
+    popup.show_model(replace(PLACED, drafts=(("a/small", "Small 0.5B"),), draft="a/small"))
+    assert segments.value() == "a/small"
+    assert "Small 0.5B" not in popup.drafts.effect.words

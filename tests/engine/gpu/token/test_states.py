@@ -105,3 +105,53 @@ def test_a_stopped_prompt_goes_back_as_far_as_it_can(ours: OnGpu, wanted: dict[t
     assert cache.length == 3
     found = model.logits(model.forward(np.array(TOKENS[3:]), cache))
     np.testing.assert_allclose(found, logits[3:], atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("head", ["gpu", "cpu"])
+@pytest.mark.parametrize("homes", HOMES.values(), ids=HOMES)
+def test_tokens_that_run_together_each_leave_a_state_to_go_back_to(any_gpu: Gpu, homes: str, head: str) -> None:
+    ours = on(any_gpu, homes, head=head)
+    tokens = np.random.default_rng(1).integers(0, 50, 30).tolist()
+    wanted = logits_of(ours.decoder.step, ours.cache(), tokens)
+    cache, other, done = ours.cache(), ours.cache(), 0
+    ours.decoder.lay_out(cache)
+    for n, kept in ((2, 2), (1, 1), (4, 4), (3, 3), (4, 1), (1, 1), (4, 3), (3, 2), (2, 1), (1, 0), (4, 2), (3, 0)):
+        assert n <= ours.decoder.most_tokens(cache) == 4
+        guesses = [*tokens[done : done + kept + (n == kept)], *range(40, 50)][:n]
+        found = ours.decoder.steps(guesses, cache)
+        right = kept if n == kept else min(n, kept)
+        np.testing.assert_array_equal(found[:right], wanted[done : done + right])
+        assert [cache.reusable(done + i) for i in range(n + 1)] == [done + i for i in range(n + 1)]
+        done += kept
+        cache.truncate(done)
+        if n == 3:  # another conversation takes the GPU, and gives it back
+            check(ours, other, tokens[:1], wanted[:1])
+            other.truncate(0)
+    check(ours, cache, tokens[done : done + 3], wanted[done : done + 3])
+    ours.close()
+
+
+def test_the_trail_gets_the_hidden_states_of_every_run(any_gpu: Gpu) -> None:
+    noted: list[tuple[int, F32]] = []
+
+    class Trail:
+        def add(self, first: int, hidden: F32) -> None:
+            noted.extend((first + i, one) for i, one in enumerate(hidden))
+
+        def cut(self, length: int) -> None:
+            del noted[length:]
+
+    wanted: list[F32] = []
+    for homes, head in (("ggg", "gpu"), ("cgg", "gpu"), ("ggc", "cpu")):
+        ours, cache = on(any_gpu, homes, head=head), None
+        cache = ours.cache()
+        cache.trail = Trail()  # type: ignore[assignment]
+        wanted = [ours.decoder.hidden(token, cache, cache.length + 1) for token in TOKENS]
+        noted.clear()
+        cache.truncate(0)
+        ours.decoder.lay_out(cache)
+        for n in (1, 4, 3):
+            ours.decoder.steps(TOKENS[cache.length : cache.length + n], cache)
+        assert [at for at, _ in noted] == list(range(8))
+        np.testing.assert_array_equal(np.stack([one for _, one in noted]), np.stack(wanted))
+        ours.close()
