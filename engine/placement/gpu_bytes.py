@@ -125,8 +125,6 @@ def why_not_on_gpu(config: ModelConfig) -> str:
         return "There are no GPU kernels yet for this model's chunks of attention, or for its experts"
     if config.router_margin or "head" in config.biases:
         return "There are no GPU kernels yet for this model's router, or for a bias of the head"
-    if config.n_groups > 1:
-        return "There are no GPU kernels yet for a router that chooses among groups of experts"
     return ""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from ctypes import Structure, c_float, c_int, c_uint64
-from typing import Any, Literal
+from typing import Any
 
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import GpuChoice, GpuExperts, GpuMatrix, GpuVector
@@ -16,6 +16,7 @@ from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.cuda.products import split_of
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.modules import load
+from native_kernels.specs import ONE_GROUP, ExpertGroups, Weighing
 
 MAX_EXPERTS = 1024  # of a layer, as in router.cu
 _WARPS, _ROWS = 8, 2  # of a block, and of a warp at a time, in experts.cu
@@ -35,7 +36,7 @@ class _Choice(Structure):
         ("scores", c_uint64), ("shared_score", c_uint64), ("bias", c_uint64), ("factors", c_uint64),
         ("slot_of", c_uint64), ("ids", c_uint64), ("weights", c_uint64),
         ("slots", c_uint64), ("n_experts", c_int), ("n_used", c_int), ("sigmoid", c_int), ("adds_up", c_int),
-        ("factor", c_float),
+        ("factor", c_float), ("n_groups", c_int), ("groups_used", c_int), ("by_two", c_int), ("margin", c_float),
     ]  # fmt: skip
 
 
@@ -63,13 +64,19 @@ def choice_threads(n_experts: int) -> tuple[int]:
 
 
 def choice_job(
-    scores: int, n_experts: int, slot_of: int, choice: GpuChoice, router: Literal["softmax", "sigmoid"], adds_up: bool,
+    scores: int, n_experts: int, slot_of: int, choice: GpuChoice, weighing: Weighing, groups: ExpertGroups,
     shared_score: int,
 ) -> Structure:  # fmt: skip
-    """Return the argument of the kernel `choose`; parameters as in Gpu.choose."""
+    """Return the argument of the kernel `choose`; parameters as in Gpu.choose.
+
+    Raises: ValueError for groups that are not equal, or of one expert.
+    """
+    if groups.n > 1 and (n_experts % groups.n or n_experts < 2 * groups.n):
+        raise ValueError(f"{groups.n} groups of {n_experts} experts")
     return _Choice(
         scores, shared_score, choice.bias, choice.factors, slot_of, choice.ids, choice.weights, choice.slots, n_experts,
-        choice.n_used, int(router == "sigmoid"), int(adds_up), choice.factor,
+        choice.n_used, int(weighing.router == "sigmoid"), int(weighing.adds_up), choice.factor, *groups,
+        weighing.margin if weighing.router == "softmax" else 0.0,
     )  # fmt: skip
 
 
@@ -91,13 +98,13 @@ class GpuExpertOps:
         self._held.close()
 
     def choose(
-        self, scores: int, n_experts: int, slot_of: int, choice: GpuChoice, router: Literal["softmax", "sigmoid"],
-        adds_up: bool, shared_score: int = 0,
+        self, scores: int, n_experts: int, slot_of: int, choice: GpuChoice, weighing: Weighing,
+        groups: ExpertGroups = ONE_GROUP, shared_score: int = 0,
     ) -> None:  # fmt: skip
         """Choose. One block; at most MAX_EXPERTS."""
         if not choice.n_used <= n_experts <= MAX_EXPERTS:
             raise ValueError(f"{choice.n_used} of {n_experts} experts; there may be {MAX_EXPERTS}")
-        job = choice_job(scores, n_experts, slot_of, choice, router, adds_up, shared_score)
+        job = choice_job(scores, n_experts, slot_of, choice, weighing, groups, shared_score)
         self._function("router", "choose").launch(self._stream, (1,), choice_threads(n_experts), job)
 
     def expert_products(

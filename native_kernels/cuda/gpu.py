@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 from native_kernels.backend import Activation, RopeOrder
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.layouts import n_gpu_bytes
-from native_kernels.specs import DeltaSpec, LatentSpec, Temperature
+from native_kernels.specs import ONE_GROUP, DeltaSpec, ExpertGroups, LatentSpec, ShortConvSpec, Temperature, Weighing
 
 Norm = Literal["rms", "layer"]
 KvCodec = Literal["f32", "f16", "q8_0"]
@@ -464,13 +464,13 @@ class Gpu(Protocol):
     # ------------------------------------------------------------ experts (experts.py)
 
     def choose(
-        self, scores: int, n_experts: int, slot_of: int, choice: GpuChoice, router: Literal["softmax", "sigmoid"],
-        adds_up: bool, shared_score: int = 0,
+        self, scores: int, n_experts: int, slot_of: int, choice: GpuChoice, weighing: Weighing,
+        groups: ExpertGroups = ONE_GROUP, shared_score: int = 0,
     ) -> None:  # fmt: skip
         """Write the choice for the router's scores f32 [E], as engine/model/router.py does.
 
-        Equal scores rank by expert id, and NaN ranks last. slot_of i32 [E]: the slot of each expert. adds_up: the
-        weights sum to 1. shared_score f32 [1]: its logistic function weighs the shared expert; 0: weight 1.
+        Equal scores rank by expert id, and NaN ranks last. slot_of i32 [E]: the slot of each expert. groups: those that
+        experts are chosen from. shared_score f32 [1]: its logistic function weighs the shared expert; 0: weight 1.
         """
 
     def expert_products(

@@ -16,7 +16,6 @@ import ctypes
 import logging
 from collections.abc import Iterator, Sequence
 from ctypes import c_float, c_int, c_uint64
-from typing import Literal
 
 from native_kernels.backend import Activation
 from native_kernels.cuda.cublas_products import LibraryProducts
@@ -35,6 +34,7 @@ from native_kernels.cuda.streams import GpuStreamOps
 from native_kernels.cuda.token_ops import temperature_words, v_norm_words
 from native_kernels.cuda.wgmma_products import CAPABILITY, WgmmaProducts
 from native_kernels.kv_blocks import KvLayout
+from native_kernels.specs import ExpertGroups, Weighing
 
 log = logging.getLogger(__name__)
 
@@ -424,11 +424,11 @@ class GpuPrefillOps:
         )  # fmt: skip
 
     def choose(
-        self, scores: int, n_tokens: int, n_experts: int, choice: GpuChoice, router: Literal["softmax", "sigmoid"],
-        adds_up: bool, shared_scores: int,
+        self, scores: int, n_tokens: int, n_experts: int, choice: GpuChoice, weighing: Weighing,
+        groups: ExpertGroups, shared_scores: int,
     ) -> None:  # fmt: skip
         """Write ids [T, K] and weights [T, K + 1] of the choice for scores [T, E], as Gpu.choose does."""
-        job = choice_job(scores, n_experts, 0, choice, router, adds_up, shared_scores)
+        job = choice_job(scores, n_experts, 0, choice, weighing, groups, shared_scores)
         self._functions["choose"].launch(self.stream, (n_tokens,), choice_threads(n_experts), job)
 
     def group(

@@ -10,6 +10,7 @@ import numpy as np
 from fakes.rows import from_planes, to_planes
 from numpy.typing import NDArray
 
+from engine.model.router import chosen_of
 from native_kernels import reference
 from native_kernels.backend import Activation, DeltaInput, DeltaWeights, Scoring
 from native_kernels.codecs import ROW_CODECS
@@ -39,6 +40,7 @@ from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prompt_rows import RowAngles
 from native_kernels.reference import factors_of
 
+from native_kernels.specs import ONE_GROUP, ExpertGroups, Weighing
 F32 = NDArray[np.float32]
 _OPS = reference.ReferenceOperators()
 _GROUP = 32
@@ -172,22 +174,16 @@ class FakeOperators(ABC):
     # ------------------------------------------------------------ experts
 
     def choose(
-        self, scores: int, n_experts: int, slot_of: int, choice: GpuChoice, router: str, adds_up: bool,
-        shared_score: int = 0,
+        self, scores: int, n_experts: int, slot_of: int, choice: GpuChoice, weighing: Weighing,
+        groups: ExpertGroups = ONE_GROUP, shared_score: int = 0,
     ) -> None:  # fmt: skip
         def step() -> None:
-            values = self.array(scores, n_experts)
-            shares = _logistic(values)
-            if router == "softmax":
-                shares = np.exp(values - values.max(initial=-np.inf))
-                shares = shares / shares.sum()
-            wanted = shares + self.array(choice.bias, n_experts) if choice.bias else values
-            ids = np.argsort(-wanted, kind="stable")[: choice.n_used]
-            weights = shares[ids]
+            bias = self.array(choice.bias, n_experts) if choice.bias else None
+            [ids], [weights] = chosen_of(self.array(scores, n_experts)[None], choice.n_used, weighing, groups, bias)
             self.array(choice.ids, choice.n_used, np.int32)[:] = ids
             self.array(choice.slots, choice.n_used, np.int32)[:] = self.array(slot_of, n_experts, np.int32)[ids]
             to = self.array(choice.weights, choice.n_used + 1)
-            to[:-1] = np.float32(choice.factor) * (weights / weights.sum() if adds_up else weights)
+            to[:-1] = np.float32(choice.factor) * weights
             if choice.factors:
                 to[:-1] *= self.array(choice.factors, n_experts)[ids]
             to[-1] = _logistic(self.array(shared_score, 1))[0] if shared_score else 1

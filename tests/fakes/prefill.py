@@ -16,6 +16,7 @@ from fakes.operators import FakeOperators
 from fakes.rows import from_planes
 from numpy.typing import NDArray
 
+from engine.model.router import chosen_of
 from native_kernels import kv_blocks
 from native_kernels.backend import Scoring
 from native_kernels.codecs import ROW_CODECS
@@ -272,19 +273,14 @@ class NumpyPrefillOps(GpuPrefillOps):
         at(scores, np.float32, n_tokens, router.n_rows)[:] = found + shift
 
     def choose(  # type: ignore[override]
-        self, scores: int, n_tokens: int, n_experts: int, choice: Any, router: str, adds_up: bool, shared_scores: int
+        self, scores: int, n_tokens: int, n_experts: int, choice: Any, weighing: Any, groups: Any, shared_scores: int
     ) -> None:
         found, n_used = at(scores, np.float32, n_tokens, n_experts), choice.n_used
-        shares = np.exp(found - found.max(axis=1, keepdims=True))
-        shares = shares / shares.sum(axis=1, keepdims=True) if router == "softmax" else _logistic(found)
-        wanted = shares + at(choice.bias, np.float32, n_experts) if choice.bias else found
-        ids = np.argsort(-wanted, axis=1, kind="stable")[:, :n_used]
-        weights = np.take_along_axis(shares, ids, axis=1)
+        bias = at(choice.bias, np.float32, n_experts) if choice.bias else None
+        ids, weights = chosen_of(found, n_used, weighing, groups, bias)
         at(choice.ids, np.int32, n_tokens, n_used)[:] = ids
         to = at(choice.weights, np.float32, n_tokens, n_used + 1)
-        to[:, :n_used] = np.float32(choice.factor) * (
-            weights / weights.sum(axis=1, keepdims=True) if adds_up else weights
-        )
+        to[:, :n_used] = np.float32(choice.factor) * weights
         if choice.factors:
             to[:, :n_used] *= at(choice.factors, np.float32, n_experts)[ids]
         to[:, n_used] = _logistic(at(shared_scores, np.float32, n_tokens)) if shared_scores else 1

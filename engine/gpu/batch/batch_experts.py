@@ -89,7 +89,7 @@ class BatchExperts:
         choice = GpuChoice(
             spec.n_used, at["choice"], self._weights_address, 0, ffn.selection_bias, spec.scale, ffn.scale
         )
-        ops.choose(at["scores"], n, spec.n_experts, choice, spec.weights, spec.normed, shared)
+        ops.choose(at["scores"], n, spec.n_experts, choice, spec.weighing, spec.groups, shared)
         if ffn.resident is not None:
             ops.experts.group(at["choice"], ffn.slot_of, self._chosen(ffn))
 

@@ -82,7 +82,7 @@ class ExpertPass:
             shared = at.shared_scores
             ops.score(x, n, ffn.shared_gate, 0, shared, self._memory.tile)
         choice = replace(at.choice, bias=ffn.selection_bias, factor=spec.scale, factors=ffn.scale)
-        ops.choose(at.scores, n, spec.n_experts, choice, spec.weights, spec.normed, shared)
+        ops.choose(at.scores, n, spec.n_experts, choice, spec.weighing, spec.groups, shared)
         ranks = at.ranks_of(self._layer)
         ops.group(at.choice.ids, n, spec.n_used, ranks, spec.n_experts, self._groups, at.places)
 

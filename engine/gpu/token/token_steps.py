@@ -429,9 +429,8 @@ class TokenSteps(WithoutCpuSteps):
             shared = scores + 4 * spec.n_experts
             both = (router, ffn.shared_gate)
             self._do(partial(gpu.multiply, both, x, (scores, shared), (ffn.router_bias, 0)))
-        self._do(partial(
-            gpu.choose, scores, spec.n_experts, ffn.slot_of, choice, spec.weights, spec.normed, shared,
-        ))  # fmt: skip
+        routing = spec.weighing, spec.groups
+        self._do(partial(gpu.choose, scores, spec.n_experts, ffn.slot_of, choice, *routing, shared))
 
     def _publish_choice(self, layer: GpuLayer, x: GpuVector) -> None:
         """Publish the chosen experts and their input to the CPU, which computes those not resident."""

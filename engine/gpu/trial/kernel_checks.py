@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.gpu.trial.trial import GpuTrial
+from engine.model.router import chosen_of
 from native_kernels.backend import F32, DeltaInput, DeltaWeights, Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import (
     Gpu,
     GpuAngles,
     GpuBlock,
+    GpuChoice,
     GpuDelta,
     GpuDeltaInput,
     GpuHeads,
@@ -32,7 +34,7 @@ from native_kernels.cuda.gpu import (
 )
 from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.reference import ReferenceOperators
-from native_kernels.specs import DeltaSpec, LatentSpec
+from native_kernels.specs import ONE_GROUP, DeltaSpec, ExpertGroups, LatentSpec, Weighing
 
 _OPS = ReferenceOperators()
 _WIDTH = 512  # columns: two superblocks
@@ -275,8 +277,32 @@ def check_several_streams(trial: GpuTrial) -> str:
     return "cut-offs are wrong" if _differs(trial.take(gates, d), wanted, 1 + wanted, 1e-4) else ""
 
 
+def check_router(trial: GpuTrial) -> str:
+    """Check the choice of experts, among the best groups and without groups."""
+    n_experts, n_used, factor = 24, 3, 2.5
+    slot_of, bias = trial.random.permutation(n_experts).astype(np.int32) - 8, trial.numbers(n_experts)
+    words, slots, biases = trial.room(4 * (3 * n_used + 1)), trial.put(slot_of), trial.put(bias)
+    for weighing, groups in (
+        (Weighing("softmax", True), ONE_GROUP), (Weighing("sigmoid", True), ExpertGroups(4, 2, by_two=True)),
+        (Weighing("softmax", False, 0.5), ONE_GROUP),
+    ):  # fmt: skip
+        scores, biased = trial.numbers(n_experts), groups.by_two
+        choice = GpuChoice(
+            n_used, words, words + 4 * n_used, words + 4 * (2 * n_used + 1), biases if biased else 0, factor
+        )
+        trial.gpu.choose(trial.put(scores), n_experts, slots, choice, weighing, groups)
+        [ids], [weights] = chosen_of(scores[None], n_used, weighing, groups, bias if biased else None)
+        found = [trial.take(at, n_used, np.int32) for at in (choice.ids, choice.slots)]
+        if not np.array_equal(found, [ids, slot_of[ids]]):
+            return "the choice of experts is wrong"
+        if _differs(trial.take(choice.weights, n_used), factor * weights, np.full(n_used, factor), _SOFT):
+            return "the weights of experts are wrong"
+    return ""
+
+
 CHECKS: tuple[Callable[[GpuTrial], str], ...] = (
     check_products, check_neurons, check_stream, check_attention, check_latent, check_delta_net, check_several_streams,
+    check_router,
 )  # fmt: skip
 
 
