@@ -355,7 +355,7 @@ class WithoutCpuSteps:
 
     def convolve(self, layer: int, step: Convolve) -> None:
         """Raise UnsupportedModelError."""
-        raise UnsupportedModelError(f"Layer {layer} has a short convolution, which only the CPU computes.")
+        raise UnsupportedModelError(f"Layer {layer} has a short convolution, which is computed for one sequence.")
 
 
 @lru_cache(maxsize=16)

@@ -195,6 +195,14 @@ class GpuDeltaInput:
 
 
 @dataclass(frozen=True)
+class GpuShortConv:
+    """A short convolution. conv: address of its weights, f32 [channels, conv_width]."""
+
+    spec: ShortConvSpec
+    conv: int
+
+
+@dataclass(frozen=True)
 class GpuStates:
     """A layer's states, f32 [state_size] each: read at `first` and written at `second`, which may be the same.
 
@@ -585,6 +593,15 @@ class Gpu(Protocol):
         """Compute to [T, H_v x value_dim]: a gated delta net over x, as Operators.gated_delta, and write the states.
 
         prepared: [T, prepared_width of the spec], overwritten.
+        """
+
+    def short_conv(
+        self, x: int, w: GpuShortConv, states: GpuStates, to: int, n_each: int = 1, n_sequences: int = 1
+    ) -> None:
+        """Compute to [T, channels]: a gated short convolution over x, as Operators.short_conv, and write the states.
+
+        x f32 [T, 3, channels]: the gate behind the convolution, the gate before it, the values; of the next n_each
+        positions of n_sequences sequences, one after another.
         """
 
     def gated(self, x: GpuVector, gate: int) -> None:

@@ -147,6 +147,7 @@ class GpuPrefillOps:
         self.predict_streams, self.correct_streams = streams.predict_streams, streams.correct_streams
         self.add_beside, self.scale_alike, self.cut_off = streams.add_beside, streams.scale_alike, streams.cut_off
         self.gated_delta, self.gated = delta.gated_delta, delta.gated
+        self.short_conv = delta.short_conv
         self.gathering = min(_MOST_GATHERING, max(1, device.n_multiprocessors // _GATHERING_SHARE)), _GATHERING_THREADS
 
     def close(self) -> None:

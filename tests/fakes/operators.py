@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from engine.model.router import chosen_of
 from native_kernels import reference
-from native_kernels.backend import Activation, DeltaInput, DeltaWeights, Scoring
+from native_kernels.backend import Activation, DeltaInput, DeltaWeights, Scoring, ShortConvInput
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.copies import signs
 from native_kernels.cuda.gpu import (
@@ -31,6 +31,7 @@ from native_kernels.cuda.gpu import (
     GpuMatrix,
     GpuNorm,
     GpuScoring,
+    GpuShortConv,
     GpuStates,
     GpuStreams,
     GpuVector,
@@ -39,8 +40,8 @@ from native_kernels.cuda.gpu import (
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prompt_rows import RowAngles
 from native_kernels.reference import factors_of
-
 from native_kernels.specs import ONE_GROUP, ExpertGroups, Weighing
+
 F32 = NDArray[np.float32]
 _OPS = reference.ReferenceOperators()
 _GROUP = 32
@@ -446,6 +447,23 @@ class FakeOperators(ABC):
                 self.array(to + 4 * s * found.size, found.size)[:] = found.reshape(-1)
 
         self.do("gated_delta", step)
+
+    def short_conv(
+        self, x: int, w: GpuShortConv, states: GpuStates, to: int, n_each: int = 1, n_sequences: int = 1
+    ) -> None:
+        def step() -> None:
+            spec, n = w.spec, n_each * w.spec.channels
+            conv = self.array(w.conv, spec.channels * spec.conv_width)
+            for s in range(n_sequences):
+                gate, gate_in, values = self.array(x + 12 * s * n, 3 * n).reshape(n_each, 3, -1).swapaxes(0, 1)
+                ends = [self.array(at + 4 * s * states.step, spec.state_size) for at in (states.first, states.second)]
+                if states.swap and self.array(states.swap + 4 * s, 1, np.int32)[0]:
+                    ends.reverse()
+                inputs = ShortConvInput(values, gate_in, gate)
+                found = _OPS.short_conv(inputs, conv, spec, ends[0].copy(), ends[1])
+                self.array(to + 4 * s * n, n)[:] = found.reshape(-1)
+
+        self.do("short_conv", step)
 
     def gated(self, x: GpuVector, gate: int) -> None:
         def step() -> None:

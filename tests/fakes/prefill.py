@@ -125,7 +125,7 @@ class NumpyPrefillOps(GpuPrefillOps):
         self.stream, self.copy_stream = Stream(self.device), Stream(self.device)
         self.failing = ""  # an operator that fails
         on_host = self._on_host = _OnHost()
-        self.gated_delta, self.gated = on_host.gated_delta, on_host.gated
+        self.gated_delta, self.gated, self.short_conv = on_host.gated_delta, on_host.gated, on_host.short_conv
         self.place_latents = on_host.place_latents
         self.predict_streams, self.correct_streams = on_host.predict_streams, on_host.correct_streams
         self.add_beside, self.scale_alike, self.cut_off = on_host.add_beside, on_host.scale_alike, on_host.cut_off

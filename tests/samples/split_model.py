@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.gpu.weights.layers import (
+    GpuConvolution,
     GpuDeltaNet,
     GpuExpertFfn,
     GpuLatentMatrices,
@@ -21,8 +22,8 @@ from engine.gpu.weights.layers import (
 from engine.gpu.weights.layout import slots_of
 from engine.model.weights import FfnWeights, LayerWeights, ModelWeights
 from native_kernels.backend import PackedMatrix
-from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuKv, GpuMatrix, GpuNorm
-from native_kernels.specs import DeltaSpec, LatentSpec, Temperature
+from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuKv, GpuMatrix, GpuNorm, GpuShortConv
+from native_kernels.specs import DeltaSpec, LatentSpec, ShortConvSpec, Temperature
 
 BASE = ModelConfig(
     family="llama", n_layers=3, d_model=64, d_ff=320, n_heads=4, n_kv_heads=2, head_dim=16, vocab_size=50,
@@ -72,6 +73,7 @@ FAMILIES: dict[str, ModelConfig] = {
         BASE, gated_attention=True, delta_layers=(0, 2), qk_norm=True, rotary_dim=8,
         delta=DeltaSpec(key_heads=2, value_heads=4, key_dim=12, value_dim=20, conv_width=4),
     ),
+    "convolution": replace(BASE, delta_layers=(0, 2), qk_norm=True, short_conv=ShortConvSpec(64, 4)),
     "latent": replace(
         BASE, n_kv_heads=1, head_dim=32, rotary_dim=8, attention_scale=0.2, rope_order="interleaved",
         latent=LatentSpec(rank=24, key_dim=16, value_dim=12, query_rank=20),
@@ -143,6 +145,9 @@ def random_weights(config: ModelConfig, codec: str = "f32", row_wise: bool = Fal
             found["attention_gate"] = matrix(heads, d)
         if i in config.delta_layers and config.delta is not None:
             found |= delta_net(config.delta)
+        if i in config.delta_layers and config.short_conv is not None:
+            found |= {name: matrix(d, d) for name in ("q", "k", "v", "o")}
+            found["conv"] = vector(d * config.short_conv.conv_width)
         if config.latent is not None:
             found |= latent(config.latent)
         if not config.shared_norm and config.norms != "output":
@@ -255,6 +260,10 @@ def hot_part(
                 GpuDelta(spec, put(of.conv), put(of.decay), put(of.alpha_bias), put(of.norm), of.epsilon),
                 (arrays.space(4 * spec.state_size, 0), arrays.space(4 * spec.state_size, 0)),
             )
+        convolution, short = None, config.short_conv
+        if w.conv is not None and short is not None:
+            states = arrays.space(4 * short.state_size, 0), arrays.space(4 * short.state_size, 0)
+            convolution = GpuConvolution(GpuShortConv(short, put(w.conv)), states)
         gate = None if delta or w.attention_gate is None else arrays.matrix(w.attention_gate)
         n_hot = int((slots >= 0).sum()) if block else 0
         matrices = [arrays.matrix(one) for one in (*w.qkv, w.o)]
@@ -268,8 +277,8 @@ def hot_part(
                 *matrices, *biases, *norms, kv, None, None, 0, None, 0, True, experts=ffn, sinks=put(w.sinks)
             )
         return GpuLayer(
-            *matrices, *biases, *norms, None if delta else kv, None, block, 0, rows, put(w.down_bias), has_cold,
-            sinks=put(w.sinks), attention_gate=gate, delta=delta, latent=heads,
+            *matrices, *biases, *norms, None if w.conv is not None else kv, None, block, 0, rows, put(w.down_bias),
+            has_cold, sinks=put(w.sinks), attention_gate=gate, delta=delta, convolution=convolution, latent=heads,
         )  # fmt: skip
 
     def stack(blocks: Sequence[FfnWeights]) -> GpuExperts | None:

@@ -19,6 +19,7 @@ from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel, heads_of
 from engine.model.graph import (
     Attend,
     AttendLatent,
+    Convolve,
     Correct,
     Ffn,
     Inject,
@@ -260,6 +261,21 @@ class TokenSteps(WithoutCpuSteps):
         states = GpuStates(*net.states, swap=places.state + 4)
         inputs = GpuDeltaInput(q, gate, alpha, beta)
         self._do(partial(gpu.gated_delta, inputs, net.weights, states, places.prepared, mixed.values))
+        if mixed.bytes:
+            self._do(partial(gpu.quantise, mixed))
+        self._do(partial(gpu.multiply, (one.o,), mixed, (places.attended,)))
+        self._pending.others.insert(0, places.attended)
+
+    def convolve(self, layer: int, step: Convolve) -> None:
+        one, places, gpu, spec = self._layer(layer), self._places, self._gpu, step.spec
+        x, of = self._read(step.reads), one.convolution
+        assert of is not None, "the layer has a short convolution"
+        self._begin("attention")
+        outs = tuple(places.qkv + 4 * i * spec.channels for i in range(3))
+        self._do(partial(gpu.multiply, one.qkv, x, outs))
+        mixed = places.mixed_of(spec.channels)
+        states = GpuStates(*of.states, swap=places.state + 4)
+        self._do(partial(gpu.short_conv, places.qkv, of.weights, states, mixed.values))
         if mixed.bytes:
             self._do(partial(gpu.quantise, mixed))
         self._do(partial(gpu.multiply, (one.o,), mixed, (places.attended,)))

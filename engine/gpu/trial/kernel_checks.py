@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from engine.gpu.trial.trial import GpuTrial
 from engine.model.router import chosen_of
-from native_kernels.backend import F32, DeltaInput, DeltaWeights, Scoring
+from native_kernels.backend import F32, DeltaInput, DeltaWeights, Scoring, ShortConvInput
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import (
     Gpu,
@@ -28,13 +28,14 @@ from native_kernels.cuda.gpu import (
     GpuLatent,
     GpuNorm,
     GpuScoring,
+    GpuShortConv,
     GpuStates,
     GpuStreams,
     GpuVector,
 )
 from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.reference import ReferenceOperators
-from native_kernels.specs import ONE_GROUP, DeltaSpec, ExpertGroups, LatentSpec, Weighing
+from native_kernels.specs import ONE_GROUP, DeltaSpec, ExpertGroups, LatentSpec, ShortConvSpec, Weighing
 
 _OPS = ReferenceOperators()
 _WIDTH = 512  # columns: two superblocks
@@ -243,6 +244,25 @@ def check_delta_net(trial: GpuTrial) -> str:
     return ""
 
 
+def check_short_conv(trial: GpuTrial) -> str:
+    """Check a gated short convolution, for one position and then for several."""
+    spec = ShortConvSpec(channels=_ROWS, conv_width=4)
+    conv, state, after = trial.numbers(4 * _ROWS), *(np.zeros(spec.state_size, np.float32) for _ in range(2))
+    first, second, weights = trial.put(state), trial.put(state), GpuShortConv(spec, trial.put(conv))
+    for n in (1, 5):
+        x, to = trial.numbers(3 * n * _ROWS).reshape(n, 3, _ROWS), trial.room(4 * n * _ROWS)
+        trial.gpu.short_conv(trial.put(x), weights, GpuStates(first, second), to, n)
+        gate, gate_in, values = x.swapaxes(0, 1)
+        wanted = _OPS.short_conv(ShortConvInput(values, gate_in, gate), conv, spec, state, after).reshape(-1)
+        found = trial.take(to, len(wanted)), trial.take(second, spec.state_size)
+        if any(
+            _differs(one, right, 9 + np.abs(right), _CLOSE) for one, right in zip(found, (wanted, after), strict=True)
+        ):
+            return f"short convolutions are wrong over {n} positions"
+        state, after, first, second = after, state, second, first
+    return ""
+
+
 def check_several_streams(trial: GpuTrial) -> str:
     """Check what predicts and corrects several residual streams, and the cut-off of gates."""
     n, d = 4, _WIDTH
@@ -302,7 +322,7 @@ def check_router(trial: GpuTrial) -> str:
 
 CHECKS: tuple[Callable[[GpuTrial], str], ...] = (
     check_products, check_neurons, check_stream, check_attention, check_latent, check_delta_net, check_several_streams,
-    check_router,
+    check_router, check_short_conv,
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.model.graph import AttentionSpec
-from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuHeads, GpuKv, GpuMatrix, GpuNorm
+from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuHeads, GpuKv, GpuMatrix, GpuNorm, GpuShortConv
 
 PredictorKind = Literal["low_rank", "gate_copy", "cascade", "sign", "true_gate"]
 
@@ -96,6 +96,14 @@ class GpuDeltaNet:
 
 
 @dataclass(frozen=True)
+class GpuConvolution:
+    """A short convolution besides its projections, which are q, k, v and o. states: as GpuDeltaNet's."""
+
+    weights: GpuShortConv
+    states: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class GpuLatentMatrices:
     """Latent attention's matrices besides q, k, v and o, whose shapes are those of LayerWeights."""
 
@@ -139,8 +147,8 @@ class GpuLowRankResidual:
 class GpuLayer:
     """A layer placed on the GPU. Biases are addresses, 0: none. Norms that the family lacks are None.
 
-    kv: None for a layer with a delta net, which has no keys and values; those of another layer for a layer that reads
-    them, whose k and v are None. attention_gate: of gated attention.
+    kv: None for a layer with a delta net or a short convolution, which has no keys and values; those of another layer
+    for a layer that reads them, whose k and v are None. attention_gate: of gated attention.
 
     block: hot neurons in VRAM; None without any. hot_bits: address of u32 [F / 32 rounded up], set for neurons with a
     slot; 0 without slots. whole: instead of a block, if down is row-wise. has_cold: whether the CPU computes neurons or
@@ -175,6 +183,7 @@ class GpuLayer:
     sinks: int = 0
     attention_gate: GpuMatrix | None = None
     delta: GpuDeltaNet | None = None
+    convolution: GpuConvolution | None = None
     latent: GpuLatentMatrices | None = None
     scale: float = 1.0
     router_norm: GpuNorm | None = None  # where a shared expert is apart, like the next three
@@ -184,6 +193,12 @@ class GpuLayer:
     injection: GpuInjection | None = None
     mixing: GpuMixing | None = None
     laurel: GpuLowRankResidual | None = None
+
+    @property
+    def states(self) -> tuple[int, int] | None:
+        """The addresses of the layer's two states; None for a layer without."""
+        keeps = self.delta or self.convolution
+        return None if keeps is None else keeps.states
 
     @property
     def qkv(self) -> tuple[GpuMatrix, ...]:

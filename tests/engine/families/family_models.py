@@ -382,7 +382,7 @@ ON_CPU_ALONE = tuple(
     name
     for name, case in CASES.items()
     if {"mamba_num_heads", "mamba_n_heads"} & case.arguments.keys()
-    or case.gguf.startswith(("lfm2", "phimoe"))
+    or case.gguf == "phimoe"
     or case.kind == "Llama4Text"
 )
 

@@ -41,7 +41,7 @@ from native_kernels.specs import DeltaSpec, ExpertGroups, LatentSpec, ShortConvS
 EMITTERS = (EagerLayer, DecodeCalls, TokenSteps, BatchSteps, LayerPass)
 # Steps that an emitter refuses; engine/placement/gpu_bytes.py and GpuBatch keep models with them away from it.
 REFUSED = {
-    *((emitter, Convolve) for emitter in (TokenSteps, BatchSteps, LayerPass)),
+    (BatchSteps, Convolve),
     (BatchSteps, Recur),
     (BatchSteps, AttendLatent),
 }

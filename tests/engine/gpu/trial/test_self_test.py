@@ -72,6 +72,7 @@ def test_a_gpu_that_computes_right_has_no_failures(gpu: FakeGpu) -> None:
         ("scale_alike", "sizes of streams are wrong"),
         ("cut_off", "cut-offs are wrong"),
         ("choose", "the choice of experts is wrong"),
+        ("short_conv", "short convolutions are wrong over 1 positions"),
     ],
 )
 def test_what_a_gpu_leaves_out_is_told(operator: str, words: str) -> None:
