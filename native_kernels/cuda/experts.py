@@ -41,7 +41,7 @@ class _Choice(Structure):
 
 
 class _Product(Structure):
-    _fields_ = [("planes", _Planes), ("out", c_uint64), ("bias", c_uint64)]
+    _fields_ = [("planes", _Planes), ("out", c_uint64), ("bias", c_uint64), ("weighed", c_int)]
 
 
 class _Products(Structure):
@@ -108,15 +108,15 @@ class GpuExpertOps:
         self._function("router", "choose").launch(self._stream, (1,), choice_threads(n_experts), job)
 
     def expert_products(
-        self, experts: GpuExperts, x: GpuVector, choice: GpuChoice, first: int, up: int
+        self, experts: GpuExperts, x: GpuVector, choice: GpuChoice, first: int, up: int, weighed: bool = False
     ) -> None:  # fmt: skip
         """Compute gate and up, in one launch if they are of one codec."""
-        given = [(experts.up, first, experts.up_bias)]
+        given = [(experts.up, first, experts.up_bias, False)]
         if experts.gate is not None:
-            given = [(experts.gate, first, experts.gate_bias), (experts.up, up, experts.up_bias)]
-        for codec in dict.fromkeys(matrix.codec for matrix, _, _ in given):
+            given = [(experts.gate, first, experts.gate_bias, weighed), (experts.up, up, experts.up_bias, False)]
+        for codec in dict.fromkeys(matrix.codec for matrix, *_ in given):
             same = [one for one in given if one[0].codec == codec]
-            self._multiply(same, experts.width, x, 0, choice.slots, 0, choice.n_used)
+            self._multiply(same, experts.width, x, 0, choice)
 
     def expert_parts(self, experts: GpuExperts, n_used: int) -> int:
         """Return the number of partial sums. Cost: none."""
@@ -129,9 +129,9 @@ class GpuExpertOps:
             raise ValueError(f"{h.n} hidden values for {choice.n_used} experts of {width}")
         if not experts.down_is_transposed:
             row = GpuVector(width, h.values, h.bytes, h.scales)
-            given = [(down, parts, experts.down_bias)]
+            given = [(down, parts, experts.down_bias, True)]
             n_rows = down.n_rows // max(1, experts.n_slots)
-            self._multiply(given, n_rows, row, width, choice.slots, choice.weights, choice.n_used)
+            self._multiply(given, n_rows, row, width, choice)
             return
         blocks = -(-_units(down) // 32)
         job = _Sums(_planes(down), h.values, experts.down_bias, choice.weights, choice.slots, parts, width, down.n_cols)
@@ -146,17 +146,18 @@ class GpuExpertOps:
         return max(1, min(2 * self._n_multiprocessors // blocks, _MOST_PARTS // n_used, experts.width // 32))
 
     def _multiply(
-        self, given: Sequence[tuple[GpuMatrix, int, int]], n_rows: int, x: GpuVector, x_step: int, slots: int,
-        weights: int, n_used: int,
+        self, given: Sequence[tuple[GpuMatrix, int, int, bool]], n_rows: int, x: GpuVector, x_step: int,
+        choice: GpuChoice,
     ) -> None:  # fmt: skip
-        first = given[0][0]
-        for matrix, _, _ in given:
+        """given: matrices, results, biases, and whether the weights multiply the results."""
+        first, n_used = given[0][0], choice.n_used
+        for matrix, *_ in given:
             if matrix.n_cols != x.n or not (x.bytes and x.scales if matrix.reads_bytes else x.values):
                 raise ValueError(f"a matrix of {matrix.n_cols} columns in {matrix.codec} does not multiply this vector")
         split = split_of(len(given) * n_used * n_rows, _units(first), self._n_multiprocessors)
-        products = [_Product(_planes(matrix), out, bias) for matrix, out, bias in given]
+        products = [_Product(_planes(matrix), *rest) for matrix, *rest in given]
         vector = _Vector(x.values, x.bytes, x.scales, x.n)
-        job = _Products((_Product * 2)(*products), vector, slots, weights, x_step, n_rows, split)
+        job = _Products((_Product * 2)(*products), vector, choice.slots, choice.weights, x_step, n_rows, split)
         grid = (-(-n_rows * split // (_ROWS * _WARPS)), n_used, len(given))
         self._function("experts", "multiply_chosen", first.codec).launch(self._stream, grid, (32 * _WARPS,), job)
 

@@ -137,6 +137,7 @@ class GpuScoring:
     softcap: float | None = None
     window: int | None = None
     sinks: int = 0
+    chunked: bool = False
 
 
 @dataclass(frozen=True)
@@ -482,11 +483,13 @@ class Gpu(Protocol):
         """
 
     def expert_products(
-        self, experts: GpuExperts, x: GpuVector, choice: GpuChoice, first: int, up: int
+        self, experts: GpuExperts, x: GpuVector, choice: GpuChoice, first: int, up: int, weighed: bool = False
     ) -> None:  # fmt: skip
         """Compute first [K, F] = gate x and up [K, F] = up x of the chosen experts, or first = up x without a gate.
 
-        Adds biases. The result is 0 for experts that are not resident; their rows are not read.
+        Adds biases. The result is 0 for experts that are not resident; their rows are not read. weighed: gate x is
+        multiplied by the expert's weight, which `expert_down` multiplies with too: the same as weighing x, because the
+        output is linear in up x.
         """
 
     def expert_parts(self, experts: GpuExperts, n_used: int) -> int:
@@ -542,8 +545,8 @@ class Gpu(Protocol):
         """
 
     def attend(self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scoring: GpuScoring) -> None:
-        """Compute to [H * head_dim] = attention of q [H, head_dim] over positions 0 to state[0], limited to the last
-        scoring.window. If values are the keys, `to` may have fewer numbers per head: the first ones.
+        """Compute to [H * head_dim] = attention of q [H, head_dim] over positions 0 to state[0], limited by the window
+        as in Scoring. If values are the keys, `to` may have fewer numbers per head: the first ones.
         """
 
     def softcap(self, x: int, n: int, cap: float) -> None:

@@ -444,13 +444,20 @@ class GpuPrefillOps:
             c_int(n_used), c_int(n_experts), c_uint64(to.starts), c_uint64(to.positions), c_uint64(places),
         )  # fmt: skip
 
-    def take(self, x: RoundedRows, positions: int, n_rows: int, to: RoundedRows) -> None:
-        """Set row i of `to` to row positions[i] of x. Both must have the same step."""
+    def take(
+        self, x: RoundedRows, positions: int, n_rows: int, to: RoundedRows, choice: GpuChoice | None = None,
+        places: int = 0,
+    ) -> None:  # fmt: skip
+        """Set row i of `to` to row positions[i] of x. Both must have the same step.
+
+        choice: multiply row places [t, k] by the weight of position t's k-th expert.
+        """
         if x.step != to.step:
             raise ValueError("both rows lie alike")
         self._functions["take_rows"].launch(
             self.stream, (n_rows,), (128,), c_uint64(x.address), c_uint64(x.factors), c_uint64(positions),
-            c_uint64(x.step), c_uint64(to.address), c_uint64(to.factors),
+            c_uint64(x.step), c_uint64(to.address), c_uint64(to.factors), c_uint64(choice.weights if choice else 0),
+            c_uint64(places), c_int(choice.n_used if choice else 0),
         )  # fmt: skip
 
     def as_halves(self, w: Weights, first: int, n_rows: int, tile: Tile) -> tuple[int, int]:
@@ -496,7 +503,7 @@ class GpuPrefillOps:
     ) -> None:
         """Compute out [T, n] = the sum of rows places [T, K] of y, times the choice's weights, or add it to out.
 
-        shared [T, n]: added with the last weight; 0: none.
+        weights 0: all 1. shared [T, n]: added with the last weight; 0: none.
         """
         self._functions["sum_experts"].launch(
             self.stream, (n_tokens,), (256,), c_uint64(y), c_uint64(places), c_uint64(choice.weights),
@@ -557,15 +564,31 @@ class GpuPrefillOps:
     ) -> None:
         """Compute out [T, H * head_dim] = attention of q [T, H, head_dim], at positions from `start` on.
 
-        Each sees all positions up to its own, limited to the last scoring.window. head_dim up to 576.
+        Each sees the positions that Gpu.attend says. head_dim up to 576.
         """
+        window = scoring.window or 0
+        if not scoring.chunked or not window:
+            self._attend(q, n_tokens, n_heads, kv, start, out, scoring, window)
+            return
+        done = 0
+        while done < n_tokens:  # a launch per chunk, whose positions see it from its beginning on
+            first = (start + done) // window * window
+            n = min(n_tokens - done, first + window - start - done)
+            some_q, some_out = (Rows(one.address + 4 * done * one.step, one.step) for one in (q, out))
+            self._attend(some_q, n, n_heads, kv, start + done, some_out, scoring, -first)
+            done += n
+
+    def _attend(
+        self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, out: Rows, scoring: GpuScoring, window: int
+    ) -> None:
+        """window: as in flash.cu."""
         name, queries, threads, shared_bytes = self._attention_of(kv)
         self._functions[name].launch(
             self.stream, (-(-n_tokens // queries), n_heads), (threads,), c_uint64(q.address), c_uint64(q.step),
             c_uint64(out.address), c_uint64(out.step), c_uint64(kv.keys), c_uint64(kv.values), c_uint64(kv.key_scales),
             c_uint64(kv.value_scales), c_int(_CODECS[kv.codec]), c_int(kv.head_dim), c_int(n_tokens), c_int(start),
             c_int(n_heads // kv.n_kv_heads), c_int(kv.capacity), c_float(scoring.scale),
-            c_float(scoring.softcap or 0.0), c_int(scoring.window or 0), c_uint64(scoring.sinks),
+            c_float(scoring.softcap or 0.0), c_int(window), c_uint64(scoring.sinks),
             shared_bytes=shared_bytes,
         )  # fmt: skip
 

@@ -192,7 +192,7 @@ class FakeOperators(ABC):
         self.do("choose", step)
 
     def expert_products(
-        self, experts: GpuExperts, x: GpuVector, choice: GpuChoice, first: int, up: int
+        self, experts: GpuExperts, x: GpuVector, choice: GpuChoice, first: int, up: int, weighed: bool = False
     ) -> None:  # fmt: skip
         def step() -> None:
             given = [(experts.up, experts.up_bias, first)]
@@ -203,6 +203,9 @@ class FakeOperators(ABC):
                 found = self._product(matrix, x, bias).reshape(experts.n_slots, -1)
                 for row, slot in zip(out, self.array(choice.slots, choice.n_used, np.int32), strict=True):
                     row[:] = found[slot] if slot >= 0 else 0
+            if weighed:
+                gates = self.array(first, choice.n_used * experts.width).reshape(choice.n_used, -1)
+                gates *= self.array(choice.weights, choice.n_used)[:, None]
 
         self.do("expert_products", step)
 
@@ -317,7 +320,7 @@ class FakeOperators(ABC):
             keys, values = self._stored(kv, kv.keys, kv.key_scales, n), self._stored(kv, kv.values, kv.value_scales, n)
             queries = self.array(q, n_heads * d).reshape(1, n_heads, d)
             sinks = self.array(scoring.sinks, n_heads) if scoring.sinks else None
-            how = Scoring(scoring.scale, scoring.softcap, scoring.window, sinks)
+            how = Scoring(scoring.scale, scoring.softcap, scoring.window, sinks, chunked=scoring.chunked)
             value_dim = to.n // n_heads
             assert value_dim == d or kv.is_shared
             self._put(to, _OPS.attention(queries, keys, values, how)[..., :value_dim].reshape(-1))

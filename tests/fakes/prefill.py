@@ -51,7 +51,7 @@ def _slice(part: range | None) -> slice:
 
 def scoring_of(scoring: GpuScoring, n_heads: int) -> Scoring:
     sinks = at(scoring.sinks, np.float32, n_heads) if scoring.sinks else None
-    return Scoring(scoring.scale, scoring.softcap, scoring.window, sinks)
+    return Scoring(scoring.scale, scoring.softcap, scoring.window, sinks, chunked=scoring.chunked)
 
 
 class HostDriver(Driver):
@@ -294,11 +294,17 @@ class NumpyPrefillOps(GpuPrefillOps):
         at(to.positions, np.int32, len(order))[:] = order // n_used
         at(places, np.int32, len(order))[order] = np.arange(len(order))
 
-    def take(self, x: RoundedRows, positions: int, n_rows: int, to: RoundedRows) -> None:
+    def take(
+        self, x: RoundedRows, positions: int, n_rows: int, to: RoundedRows, choice: Any = None, places: int = 0
+    ) -> None:
         ids = at(positions, np.int32, n_rows)
         most = int(ids.max()) + 1
         at(to.address, np.float16, n_rows, to.step)[:] = at(x.address, np.float16, most, x.step)[ids]
-        at(to.factors, np.float32, n_rows)[:] = at(x.factors, np.float32, most)[ids]
+        factors = at(to.factors, np.float32, n_rows)
+        factors[:] = at(x.factors, np.float32, most)[ids]
+        if choice is not None:
+            weights = at(choice.weights, np.float32, n_rows // choice.n_used, choice.n_used + 1)[:, :-1]
+            factors[at(places, np.int32, n_rows)] *= weights.reshape(-1)
 
     def multiply_groups(
         self, matrices: Any, step: int, x: RoundedRows, groups: Groups, n_out: int, depth: int, by_rows: bool = True
@@ -323,7 +329,9 @@ class NumpyPrefillOps(GpuPrefillOps):
     ) -> None:
         n_used, weights = choice.n_used, choice.weights
         rows = at(y, np.float32, n_tokens * n_used, n)[at(places, np.int32, n_tokens, n_used)]
-        shares = at(weights, np.float32, n_tokens, n_used + 1)
+        shares = np.ones((n_tokens, n_used + 1), np.float32)
+        if weights:
+            shares = at(weights, np.float32, n_tokens, n_used + 1)
         found = np.einsum("tkd,tk->td", rows, shares[:, :n_used])
         if shared:
             found = found + shares[:, n_used:] * at(shared, np.float32, n_tokens, n)

@@ -41,6 +41,14 @@ EXPERT_FAMILIES: dict[str, ModelConfig] = {
         WITH_EXPERTS, router="sigmoid", selection_bias=True, routing_scale=2.5, shared_d_ff=160, shared_gated=False,
         n_dense_layers=1, dense_d_ff=224,
     ),
+    "groups": replace(
+        WITH_EXPERTS, router="sigmoid", selection_bias=True, routing_scale=2.5, n_groups=4, n_groups_used=2
+    ),
+    "near": replace(WITH_EXPERTS, normed_routing=False, router_margin=0.5),
+    "llama4": replace(
+        WITH_EXPERTS, weighed_inputs=True, router="sigmoid", normed_routing=False, shared_d_ff=96, shared_gated=False,
+        experts_every=2, dense_d_ff=160, n_experts_used=2,
+    ),
     "gpt-oss": replace(
         WITH_EXPERTS, activation="clamped-silu-glu", activation_threshold=1.5, attention_sinks=True,
         biases=("q", "k", "v", "o", "gate", "up", "down", "router"),
@@ -68,6 +76,10 @@ FAMILIES: dict[str, ModelConfig] = {
     "sinks": replace(BASE, attention_sinks=True),
     "temperature": replace(
         BASE, qk_norm=True, qk_norm_after=True, attention_temperature=Temperature(0.3, 8), rope_order="interleaved"
+    ),
+    "chunks": replace(
+        BASE, windows=(9, 0, 9), chunked_windows=True, unrotated=(1,), qk_norm=True, qk_norm_after=True,
+        qk_norm_plain=True, attention_temperature=Temperature(0.3, 8, offset=1), temperature_of_unrotated=True,
     ),
     "delta": replace(
         BASE, gated_attention=True, delta_layers=(0, 2), qk_norm=True, rotary_dim=8,
@@ -156,12 +168,12 @@ def random_weights(config: ModelConfig, codec: str = "f32", row_wise: bool = Fal
             found["gate"] = matrix(f, d)
         found |= {"down": matrix(d, f)} if row_wise else {"down_t": matrix(f, d)}
         if config.n_experts:
-            return with_experts(found, dense=i < config.n_dense_layers)
+            return with_experts(found, dense=config.is_dense(i))
         if "norm" in config.biases:
             found |= {name + "_bias": vector(d) for name in ("attention_norm", "ffn_norm") if name in found}
         if config.norms in ("both", "output"):
             found |= {"post_attention_norm": vector(d, 1), "post_ffn_norm": vector(d, 1)}
-        if config.qk_norm and i not in config.delta_layers:
+        if config.qk_norm and i not in config.delta_layers and not config.qk_norm_plain:
             q, k = (heads, kv) if config.qk_norm_whole else (config.head_dim, config.head_dim)
             found |= {"q_norm": vector(q, 1), "k_norm": vector(k, 1)}
         widths = {"q": heads, "k": kv, "v": kv, "o": d, "gate": f, "up": f, "down": d}

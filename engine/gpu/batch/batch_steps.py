@@ -208,7 +208,7 @@ class BatchSteps(WithoutCpuSteps):
         ops.place_heads(qkv, n, heads, kv, 0, angles, positions)
         ops.attend_each(
             qkv, self._sequences, spec.n_heads, kv, memory.mixed,
-            GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks),
+            GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks, spec.chunked),
         )  # fmt: skip
         ops.round(memory.mixed, n, spec.q_width, memory.mixed_in)
         target = self._target(step)

@@ -137,7 +137,7 @@ class LayerPass(WithoutCpuSteps):
         ops.place_heads(qkv, n, heads, kv, self._start, angles)
         if self._chunk.streamed is not None and not isinstance(one, GpuLayer):
             self._chunk.streamed.save(self._cache.of_layer(layer)[0], self._start, self._start + n)
-        scoring = GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks)
+        scoring = GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks, spec.chunked)
         ops.attend(qkv, n, spec.n_heads, kv, self._start, mixed, scoring)
         if isinstance(one, GpuLayer) and one.attention_gate is not None:
             gate = Rows(at + 4 * n * width, spec.q_width)

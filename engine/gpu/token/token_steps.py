@@ -228,7 +228,7 @@ class TokenSteps(WithoutCpuSteps):
         ))  # fmt: skip
         self._do(partial(
             gpu.attend, places.qkv, spec.n_heads, one.kv, places.state, mixed,
-            GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks),
+            GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks, spec.chunked),
         ))  # fmt: skip
         if spec.gated:
             self._do(partial(gpu.gated, mixed, gate))
@@ -485,7 +485,8 @@ class TokenSteps(WithoutCpuSteps):
             n = choice.n_used * experts.width
             hidden = places.expert_hidden_of(n)
             first, up = places.expert_first, places.expert_up if experts.gate is not None else 0
-            self._do(partial(gpu.expert_products, experts, x, choice, first, up))
+            weighed = spec.routing is not None and spec.routing.of_inputs and experts is not ffn.shared
+            self._do(partial(gpu.expert_products, experts, x, choice, first, up, weighed))
             self._do(partial(
                 gpu.activate, first, up, n, spec.activation, spec.threshold, hidden,
                 self._counts_of(i),

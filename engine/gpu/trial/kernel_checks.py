@@ -161,8 +161,10 @@ def check_attention(trial: GpuTrial) -> str:
         at = trial.put(qkv)
         trial.gpu.angles(state, turns, 1.0, size // 2, angles)
         trial.gpu.rotate_and_store(at, GpuHeads(heads), kv, state, GpuAngles(angles, size // 2, "halves"))
-        trial.gpu.attend(at, heads, kv, state, to, GpuScoring(size**-0.5))
-        found = trial.take(to.values, heads * size)
+        found = []
+        for scoring in (GpuScoring(size**-0.5), GpuScoring(size**-0.5, window=4, chunked=True)):
+            trial.gpu.attend(at, heads, kv, state, to, scoring)
+            found.append(trial.take(to.values, heads * size))
         rows = qkv.reshape(1, -1, size)
         angle = position * frequencies
         cosines, sines = (part(angle).astype(np.float32)[None] for part in (np.cos, np.sin))
@@ -170,8 +172,8 @@ def check_attention(trial: GpuTrial) -> str:
         kept[0].append(_half(_OPS.rope(rows[:, heads : heads + kv_heads], cosines, sines)))
         kept[1].append(_half(rows[:, heads + kv_heads :]))
         keys, values = (np.ascontiguousarray(np.concatenate(part)) for part in kept)
-        wanted = _OPS.attention(q, keys, values).reshape(-1)
-        if _differs(found, wanted, np.full(len(wanted), 4.0), _SOFT):
+        wanted = [_OPS.attention(q, keys, values, Scoring(window=n, chunked=True)).reshape(-1) for n in (None, 4)]
+        if any(_differs(*both, np.full(heads * size, 4.0), _SOFT) for both in zip(found, wanted, strict=True)):
             return f"attention over {position + 1} positions is wrong"
     return ""
 

@@ -212,9 +212,10 @@ class GpuLayer:
 
 
 def heads_of(spec: AttentionSpec, norms: tuple[GpuNorm | None, GpuNorm | None], eps: float) -> GpuHeads:
-    """Return what is done to heads. norms: of q and k. eps: of the norm of v, if there is one."""
-    v_norm = GpuNorm("rms", 0, 0, eps) if spec.v_norm else None
-    return GpuHeads(spec.n_heads, *norms, v_norm, spec.v_is_k, spec.kv_from is None)
+    """Return what is done to heads. norms: of q and k, if they have weights. eps: of norms without weights."""
+    plain = GpuNorm("rms", 0, 0, eps)
+    of_q, of_k = (plain, plain) if spec.qk_norm is not None and spec.norm_plain else norms
+    return GpuHeads(spec.n_heads, of_q, of_k, plain if spec.v_norm else None, spec.v_is_k, spec.kv_from is None)
 
 
 @dataclass(frozen=True)

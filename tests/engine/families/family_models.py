@@ -381,9 +381,7 @@ CASES: dict[str, Case] = {
 ON_CPU_ALONE = tuple(
     name
     for name, case in CASES.items()
-    if {"mamba_num_heads", "mamba_n_heads"} & case.arguments.keys()
-    or case.gguf == "phimoe"
-    or case.kind == "Llama4Text"
+    if {"mamba_num_heads", "mamba_n_heads"} & case.arguments.keys() or case.gguf == "phimoe"
 )
 
 

@@ -180,7 +180,7 @@ def test_several_streams_with_rounded_weights(
         ours.close()
 
 
-@pytest.mark.parametrize("name", ["gemma4", "gemma4-e", "gemma4-moe", "gemma3n", "deepseek-v3"])
+@pytest.mark.parametrize("name", ["gemma4", "gemma4-e", "gemma4-moe", "gemma3n", "deepseek-v3", "llama4"])
 def test_prompts_through_layers_of_different_shapes(
     any_gpu: Gpu, name: str, references: Callable[[str], Reference]
 ) -> None:

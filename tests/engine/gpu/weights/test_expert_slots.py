@@ -141,6 +141,10 @@ def test_chosen_experts_as_numpy_has_them(on_gpu: OnGpu, codec: str, by_neuron: 
             matrix = values_of(getattr(blocks[i], name))
             wanted = matrix @ inputs + getattr(blocks[i], f"{name}_bias")
             assert near(found[row], wanted, np.abs(matrix) @ np.abs(inputs))
+    gates, ups = (on_gpu.get(at, 3, F) for at in (first, up))
+    gpu.expert_products(experts, x, choice, first, up, weighed=True)
+    np.testing.assert_allclose(on_gpu.get(first, 3, F), gates * WEIGHTS[:3, None], rtol=1e-6)
+    np.testing.assert_array_equal(on_gpu.get(up, 3, F), ups)
     h = on_gpu.vector(rng.standard_normal(3 * F).astype(np.float32) * (rng.random(3 * F) < 0.5))
     n = gpu.expert_parts(experts, 3)
     parts = on_gpu.room(4 * n * D)
@@ -165,7 +169,7 @@ def part(x: GpuVector, n: int, i: int) -> GpuVector:
 @pytest.mark.parametrize("by_neuron", [False, True])
 @pytest.mark.parametrize("codec", SOME_CODECS)
 def test_several_positions_get_what_each_gets_alone(on_gpu: OnGpu, codec: str, by_neuron: bool) -> None:
-    """Eleven positions, all of which use expert 4; expert 0 is used, too, but not resident."""
+    """Eleven positions, all of which use expert 4; expert 0 is used, too, but not resident. Gates may be weighed."""
     gpu, rng, n, k = on_gpu.gpu, np.random.default_rng(2), 11, 3
     blocks = {i: expert(codec, i, by_neuron) for i in RESIDENT}
     experts = on_gpu.experts([blocks[i] for i in RESIDENT])
@@ -179,7 +183,7 @@ def test_several_positions_get_what_each_gets_alone(on_gpu: OnGpu, codec: str, b
     x = on_gpu.vector(rng.standard_normal(n * D).astype(np.float32))
     h = on_gpu.vector((rng.standard_normal(n * k * F) * (rng.random(n * k * F) < 0.5)).astype(np.float32))
     first, up = on_gpu.room(4 * n * k * F), on_gpu.room(4 * n * k * F)
-    ops.products(experts, x, pairs, first, up)
+    ops.products(experts, x, pairs, first, up, by_neuron)
     n_parts = ops.parts(experts, pairs)
     parts = on_gpu.room(4 * n_parts * n * D)
     ops.down(experts, h, pairs, parts)
@@ -187,7 +191,7 @@ def test_several_positions_get_what_each_gets_alone(on_gpu: OnGpu, codec: str, b
     one, other, few = on_gpu.room(4 * k * F), on_gpu.room(4 * k * F), on_gpu.room(4 * D * gpu.expert_parts(experts, k))
     for t in range(n):
         choice = GpuChoice(k, 0, at_weights + 4 * (k + 1) * t, at_slots + 4 * k * t)
-        gpu.expert_products(experts, part(x, D, t), choice, one, other)
+        gpu.expert_products(experts, part(x, D, t), choice, one, other, by_neuron)
         gpu.expert_down(experts, part(h, k * F, t), choice, few)
         alone = [on_gpu.get(at, k, F) for at in (one, other)]
         alone.append(on_gpu.get(few, gpu.expert_parts(experts, k), D).sum(axis=0))
