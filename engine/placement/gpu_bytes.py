@@ -119,8 +119,6 @@ def why_not_on_gpu(config: ModelConfig) -> str:
         return "There are no GPU kernels yet for layers that have attention or an FFN alone"
     if config.latent is not None and (reason := why_no_latent(config.latent, config.rotated)):
         return reason
-    if config.router_margin or "head" in config.biases:
-        return "There are no GPU kernels yet for this model's router, or for a bias of the head"
     return ""
 
 

@@ -117,7 +117,7 @@ class BatchSteps(WithoutCpuSteps):
             ops.multiply(model.project_out, x, self._n, memory.narrow, memory.tile)
             ops.round(memory.narrow, self._n, memory.narrow.step, memory.narrow_in)
             x = memory.narrow_in
-        ops.multiply(model.head, x, self._n, memory.logits_rows, memory.tile)
+        ops.multiply(model.head, x, self._n, memory.logits_rows, memory.tile, model.head_bias)
         if self._config.logit_softcap is not None:
             self._gpu.softcap(memory.logits_rows.address, self._n * model.head.n_rows, self._config.logit_softcap)
         self._copy_to_host(memory.host_logits)

@@ -532,7 +532,7 @@ class TokenSteps(WithoutCpuSteps):
             self._do(partial(gpu.multiply, (model.project_out,), places.final, (hidden.values,)))
             if hidden.bytes:
                 self._do(partial(gpu.quantise, hidden))
-        self._do(partial(gpu.multiply, (model.head,), hidden, (places.logits,)))
+        self._do(partial(gpu.multiply, (model.head,), hidden, (places.logits,), (model.head_bias,)))
         if self._config.logit_softcap is not None:
             self._do(partial(gpu.softcap, places.logits, model.head.n_rows, self._config.logit_softcap))
 

@@ -235,7 +235,7 @@ class GpuModel:
     """layers: None for layers on the CPU. head: None if it is on the CPU; then so are final_norm and project_out.
 
     inputs: of a model with per-layer embeddings; None if the CPU computes them, as it does where it has layers.
-    streams_out: of a head behind several residual streams, [D, D] each.
+    streams_out: of a head behind several residual streams, [D, D] each. head_bias: address of f32 [V]; 0: none.
     """
 
     layers: tuple[GpuLayer | None, ...]
@@ -244,3 +244,4 @@ class GpuModel:
     project_out: GpuMatrix | None
     inputs: GpuLayerInputs | None = None
     streams_out: tuple[GpuMatrix, ...] = ()
+    head_bias: int = 0

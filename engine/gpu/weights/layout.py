@@ -156,6 +156,7 @@ class GpuLayout:
             project_out=self._weights.optional(weights.project_out) if on_gpu else None,
             inputs=inputs,
             streams_out=tuple(self._weights.matrix(one) for one in weights.streams_out) if on_gpu else (),
+            head_bias=self._weights.vector(weights.head_bias) if on_gpu else 0,
         )
         self.part_bytes["head"] = self._weights.n_bytes - before
 

@@ -379,9 +379,7 @@ CASES: dict[str, Case] = {
 
 # Families that no GPU runs yet: tests/engine/session/test_recurrent_sessions.py has how that is said.
 ON_CPU_ALONE = tuple(
-    name
-    for name, case in CASES.items()
-    if {"mamba_num_heads", "mamba_n_heads"} & case.arguments.keys() or case.gguf == "phimoe"
+    name for name, case in CASES.items() if {"mamba_num_heads", "mamba_n_heads"} & case.arguments.keys()
 )
 
 
