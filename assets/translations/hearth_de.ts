@@ -8306,8 +8306,8 @@ Andere Programme: {others}</translation>
 <translation>Lange Dokumente und Werkzeuge; läuft nur auf der CPU, mit 24 GB RAM.</translation>
 </message>
 <message>
-<source>Many languages; runs on the CPU alone, with 32 GB of RAM.</source>
-<translation>Viele Sprachen; läuft nur auf der CPU, mit 32 GB RAM.</translation>
+<source>Many languages: 2 of its 16 experts work on a word.</source>
+<translation>Viele Sprachen: 2 seiner 16 Experten arbeiten an einem Wort.</translation>
 </message>
 <message>
 <source>More knowledge than 7B; needs a GPU with 12 GB.</source>
@@ -8358,10 +8358,6 @@ Andere Programme: {others}</translation>
 <translation>Klein, Englisch, mit offen dokumentierten Texten trainiert.</translation>
 </message>
 <message>
-<source>Small, for PCs without a GPU; runs on the CPU alone.</source>
-<translation>Klein, für PCs ohne GPU; läuft nur auf der CPU.</translation>
-</message>
-<message>
 <source>Small, for long documents; runs on the CPU alone.</source>
 <translation>Klein, für lange Dokumente; läuft nur auf der CPU.</translation>
 </message>
@@ -8376,6 +8372,10 @@ Andere Programme: {others}</translation>
 <message>
 <source>Small; Korean, English and Spanish. Not for commercial use.</source>
 <translation>Klein; Koreanisch, Englisch und Spanisch. Nicht für gewerbliche Nutzung.</translation>
+</message>
+<message>
+<source>Small; fast without a GPU too.</source>
+<translation>Klein; auch ohne GPU schnell.</translation>
 </message>
 <message>
 <source>Strong all-round model with European languages; needs a GPU with 16 GB.</source>
@@ -8454,16 +8454,16 @@ Andere Programme: {others}</translation>
 <translation>Übersetzt zwischen 33 Sprachen; klein und schnell.</translation>
 </message>
 <message>
-<source>Very fast without a GPU; runs on the CPU alone.</source>
-<translation>Sehr schnell ohne GPU; läuft nur auf der CPU.</translation>
+<source>Very fast, without a GPU too.</source>
+<translation>Sehr schnell, auch ohne GPU.</translation>
 </message>
 <message>
 <source>Very large, for code and long tasks; needs 150 GB of RAM and VRAM together.</source>
 <translation>Sehr groß, für Code und lange Aufgaben; braucht 150 GB RAM und VRAM zusammen.</translation>
 </message>
 <message>
-<source>Very large; runs on the CPU alone, with 80 GB of RAM.</source>
-<translation>Sehr groß; läuft nur auf der CPU, mit 80 GB RAM.</translation>
+<source>Very large; needs 80 GB of RAM and GPU memory together.</source>
+<translation>Sehr groß; braucht 80 GB RAM und GPU-Speicher zusammen.</translation>
 </message>
 <message>
 <source>Very small and very fast.</source>

@@ -116,20 +116,12 @@ def why_not_on_gpu(config: ModelConfig) -> str:
         return "There are no GPU kernels for this model's Mamba-2 layers yet"
     if config.delta is not None and (reason := why_no_delta(config.delta)):
         return reason
-    if config.short_conv is not None:
-        return "There are no GPU kernels for this model's short convolutions yet"
     if config.activation == "relu2":
         return "There are no GPU kernels for the square of ReLU yet"
     if config.ffn_only_layers or config.mixer_only_layers:
         return "There are no GPU kernels yet for layers that have attention or an FFN alone"
     if config.latent is not None and (reason := why_no_latent(config.latent, config.rotated)):
         return reason
-    if config.weighed_inputs or config.chunked_windows or config.qk_norm_plain or config.experts_every > 1:
-        return "There are no GPU kernels yet for this model's chunks of attention, or for its experts"
-    if config.router_margin or "head" in config.biases:
-        return "There are no GPU kernels yet for this model's router, or for a bias of the head"
-    if config.n_groups > 1:
-        return "There are no GPU kernels yet for a router that chooses among groups of experts"
     return ""
 
 
@@ -174,40 +166,42 @@ def tokens_together(config: ModelConfig) -> int:
 
 
 def n_states(config: ModelConfig) -> int:
-    """Return the states that a gated delta net has on the GPU."""
+    """Return the states that a layer with one has on the GPU."""
     together = tokens_together(config)
     return 2 + (together if together > 1 else 0)
 
 
 def gpu_cache_bytes(config: ModelConfig, context: int, codec: KvCodec) -> I64:
-    """Return the bytes of each layer's cache on the GPU, [L]: keys and values, or the states of a delta net.
+    """Return the bytes of each layer's cache on the GPU, [L]: keys and values, or the states of a layer.
 
     0 for a layer that reads another layer's.
     """
     graph, by_kind = graph_of(config), [kv_layer_bytes(config, context, codec, local) for local in (False, True)]
     found = np.array([by_kind[graph.is_local(i)] for i in range(config.n_layers)], np.int64)
     found[config.n_layers - config.n_shared_kv_layers :] = 0
-    if config.delta is not None:
-        found[list(config.delta_layers)] = n_states(config) * aligned(4 * config.delta.state_size)
+    if config.recurrence is not None:
+        found[list(config.delta_layers)] = n_states(config) * aligned(4 * config.recurrence.state_size)
     return found
 
 
 def input_width(config: ModelConfig) -> int:
-    """Return the numbers of a position that attention or a delta net computes with, before its heads are mixed."""
+    """Return the numbers of a position that attention or a layer with a state reads, before it mixes positions."""
     if (latent := config.latent) is not None:
         of_head = latent.key_dim + config.rotated + max(config.head_dim, latent.value_dim)
         return config.n_heads * of_head + config.head_dim + latent.query_rank
     of_attention = config.q_width * (2 if config.gated_attention else 1) + 2 * config.kv_width
-    delta = config.delta
-    return max(of_attention, 0 if delta is None else delta.channels + delta.value_width + 2 * delta.value_heads)
+    delta, conv = config.delta, config.short_conv
+    of_state = 0 if delta is None else delta.channels + delta.value_width + 2 * delta.value_heads
+    return max(of_attention, of_state, 0 if conv is None else 3 * conv.channels)
 
 
 def mixed_width(config: ModelConfig) -> int:
-    """Return the numbers of a position that attention or a delta net returns, before they are projected."""
+    """Return the numbers of a position that attention or a layer with a state returns, before they are projected."""
     if (latent := config.latent) is not None:
         of_head = max(config.head_dim, latent.key_dim + config.rotated, latent.value_dim)
         return max(config.n_heads * of_head, latent.query_rank)
-    return max(config.q_width, 0 if config.delta is None else config.delta.value_width)
+    conv = 0 if config.short_conv is None else config.short_conv.channels
+    return max(config.q_width, conv, 0 if config.delta is None else config.delta.value_width)
 
 
 def _bytes(codec: str, n_rows: int, n_cols: int) -> int:

@@ -1,6 +1,6 @@
-"""GPU operators of models with gated delta nets: the net itself, and the gate of attention's output.
+"""GPU operators of models with a state: gated delta nets, short convolutions, and the gate of attention's output.
 
-Prepares the arguments of delta_net.cu. Never waits, so everything can be captured.
+Prepares the arguments of delta_net.cu and short_conv.cu. Never waits, so everything can be captured.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from ctypes import Structure, c_float, c_int, c_uint64
 
-from native_kernels.cuda.gpu import GpuDelta, GpuDeltaInput, GpuStates, GpuVector
-from native_kernels.cuda.runtime.driver import Device, Function, Stream
+from native_kernels.cuda.gpu import GpuDelta, GpuDeltaInput, GpuShortConv, GpuStates, GpuVector
+from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.modules import load
 from native_kernels.specs import DeltaSpec
 
@@ -19,6 +19,7 @@ _HEADS = 4  # of a block of `prepare` and of `finish`
 _THREADS = 128  # per block
 _KERNELS = ("prepare", "recur", "finish", "step", "gate")
 _PARTS = 4  # threads per column of a head's matrix
+_ROWS = 16  # positions of a thread of `convolve`, at least
 
 
 class _States(Structure):
@@ -36,6 +37,13 @@ class _Net(Structure):
     ]  # fmt: skip
 
 
+class _Conv(Structure):
+    _fields_ = [
+        *((name, c_uint64) for name in ("x", "weights", "out", "first", "second", "swap", "step")),
+        *((name, c_int) for name in ("channels", "width", "n_each", "n_rows")),
+    ]  # fmt: skip
+
+
 class GpuDeltaOps:
     """The group `delta nets` of native_kernels/cuda/gpu.py's `Gpu`; methods are documented there.
 
@@ -46,6 +54,7 @@ class GpuDeltaOps:
     def __init__(self, device: Device, stream: Stream) -> None:
         self._device, self._stream = device, stream
         self._kernels: dict[tuple[int, int], dict[str, Function]] = {}
+        self._short_conv: Module | None = None
         self._held = ExitStack()
 
     def close(self) -> None:
@@ -81,6 +90,19 @@ class GpuDeltaOps:
             self._stream, (-(-x.n // (4 * _THREADS)),), (_THREADS,), _at(x.values), _at(gate), c_int(x.n), _at(x.bytes),
             _at(x.scales),
         )  # fmt: skip
+
+    def short_conv(
+        self, x: int, w: GpuShortConv, states: GpuStates, to: int, n_each: int = 1, n_sequences: int = 1
+    ) -> None:
+        """Convolve. One kernel, with a thread for some positions of a channel."""
+        if self._short_conv is None:
+            self._short_conv = load(self._device, "short_conv")
+            self._held.callback(self._short_conv.close)
+        channels, width = w.spec.channels, w.spec.conv_width
+        rows = max(_ROWS, width - 1)
+        job = _Conv(x, w.conv, to, states.first, states.second, states.swap, states.step, channels, width, n_each, rows)
+        grid = (-(-channels // _THREADS), -(-n_each // rows), n_sequences)
+        self._short_conv.function("convolve").launch(self._stream, grid, (_THREADS,), job)
 
     def _of(self, key_dim: int, value_dim: int) -> dict[str, Function]:
         shape = key_dim, value_dim

@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.gpu.weights.layers import (
+    GpuConvolution,
     GpuDeltaNet,
     GpuExpertFfn,
     GpuLatentMatrices,
@@ -21,8 +22,8 @@ from engine.gpu.weights.layers import (
 from engine.gpu.weights.layout import slots_of
 from engine.model.weights import FfnWeights, LayerWeights, ModelWeights
 from native_kernels.backend import PackedMatrix
-from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuKv, GpuMatrix, GpuNorm
-from native_kernels.specs import DeltaSpec, LatentSpec, Temperature
+from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuKv, GpuMatrix, GpuNorm, GpuShortConv
+from native_kernels.specs import DeltaSpec, LatentSpec, ShortConvSpec, Temperature
 
 BASE = ModelConfig(
     family="llama", n_layers=3, d_model=64, d_ff=320, n_heads=4, n_kv_heads=2, head_dim=16, vocab_size=50,
@@ -39,6 +40,14 @@ EXPERT_FAMILIES: dict[str, ModelConfig] = {
     "glm": replace(
         WITH_EXPERTS, router="sigmoid", selection_bias=True, routing_scale=2.5, shared_d_ff=160, shared_gated=False,
         n_dense_layers=1, dense_d_ff=224,
+    ),
+    "groups": replace(
+        WITH_EXPERTS, router="sigmoid", selection_bias=True, routing_scale=2.5, n_groups=4, n_groups_used=2
+    ),
+    "near": replace(WITH_EXPERTS, normed_routing=False, router_margin=0.5),
+    "llama4": replace(
+        WITH_EXPERTS, weighed_inputs=True, router="sigmoid", normed_routing=False, shared_d_ff=96, shared_gated=False,
+        experts_every=2, dense_d_ff=160, n_experts_used=2,
     ),
     "gpt-oss": replace(
         WITH_EXPERTS, activation="clamped-silu-glu", activation_threshold=1.5, attention_sinks=True,
@@ -68,10 +77,15 @@ FAMILIES: dict[str, ModelConfig] = {
     "temperature": replace(
         BASE, qk_norm=True, qk_norm_after=True, attention_temperature=Temperature(0.3, 8), rope_order="interleaved"
     ),
+    "chunks": replace(
+        BASE, windows=(9, 0, 9), chunked_windows=True, unrotated=(1,), qk_norm=True, qk_norm_after=True,
+        qk_norm_plain=True, attention_temperature=Temperature(0.3, 8, offset=1), temperature_of_unrotated=True,
+    ),
     "delta": replace(
         BASE, gated_attention=True, delta_layers=(0, 2), qk_norm=True, rotary_dim=8,
         delta=DeltaSpec(key_heads=2, value_heads=4, key_dim=12, value_dim=20, conv_width=4),
     ),
+    "convolution": replace(BASE, delta_layers=(0, 2), qk_norm=True, short_conv=ShortConvSpec(64, 4)),
     "latent": replace(
         BASE, n_kv_heads=1, head_dim=32, rotary_dim=8, attention_scale=0.2, rope_order="interleaved",
         latent=LatentSpec(rank=24, key_dim=16, value_dim=12, query_rank=20),
@@ -143,6 +157,9 @@ def random_weights(config: ModelConfig, codec: str = "f32", row_wise: bool = Fal
             found["attention_gate"] = matrix(heads, d)
         if i in config.delta_layers and config.delta is not None:
             found |= delta_net(config.delta)
+        if i in config.delta_layers and config.short_conv is not None:
+            found |= {name: matrix(d, d) for name in ("q", "k", "v", "o")}
+            found["conv"] = vector(d * config.short_conv.conv_width)
         if config.latent is not None:
             found |= latent(config.latent)
         if not config.shared_norm and config.norms != "output":
@@ -151,12 +168,12 @@ def random_weights(config: ModelConfig, codec: str = "f32", row_wise: bool = Fal
             found["gate"] = matrix(f, d)
         found |= {"down": matrix(d, f)} if row_wise else {"down_t": matrix(f, d)}
         if config.n_experts:
-            return with_experts(found, dense=i < config.n_dense_layers)
+            return with_experts(found, dense=config.is_dense(i))
         if "norm" in config.biases:
             found |= {name + "_bias": vector(d) for name in ("attention_norm", "ffn_norm") if name in found}
         if config.norms in ("both", "output"):
             found |= {"post_attention_norm": vector(d, 1), "post_ffn_norm": vector(d, 1)}
-        if config.qk_norm and i not in config.delta_layers:
+        if config.qk_norm and i not in config.delta_layers and not config.qk_norm_plain:
             q, k = (heads, kv) if config.qk_norm_whole else (config.head_dim, config.head_dim)
             found |= {"q_norm": vector(q, 1), "k_norm": vector(k, 1)}
         widths = {"q": heads, "k": kv, "v": kv, "o": d, "gate": f, "up": f, "down": d}
@@ -255,6 +272,10 @@ def hot_part(
                 GpuDelta(spec, put(of.conv), put(of.decay), put(of.alpha_bias), put(of.norm), of.epsilon),
                 (arrays.space(4 * spec.state_size, 0), arrays.space(4 * spec.state_size, 0)),
             )
+        convolution, short = None, config.short_conv
+        if w.conv is not None and short is not None:
+            states = arrays.space(4 * short.state_size, 0), arrays.space(4 * short.state_size, 0)
+            convolution = GpuConvolution(GpuShortConv(short, put(w.conv)), states)
         gate = None if delta or w.attention_gate is None else arrays.matrix(w.attention_gate)
         n_hot = int((slots >= 0).sum()) if block else 0
         matrices = [arrays.matrix(one) for one in (*w.qkv, w.o)]
@@ -268,8 +289,8 @@ def hot_part(
                 *matrices, *biases, *norms, kv, None, None, 0, None, 0, True, experts=ffn, sinks=put(w.sinks)
             )
         return GpuLayer(
-            *matrices, *biases, *norms, None if delta else kv, None, block, 0, rows, put(w.down_bias), has_cold,
-            sinks=put(w.sinks), attention_gate=gate, delta=delta, latent=heads,
+            *matrices, *biases, *norms, None if w.conv is not None else kv, None, block, 0, rows, put(w.down_bias),
+            has_cold, sinks=put(w.sinks), attention_gate=gate, delta=delta, convolution=convolution, latent=heads,
         )  # fmt: skip
 
     def stack(blocks: Sequence[FfnWeights]) -> GpuExperts | None:

@@ -117,7 +117,7 @@ class BatchSteps(WithoutCpuSteps):
             ops.multiply(model.project_out, x, self._n, memory.narrow, memory.tile)
             ops.round(memory.narrow, self._n, memory.narrow.step, memory.narrow_in)
             x = memory.narrow_in
-        ops.multiply(model.head, x, self._n, memory.logits_rows, memory.tile)
+        ops.multiply(model.head, x, self._n, memory.logits_rows, memory.tile, model.head_bias)
         if self._config.logit_softcap is not None:
             self._gpu.softcap(memory.logits_rows.address, self._n * model.head.n_rows, self._config.logit_softcap)
         self._copy_to_host(memory.host_logits)
@@ -208,7 +208,7 @@ class BatchSteps(WithoutCpuSteps):
         ops.place_heads(qkv, n, heads, kv, 0, angles, positions)
         ops.attend_each(
             qkv, self._sequences, spec.n_heads, kv, memory.mixed,
-            GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks),
+            GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks, spec.chunked),
         )  # fmt: skip
         ops.round(memory.mixed, n, spec.q_width, memory.mixed_in)
         target = self._target(step)

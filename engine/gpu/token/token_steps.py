@@ -19,6 +19,7 @@ from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel, heads_of
 from engine.model.graph import (
     Attend,
     AttendLatent,
+    Convolve,
     Correct,
     Ffn,
     Inject,
@@ -227,7 +228,7 @@ class TokenSteps(WithoutCpuSteps):
         ))  # fmt: skip
         self._do(partial(
             gpu.attend, places.qkv, spec.n_heads, one.kv, places.state, mixed,
-            GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks),
+            GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks, spec.chunked),
         ))  # fmt: skip
         if spec.gated:
             self._do(partial(gpu.gated, mixed, gate))
@@ -263,6 +264,21 @@ class TokenSteps(WithoutCpuSteps):
             states = GpuStates(net.states[places.number + 1 if places.number else 0], net.states[places.number + 2])
         inputs = GpuDeltaInput(q, gate, alpha, beta)
         self._do(partial(gpu.gated_delta, inputs, net.weights, states, places.prepared, mixed.values))
+        if mixed.bytes:
+            self._do(partial(gpu.quantise, mixed))
+        self._do(partial(gpu.multiply, (one.o,), mixed, (places.attended,)))
+        self._pending.others.insert(0, places.attended)
+
+    def convolve(self, layer: int, step: Convolve) -> None:
+        one, places, gpu, spec = self._layer(layer), self._places, self._gpu, step.spec
+        x, of = self._read(step.reads), one.convolution
+        assert of is not None, "the layer has a short convolution"
+        self._begin("attention")
+        outs = tuple(places.qkv + 4 * i * spec.channels for i in range(3))
+        self._do(partial(gpu.multiply, one.qkv, x, outs))
+        mixed = places.mixed_of(spec.channels)
+        states = GpuStates(*of.states, swap=places.state + 4)
+        self._do(partial(gpu.short_conv, places.qkv, of.weights, states, mixed.values))
         if mixed.bytes:
             self._do(partial(gpu.quantise, mixed))
         self._do(partial(gpu.multiply, (one.o,), mixed, (places.attended,)))
@@ -432,9 +448,8 @@ class TokenSteps(WithoutCpuSteps):
             shared = scores + 4 * spec.n_experts
             both = (router, ffn.shared_gate)
             self._do(partial(gpu.multiply, both, x, (scores, shared), (ffn.router_bias, 0)))
-        self._do(partial(
-            gpu.choose, scores, spec.n_experts, ffn.slot_of, choice, spec.weights, spec.normed, shared,
-        ))  # fmt: skip
+        routing = spec.weighing, spec.groups
+        self._do(partial(gpu.choose, scores, spec.n_experts, ffn.slot_of, choice, *routing, shared))
 
     def _publish_choice(self, layer: GpuLayer, x: GpuVector) -> None:
         """Publish the chosen experts and their input to the CPU, which computes those not resident."""
@@ -473,7 +488,8 @@ class TokenSteps(WithoutCpuSteps):
             n = choice.n_used * experts.width
             hidden = places.expert_hidden_of(n)
             first, up = places.expert_first, places.expert_up if experts.gate is not None else 0
-            self._do(partial(gpu.expert_products, experts, x, choice, first, up))
+            weighed = spec.routing is not None and spec.routing.of_inputs and experts is not ffn.shared
+            self._do(partial(gpu.expert_products, experts, x, choice, first, up, weighed))
             self._do(partial(
                 gpu.activate, first, up, n, spec.activation, spec.threshold, hidden,
                 self._counts_of(i),
@@ -519,7 +535,7 @@ class TokenSteps(WithoutCpuSteps):
             self._do(partial(gpu.multiply, (model.project_out,), places.final, (hidden.values,)))
             if hidden.bytes:
                 self._do(partial(gpu.quantise, hidden))
-        self._do(partial(gpu.multiply, (model.head,), hidden, (places.logits,)))
+        self._do(partial(gpu.multiply, (model.head,), hidden, (places.logits,), (model.head_bias,)))
         if self._config.logit_softcap is not None:
             self._do(partial(gpu.softcap, places.logits, model.head.n_rows, self._config.logit_softcap))
 

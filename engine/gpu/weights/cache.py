@@ -62,12 +62,12 @@ class KvRegion:
         self.capacity = min((kv.capacity for kv in self._kept), default=None)
         state_rows, self.rows = graph_of(config).rows, host_rows(config, layers)
         self._recurring = config.delta_layers
-        self._state_bytes = 0 if config.delta is None else 4 * config.delta.state_size
+        self._state_bytes = 0 if config.recurrence is None else 4 * config.recurrence.state_size
         # The states of layers placed on the GPU, by their row in host memory.
         self._states = {
-            state_rows[i]: layer.delta.states
+            state_rows[i]: layer.states
             for i, layer in enumerate(layers)
-            if layer is not None and layer.delta is not None
+            if layer is not None and layer.states is not None
         }
         self._owner: weakref.ref[GpuCache] | None = None
         self._slots: list[weakref.ref[GpuCache]] = []  # of a batch that shares the region

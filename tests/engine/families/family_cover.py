@@ -25,7 +25,7 @@ COVER = (
     "llama-biases", "relu-llama", "prosparse", "bamboo", "opt-350m", "falcon-40b", "gemma2", "phi4-mini", "command-r",
     "olmo2", "ministral3", "hunyuan", "hunyuan-moe", "turbosparse-mixtral", "glm4-moe-air", "minimax-m2", "gpt-oss",
     "smallthinker-21b", "qwen3.5", "qwen3.5-moe", "deepseek-v2-lite", "deepseek-v2", "mistral4", "nemotron-h",
-    "granite-hybrid", "llama4-interleaved", "phimoe", "lfm2", "gemma3n", "gemma4", "gemma4-e", "gemma4-moe",
+    "granite-hybrid", "llama4-interleaved", "phimoe", "lfm2", "lfm2-moe", "gemma3n", "gemma4", "gemma4-e", "gemma4-moe",
 )  # fmt: skip
 WITH_EXPERTS = tuple(
     name
@@ -35,7 +35,9 @@ WITH_EXPERTS = tuple(
 ON_GPU = tuple(name for name in CASES if name not in ON_CPU_ALONE)
 # Layers that keep a state, or have latent attention, serve one sequence at a time on a GPU.
 BATCHES_ON_GPU = tuple(
-    name for name in ON_GPU if not {"linear_num_key_heads", "kv_lora_rank"} & CASES[name].arguments.keys()
+    name
+    for name in ON_GPU
+    if not {"linear_num_key_heads", "kv_lora_rank"} & CASES[name].arguments.keys() and not name.startswith("lfm2")
 )
 GROUPS = (
     *((*(one for one in names if one not in WITH_EXPERTS),) for names in (BATCHES_ON_GPU, ON_GPU, CASES)),

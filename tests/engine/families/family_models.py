@@ -379,12 +379,7 @@ CASES: dict[str, Case] = {
 
 # Families that no GPU runs yet: tests/engine/session/test_recurrent_sessions.py has how that is said.
 ON_CPU_ALONE = tuple(
-    name
-    for name, case in CASES.items()
-    if {"mamba_num_heads", "mamba_n_heads"} & case.arguments.keys()
-    or case.arguments.get("n_group", 1) > 1
-    or case.gguf.startswith(("lfm2", "phimoe"))
-    or case.kind == "Llama4Text"
+    name for name, case in CASES.items() if {"mamba_num_heads", "mamba_n_heads"} & case.arguments.keys()
 )
 
 

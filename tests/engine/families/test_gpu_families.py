@@ -113,7 +113,7 @@ def test_a_family_with_experts_runs_on_both(
             ours.close()
 
 
-@pytest.mark.parametrize("name", ["phi3-longrope", "llama-dynamic"])
+@pytest.mark.parametrize("name", ["phi3-longrope", "llama-dynamic", "phimoe"])
 def test_positions_that_turn_by_the_length_of_the_sequence(
     any_gpu: Gpu, name: str, references: Callable[[str], Reference]
 ) -> None:
@@ -123,7 +123,8 @@ def test_positions_that_turn_by_the_length_of_the_sequence(
     tokens = np.random.default_rng(3).integers(0, config.vocab_size, CONTEXT)
     ops = ReferenceOperators()
     reference = Transformer(config, weights, DenseExecutor(config, weights, ops), ops)
-    ours = put_on_gpu(any_gpu, config, weights, "dense", some_hot(config, "uneven"), head="cpu")
+    hot = some_experts(config, [1, 0, 6]) if config.n_experts else some_hot(config, "uneven")
+    ours = put_on_gpu(any_gpu, config, weights, "dense", hot, head="cpu")
     model = GpuTransformer(config, weights, reference.executor, ops, ours.decoder)
     cache, theirs = ours.cache(), KVCache(config, CONTEXT)
     for start, stop, ahead in ((0, 20, 0), (20, 23, 2), (23, 30, 0), (30, CONTEXT, 0)):
@@ -134,7 +135,7 @@ def test_positions_that_turn_by_the_length_of_the_sequence(
     ours.close()
 
 
-@pytest.mark.parametrize("name", ["qwen3.5", "qwen3.5-moe", "gemma4-e", "gemma3n"])
+@pytest.mark.parametrize("name", ["qwen3.5", "qwen3.5-moe", "gemma4-e", "gemma3n", "lfm2"])
 def test_a_conversation_of_a_loaded_model(
     name: str, references: Callable[[str], Reference], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,7 +181,7 @@ def test_several_streams_with_rounded_weights(
         ours.close()
 
 
-@pytest.mark.parametrize("name", ["gemma4", "gemma4-e", "gemma4-moe", "gemma3n"])
+@pytest.mark.parametrize("name", ["gemma4", "gemma4-e", "gemma4-moe", "gemma3n", "deepseek-v3", "llama4", "phimoe"])
 def test_prompts_through_layers_of_different_shapes(
     any_gpu: Gpu, name: str, references: Callable[[str], Reference]
 ) -> None:
@@ -203,7 +204,7 @@ def test_prompts_through_layers_of_different_shapes(
         cache, found = ours.cache(), []
         cache.claim_region()
         for start, stop in ((0, 21), (21, 22), (22, 36)):
-            found.append(prefill.run(tokens[start:stop], cache, stop))
+            found.append(prefill.run(tokens[start:stop], cache, CONTEXT))
             cache.advance(stop - start)
         error = np.sqrt(
             np.square(np.concatenate(found) - wanted[:36]).mean(axis=1) / np.square(wanted[:36]).mean(axis=1)

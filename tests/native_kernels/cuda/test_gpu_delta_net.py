@@ -1,4 +1,4 @@
-"""Gated delta nets and gates on a GPU against NumPy."""
+"""Gated delta nets, short convolutions and gates on a GPU against NumPy."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from native_kernels.backend import DeltaInput, DeltaWeights
+from native_kernels.backend import DeltaInput, DeltaWeights, ShortConvInput
 from native_kernels.cuda.cuda_gpu import CudaGpu
-from native_kernels.cuda.gpu import GpuDelta, GpuDeltaInput, GpuStates
+from native_kernels.cuda.gpu import GpuDelta, GpuDeltaInput, GpuShortConv, GpuStates
 from native_kernels.cuda.runtime.driver import Device
 from native_kernels.reference import ReferenceOperators
-from native_kernels.specs import DeltaSpec
+from native_kernels.specs import DeltaSpec, ShortConvSpec
 from tests.native_kernels.cuda.on_gpu import OnGpu
 
 pytestmark = pytest.mark.gpu
@@ -74,6 +74,30 @@ def test_a_delta_net(on_gpu: OnGpu, shape: str, n_sequences: int, n_each: int, h
     np.testing.assert_allclose(found, np.concatenate(outs), rtol=1e-3, atol=2e-4)
     after = on_gpu.get(second, n_sequences * size).reshape(n_sequences, size)
     np.testing.assert_allclose(after, wanted, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("how", ["in turn", "swapped", "in place"])
+@pytest.mark.parametrize(("n_sequences", "n_each"), [(1, 1), (3, 1), (1, 2), (1, 37), (2, 70)])
+@pytest.mark.parametrize(("channels", "width"), [(2048, 3), (100, 4), (33, 1), (1, 2), (130, 64)])
+def test_a_short_convolution(on_gpu: OnGpu, channels: int, width: int, n_sequences: int, n_each: int, how: str) -> None:
+    spec, rng, gpu, put = ShortConvSpec(channels, width), np.random.default_rng(5), on_gpu.gpu, on_gpu.put
+    rows, size = n_sequences * n_each, spec.state_size
+    x = rng.standard_normal((n_sequences, n_each, 3, channels)).astype(np.float32)
+    conv = rng.standard_normal(channels * width).astype(np.float32)
+    before = rng.standard_normal((n_sequences, size)).astype(np.float32)
+    after, outs = np.empty_like(before), []
+    for s in range(n_sequences):
+        gate, gate_in, values = x[s].swapaxes(0, 1)
+        outs.append(reference.short_conv(ShortConvInput(values, gate_in, gate), conv, spec, before[s], after[s]))
+    first = put(before)
+    second = first if how == "in place" else put(np.full_like(before, np.nan))
+    ends = (second, first) if how == "swapped" else (first, second)
+    states = GpuStates(*ends, swap=put(np.ones(n_sequences, np.int32)) if how == "swapped" else 0, step=size)
+    to = put(np.full(rows * channels, np.nan, np.float32))
+    gpu.short_conv(put(x), GpuShortConv(spec, put(conv)), states, to, n_each, n_sequences)
+    found = on_gpu.get(to, rows * channels).reshape(rows, channels)
+    np.testing.assert_allclose(found, np.concatenate(outs), rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(on_gpu.get(second, n_sequences * size), after.reshape(-1))
 
 
 @pytest.mark.parametrize("n", [1, 31, 64, 1000, 4096])

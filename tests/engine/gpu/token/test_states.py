@@ -18,27 +18,34 @@ from native_kernels.backend import F32
 from native_kernels.cuda.gpu import Gpu
 from native_kernels.reference import ReferenceOperators
 
-CONFIG, WEIGHTS = FAMILIES["delta"], random_weights(FAMILIES["delta"])
+MODELS = {kind: (FAMILIES[kind], random_weights(FAMILIES[kind])) for kind in ("delta", "convolution")}
 TOKENS = [3, 14, 15, 9, 26, 5, 35, 8]
 HOMES = {"all on the GPU": "ggg", "states on both sides": "cgg", "attention on the CPU": "gcg"}
 
 
+@pytest.fixture(scope="module", params=MODELS)
+def kind(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
-def wanted() -> dict[tuple[int, ...], F32]:
+def wanted(kind: str) -> dict[tuple[int, ...], F32]:
     """The logits of tokens and of their reverse, by the CPU's own program."""
     orders = tuple(TOKENS), tuple(TOKENS[::-1])
-    return {order: by_cpu(CONFIG, WEIGHTS, "exact", order)[0] for order in orders}
+    return {order: by_cpu(*MODELS[kind], "exact", order)[0] for order in orders}
 
 
-def on(gpu: Gpu, homes: str, **how: Any) -> OnGpu:
+def on(gpu: Gpu, kind: str, homes: str, **how: Any) -> OnGpu:
+    config, weights = MODELS[kind]
     attention = ["gpu" if home == "g" else "cpu" for home in homes]
-    hot = [ids[: len(ids) * (home == "gpu")] for ids, home in zip(some_hot(CONFIG, "random"), attention, strict=True)]
-    return put_on_gpu(gpu, CONFIG, WEIGHTS, "exact", hot, attention=attention, **how)
+    hot = [ids[: len(ids) * (home == "gpu")] for ids, home in zip(some_hot(config, "random"), attention, strict=True)]
+    return put_on_gpu(gpu, config, weights, "exact", hot, attention=attention, **how)
 
 
 @pytest.fixture(params=HOMES.values(), ids=HOMES)
-def ours(any_gpu: Gpu, request: pytest.FixtureRequest) -> Iterator[OnGpu]:
-    found = on(any_gpu, request.param)
+def ours(any_gpu: Gpu, kind: str, request: pytest.FixtureRequest) -> Iterator[OnGpu]:
+    found = on(any_gpu, kind, request.param)
     yield found
     found.close()
 
@@ -73,9 +80,11 @@ def test_cuts_to_snapshots_and_to_the_last_run(ours: OnGpu, wanted: dict[tuple[i
     check(ours, cache, TOKENS, logits)
 
 
-def test_a_stopped_token_leaves_the_state_as_it_was(any_gpu: Gpu, wanted: dict[tuple[int, ...], F32]) -> None:
+def test_a_stopped_token_leaves_the_state_as_it_was(
+    any_gpu: Gpu, kind: str, wanted: dict[tuple[int, ...], F32]
+) -> None:
     [logits, *_] = wanted.values()
-    ours = on(any_gpu, "ggg", execution="eager")
+    ours = on(any_gpu, kind, "ggg", execution="eager")
     cache = ours.cache()
     check(ours, cache, TOKENS[:2], logits[:2])
     for patience in (0, 1, 2):
@@ -87,10 +96,12 @@ def test_a_stopped_token_leaves_the_state_as_it_was(any_gpu: Gpu, wanted: dict[t
     ours.close()
 
 
-def test_a_stopped_prompt_goes_back_as_far_as_it_can(ours: OnGpu, wanted: dict[tuple[int, ...], F32]) -> None:
+def test_a_stopped_prompt_goes_back_as_far_as_it_can(
+    ours: OnGpu, kind: str, wanted: dict[tuple[int, ...], F32]
+) -> None:
     [logits, *_] = wanted.values()
-    ops = ReferenceOperators()
-    model = GpuTransformer(CONFIG, WEIGHTS, DenseExecutor(CONFIG, WEIGHTS, ops), ops, ours.decoder)
+    ops, (config, weights) = ReferenceOperators(), MODELS[kind]
+    model = GpuTransformer(config, weights, DenseExecutor(config, weights, ops), ops, ours.decoder)
     cache = ours.cache()
 
     def stop(share: float) -> None:
