@@ -35,7 +35,9 @@ WITH_EXPERTS = tuple(
 ON_GPU = tuple(name for name in CASES if name not in ON_CPU_ALONE)
 # Layers that keep a state, or have latent attention, serve one sequence at a time on a GPU.
 BATCHES_ON_GPU = tuple(
-    name for name in ON_GPU if not {"linear_num_key_heads", "kv_lora_rank"} & CASES[name].arguments.keys()
+    name
+    for name in ON_GPU
+    if not {"linear_num_key_heads", "mamba_num_heads", "mamba_n_heads", "kv_lora_rank"} & CASES[name].arguments.keys()
 )
 GROUPS = (
     *((*(one for one in names if one not in WITH_EXPERTS),) for names in (BATCHES_ON_GPU, ON_GPU, CASES)),

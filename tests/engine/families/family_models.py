@@ -381,8 +381,7 @@ CASES: dict[str, Case] = {
 ON_CPU_ALONE = tuple(
     name
     for name, case in CASES.items()
-    if {"mamba_num_heads", "mamba_n_heads"} & case.arguments.keys()
-    or case.arguments.get("n_group", 1) > 1
+    if case.arguments.get("n_group", 1) > 1
     or case.gguf.startswith(("lfm2", "phimoe"))
     or case.kind == "Llama4Text"
 )
