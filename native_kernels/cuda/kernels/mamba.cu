@@ -6,6 +6,7 @@
 #define COLUMNS 32                                        // of a head's matrix, for a block
 #define PARTS 16                                          // threads that share four columns
 #define THREADS (PARTS * COLUMNS / 4)
+#define ALONE __launch_bounds__(THREADS, 1)               // one block per multiprocessor may have all registers
 #define FOURS ((KEY_DIM + 4 * PARTS - 1) / (4 * PARTS))   // times four rows that each thread has in registers
 #define PADDED (4 * PARTS * FOURS)
 #define AT_ONCE 8                                         // positions whose inputs are in shared memory
@@ -126,7 +127,7 @@ struct Ahead {
 
 // A block has COLUMNS columns of the matrix of a value head of a sequence, which stay in registers. It writes the
 // layer's output before its norm, which `finish` computes.
-KERNEL __launch_bounds__(THREADS, 1) recur(const Net of) {
+KERNEL ALONE recur(const Net of) {
     __shared__ float4 keys[AT_ONCE][PADDED / 4], queries[AT_ONCE][PADDED / 4], changes[AT_ONCE][COLUMNS / 4];
     __shared__ float found[AT_ONCE][COLUMNS], kept[AT_ONCE];
     const int head = blockIdx.x, sequence = blockIdx.z, four = threadIdx.x / PARTS, part = threadIdx.x % PARTS;
@@ -231,7 +232,7 @@ DEVICE void norm_unit(const Net& of, int first, float* factors, float* places) {
 
 // All of it for one position of a sequence, whose state is not written in place: a block per COLUMNS columns of a value
 // head. The last block of those of a unit norms it.
-KERNEL __launch_bounds__(THREADS, 1) step(const Net of) {
+KERNEL ALONE step(const Net of) {
     __shared__ float4 key[PADDED / 4], query[PADDED / 4], value[COLUMNS / 4];
     __shared__ float factors[MOST_GROUPS], places[32];
     __shared__ bool is_last;

@@ -337,7 +337,7 @@ CASES: dict[str, Case] = {
         "relu2", gguf="nemotron_h"),
     "nemotron-h-moe": Case("NemotronH", {
         **_NEMOTRON, "layers_block_type": ["linear_attention", "moe", "full_attention", "moe"], "n_routed_experts": 8,
-        "num_experts_per_tok": 3, "moe_intermediate_size": 64, "moe_shared_expert_intermediate_size": 40,
+        "num_experts_per_tok": 3, "moe_intermediate_size": 64, "moe_shared_expert_intermediate_size": 96,
         "routed_scaling_factor": 2.5}, "relu2", gguf="nemotron_h_moe"),
     "granite-hybrid": Case("GraniteMoeHybrid", {
         **_GRANITE, "num_local_experts": 0, "layer_types": ["linear_attention", "full_attention", "linear_attention"]},

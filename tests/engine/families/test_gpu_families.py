@@ -134,7 +134,9 @@ def test_positions_that_turn_by_the_length_of_the_sequence(
     ours.close()
 
 
-@pytest.mark.parametrize("name", ["qwen3.5", "qwen3.5-moe", "gemma4-e", "gemma3n"])
+@pytest.mark.parametrize("name", [
+    "qwen3.5", "qwen3.5-moe", "gemma4-e", "gemma3n", "granite-hybrid", "nemotron-h", "nemotron-h-moe",
+])  # fmt: skip
 def test_a_conversation_of_a_loaded_model(
     name: str, references: Callable[[str], Reference], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

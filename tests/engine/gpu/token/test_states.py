@@ -10,35 +10,50 @@ import pytest
 from samples.split_model import FAMILIES, random_weights
 from support.gpu_tokens import OnGpu, by_cpu, logits_of, put_on_gpu, some_hot
 
+from engine.config import Mode, ModelConfig
 from engine.errors import Cancelled
 from engine.executor.dense import DenseExecutor
 from engine.gpu.token.transformer import GpuTransformer
 from engine.gpu.weights.cache import GpuCache
+from engine.model.graph import Attend, graph_of
+from engine.model.weights import ModelWeights
 from native_kernels.backend import F32
 from native_kernels.cuda.gpu import Gpu
 from native_kernels.reference import ReferenceOperators
 
-CONFIG, WEIGHTS = FAMILIES["delta"], random_weights(FAMILIES["delta"])
 TOKENS = [3, 14, 15, 9, 26, 5, 35, 8]
-HOMES = {"all on the GPU": "ggg", "states on both sides": "cgg", "attention on the CPU": "gcg"}
+HOMES = ("all on the GPU", "states on both sides", "attention on the CPU")
+Model = tuple[ModelConfig, ModelWeights]
+
+
+@pytest.fixture(scope="module", params=["delta", "granite", "nemotron"])
+def model(request: pytest.FixtureRequest) -> Model:
+    return FAMILIES[request.param], random_weights(FAMILIES[request.param])
 
 
 @pytest.fixture(scope="module")
-def wanted() -> dict[tuple[int, ...], F32]:
+def wanted(model: Model) -> dict[tuple[int, ...], F32]:
     """The logits of tokens and of their reverse, by the CPU's own program."""
     orders = tuple(TOKENS), tuple(TOKENS[::-1])
-    return {order: by_cpu(CONFIG, WEIGHTS, "exact", order)[0] for order in orders}
+    return {order: by_cpu(*model, mode_of(model[0]), order)[0] for order in orders}
 
 
-def on(gpu: Gpu, homes: str, **how: Any) -> OnGpu:
-    attention = ["gpu" if home == "g" else "cpu" for home in homes]
-    hot = [ids[: len(ids) * (home == "gpu")] for ids, home in zip(some_hot(CONFIG, "random"), attention, strict=True)]
-    return put_on_gpu(gpu, CONFIG, WEIGHTS, "exact", hot, attention=attention, **how)
+def mode_of(config: ModelConfig) -> Mode:
+    return "exact" if config.has_zeros else "dense"
 
 
-@pytest.fixture(params=HOMES.values(), ids=HOMES)
-def ours(any_gpu: Gpu, request: pytest.FixtureRequest) -> Iterator[OnGpu]:
-    found = on(any_gpu, request.param)
+def on(gpu: Gpu, model: Model, homes: str, **how: Any) -> OnGpu:
+    config, graph = model[0], graph_of(model[0])
+    of_attention = next(i for i, steps in enumerate(graph.layers) if any(isinstance(one, Attend) for one in steps))
+    on_cpu = {HOMES[0]: None, HOMES[1]: 0, HOMES[2]: of_attention}[homes]
+    attention = ["cpu" if i == on_cpu else "gpu" for i in range(config.n_layers)]
+    hot = [ids[: len(ids) * (home == "gpu")] for ids, home in zip(some_hot(config, "random"), attention, strict=True)]
+    return put_on_gpu(gpu, *model, mode_of(config), hot, attention=attention, **how)
+
+
+@pytest.fixture(params=HOMES)
+def ours(any_gpu: Gpu, model: Model, request: pytest.FixtureRequest) -> Iterator[OnGpu]:
+    found = on(any_gpu, model, request.param)
     yield found
     found.close()
 
@@ -73,9 +88,11 @@ def test_cuts_to_snapshots_and_to_the_last_run(ours: OnGpu, wanted: dict[tuple[i
     check(ours, cache, TOKENS, logits)
 
 
-def test_a_stopped_token_leaves_the_state_as_it_was(any_gpu: Gpu, wanted: dict[tuple[int, ...], F32]) -> None:
+def test_a_stopped_token_leaves_the_state_as_it_was(
+    any_gpu: Gpu, model: Model, wanted: dict[tuple[int, ...], F32]
+) -> None:
     [logits, *_] = wanted.values()
-    ours = on(any_gpu, "ggg", execution="eager")
+    ours = on(any_gpu, model, "all on the GPU", execution="eager")
     cache = ours.cache()
     check(ours, cache, TOKENS[:2], logits[:2])
     for patience in (0, 1, 2):
@@ -87,21 +104,23 @@ def test_a_stopped_token_leaves_the_state_as_it_was(any_gpu: Gpu, wanted: dict[t
     ours.close()
 
 
-def test_a_stopped_prompt_goes_back_as_far_as_it_can(ours: OnGpu, wanted: dict[tuple[int, ...], F32]) -> None:
+def test_a_stopped_prompt_goes_back_as_far_as_it_can(
+    ours: OnGpu, model: Model, wanted: dict[tuple[int, ...], F32]
+) -> None:
     [logits, *_] = wanted.values()
     ops = ReferenceOperators()
-    model = GpuTransformer(CONFIG, WEIGHTS, DenseExecutor(CONFIG, WEIGHTS, ops), ops, ours.decoder)
+    transformer = GpuTransformer(*model, DenseExecutor(*model, ops), ops, ours.decoder)
     cache = ours.cache()
 
     def stop(share: float) -> None:
         if share >= 0.5:
             raise Cancelled
 
-    model.forward(np.array(TOKENS[:3]), cache)
+    transformer.forward(np.array(TOKENS[:3]), cache)
     cache.remember()
-    model.forward(np.array(TOKENS[3:4]), cache)
+    transformer.forward(np.array(TOKENS[3:4]), cache)
     with pytest.raises(Cancelled):
-        model.forward(np.array(TOKENS[4:]), cache, look=stop)
+        transformer.forward(np.array(TOKENS[4:]), cache, look=stop)
     assert cache.length == 3
-    found = model.logits(model.forward(np.array(TOKENS[3:]), cache))
+    found = transformer.logits(transformer.forward(np.array(TOKENS[3:]), cache))
     np.testing.assert_allclose(found, logits[3:], atol=2e-4, rtol=1e-4)
