@@ -99,7 +99,7 @@ def test_a_family_with_experts_runs_on_both(
     tokens = np.random.default_rng(3).integers(0, config.vocab_size, n_tokens).tolist()
     n, layers = config.n_experts, config.n_layers
     placements = [(n // 2, n, 0, 1, n), (n,) * 5]
-    modes: list[Mode] = ["dense", "exact"] if config.has_zeros and not config.shared_d_ff else ["dense"]
+    modes: list[Mode] = ["dense", "exact"] if config.has_zeros else ["dense"]
     for i, counts in enumerate(placements):
         attention = ["cpu" if i == layer == 0 else "gpu" for layer in range(layers)]
         hot = some_experts(config, [n * (home == "gpu") for n, home in zip(counts, attention, strict=False)])
