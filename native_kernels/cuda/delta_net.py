@@ -15,7 +15,6 @@ from native_kernels.specs import DeltaSpec
 
 # Numbers of a head's key or value in a delta net, and of its key in Mamba-2; more would not fit into registers.
 MAX_DIM, MAX_MAMBA_KEY = 128, 256
-_MAX_GROUPS = 1024  # of a Mamba-2's norm, as in mamba.cu
 _COLUMNS = 32  # of a head's matrix, for a block of `recur`, and of `step` in mamba.cu
 _HEADS = 4  # of a block of a delta net's `prepare` and `finish`
 _AT_ONCE = 8  # positions of a block of `prepare` in mamba.cu
@@ -125,9 +124,9 @@ def done_bytes(spec: DeltaSpec) -> int:
 def why_not(spec: DeltaSpec) -> str:
     """Return in half a sentence why the GPU has no kernels for such a layer; "" if it has."""
     if spec.mamba:
-        if spec.key_dim <= MAX_MAMBA_KEY and spec.norm_groups <= _MAX_GROUPS:
+        if spec.key_dim <= MAX_MAMBA_KEY:
             return ""
-        return f"The GPU's kernels for Mamba-2 layers have states of {MAX_MAMBA_KEY} numbers at most"
+        return f"The GPU's kernels for Mamba-2 layers have states of {MAX_MAMBA_KEY} numbers per value at most"
     if max(spec.key_dim, spec.value_dim) <= MAX_DIM:
         return ""
     return f"The GPU's kernels for layers that keep a state have heads of {MAX_DIM} numbers at most"

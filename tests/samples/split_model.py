@@ -274,8 +274,17 @@ def hot_part(
             done = put(np.zeros(done_bytes(spec), np.uint8)) if spec.mamba else 0
             delta = GpuDeltaNet(
                 tuple(arrays.matrix(one) for one in w.delta_projections),
-                GpuDelta(spec, put(of.conv), put(of.decay), put(of.alpha_bias), put(of.norm), of.epsilon,
-                         put(of.conv_bias), put(of.skip), done),
+                GpuDelta(
+                    spec,
+                    put(of.conv),
+                    put(of.decay),
+                    put(of.alpha_bias),
+                    put(of.norm),
+                    of.epsilon,
+                    put(of.conv_bias),
+                    put(of.skip),
+                    done,
+                ),
                 (arrays.space(4 * spec.state_size, 0), arrays.space(4 * spec.state_size, 0)),
             )
         gate = None if delta or w.attention_gate is None else arrays.matrix(w.attention_gate)

@@ -11,7 +11,7 @@
 #define PADDED (4 * PARTS * FOURS)
 #define AT_ONCE 8                                         // positions whose inputs are in shared memory
 #define OF_THREAD (AT_ONCE * COLUMNS / THREADS)           // of their values, for a thread
-#define MOST_GROUPS 1024                                  // that are normed apart
+#define MOST_GROUPS 1024                                  // that are normed apart, as in engine/layer_checks.py
 #define IN_FOURS (VALUE_DIM % 4 == 0 && KEY_DIM % 2 == 0) // then all matrices are aligned to 16 bytes
 
 // A thread's part of a head's matrix: rows 4 (PARTS i + part) + j in s[4 i + j], columns `column` to + 3; 0 beyond.

@@ -381,9 +381,7 @@ CASES: dict[str, Case] = {
 ON_CPU_ALONE = tuple(
     name
     for name, case in CASES.items()
-    if case.arguments.get("n_group", 1) > 1
-    or case.gguf.startswith(("lfm2", "phimoe"))
-    or case.kind == "Llama4Text"
+    if case.arguments.get("n_group", 1) > 1 or case.gguf.startswith(("lfm2", "phimoe")) or case.kind == "Llama4Text"
 )
 
 
