@@ -174,7 +174,7 @@ def gpu_cache_bytes(config: ModelConfig, context: int, codec: KvCodec) -> I64:
 
 
 def input_width(config: ModelConfig) -> int:
-    """Return the numbers of a position that attention or a layer with a state computes with, before its heads are mixed."""
+    """Return the numbers of a position that attention or a state works with, before its heads are mixed."""
     if (latent := config.latent) is not None:
         of_head = latent.key_dim + config.rotated + max(config.head_dim, latent.value_dim)
         return config.n_heads * of_head + config.head_dim + latent.query_rank
@@ -184,7 +184,7 @@ def input_width(config: ModelConfig) -> int:
 
 
 def mixed_width(config: ModelConfig) -> int:
-    """Return the numbers of a position that attention or a layer with a state returns, before they are projected."""
+    """Return the numbers of a position that attention or a state returns, before they are projected."""
     if (latent := config.latent) is not None:
         of_head = max(config.head_dim, latent.key_dim + config.rotated, latent.value_dim)
         return max(config.n_heads * of_head, latent.query_rank)

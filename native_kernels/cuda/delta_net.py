@@ -63,8 +63,8 @@ class GpuDeltaOps:
             return
         kernels = self._of(spec)
         job = _Net(
-            x.qkv, x.gate, x.alpha, x.beta, w.conv, w.conv_bias, w.decay, w.alpha_bias, w.norm, w.skip, w.done, prepared,
-            to.values, to.bytes, to.scales,
+            x.qkv, x.gate, x.alpha, x.beta, w.conv, w.conv_bias, w.decay, w.alpha_bias, w.norm, w.skip, w.done,
+            prepared, to.values, to.bytes, to.scales,
             _States(states.first, states.second, states.swap, states.step), w.epsilon, x.n_each, spec.key_heads,
             spec.value_heads, spec.conv_width, spec.order == "tiled", spec.value_width // spec.norm_groups,
             norm_unit(spec),

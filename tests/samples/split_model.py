@@ -88,7 +88,8 @@ FAMILIES: dict[str, ModelConfig] = {
     ),
     "granite": replace(BASE, activation="silu-glu", delta=MAMBA, delta_layers=(0, 2), unrotated=(0, 1, 2)),
     "nemotron": replace(
-        BASE, n_layers=5, activation="relu2", unrotated=tuple(range(5)), delta=replace(MAMBA, conv_width=2, conv_bias=False),
+        BASE, n_layers=5, activation="relu2", unrotated=tuple(range(5)),
+        delta=replace(MAMBA, conv_width=2, conv_bias=False),
         delta_layers=(0, 4), mixer_only_layers=(0, 2, 4), ffn_only_layers=(1, 3),
     ),
     "olmo": replace(BASE, norms="output", qk_norm=True, qk_norm_whole=True),

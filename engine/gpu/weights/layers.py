@@ -85,7 +85,8 @@ class GpuExpertFfn:
 class GpuDeltaNet:
     """A gated delta net or Mamba-2 besides q, k, v and o: its other projections and its weights.
 
-    projections: of the gate [V, D], of alpha [value_heads, D] and, not in Mamba-2, of beta [value_heads, D]. states: addresses of two states [state_size], which a run reads and writes by turns.
+    projections: of the gate [V, D], of alpha [value_heads, D] and, not in Mamba-2, of beta [value_heads, D]. states:
+    addresses of two states [state_size], which a run reads and writes by turns.
     """
 
     projections: tuple[GpuMatrix, ...]
@@ -138,7 +139,8 @@ class GpuLayer:
     """A layer placed on the GPU. Biases are addresses, 0: none. Norms that the family lacks are None.
 
     kv: None for a layer with a state or an FFN alone, which has no keys and values; those of another layer for a layer
-    that reads them, whose k and v are None. q, o: without rows in a layer with an FFN alone. attention_gate: of gated attention.
+    that reads them, whose k and v are None. q, o: without rows in a layer with an FFN alone. attention_gate: of gated
+    attention.
 
     block: hot neurons in VRAM; None without any. hot_bits: address of u32 [F / 32 rounded up], set for neurons with a
     slot; 0 without slots. whole: instead of a block, if down is row-wise. has_cold: whether the CPU computes neurons or
