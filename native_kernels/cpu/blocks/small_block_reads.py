@@ -112,8 +112,10 @@ def _with_fifth(b: Any, first: Any, second: Any, bits: int, start: int) -> Any:
     pair = ir.Constant(ir.VectorType(I32, 2), None)
     for i, block in enumerate((first, second)):
         pair = b.insert_element(pair, load(b, offset(b, block, bits), I32), ir.Constant(I32, i))
-    upper = b.select(b.bitcast(pair, _BITS), constant(QUARTER, 16), constant(QUARTER, 0))
-    return b.or_(_nibbles(b, first, second, start), upper)
+    spread = pick(b, b.bitcast(pair, ir.VectorType(I8, 8)), [lane // 8 for lane in range(64)])
+    tested = ir.Constant(QUARTER, [1 << lane % 8 for lane in range(64)])
+    present = b.icmp_unsigned("==", b.and_(spread, tested), tested)  # a mask of 64 bits is slow before AVX-512
+    return b.or_(_nibbles(b, first, second, start), b.select(present, constant(QUARTER, 16), constant(QUARTER, 0)))
 
 
 SMALL_BLOCKS = {

@@ -12,11 +12,16 @@ from support.repetitions import some_daily
 
 PART = """
 import attention_cases, operator_checks, product_checks, row_checks
+from native_kernels.cpu.products import gemv
 row_checks.check_products(("q8_0", "q4_0.lanes"))
 product_checks.check_rows("iq4_nl", 5, 96)
 product_checks.check_batches("f16")
 operator_checks.check_small_kernels()
 attention_cases.check(["f16"], [case for case in attention_cases.CASES if not case.shared])
+product_checks.check_rows("q5_0", 5, 96)
+# The fifth bits must not be taken apart one by one, which made such rows six to ten times as slow.
+plain, fifth = (len(gemv.GEMV[codec].assembly().splitlines()) for codec in ("q4_1", "q5_0"))
+assert fifth < 2 * plain, (plain, fifth)
 """
 BLOCKS = ["q8_0", "q4_0", "q8_0.lanes", "q4_0.lanes"]
 WITH_BYTE_PRODUCTS = {
