@@ -25,7 +25,8 @@ COVER = (
     "llama-biases", "relu-llama", "prosparse", "bamboo", "opt-350m", "falcon-40b", "gemma2", "phi4-mini", "command-r",
     "olmo2", "ministral3", "hunyuan", "hunyuan-moe", "turbosparse-mixtral", "glm4-moe-air", "minimax-m2", "gpt-oss",
     "smallthinker-21b", "qwen3.5", "qwen3.5-moe", "deepseek-v2-lite", "deepseek-v2", "mistral4", "nemotron-h",
-    "nemotron-h-moe", "granite-hybrid", "llama4-interleaved", "phimoe", "lfm2", "gemma3n", "gemma4", "gemma4-e", "gemma4-moe",
+    "nemotron-h-moe", "granite-hybrid", "llama4-interleaved", "phimoe", "lfm2", "gemma3n", "gemma4", "gemma4-e",
+    "gemma4-moe",
 )  # fmt: skip
 WITH_EXPERTS = tuple(
     name
