@@ -8302,8 +8302,8 @@ Andere Programme: {others}</translation>
 <translation>Groß, stark bei Code und Logik; braucht 80 GB RAM und VRAM zusammen.</translation>
 </message>
 <message>
-<source>Long documents and tools; runs on the CPU alone, with 24 GB of RAM.</source>
-<translation>Lange Dokumente und Werkzeuge; läuft nur auf der CPU, mit 24 GB RAM.</translation>
+<source>Long documents and tools; 10 of its 72 experts work on a word.</source>
+<translation>Lange Dokumente und Werkzeuge; 10 seiner 72 Experten arbeiten an einem Wort.</translation>
 </message>
 <message>
 <source>Many languages: 2 of its 16 experts work on a word.</source>
@@ -8318,8 +8318,8 @@ Andere Programme: {others}</translation>
 <translation>Mehr Wissen als 8B; passt auf eine GPU mit 12 GB.</translation>
 </message>
 <message>
-<source>Reasoning over long texts; runs on the CPU alone.</source>
-<translation>Schlussfolgern über lange Texte; läuft nur auf der CPU.</translation>
+<source>Reasoning over long texts.</source>
+<translation>Schlussfolgern über lange Texte.</translation>
 </message>
 <message>
 <source>Reasons about very long texts; quick only on a GPU with 32 GB.</source>
@@ -8330,8 +8330,8 @@ Andere Programme: {others}</translation>
 <translation>Denkt gut nach, antwortet schnell: 4 von 32 Experten arbeiten je Wort.</translation>
 </message>
 <message>
-<source>Reasons well over long texts; runs on the CPU alone, with 32 GB of RAM.</source>
-<translation>Denkt gut über lange Texte nach; läuft nur auf der CPU, mit 32 GB RAM.</translation>
+<source>Reasons well over long texts; 6 of its 128 experts work on a word.</source>
+<translation>Denkt gut über lange Texte nach; 6 seiner 128 Experten arbeiten an einem Wort.</translation>
 </message>
 <message>
 <source>Six European languages, long texts; thinks first if you like.</source>
@@ -8358,8 +8358,8 @@ Andere Programme: {others}</translation>
 <translation>Klein, Englisch, mit offen dokumentierten Texten trainiert.</translation>
 </message>
 <message>
-<source>Small, for long documents; runs on the CPU alone.</source>
-<translation>Klein, für lange Dokumente; läuft nur auf der CPU.</translation>
+<source>Small, for long documents.</source>
+<translation>Klein, für lange Dokumente.</translation>
 </message>
 <message>
 <source>Small, many languages; runs well on any PC.</source>

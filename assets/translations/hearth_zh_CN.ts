@@ -8222,8 +8222,8 @@ Other programs: {others}</source>
 <translation>大型，擅长代码和推理；内存加显存共需 80 GB。</translation>
 </message>
 <message>
-<source>Long documents and tools; runs on the CPU alone, with 24 GB of RAM.</source>
-<translation>长文档和工具；只在 CPU 上运行，需要 24 GB 内存。</translation>
+<source>Long documents and tools; 10 of its 72 experts work on a word.</source>
+<translation>长文档和工具；每个词只用 72 个专家中的 10 个。</translation>
 </message>
 <message>
 <source>Many languages: 2 of its 16 experts work on a word.</source>
@@ -8238,8 +8238,8 @@ Other programs: {others}</source>
 <translation>知识比 8B 更多；适合 12 GB 显存的 GPU。</translation>
 </message>
 <message>
-<source>Reasoning over long texts; runs on the CPU alone.</source>
-<translation>对长文本进行推理；只在 CPU 上运行。</translation>
+<source>Reasoning over long texts.</source>
+<translation>对长文本进行推理。</translation>
 </message>
 <message>
 <source>Reasons about very long texts; quick only on a GPU with 32 GB.</source>
@@ -8250,8 +8250,8 @@ Other programs: {others}</source>
 <translation>推理好，回答快：每个词由 32 位专家中的 4 位处理。</translation>
 </message>
 <message>
-<source>Reasons well over long texts; runs on the CPU alone, with 32 GB of RAM.</source>
-<translation>擅长对长文本推理；只在 CPU 上运行，需要 32 GB 内存。</translation>
+<source>Reasons well over long texts; 6 of its 128 experts work on a word.</source>
+<translation>擅长对长文本推理；每个词只用 128 个专家中的 6 个。</translation>
 </message>
 <message>
 <source>Six European languages, long texts; thinks first if you like.</source>
@@ -8278,8 +8278,8 @@ Other programs: {others}</source>
 <translation>小巧，英语，用公开记录的文本训练。</translation>
 </message>
 <message>
-<source>Small, for long documents; runs on the CPU alone.</source>
-<translation>小型，适合长文档；只在 CPU 上运行。</translation>
+<source>Small, for long documents.</source>
+<translation>小型，适合长文档。</translation>
 </message>
 <message>
 <source>Small, many languages; runs well on any PC.</source>

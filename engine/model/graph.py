@@ -272,14 +272,14 @@ class Graph:
         """Return the layer's FFN step; one without neurons if the layer has none."""
         return next((step for step in self.layers[layer] if isinstance(step, Ffn)), NO_FFN)
 
-    def selects_from(self, layer: int) -> Value:
-        """Return the value that the layer's experts or neurons are selected from."""
-        return next(step.reads for step in self.layers[layer] if isinstance(step, Select))
+    def selects_from(self, layer: int) -> Value | None:
+        """Return the value that the layer's experts or neurons are selected from; None without an FFN."""
+        return next((step.reads for step in self.layers[layer] if isinstance(step, Select)), None)
 
     def steps_after_ffn(self, layer: int) -> tuple[Step, ...]:
-        """Return the layer's steps after its FFN step."""
-        steps = self.layers[layer]
-        return steps[steps.index(self.ffn(layer)) + 1 :]
+        """Return the layer's steps after its FFN step; none if the layer has no FFN."""
+        steps, ffn = self.layers[layer], self.ffn(layer)
+        return () if ffn is NO_FFN else steps[steps.index(ffn) + 1 :]
 
 
 class Emitter(Protocol):

@@ -18,6 +18,7 @@ from engine.model.families import split_expert_name
 from engine.model.graph import graph_of
 from engine.model.model_files import OpenedModel
 from engine.model.tensor_tiles import TiledTensor
+from native_kernels.cuda.delta_net import done_bytes
 from native_kernels.cuda.delta_net import why_not as why_no_delta
 from native_kernels.cuda.latent import why_not as why_no_latent
 from native_kernels.cuda.layouts import GPU_CODECS, gpu_codec, n_gpu_bytes, plane_row_bytes
@@ -102,8 +103,12 @@ class GpuBytes:
         else:
             neuron += 0 if down_is_row_wise else _SLOT_BYTES
         attention += -(-inputs // config.n_layers)  # each layer counts its part of what computes all layers' inputs
+        if config.delta is not None:
+            attention[list(config.delta_layers)] += aligned(done_bytes(config.delta))
         # All buffers are aligned to 256 bytes: at most four planes of three matrices, biases, slots and counts.
         block = np.full(config.n_layers, 16 * ALIGNMENT + aligned(-(-config.d_ff // 32) * 4), np.int64)
+        for of_neurons in (neuron, block):
+            of_neurons[list(config.mixer_only_layers)] = 0
         return cls(attention, neuron, block, head, possible, head_possible)
 
 
@@ -112,14 +117,8 @@ def why_not_on_gpu(config: ModelConfig) -> str:
 
     A model of which only FFNs were on the GPU would wait for the CPU twice a layer.
     """
-    if config.delta is not None and config.delta.mamba:
-        return "There are no GPU kernels for this model's Mamba-2 layers yet"
     if config.delta is not None and (reason := why_no_delta(config.delta)):
         return reason
-    if config.activation == "relu2":
-        return "There are no GPU kernels for the square of ReLU yet"
-    if config.ffn_only_layers or config.mixer_only_layers:
-        return "There are no GPU kernels yet for layers that have attention or an FFN alone"
     if config.latent is not None and (reason := why_no_latent(config.latent, config.rotated)):
         return reason
     return ""
@@ -174,18 +173,19 @@ def n_states(config: ModelConfig) -> int:
 def gpu_cache_bytes(config: ModelConfig, context: int, codec: KvCodec) -> I64:
     """Return the bytes of each layer's cache on the GPU, [L]: keys and values, or the states of a layer.
 
-    0 for a layer that reads another layer's.
+    0 for a layer that reads another layer's, and for one with an FFN alone.
     """
     graph, by_kind = graph_of(config), [kv_layer_bytes(config, context, codec, local) for local in (False, True)]
     found = np.array([by_kind[graph.is_local(i)] for i in range(config.n_layers)], np.int64)
     found[config.n_layers - config.n_shared_kv_layers :] = 0
+    found[list(config.ffn_only_layers)] = 0
     if config.recurrence is not None:
         found[list(config.delta_layers)] = n_states(config) * aligned(4 * config.recurrence.state_size)
     return found
 
 
 def input_width(config: ModelConfig) -> int:
-    """Return the numbers of a position that attention or a layer with a state reads, before it mixes positions."""
+    """Return the numbers of a position that attention or a state works with, before its heads are mixed."""
     if (latent := config.latent) is not None:
         of_head = latent.key_dim + config.rotated + max(config.head_dim, latent.value_dim)
         return config.n_heads * of_head + config.head_dim + latent.query_rank
@@ -196,7 +196,7 @@ def input_width(config: ModelConfig) -> int:
 
 
 def mixed_width(config: ModelConfig) -> int:
-    """Return the numbers of a position that attention or a layer with a state returns, before they are projected."""
+    """Return the numbers of a position that attention or a state returns, before they are projected."""
     if (latent := config.latent) is not None:
         of_head = max(config.head_dim, latent.key_dim + config.rotated, latent.value_dim)
         return max(config.n_heads * of_head, latent.query_rank)

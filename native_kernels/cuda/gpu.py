@@ -170,7 +170,10 @@ class GpuLatent:
 
 @dataclass(frozen=True)
 class GpuDelta:
-    """Weights of a gated delta net besides its projections: addresses of f32 arrays, shaped as DeltaWeights."""
+    """Weights of a gated delta net or Mamba-2 besides its projections: addresses of f32 arrays, as DeltaWeights.
+
+    done: of Mamba-2, zeros of delta_net.done_bytes, by which the blocks of a launch know which is the last.
+    """
 
     spec: DeltaSpec
     conv: int
@@ -178,11 +181,14 @@ class GpuDelta:
     alpha_bias: int
     norm: int
     epsilon: float
+    conv_bias: int = 0
+    skip: int = 0
+    done: int = 0
 
 
 @dataclass(frozen=True)
 class GpuDeltaInput:
-    """Projections for a gated delta net: the next n_each positions of n_sequences sequences, one after another.
+    """Projections for a gated delta net or Mamba-2: the next n_each positions of each of n_sequences sequences.
 
     Addresses of f32 arrays, shaped as DeltaInput with T = n_sequences x n_each rows.
     """
@@ -590,10 +596,11 @@ class Gpu(Protocol):
         The rotated numbers of q go to the end of each of `queries`, the others to plain [H, key_dim].
         """
 
-    # ------------------------------------------------------------ delta nets (delta_net.py)
+    # ------------------------------------------------------------ layers with a state (delta_net.py)
 
-    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, prepared: int, to: int) -> None:
-        """Compute to [T, H_v x value_dim]: a gated delta net over x, as Operators.gated_delta, and write the states.
+    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, prepared: int, to: GpuVector) -> None:
+        """Compute to [T, H_v x value_dim]: a gated delta net or Mamba-2 over x, as Operators.gated_delta, and write
+        the states. In Mamba-2 the 8-bit form too, if `to` has one, for one position whose state is not in place.
 
         prepared: [T, prepared_width of the spec], overwritten.
         """

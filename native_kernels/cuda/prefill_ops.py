@@ -46,6 +46,7 @@ _ACTIVATIONS: dict[Activation, int] = {
     "gelu": 4,
     "gelu-tanh": 5,
     "clamped-silu": 6,
+    "relu2": 7,
 }
 _NORMS = {"rms": 1, "layer": 2}
 _CODECS: dict[KvCodec, int] = {"f32": 0, "f16": 1, "q8_0": 2}

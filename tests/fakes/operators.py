@@ -428,16 +428,18 @@ class FakeOperators(ABC):
             self._store(kv, kv.keys, kv.key_scales, start + t, keys[t])
         return q[..., : spec.key_dim]
 
-    # ------------------------------------------------------------ delta nets
+    # ------------------------------------------------------------ layers with a state
 
-    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, prepared: int, to: int) -> None:
+    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, prepared: int, to: GpuVector) -> None:
         def step() -> None:
             spec = w.spec
             of = DeltaWeights(
                 self.array(w.conv, spec.channels * spec.conv_width), self.array(w.decay, spec.value_heads),
-                self.array(w.alpha_bias, spec.value_heads), self.array(w.norm, spec.value_dim), w.epsilon,
+                self.array(w.alpha_bias, spec.value_heads), self.array(w.norm, spec.norm_size), w.epsilon,
+                self.array(w.conv_bias, spec.channels) if w.conv_bias else None,
+                self.array(w.skip, spec.value_heads) if spec.mamba else None,
             )  # fmt: skip
-            widths = (spec.channels, spec.value_width, spec.value_heads, spec.value_heads)
+            widths = (spec.channels, spec.value_width, spec.value_heads, 0 if spec.mamba else spec.value_heads)
             for s in range(x.n_sequences):
                 inputs = DeltaInput(*(
                     self.array(at + 4 * s * x.n_each * n, x.n_each * n).reshape(x.n_each, n)
@@ -447,7 +449,9 @@ class FakeOperators(ABC):
                 if states.swap and self.array(states.swap + 4 * s, 1, np.int32)[0]:
                     ends.reverse()
                 found = _OPS.gated_delta(inputs, of, spec, ends[0].copy(), ends[1])
-                self.array(to + 4 * s * found.size, found.size)[:] = found.reshape(-1)
+                self.array(to.values + 4 * s * found.size, found.size)[:] = found.reshape(-1)
+            if spec.mamba and to.bytes and x.n_each == x.n_sequences == 1:
+                self._put(to, found.reshape(-1))
 
         self.do("gated_delta", step)
 
@@ -599,6 +603,8 @@ def _activated(
             values = _OPS.gelu(first)
         case "gelu-tanh":
             values = _OPS.gelu_tanh(first)
+        case "relu2":
+            values = _OPS.relu2(first)
         case "clamped-silu":
             values, up = _OPS.clamped_silu(first, threshold), np.clip(up, -threshold, threshold) + 1
         case _:

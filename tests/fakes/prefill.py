@@ -238,6 +238,7 @@ class NumpyPrefillOps(GpuPrefillOps):
                 positions = at(groups.positions, np.int32, before + n_tokens)[before:]
         h = rows_at(first, n_tokens, n)
         functions = {"silu": REFERENCE.silu, "gelu": REFERENCE.gelu, "gelu-tanh": REFERENCE.gelu_tanh,
+                     "relu2": REFERENCE.relu2,
                      "clamped-silu": lambda x: REFERENCE.clamped_silu(x, threshold)}  # fmt: skip
         function = functions.get(activation, lambda x: REFERENCE.relu(x, threshold if activation == "fatrelu" else 0.0))
         opened = function(h)

@@ -140,10 +140,8 @@ class BatchSteps(WithoutCpuSteps):
 
     def norm(self, layer: int, step: Norm) -> None:
         """Keep the unrounded norm too if the CPU or the router reads it."""
-        memory, one, read = self._memory, self._layer(layer), {self._graph.ffn(layer).reads}
-        weight = getattr(one, step.weight)
-        if one.experts is not None:
-            read.add(self._graph.selects_from(layer))
+        memory, one, graph = self._memory, self._layer(layer), self._graph
+        weight, read = getattr(one, step.weight), {graph.ffn(layer).reads, graph.selects_from(layer)}
         if step.to == "attention_in" and step.to not in read and memory.streams is None:
             self._round(memory.attention_in, weight)
         else:

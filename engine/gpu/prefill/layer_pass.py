@@ -163,8 +163,8 @@ class LayerPass(WithoutCpuSteps):
 
     def recur(self, layer: int, step: Recur) -> None:
         one, memory, ops, spec, n = self._layer, self._memory, self._ops, step.spec, self._n
-        assert isinstance(one, GpuLayer), "no other layer with a delta net is on the GPU"
-        assert one.delta is not None, "the layer has a delta net"
+        assert isinstance(one, GpuLayer), "no other layer with a state is on the GPU"
+        assert one.delta is not None, "the layer has a state"
         assert one.k is not None, "it has keys"
         assert one.v is not None, "it has values"
         x, net, at = memory.attention_in, one.delta, memory.qkv
@@ -173,18 +173,22 @@ class LayerPass(WithoutCpuSteps):
         gate = Rows(at + 4 * n * spec.channels, spec.value_width)
         alpha = Rows(gate.address + 4 * n * spec.value_width, spec.value_heads)
         beta = Rows(alpha.address + 4 * n * spec.value_heads, spec.value_heads)
-        q, k, v = (Rows(at + 4 * spec.key_width * i, spec.channels) for i in range(3))
+        q, k, v = (Rows(at + 4 * start, spec.channels) for start in spec.starts)
+        of_gate, of_alpha, *of_beta = net.projections
         ops.multiply_two((one.q, one.k), x, n, (q, k), memory.tile)
         ops.multiply(one.v, x, n, v, memory.tile)
-        ops.multiply(net.gate, x, n, gate, memory.tile)
-        ops.multiply_two((net.alpha, net.beta), x, n, (alpha, beta), memory.tile)
+        ops.multiply(of_gate, x, n, gate, memory.tile)
+        if of_beta:
+            ops.multiply_two((of_alpha, of_beta[0]), x, n, (alpha, beta), memory.tile)
+        else:
+            ops.multiply(of_alpha, x, n, alpha, memory.tile)
         before, after = net.states[self._cache.half], net.states[1 - self._cache.half]
         mixed, outs = Rows(memory.mixed, spec.value_width), (Rows(at, spec.channels), gate, alpha, beta)
         earlier = before if self._start == self._cache.length else after
         for part, copy in self._chunk.parts:
             x_at, gate_at, alpha_at, beta_at = (rows.address + 4 * part.start * rows.step for rows in outs)
             inputs = GpuDeltaInput(x_at, gate_at, alpha_at, beta_at, part.stop - part.start)
-            out = mixed.address + 4 * part.start * mixed.step
+            out = GpuVector((part.stop - part.start) * mixed.step, mixed.address + 4 * part.start * mixed.step)
             ops.gated_delta(inputs, net.weights, GpuStates(earlier, after), memory.prepared, out)
             earlier = after
             self._copy_state(layer, spec.state_size, after, copy)

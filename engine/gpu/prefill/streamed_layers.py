@@ -31,6 +31,8 @@ def can_stream(w: LayerWeights) -> bool:
         return False
     if w.v is None or w.layer_scale is not None:  # heads differ by layer, and there is one KV cache for all
         return False
+    if not w.ffns[0].up.n_rows:  # a layer of attention alone, beside layers with a state or an FFN alone
+        return False
     if w.embedding_gate is not None:  # so may layers with per-layer embeddings
         return False
     return not w.experts and all(is_streamed(one.codec) for one in matrices_of(w))

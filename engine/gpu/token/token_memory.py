@@ -74,10 +74,10 @@ class TokenPlaces:
     experts_in: GpuVector  # [D]; empty unless a shared expert is apart, like the next two
     router_in: GpuVector  # [D]
     beside: int  # [D], the output of that shared expert
-    qkv: int  # [H + 2 H_kv, head_dim], then [H * head_dim] of gated attention; or the input of a delta net
+    qkv: int  # [H + 2 H_kv, head_dim], then [H * head_dim] of gated attention; or the input of a layer with a state
     latent: LatentPlaces
-    prepared: int  # [prepared_width] of a delta net
-    mixed: GpuVector  # [H * head_dim], or [V] of a delta net
+    prepared: int  # [prepared_width] of a layer with a state
+    mixed: GpuVector  # [H * head_dim], or [V] of a layer with a state
     attended: int  # [D]
     added: int  # [D], a block's whole output, if a norm or a row-wise down needs it
     inputs: int  # [L, P], what the token adds to each layer; empty without per-layer embeddings, like the next two
@@ -339,7 +339,7 @@ def _readers(layer: GpuLayer) -> Iterator[GpuMatrix]:
     if layer.laurel is not None:
         yield layer.laurel.left
     if layer.delta is not None:
-        yield from (layer.delta.gate, layer.delta.alpha, layer.delta.beta)
+        yield from layer.delta.projections
     for block in (*layer.blocks, layer.whole):
         if block is not None:
             yield block.up

@@ -249,22 +249,22 @@ class TokenSteps(WithoutCpuSteps):
     def recur(self, layer: int, step: Recur) -> None:
         one, places, gpu, spec = self._layer(layer), self._places, self._gpu, step.spec
         x, net = self._read(step.reads), one.delta
-        assert net is not None, "the layer has a delta net"
+        assert net is not None, "the layer has a state"
         self._begin("attention")
-        q, key_bytes = places.qkv, 4 * spec.key_width
-        gate = q + 4 * spec.channels
+        qkv, gate = places.qkv, places.qkv + 4 * spec.channels
         alpha = gate + 4 * spec.value_width
         beta = alpha + 4 * spec.value_heads
-        matrices = (*one.qkv, net.gate, net.alpha, net.beta)
-        self._do(partial(gpu.multiply, matrices, x, (q, q + key_bytes, q + 2 * key_bytes, gate, alpha, beta)))
+        outs = (*(qkv + 4 * start for start in spec.starts), gate, alpha, beta)
+        matrices = (*one.qkv, *net.projections)
+        self._do(partial(gpu.multiply, matrices, x, outs[: len(matrices)]))
         mixed = places.mixed_of(spec.value_width)
         if places.number is None:
             states = GpuStates(net.states[0], net.states[1], swap=places.state + 4)
         else:  # what the token before wrote, if there is one
             states = GpuStates(net.states[places.number + 1 if places.number else 0], net.states[places.number + 2])
-        inputs = GpuDeltaInput(q, gate, alpha, beta)
-        self._do(partial(gpu.gated_delta, inputs, net.weights, states, places.prepared, mixed.values))
-        if mixed.bytes:
+        inputs = GpuDeltaInput(qkv, gate, alpha, beta)
+        self._do(partial(gpu.gated_delta, inputs, net.weights, states, places.prepared, mixed))
+        if mixed.bytes and not spec.mamba:
             self._do(partial(gpu.quantise, mixed))
         self._do(partial(gpu.multiply, (one.o,), mixed, (places.attended,)))
         self._pending.others.insert(0, places.attended)
@@ -277,7 +277,7 @@ class TokenSteps(WithoutCpuSteps):
         outs = tuple(places.qkv + 4 * i * spec.channels for i in range(3))
         self._do(partial(gpu.multiply, one.qkv, x, outs))
         mixed = places.mixed_of(spec.channels)
-        states = GpuStates(*of.states, swap=places.state + 4)
+        states = GpuStates(of.states[0], of.states[1], swap=places.state + 4)
         self._do(partial(gpu.short_conv, places.qkv, of.weights, states, mixed.values))
         if mixed.bytes:
             self._do(partial(gpu.quantise, mixed))

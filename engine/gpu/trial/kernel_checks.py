@@ -7,6 +7,7 @@ from rounded numbers are compared by the GPU's own rounded numbers, which are ch
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from engine.gpu.trial.trial import GpuTrial
 from engine.model.router import chosen_of
 from native_kernels.backend import F32, DeltaInput, DeltaWeights, Scoring, ShortConvInput
 from native_kernels.codecs import ROW_CODECS
+from native_kernels.cuda.delta_net import done_bytes
 from native_kernels.cuda.gpu import (
     Gpu,
     GpuAngles,
@@ -220,28 +222,37 @@ def check_latent(trial: GpuTrial) -> str:
 
 
 def check_delta_net(trial: GpuTrial) -> str:
-    """Check a gated delta net, for one position and then for several."""
+    """Check a gated delta net and a Mamba-2, for one position and then for several."""
     spec = DeltaSpec(key_heads=2, value_heads=4, key_dim=32, value_dim=64, conv_width=4)
-    sizes = spec.channels * spec.conv_width, spec.value_heads, spec.value_heads, spec.value_dim
-    conv, decay, alpha_bias, norm = (trial.numbers(n) for n in sizes)
-    weights = DeltaWeights(conv, -np.exp(decay), alpha_bias, norm, 1e-5)
+    return _recurs_wrongly(trial, spec) or _recurs_wrongly(trial, replace(spec, mamba=True, norm_groups=2))
+
+
+def _recurs_wrongly(trial: GpuTrial, spec: DeltaSpec) -> str:
+    sizes = spec.channels * spec.conv_width, spec.value_heads, spec.value_heads, spec.norm_size, spec.value_heads
+    conv, decay, alpha_bias, norm, skip = (trial.numbers(n) for n in sizes)
+    weights = DeltaWeights(conv, -np.exp(decay), alpha_bias, norm, 1e-5, None, skip if spec.mamba else None)
     at = [trial.put(one) for one in weights[:4]]
-    of_gpu = GpuDelta(spec, at[0], at[1], at[2], at[3], weights.epsilon)
+    done = trial.put(np.zeros(max(1, done_bytes(spec)), np.uint8))
+    of_gpu = GpuDelta(spec, at[0], at[1], at[2], at[3], weights.epsilon, 0, trial.put(skip), done)
     state, after = (np.zeros(spec.state_size, np.float32) for _ in range(2))
     first, second = trial.put(state), trial.put(state)
     for n in (1, 5):
-        widths = spec.channels, spec.value_width, spec.value_heads, spec.value_heads
+        widths = spec.channels, spec.value_width, spec.value_heads, 0 if spec.mamba else spec.value_heads
         inputs = DeltaInput(*(trial.numbers(n * width).reshape(n, width) for width in widths))
-        to, prepared = trial.room(4 * n * spec.value_width), trial.room(4 * n * spec.prepared_width)
-        qkv, gate, alpha, beta = (trial.put(one) for one in inputs)
+        prepared = trial.room(4 * n * spec.prepared_width)
+        to = trial.vector(np.zeros(n * spec.value_width, np.float32))
+        qkv, gate, alpha = (trial.put(one) for one in inputs[:3])
+        beta = trial.put(inputs.beta) if inputs.beta.size else alpha
         given = GpuDeltaInput(qkv, gate, alpha, beta, n)
         trial.gpu.gated_delta(given, of_gpu, GpuStates(first, second), prepared, to)
         wanted = _OPS.gated_delta(inputs, weights, spec, state, after).reshape(-1)
-        found = trial.take(to, len(wanted)), trial.take(second, spec.state_size)
+        found = trial.take(to.values, len(wanted)), trial.take(second, spec.state_size)
         if any(
             _differs(one, right, 1 + np.abs(right), _SOFT) for one, right in zip(found, (wanted, after), strict=True)
         ):
             return f"layers with a state are wrong over {n} positions"
+        if spec.mamba and n == 1 and (wrong := _rounded_wrongly(trial, to, found[0])):
+            return wrong
         state, after, first, second = after, state, second, first
     return ""
 

@@ -39,7 +39,8 @@ def host_rows(config: ModelConfig, layers: Sequence[GpuLayer | None]) -> tuple[i
     graph = graph_of(config)
     found = [row if layer is None else None for row, layer in zip(graph.rows, layers, strict=True)]
     for local in (False, True):
-        blocks = [i for i in range(len(found)) if i not in config.delta_layers and graph.is_local(i) == local]
+        others = {*config.delta_layers, *config.ffn_only_layers}
+        blocks = [i for i in range(len(found)) if i not in others and graph.is_local(i) == local]
         here = sorted({graph.rows[i] for i in blocks if layers[i] is None})
         for i in blocks:
             found[i] = here.index(graph.rows[i]) if layers[i] is None else None

@@ -83,15 +83,14 @@ class GpuExpertFfn:
 
 @dataclass(frozen=True)
 class GpuDeltaNet:
-    """A gated delta net besides q, k, v and o: its other projections and its weights.
+    """A gated delta net or Mamba-2 besides q, k, v and o: its other projections and its weights.
 
-    states: addresses of states [state_size]. A run reads and writes the first two by turns. Of tokens that run
-    together, the first reads the first one, and each writes one of the others behind the two, which the next reads.
+    projections: of the gate [V, D], of alpha [value_heads, D] and, not in Mamba-2, of beta [value_heads, D]. states:
+    addresses of states [state_size]. A run reads and writes the first two by turns. Of tokens that run together, the
+    first reads the first one, and each writes one of the others behind the two, which the next reads.
     """
 
-    gate: GpuMatrix  # [V, D]
-    alpha: GpuMatrix  # [value_heads, D]
-    beta: GpuMatrix  # [value_heads, D]
+    projections: tuple[GpuMatrix, ...]
     weights: GpuDelta
     states: tuple[int, ...]
 
@@ -148,8 +147,9 @@ class GpuLowRankResidual:
 class GpuLayer:
     """A layer placed on the GPU. Biases are addresses, 0: none. Norms that the family lacks are None.
 
-    kv: None for a layer with a delta net or a short convolution, which has no keys and values; those of another layer
-    for a layer that reads them, whose k and v are None. attention_gate: of gated attention.
+    kv: None for a layer with a state or an FFN alone, which has no keys and values; those of another layer for a layer
+    that reads them, whose k and v are None. q, o: without rows in a layer with an FFN alone. attention_gate: of gated
+    attention.
 
     block: hot neurons in VRAM; None without any. hot_bits: address of u32 [F / 32 rounded up], set for neurons with a
     slot; 0 without slots. whole: instead of a block, if down is row-wise. has_cold: whether the CPU computes neurons or

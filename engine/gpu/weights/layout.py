@@ -38,6 +38,7 @@ from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.predictor_kinds import LayerPredictor
 from native_kernels.backend import F32, I32, PackedMatrix
+from native_kernels.cuda.delta_net import done_bytes
 from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuKv, GpuMatrix, GpuNorm, GpuShortConv, Norm
 from native_kernels.cuda.layouts import GPU_CODECS, gpu_codec, plane_row_bytes
 from native_kernels.reference import ReferenceOperators
@@ -212,7 +213,8 @@ class GpuLayout:
             ffn_norm=self._norm(w.ffn_norm, w.ffn_norm_bias),
             post_ffn_norm=self._norm(w.post_ffn_norm),
             q_norm=put.norm(w.q_norm, None, "rms", eps), k_norm=put.norm(w.k_norm, None, "rms", eps),
-            kv=None if recurs else self._keys_and_values(i), predictor=None, down_bias=put.vector(w.down_bias),
+            kv=None if recurs or not w.q.n_rows else self._keys_and_values(i), predictor=None,
+            down_bias=put.vector(w.down_bias),
             sinks=put.vector(w.sinks), attention_gate=None if recurs else put.optional(w.attention_gate),
             delta=None if w.alpha is None else self._delta_net(w), convolution=self._convolution(w),
             latent=None if w.k_up is None else GpuLatentMatrices(put.optional(w.q_down), put.matrix(w.k_up)),
@@ -306,13 +308,15 @@ class GpuLayout:
 
     def _delta_net(self, w: LayerWeights) -> GpuDeltaNet:
         spec, put = self._config.delta, self._weights
-        assert spec is not None, "the layer has a delta net"
-        gate, alpha, beta = (put.matrix(one) for one in w.delta_projections)
-        of = w.delta(self._config.norm_eps)
-        conv, decay, alpha_bias, norm = (put.vector(one) for one in (of.conv, of.decay, of.alpha_bias, of.norm))
-        return GpuDeltaNet(
-            gate, alpha, beta, GpuDelta(spec, conv, decay, alpha_bias, norm, of.epsilon), self._states(spec)
+        assert spec is not None, "the layer has a state"
+        projections = tuple(put.matrix(one) for one in w.delta_projections)
+        of = w.delta(spec.epsilon or self._config.norm_eps)
+        conv, decay, alpha_bias, norm, conv_bias, skip = (
+            put.vector(one) for one in (of.conv, of.decay, of.alpha_bias, of.norm, of.conv_bias, of.skip)
         )
+        done = put.numbers(np.zeros(done_bytes(spec), np.uint8)) if spec.mamba else 0
+        delta = GpuDelta(spec, conv, decay, alpha_bias, norm, of.epsilon, conv_bias, skip, done)
+        return GpuDeltaNet(projections, delta, self._states(spec))
 
     def _convolution(self, w: LayerWeights) -> GpuConvolution | None:
         spec = self._config.short_conv

@@ -194,16 +194,18 @@ __device__ __forceinline__ float activated(float x, int kind, float threshold) {
             const float least = x > threshold ? threshold : x;
             return least / (1.f + expf(-1.702f * least));
         }
+        case 7: return x <= 0.f ? 0.f : x * x;
         default: return 0.5f * x * (1.f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
     }
 }
 
 #define HIDDEN_FOURS 2
 
-// first [T, n] becomes its activation times up [T, n] (0: without), as halves too. kind: 0 relu, 1 drelu, 2 fatrelu, 3 silu, 4
-// gelu, 5 gelu-tanh, 6 clamped silu. neuron_in [n]: slots with a negative number are empty (0: none is). counts [T, 2],
-// incremented: values that passed the first activation, and that fired. One block per row. range [n_groups + 1]: only
-// its rows from the first to the last number; then positions [rows]: which of counts a row adds to.
+// first [T, n] becomes its activation times up [T, n] (0: without), as halves too. kind: 0 relu, 1 drelu, 2 fatrelu,
+// 3 silu, 4 gelu, 5 gelu-tanh, 6 clamped silu, 7 the square of relu. neuron_in [n]: slots with a negative number are
+// empty (0: none is). counts [T, 2], incremented: values that passed the first activation, and that fired. One block
+// per row. range [n_groups + 1]: only its rows from the first to the last number; then positions [rows]: which of
+// counts a row adds to.
 KERNEL __launch_bounds__(1024, 1) activate_rows(
     float* first, const float* up, u64 step, u64 up_step, int n, int kind, float threshold, const int* neuron_in, u16* halves,
     u64 half_step, float* factors, u32* counts, const int* range, int n_groups, const int* positions) {

@@ -473,7 +473,7 @@ def test_heads_are_normed_turned_and_stored(gpu: Setting, order: Any, dim: int, 
     assert np.isnan(keys[:, :start]).all()
 
 
-@pytest.mark.parametrize("activation", ["relu", "drelu", "fatrelu", "silu", "gelu", "gelu-tanh"])
+@pytest.mark.parametrize("activation", ["relu", "relu2", "drelu", "fatrelu", "silu", "gelu", "gelu-tanh"])
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("n", [600, 1003, 9002])
 def test_hidden_values(gpu: Setting, activation: Any, gated: bool, n: int) -> None:
@@ -481,7 +481,7 @@ def test_hidden_values(gpu: Setting, activation: Any, gated: bool, n: int) -> No
     first, up = rng.standard_normal((2, n_tokens, n)).astype(np.float32)
     neuron_in = np.where(rng.random(n) < 0.1, -1, np.arange(n)).astype(np.int32)
     function = {"fatrelu": lambda x: REFERENCE.relu(x, threshold), "silu": REFERENCE.silu, "gelu": REFERENCE.gelu,
-                "gelu-tanh": REFERENCE.gelu_tanh}.get(activation, REFERENCE.relu)  # fmt: skip
+                "gelu-tanh": REFERENCE.gelu_tanh, "relu2": REFERENCE.relu2}.get(activation, REFERENCE.relu)  # fmt: skip
     opened = function(first) * (neuron_in >= 0)
     other = REFERENCE.relu(up) if activation == "drelu" else up
     wanted = opened * other if gated else opened
