@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from native_kernels.backend import F32
@@ -23,6 +23,31 @@ class Temperature:
     strength: float
     length: int
     offset: int = 0
+
+
+class Weighing(NamedTuple):
+    """How a router's scores become weights, as engine/model/router.py does. adds_up: those chosen add up to 1.
+
+    margin: softmax: an expert's weight is its share of those near it, without those chosen before; 0: of all.
+    """
+
+    router: Literal["softmax", "sigmoid"]
+    adds_up: bool
+    margin: float = 0.0
+
+
+class ExpertGroups(NamedTuple):
+    """Equal groups of experts in order: n of them, of which a token uses some, those with the highest scores.
+
+    by_two: a group's score is the sum of its two best experts', instead of its best one's.
+    """
+
+    n: int = 1
+    used: int = 1
+    by_two: bool = False
+
+
+ONE_GROUP = ExpertGroups()
 
 
 @dataclass(frozen=True)

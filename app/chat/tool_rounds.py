@@ -84,6 +84,10 @@ class ToolRounds(QObject):
             return False
         return all(call.state is not CallState.ASKING for call in message.calls)
 
+    def waits(self, chat: str) -> bool:
+        """Whether a chat waits for the user's consent, or for an answer to a server's question."""
+        return self.pending(chat) is not None and not self.is_running(chat)
+
     def questions(self, chat: str | None) -> dict[str, Question]:
         """Return the questions of servers that wait for the user, by the ids of the calls during which they came."""
         return {key[1]: one.question for key, one in self._questions.items() if self._chats.get(key) == chat}

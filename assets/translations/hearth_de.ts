@@ -7004,6 +7004,10 @@ Andere Programme: {others}</translation>
 <translation>{name}, Ordner, {chats}, geöffnet</translation>
 </message>
 <message>
+<source>{title}, waiting for you</source>
+<translation>{title}, wartet auf Sie</translation>
+</message>
+<message>
 <source>{title}, writing</source>
 <translation>{title}, wird geschrieben</translation>
 </message>
@@ -8298,12 +8302,12 @@ Andere Programme: {others}</translation>
 <translation>Groß, stark bei Code und Logik; braucht 80 GB RAM und VRAM zusammen.</translation>
 </message>
 <message>
-<source>Long documents and tools; runs on the CPU alone, with 24 GB of RAM.</source>
-<translation>Lange Dokumente und Werkzeuge; läuft nur auf der CPU, mit 24 GB RAM.</translation>
+<source>Long documents and tools; 10 of its 72 experts work on a word.</source>
+<translation>Lange Dokumente und Werkzeuge; 10 seiner 72 Experten arbeiten an einem Wort.</translation>
 </message>
 <message>
-<source>Many languages; runs on the CPU alone, with 32 GB of RAM.</source>
-<translation>Viele Sprachen; läuft nur auf der CPU, mit 32 GB RAM.</translation>
+<source>Many languages: 2 of its 16 experts work on a word.</source>
+<translation>Viele Sprachen: 2 seiner 16 Experten arbeiten an einem Wort.</translation>
 </message>
 <message>
 <source>More knowledge than 7B; needs a GPU with 12 GB.</source>
@@ -8314,8 +8318,8 @@ Andere Programme: {others}</translation>
 <translation>Mehr Wissen als 8B; passt auf eine GPU mit 12 GB.</translation>
 </message>
 <message>
-<source>Reasoning over long texts; runs on the CPU alone.</source>
-<translation>Schlussfolgern über lange Texte; läuft nur auf der CPU.</translation>
+<source>Reasoning over long texts.</source>
+<translation>Schlussfolgern über lange Texte.</translation>
 </message>
 <message>
 <source>Reasons about very long texts; quick only on a GPU with 32 GB.</source>
@@ -8326,8 +8330,8 @@ Andere Programme: {others}</translation>
 <translation>Denkt gut nach, antwortet schnell: 4 von 32 Experten arbeiten je Wort.</translation>
 </message>
 <message>
-<source>Reasons well over long texts; runs on the CPU alone, with 32 GB of RAM.</source>
-<translation>Denkt gut über lange Texte nach; läuft nur auf der CPU, mit 32 GB RAM.</translation>
+<source>Reasons well over long texts; 6 of its 128 experts work on a word.</source>
+<translation>Denkt gut über lange Texte nach; 6 seiner 128 Experten arbeiten an einem Wort.</translation>
 </message>
 <message>
 <source>Six European languages, long texts; thinks first if you like.</source>
@@ -8354,12 +8358,8 @@ Andere Programme: {others}</translation>
 <translation>Klein, Englisch, mit offen dokumentierten Texten trainiert.</translation>
 </message>
 <message>
-<source>Small, for PCs without a GPU; runs on the CPU alone.</source>
-<translation>Klein, für PCs ohne GPU; läuft nur auf der CPU.</translation>
-</message>
-<message>
-<source>Small, for long documents; runs on the CPU alone.</source>
-<translation>Klein, für lange Dokumente; läuft nur auf der CPU.</translation>
+<source>Small, for long documents.</source>
+<translation>Klein, für lange Dokumente.</translation>
 </message>
 <message>
 <source>Small, many languages; runs well on any PC.</source>
@@ -8372,6 +8372,10 @@ Andere Programme: {others}</translation>
 <message>
 <source>Small; Korean, English and Spanish. Not for commercial use.</source>
 <translation>Klein; Koreanisch, Englisch und Spanisch. Nicht für gewerbliche Nutzung.</translation>
+</message>
+<message>
+<source>Small; fast without a GPU too.</source>
+<translation>Klein; auch ohne GPU schnell.</translation>
 </message>
 <message>
 <source>Strong all-round model with European languages; needs a GPU with 16 GB.</source>
@@ -8450,16 +8454,16 @@ Andere Programme: {others}</translation>
 <translation>Übersetzt zwischen 33 Sprachen; klein und schnell.</translation>
 </message>
 <message>
-<source>Very fast without a GPU; runs on the CPU alone.</source>
-<translation>Sehr schnell ohne GPU; läuft nur auf der CPU.</translation>
+<source>Very fast, without a GPU too.</source>
+<translation>Sehr schnell, auch ohne GPU.</translation>
 </message>
 <message>
 <source>Very large, for code and long tasks; needs 150 GB of RAM and VRAM together.</source>
 <translation>Sehr groß, für Code und lange Aufgaben; braucht 150 GB RAM und VRAM zusammen.</translation>
 </message>
 <message>
-<source>Very large; runs on the CPU alone, with 80 GB of RAM.</source>
-<translation>Sehr groß; läuft nur auf der CPU, mit 80 GB RAM.</translation>
+<source>Very large; needs 80 GB of RAM and GPU memory together.</source>
+<translation>Sehr groß; braucht 80 GB RAM und GPU-Speicher zusammen.</translation>
 </message>
 <message>
 <source>Very small and very fast.</source>

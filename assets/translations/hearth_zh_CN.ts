@@ -6954,6 +6954,10 @@ Other programs: {others}</source>
 <translation>{name}，文件夹，{chats}，已展开</translation>
 </message>
 <message>
+<source>{title}, waiting for you</source>
+<translation>{title}，等待您的回应</translation>
+</message>
+<message>
 <source>{title}, writing</source>
 <translation>{title}，正在书写</translation>
 </message>
@@ -8218,12 +8222,12 @@ Other programs: {others}</source>
 <translation>大型，擅长代码和推理；内存加显存共需 80 GB。</translation>
 </message>
 <message>
-<source>Long documents and tools; runs on the CPU alone, with 24 GB of RAM.</source>
-<translation>长文档和工具；只在 CPU 上运行，需要 24 GB 内存。</translation>
+<source>Long documents and tools; 10 of its 72 experts work on a word.</source>
+<translation>长文档和工具；每个词只用 72 个专家中的 10 个。</translation>
 </message>
 <message>
-<source>Many languages; runs on the CPU alone, with 32 GB of RAM.</source>
-<translation>多种语言；只在 CPU 上运行，需要 32 GB 内存。</translation>
+<source>Many languages: 2 of its 16 experts work on a word.</source>
+<translation>多种语言：每个词只用 16 个专家中的 2 个。</translation>
 </message>
 <message>
 <source>More knowledge than 7B; needs a GPU with 12 GB.</source>
@@ -8234,8 +8238,8 @@ Other programs: {others}</source>
 <translation>知识比 8B 更多；适合 12 GB 显存的 GPU。</translation>
 </message>
 <message>
-<source>Reasoning over long texts; runs on the CPU alone.</source>
-<translation>对长文本进行推理；只在 CPU 上运行。</translation>
+<source>Reasoning over long texts.</source>
+<translation>对长文本进行推理。</translation>
 </message>
 <message>
 <source>Reasons about very long texts; quick only on a GPU with 32 GB.</source>
@@ -8246,8 +8250,8 @@ Other programs: {others}</source>
 <translation>推理好，回答快：每个词由 32 位专家中的 4 位处理。</translation>
 </message>
 <message>
-<source>Reasons well over long texts; runs on the CPU alone, with 32 GB of RAM.</source>
-<translation>擅长对长文本推理；只在 CPU 上运行，需要 32 GB 内存。</translation>
+<source>Reasons well over long texts; 6 of its 128 experts work on a word.</source>
+<translation>擅长对长文本推理；每个词只用 128 个专家中的 6 个。</translation>
 </message>
 <message>
 <source>Six European languages, long texts; thinks first if you like.</source>
@@ -8274,12 +8278,8 @@ Other programs: {others}</source>
 <translation>小巧，英语，用公开记录的文本训练。</translation>
 </message>
 <message>
-<source>Small, for PCs without a GPU; runs on the CPU alone.</source>
-<translation>小型，适合没有 GPU 的电脑；只在 CPU 上运行。</translation>
-</message>
-<message>
-<source>Small, for long documents; runs on the CPU alone.</source>
-<translation>小型，适合长文档；只在 CPU 上运行。</translation>
+<source>Small, for long documents.</source>
+<translation>小型，适合长文档。</translation>
 </message>
 <message>
 <source>Small, many languages; runs well on any PC.</source>
@@ -8292,6 +8292,10 @@ Other programs: {others}</source>
 <message>
 <source>Small; Korean, English and Spanish. Not for commercial use.</source>
 <translation>小型；韩文、英文和西班牙文。不可商用。</translation>
+</message>
+<message>
+<source>Small; fast without a GPU too.</source>
+<translation>小型；没有 GPU 也快。</translation>
 </message>
 <message>
 <source>Strong all-round model with European languages; needs a GPU with 16 GB.</source>
@@ -8370,16 +8374,16 @@ Other programs: {others}</source>
 <translation>在 33 种语言之间翻译；小而快。</translation>
 </message>
 <message>
-<source>Very fast without a GPU; runs on the CPU alone.</source>
-<translation>没有 GPU 也非常快；只在 CPU 上运行。</translation>
+<source>Very fast, without a GPU too.</source>
+<translation>非常快，没有 GPU 也一样。</translation>
 </message>
 <message>
 <source>Very large, for code and long tasks; needs 150 GB of RAM and VRAM together.</source>
 <translation>非常大，用于代码和长任务；内存加显存共需 150 GB。</translation>
 </message>
 <message>
-<source>Very large; runs on the CPU alone, with 80 GB of RAM.</source>
-<translation>非常大；只在 CPU 上运行，需要 80 GB 内存。</translation>
+<source>Very large; needs 80 GB of RAM and GPU memory together.</source>
+<translation>非常大；内存和显存合计需要 80 GB。</translation>
 </message>
 <message>
 <source>Very small and very fast.</source>

@@ -28,6 +28,7 @@ _ORIGINS = {
 def inspect(arguments: argparse.Namespace) -> int:
     from engine.bundle.bundle import BundleSource
     from engine.loading.opening import read_tokenizer
+    from engine.model.draft_layer import describe_drafts
     from engine.model.mapped_weights import turned_bytes
     from engine.session.resolve_model import open_named
     from engine.text.chat_templates import BASE_NOTE
@@ -37,6 +38,7 @@ def inspect(arguments: argparse.Namespace) -> int:
     template = tokenizer.template
     assert template is not None, "read_tokenizer chooses one"
     config = plain_values(opened.config)
+    drafts = describe_drafts(opened)
     manifest = opened.source.manifest if isinstance(opened.source, BundleSource) else None
     values = {
         "format": opened.format,
@@ -48,6 +50,7 @@ def inspect(arguments: argparse.Namespace) -> int:
         "codecs": dict(opened.codecs),
         "parameters": opened.parameters,
         "down": "row-wise" if opened.down_is_row_wise else "neuron by neuron",
+        "drafts": drafts,
         "has_predictors": opened.has_predictors,
         "predictor_kinds": _predictor_kinds(opened),
         "has_stats": opened.has_stats,
@@ -73,6 +76,8 @@ def inspect(arguments: argparse.Namespace) -> int:
     if opened.config.n_experts:
         print(f"  a token goes through {config['n_experts_used']} of the {config['n_experts']} experts of each layer: "
               f"{_parameters_used(opened) / 1e6:.1f} million parameters are used for it")  # fmt: skip
+    if drafts:
+        print(f"  {drafts}")
     print(f"  vocabulary {config['vocab_size']}, context {config['max_context']}")
     print(f"  chat template {template.name}: {tokenizer.template_reason}")
     if tokenizer.kind == "base":

@@ -35,7 +35,7 @@ from engine.model.graph import (
     graph_of,
 )
 from engine.model.rope import RotaryPositions, Rotation
-from engine.model.weights import LayerWeights, ModelWeights
+from engine.model.weights import DraftInput, LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64, U8, DeltaInput, PackedMatrix, Scoring, ShortConvInput
 from native_kernels.cpu.attention.attention import AttentionBuffers, attention_buffers, attention_calls
 from native_kernels.cpu.attention.delta_net import StatePlace, delta_calls, short_conv_calls
@@ -148,6 +148,9 @@ class DecodeCalls:
         self._injected = Vector(aligned_empty(extra))
         self._attended: F32 = aligned_empty(config.d_model)
         self._added: F32 = aligned_empty(config.d_model)  # by the FFN
+        self.final: Vector = self._stream  # the head's input [D], once `last_norm` was laid out
+        # The head's input at the position before, for a layer that drafts tokens.
+        self.hidden: F32 = aligned_empty(config.d_model if weights.draft_input is not None else 0)
         self._rotary = RotaryPositions(config, weights)
         self._rotation: Rotation | None = None  # rotation in the next two buffers
         self._frequencies: NDArray[np.float64] = aligned_empty(config.rotated // 2, np.float64)
@@ -163,10 +166,11 @@ class DecodeCalls:
         """
         self._inputs, self._completes_inputs = to.reshape(self._inputs.shape), are_complete
 
-    def of_a_token(self, layout: KvLayout) -> list[Call]:
-        """Return all calls from the token id to its logits, for caches of that layout."""
+    def of_a_token(self, layout: KvLayout, with_head: bool = True) -> list[Call]:
+        """Return all calls from the token id to its logits, or to the head's input, for caches of that layout."""
         self.start(layout)
-        return self.embedding() + self.layers(0, self._config.n_layers) + self.head()
+        calls = self.embedding() + self.layers(0, self._config.n_layers)
+        return calls + (self.head() if with_head else self.last_norm()[0])
 
     def start(self, layout: KvLayout) -> None:
         """Start laying out calls for caches of that layout."""
@@ -205,11 +209,13 @@ class DecodeCalls:
 
     def last_norm(self) -> tuple[list[Call], Vector]:
         """Return the calls of the final norm and its output: the head's input [D]."""
-        weights, normed = self._weights, self._values["attention_in"]
+        weights, self.final = self._weights, self._values["attention_in"]
         if weights.streams_out:
-            return self._last_norm_of_streams(), normed
-        calls = self._norm_stream(normed, weights.final_norm, weights.final_norm_bias)
-        return calls, self._stream if weights.final_norm is None else normed
+            return self._last_norm_of_streams(), self.final
+        calls = self._norm_stream(self.final, weights.final_norm, weights.final_norm_bias)
+        if weights.final_norm is None:
+            self.final = self._stream
+        return calls, self.final
 
     def _last_norm_of_streams(self) -> list[Call]:
         """Return the calls of the final norm of the mean of all streams, each as large as the first."""
@@ -441,16 +447,28 @@ class DecodeCalls:
     def _embed(self) -> list[Call]:
         config, weights = self._config, self._weights
         row = self._x
-        if weights.project_in is not None:
+        if weights.project_in is not None or weights.draft_input is not None:
             row = aligned_empty(weights.embedding.n_cols)
         calls = embedding_calls(weights.embedding, self.state, TOKEN, row, scale=config.embedding_scale)
         if weights.project_in is not None:
             calls += self._products.calls(weights.project_in, Vector(row), self._x, "embedding")
+        if weights.draft_input is not None:
+            calls += self._draft_input(row, weights.draft_input)
         if weights.positions is not None:
             place: F32 = aligned_empty(config.d_model)
             calls += embedding_calls(weights.positions, self.state, POSITION, place, offset=config.position_offset)
             self._pending.append(place)
         return calls + (self._streams.start() if self._completes_inputs else []) + self._layer_inputs()
+
+    def _draft_input(self, row: F32, weights: DraftInput) -> list[Call]:
+        """Return the calls that set the stream from the token's embedding and the hidden state before it, [D] each."""
+        both, d = Vector(aligned_empty(2 * self._config.d_model)), self._config.d_model
+        kind, epsilon = self._config.norm, self._config.norm_eps
+        calls: list[Call] = []
+        for x, norm, at in ((row, weights.embedding_norm, 0), (self.hidden, weights.hidden_norm, d)):
+            own = RowNorm(kind, epsilon, norm)
+            calls += norm_calls(x, both.values[at : at + d], own, stage="embedding", barrier=x is self.hidden)
+        return calls + self._products.calls(weights.project, both, self._x, "embedding")
 
     def _layer_inputs(self) -> list[Call]:
         """Return the calls for what the token adds to each layer: Transformer.layer_inputs is the specification."""

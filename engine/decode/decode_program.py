@@ -82,6 +82,7 @@ class DecodeProgram:
         self._n_tokens: I64 = aligned_empty(1, np.int64)  # of the program of several
         self._of_several: list[DecodeCalls] = []
         self._several: Program | None = None
+        self._headless: tuple[KvLayout, Program] | None = None  # of one token, and for which caches
 
     def _new_calls(self) -> DecodeCalls:
         """Allocate the buffers of one more token."""
@@ -147,6 +148,23 @@ class DecodeProgram:
         logits: F32 = self._run(program, [self._calls], [token], cache, cancelled)[0]
         return logits
 
+    def step_after(self, hidden: F32, token: int, cache: KVCache) -> tuple[F32, F32]:
+        """Run the program of a layer that drafts tokens: its token after the head's input [D] of the position before.
+
+        Returns its logits [V] and its head's input [D]. Raises: as `step`.
+        """
+        self._calls.hidden[:] = hidden
+        return self.step(token, cache), self._calls.final.values.copy()
+
+    def hidden_after(self, hidden: F32, token: int, cache: KVCache) -> F32:
+        """Run it as `step_after`, but without the head; return the head's input [D]."""
+        self._calls.hidden[:] = hidden
+        if self._headless is None or self._headless[0] != cache.layout:
+            self._headless = cache.layout, Program(self._calls.of_a_token(cache.layout, with_head=False))
+        self._run(self._headless[1], [self._calls], [token], cache, never)
+        found: F32 = self._calls.final.values.copy()
+        return found
+
     def most_tokens(self, cache: KVCache) -> int:
         """Return how many tokens `steps` can append to this cache now; at most MOST_TOKENS."""
         first, most = cache.length + 1, min(MOST_TOKENS, cache.capacity - cache.length, cache.most_per_run())
@@ -200,6 +218,8 @@ class DecodeProgram:
         first, last = cache.length, cache.length + len(tokens)
         cache.tokens[first:last], cache.sequence_length = tokens, last
         cache.advance(len(tokens))
+        if cache.trail is not None:
+            cache.note(np.stack([calls.final.values for calls in buffers]))
         for calls in buffers:
             self._counters.add_decoded(calls.ffn_plan.totals(calls.counts))
         return np.stack([calls.logits for calls in buffers])

@@ -21,7 +21,7 @@ from native_kernels.cpu.ffn import experts
 from native_kernels.cpu.ffn.elementwise import activation_calls, scale_calls
 from native_kernels.cpu.ffn.expert_biases import ExpertBiases, chosen_bias_calls
 from native_kernels.cpu.ffn.experts import ExpertMatrices, ExpertRows, ExpertVectors, Residency
-from native_kernels.cpu.ffn.router import Chosen, Groups, Weighing, choose_calls
+from native_kernels.cpu.ffn.router import Chosen, choose_calls
 from native_kernels.cpu.ffn.sparse_ffn import Buffers, ffn_calls
 from native_kernels.cpu.products.gemv import vector_format
 from native_kernels.cpu.products.linear import Products, Vector
@@ -100,9 +100,8 @@ class ExpertCalls:
             calls += self._products.calls(row, x, score, "ffn")
         factor = routing.scale if w.expert_scale is None else np.float32(routing.scale) * w.expert_scale
         return calls + choose_calls(
-            self._scores, self.chosen[layer], Weighing(routing.weights, routing.normed, routing.margin), score,
-            w.selection_bias, factor, Groups(routing.n_groups, routing.n_groups_used, routing.best_of_group > 1),
-        )  # fmt: skip
+            self._scores, self.chosen[layer], routing.weighing, score, w.selection_bias, factor, routing.groups
+        )
 
     def of_layer(
         self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64, of_shared: Vector | None = None

@@ -75,22 +75,23 @@ class ExpertExecutor:
         ids, weights = routing.experts[:, :n_used], routing.weights[:, :n_used]
         step = self._batch.most_tokens(layer, n_used)
         chunks = [slice(start, start + step) for start in range(0, len(x), step)]
-        chosen = self._chosen_of_inputs if routing.of_inputs else self.chosen
-        out = np.concatenate([chosen(layer, x[rows], ids[rows], weights[rows], skips) for rows in chunks])
+        out = np.concatenate([self.chosen(layer, x[rows], ids[rows], weights[rows], skips) for rows in chunks])
         if w_shared is not None and routing.experts.shape[1] > n_used:
             out += routing.weights[:, n_used:] * block(w_shared, first_shared, x)
         return out
 
-    def _chosen_of_inputs(self, layer: int, x: F32, ids: I64, weights: F32, skips: bool) -> F32:
-        """Return the same for weights that multiply what each expert reads."""
+    def chosen(self, layer: int, x: F32, ids: I64, weights: F32, skips: bool) -> F32:
+        """Return the weighted outputs of experts ids [T, K], negative: none, for normed x [T, D]."""
+        if not self._config.weighed_inputs:
+            return self._at_once(layer, x, ids, weights, skips)
         read = (x[:, None] * weights[..., None]).reshape(-1, x.shape[1])
         alone = ids.reshape(-1, 1)
-        said = self.chosen(layer, read, alone, np.ones(alone.shape, np.float32), skips)
+        said = self._at_once(layer, read, alone, np.ones(alone.shape, np.float32), skips)
         found: F32 = said.reshape(*ids.shape, -1).sum(axis=1)
         return found
 
-    def chosen(self, layer: int, x: F32, ids: I64, weights: F32, skips: bool) -> F32:
-        """Return the weighted outputs of experts ids [T, K], negative: none, for normed x [T, D], at once."""
+    def _at_once(self, layer: int, x: F32, ids: I64, weights: F32, skips: bool) -> F32:
+        """Return the same where weights multiply outputs."""
         counters, width = self._counters, self._config.d_ff
         if self._reads is not None:
             self._reads.choose(layer, np.unique(ids).tolist())

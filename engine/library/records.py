@@ -124,7 +124,7 @@ class CatalogueEntry:
     revision: str = "main"
     gated: bool = False
     rank: int = 100  # lower is recommended earlier, among those that fit
-    n_draft_layers: int = 0  # layers in the files that draft tokens (MTP); the engine leaves them out
+    n_draft_layers: int = 0  # layers in the files that draft tokens (MTP), of which the engine uses the first
     research: bool = False  # made for measurements, not for chats; shown with a filter
 
 

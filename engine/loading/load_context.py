@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from engine.config import EngineConfig, KvCodec
+from engine.job import Job
 from engine.load_steps import LoadSteps
 from engine.loading.backends import Backend
 from engine.loading.modes import ModeChooser
 from engine.machine.cpu_and_ram import RamInfo
+from engine.model.draft_layer import DraftLayer, load_drafts
 from engine.model.model_files import OpenedModel
 from engine.model.weights import ModelWeights
 from engine.text.tokenizer import Tokenizer
@@ -28,8 +30,15 @@ class LoadContext:
     kv_codec: KvCodec
     ram: RamInfo  # before the model was loaded
     tokenizer: Tokenizer
+    drafts: DraftLayer | None = None  # the layer that drafts tokens
+    drafts_reason: str = ""  # what became of it, a sentence; empty: the files have none
     chosen: str = ""  # why this GPU, or why none
     steps: LoadSteps = field(default_factory=LoadSteps)  # times of the loading steps
+
+    def with_drafts(self, job: Job) -> LoadContext:
+        """Return it with the layer that drafts tokens, if the files have one. Raises: Cancelled."""
+        drafts, reason = load_drafts(self.opened, self.weights, job)
+        return replace(self, drafts=drafts, drafts_reason=reason)
 
     @property
     def kv_layout(self) -> KvLayout:

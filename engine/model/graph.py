@@ -23,7 +23,7 @@ from typing import Literal, Protocol, assert_never
 from engine.config import ModelConfig
 from engine.errors import UnsupportedModelError
 from native_kernels.backend import Activation, RopeOrder
-from native_kernels.specs import DeltaSpec, LatentSpec, ShortConvSpec, Temperature
+from native_kernels.specs import DeltaSpec, ExpertGroups, LatentSpec, ShortConvSpec, Temperature, Weighing
 
 # "stream" is the residual stream; the others are outputs of a norm.
 Value = Literal["stream", "attention_in", "ffn_in", "experts_in", "router_in"]
@@ -86,14 +86,10 @@ class RoutingSpec:
 
     n_experts: int  # without the shared one, whose number this is
     n_used: int  # experts per token
-    weights: Literal["softmax", "sigmoid"]  # converts scores to weights, over all experts
-    margin: float  # softmax: ModelConfig.router_margin
+    weighing: Weighing
     of_inputs: bool  # an expert's weight multiplies its input, not its output
-    normed: bool  # the weights of the experts used sum to 1
     scale: float  # factor on the weights of the experts used, without the shared one
-    n_groups: int  # equal groups of experts in order
-    n_groups_used: int  # groups that a token's experts are chosen from: those with the highest scores
-    best_of_group: int  # a group's score is the sum of so many of its highest scores
+    groups: ExpertGroups  # that a token's experts are chosen from
     shared_width: int  # neurons of the shared expert, which every token uses; 0: none
 
 
@@ -276,14 +272,14 @@ class Graph:
         """Return the layer's FFN step; one without neurons if the layer has none."""
         return next((step for step in self.layers[layer] if isinstance(step, Ffn)), NO_FFN)
 
-    def selects_from(self, layer: int) -> Value:
-        """Return the value that the layer's experts or neurons are selected from."""
-        return next(step.reads for step in self.layers[layer] if isinstance(step, Select))
+    def selects_from(self, layer: int) -> Value | None:
+        """Return the value that the layer's experts or neurons are selected from; None without an FFN."""
+        return next((step.reads for step in self.layers[layer] if isinstance(step, Select)), None)
 
     def steps_after_ffn(self, layer: int) -> tuple[Step, ...]:
-        """Return the layer's steps after its FFN step."""
-        steps = self.layers[layer]
-        return steps[steps.index(self.ffn(layer)) + 1 :]
+        """Return the layer's steps after its FFN step; none if the layer has no FFN."""
+        steps, ffn = self.layers[layer], self.ffn(layer)
+        return () if ffn is NO_FFN else steps[steps.index(ffn) + 1 :]
 
 
 class Emitter(Protocol):
@@ -359,7 +355,7 @@ class WithoutCpuSteps:
 
     def convolve(self, layer: int, step: Convolve) -> None:
         """Raise UnsupportedModelError."""
-        raise UnsupportedModelError(f"Layer {layer} has a short convolution, which only the CPU computes.")
+        raise UnsupportedModelError(f"Layer {layer} has a short convolution, which is computed for one sequence.")
 
 
 @lru_cache(maxsize=16)
@@ -432,14 +428,10 @@ def _ffn(config: ModelConfig, i: int) -> FfnSpec:
         routing = RoutingSpec(
             n_experts=config.n_experts,
             n_used=config.n_experts_used,
-            weights=config.router,
-            margin=config.router_margin,
+            weighing=Weighing(config.router, config.normed_routing, config.router_margin),
             of_inputs=config.weighed_inputs,
-            normed=config.normed_routing,
             scale=config.routing_scale,
-            n_groups=config.n_groups,
-            n_groups_used=config.n_groups_used,
-            best_of_group=2 if config.selection_bias else 1,
+            groups=ExpertGroups(config.n_groups, config.n_groups_used, by_two=config.selection_bias),
             shared_width=config.shared_d_ff,
         )
     return FfnSpec(

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,12 +18,15 @@ from native_kernels import kv_blocks
 from native_kernels.backend import F32, I64, U8
 from native_kernels.kv_blocks import KvLayout
 
+if TYPE_CHECKING:
+    from engine.model.draft_layer import Trail
+
 log = logging.getLogger(__name__)
 
 # Lengths that a conversation with recurrent state can go back to, besides the current one. A state has 63 MB in a model
 # of 35 billion parameters (30 layers with 32 heads), 151 MB in one of 27 billion (48 layers with 48 heads).
 MOST_SNAPSHOTS = 4
-MOST_BYTES_WITHIN = 256 << 20  # of the states after each token of a run
+MOST_BYTES_WITHIN = 512 << 20  # of the states after each token of a run
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +67,7 @@ class KVCache:
         self.sequence_length = 0
         self.tokens: I64 = np.zeros(context, np.int64)
         self.rows = self._graph.rows if rows is None else tuple(rows)
+        self.trail: Trail | None = None  # follows the conversation for a layer that drafts tokens
         self._kept = tuple(_stored(config))  # layers that store keys and values
         here = [self._graph.is_local(i) for i in self._kept if self.rows[i] is not None]
         self._snapshots: dict[int, F32] = {}  # states by length, ascending
@@ -169,6 +174,8 @@ class KVCache:
     def restore(self, tokens: Sequence[int], sequence_length: int, state: F32 | None = None) -> None:
         """Count positions written by `put_positions` as filled. tokens: all of them. state: required if it recurs."""
         assert (state is not None) == self.recurs, "a state belongs to a cache that recurs"
+        if self.trail is not None:
+            self.trail.cut(0)
         self.length, self.sequence_length = len(tokens), sequence_length
         self.tokens[: self.length] = tokens
         if state is not None:
@@ -262,6 +269,11 @@ class KVCache:
         self.length += n_tokens
         self._half = 1 - self._half
 
+    def note(self, hidden: F32) -> None:
+        """Give the head's inputs [n, D] at the last n positions to the trail, if there is one."""
+        if self.trail is not None:
+            self.trail.add(self.length - len(hidden), hidden)
+
     def remember(self) -> None:
         """Keep the state, so that the cache can be cut to its current length. The least useful snapshot is dropped.
 
@@ -303,16 +315,23 @@ class KVCache:
         """Drop everything from position `length` on. Raises: ValueError unless `reusable` returns that length."""
         if not 0 <= length <= self.length or self.reusable(length) != length:
             raise ValueError(f"a cache of {self.length} tokens cannot be cut to {length}")
+        if self.trail is not None:
+            self.trail.cut(length)
         if self.recurs and length != self.length:
             if length == 0 or length in self._snapshots:
                 self.set_state(self._snapshots[length] if length else None)
-            elif length == self._last_length:
-                self._half = 1 - self._half  # what the last run read
             else:
-                self.set_state(self._within[length - self._last_length - 1])
+                self._go_back(length - self._last_length)
             self._snapshots = {kept: state for kept, state in self._snapshots.items() if kept <= length}
             self._last_length, self._n_within = length, 0
         self.length = length
+
+    def _go_back(self, n_tokens: int) -> None:
+        """Return to the state after the first n_tokens of the last run."""
+        if n_tokens:
+            self.set_state(self._within[n_tokens - 1])
+        else:
+            self._half = 1 - self._half  # what the run read
 
 
 def read_cache_bytes(config: ModelConfig, position: int, codec: KvCodec) -> list[int]:

@@ -33,7 +33,6 @@ from engine.model.families import (
     check_architecture,
     config_from_gguf,
     config_from_hf,
-    is_draft,
     is_of_tower,
     is_surplus,
     planned_tensors,
@@ -223,6 +222,17 @@ def plan_for(config: ModelConfig, source: TensorSource, kind: Kind) -> list[Plan
 def check_tensors(config: ModelConfig, source: TensorSource, kind: Kind) -> None:
     """Raise unless the source has exactly the tensors that the configuration needs, in their shapes."""
     plan = plan_for(config, source, kind)
+    check_plan(plan, source, kind)
+    if pictures := sum(is_of_tower(config, name) for name in source.tensors):
+        log.info("The %d tensors of the model's towers for pictures and sound are left out.", pictures)
+    planned = {tensor.foreign_name for tensor in plan}
+    for name in source.tensors:
+        if name not in planned and not is_surplus(config, name) and not is_predictor_tensor(name):
+            raise UnsupportedModelError(f"The model has a tensor that Hearth would have to ignore: {name[:100]}.")
+
+
+def check_plan(plan: list[PlannedTensor], source: TensorSource, kind: Kind) -> None:
+    """Raise unless the source has these tensors, in their shapes and in codecs that Hearth reads."""
     missing = [tensor.foreign_name for tensor in plan if tensor.foreign_name not in source.tensors]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
@@ -239,14 +249,6 @@ def check_tensors(config: ModelConfig, source: TensorSource, kind: Kind) -> None
                 f"Tensor {found.name} is stored as {found.codec.upper()}; Hearth reads {', '.join(CODECS).upper()}.",
                 "Choose a Q8_0 or F16 file of the same model.",
             )
-    if drafts := sum(is_draft(config, name) for name in source.tensors):
-        log.info("The %d tensors of the model's layers that draft tokens (MTP) are left out.", drafts)
-    if pictures := sum(is_of_tower(config, name) for name in source.tensors):
-        log.info("The %d tensors of the model's towers for pictures and sound are left out.", pictures)
-    planned = {tensor.foreign_name for tensor in plan}
-    for name in source.tensors:
-        if name not in planned and not is_surplus(config, name) and not is_predictor_tensor(name):
-            raise UnsupportedModelError(f"The model has a tensor that Hearth would have to ignore: {name[:100]}.")
 
 
 def _gguf_files(path: Path, first: Path) -> ModelFiles:

@@ -8,6 +8,7 @@ import numpy as np
 
 from engine.model.graph import RoutingSpec
 from native_kernels.backend import F32, I64, Operators, PackedMatrix
+from native_kernels.specs import ExpertGroups, Weighing
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,20 +43,7 @@ def route(
     scores = operators.matmul(x, router)  # [T, E]
     if bias is not None:
         scores = scores + bias
-    if spec.weights == "softmax":
-        shares = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
-        shares /= shares.sum(axis=1, keepdims=True)
-    else:
-        shares = _logistic(scores)
-    wanted = scores if selection_bias is None else shares + selection_bias
-    if spec.n_groups > 1:
-        wanted = _of_best_groups(spec, wanted)
-    experts = np.argsort(-wanted, axis=1, kind="stable")[:, : spec.n_used]
-    weights = np.take_along_axis(shares, experts, axis=1)
-    if spec.margin and spec.weights == "softmax":
-        weights = _shares_of_near(scores, experts, spec.margin)
-    if spec.normed:
-        weights = weights / weights.sum(axis=1, keepdims=True)
+    experts, weights = chosen_of(scores, spec.n_used, spec.weighing, spec.groups, selection_bias)
     weights = weights * np.float32(spec.scale)
     if expert_scale is not None:
         weights = weights * expert_scale[experts]
@@ -64,6 +52,27 @@ def route(
         shared = np.ones(len(x), np.float32) if shared_gate is None else _logistic(x @ shared_gate)
         weights = np.concatenate([weights, shared[:, None]], axis=1)
     return Routing(experts, weights, spec.of_inputs)
+
+
+def chosen_of(
+    scores: F32, n_used: int, weighing: Weighing, groups: ExpertGroups, selection_bias: F32 | None = None
+) -> tuple[I64, F32]:
+    """Return the K experts [T, K] of the highest scores [T, E] and their weights [T, K]. Other parameters: `route`."""
+    if weighing.router == "softmax":
+        shares = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
+        shares /= shares.sum(axis=1, keepdims=True)
+    else:
+        shares = _logistic(scores)
+    wanted = scores if selection_bias is None else shares + selection_bias
+    if groups.n > 1:
+        wanted = _of_best_groups(groups, wanted)
+    experts = np.argsort(-wanted, axis=1, kind="stable")[:, :n_used]
+    weights = np.take_along_axis(shares, experts, axis=1)
+    if weighing.margin and weighing.router == "softmax":
+        weights = _shares_of_near(scores, experts, weighing.margin)
+    if weighing.adds_up:
+        weights = weights / weights.sum(axis=1, keepdims=True)
+    return experts, weights
 
 
 def _shares_of_near(scores: F32, experts: I64, margin: float) -> F32:
@@ -81,11 +90,11 @@ def _shares_of_near(scores: F32, experts: I64, margin: float) -> F32:
     return found
 
 
-def _of_best_groups(spec: RoutingSpec, wanted: F32) -> F32:
+def _of_best_groups(of: ExpertGroups, wanted: F32) -> F32:
     """Return the scores [T, E], minus infinity outside the groups used, those of the highest sums."""
-    groups = wanted.reshape(len(wanted), spec.n_groups, -1)
-    sums = np.sort(groups, axis=-1)[..., -spec.best_of_group :].sum(axis=-1)  # [T, G]
-    unused = np.argsort(-sums, axis=1, kind="stable")[:, spec.n_groups_used :]
+    groups = wanted.reshape(len(wanted), of.n, -1)
+    sums = np.sort(groups, axis=-1)[..., -1 - of.by_two :].sum(axis=-1)  # [T, G]
+    unused = np.argsort(-sums, axis=1, kind="stable")[:, of.used :]
     kept: F32 = groups.copy()
     np.put_along_axis(kept, unused[..., None], -np.inf, axis=1)
     return kept.reshape(wanted.shape)

@@ -205,7 +205,9 @@ class Transformer:
                 look(i / self.config.n_layers)
             x = self.layer(i, x, angles, attend, recur, inputs)
         cache.advance(len(tokens))
-        return self.last_norm(x)
+        hidden = self.last_norm(x)
+        cache.note(hidden)
+        return hidden
 
     def layer(
         self,
@@ -321,6 +323,11 @@ class Transformer:
                 pair = pair[0] * scale, pair[1] * scale
             found.append(pair)
         return tuple(found)
+
+    @property
+    def has_far_head(self) -> bool:
+        """Whether `logits` computes on a GPU."""
+        return False
 
     def linear(self, x: F32, w: PackedMatrix, bias: F32 | None) -> F32:
         """Return x W^T + bias: [T, C] -> [T, R] for a matrix [R, C]."""

@@ -192,6 +192,15 @@ class LayerWeights:
 
 
 @dataclass(frozen=True, eq=False)
+class DraftInput:
+    """What makes the input of a layer that drafts tokens: project [norm of an embedding, norm of the hidden state]."""
+
+    project: PackedMatrix  # [D, 2 D]
+    embedding_norm: F32  # [D]
+    hidden_norm: F32  # [D]
+
+
+@dataclass(frozen=True, eq=False)
 class ModelWeights:
     """All weights, in RAM or mapped. With tied embeddings `head` is `embedding`. E = embedding_dim, mostly D.
 
@@ -220,6 +229,7 @@ class ModelWeights:
     streams_in: tuple[PackedMatrix, ...] = ()  # [D, D] each: from the first of several streams to the others
     streams_out: tuple[PackedMatrix, ...] = ()  # [D, D] each: back from the others
     expert_reads: ExpertReads | None = None  # if the RAM cannot hold the experts
+    draft_input: DraftInput | None = None  # of a layer that drafts tokens, which is read as a model of one layer
 
     def layer_projection_norm_of(self, config: ModelConfig) -> tuple[F32, float]:
         """Return weight and epsilon of the norm that follows layer_projection.
@@ -243,6 +253,7 @@ def load_weights(
     hold: Hold | Literal["auto"] = "auto",
     mapped_reason: str = "",
     reads_experts: bool = False,
+    drafts_of: ModelWeights | None = None,
 ) -> ModelWeights:
     """Read, check and repack every tensor: as float32 if that fits in free RAM, otherwise as float16.
 
@@ -253,7 +264,8 @@ def load_weights(
     down is then copied by neuron.
     Units: progress in file bytes. extra_bytes: RAM that the caller needs beside the weights. mapped_bytes: bytes read
     per token that can stay in their file; unpacked weights leave RAM for them, but they never cause a refusal.
-    reads_experts: experts are read from the disk as they are chosen.
+    reads_experts: experts are read from the disk as they are chosen. drafts_of: the weights of the model for which this
+    one, a layer, drafts tokens; it shares what the layer lacks.
     Raises: HostMemoryError with need and free bytes before anything is read, ModelFormatError for values that are not
     finite or an all-zero norm or embedding, Cancelled between two tensors.
     """
@@ -299,7 +311,7 @@ def load_weights(
         _check(matrix, tensor)
     n_bytes = sum(matrix.n_bytes for matrix in matrices.values()) + sum(v.nbytes for v in vectors.values())
     ram_bytes = turning + copied if chosen == "mapped" else n_bytes
-    parts = _assemble(opened.config, vectors, matrices)
+    parts = _assemble(opened.config, vectors, matrices, drafts_of)
     reads = None
     if reads_experts and chosen == "mapped":
         from engine.model.expert_reads import ExpertReads
@@ -410,8 +422,14 @@ def _pack(values: F32, tensor: PlannedTensor, codec: str) -> PackedMatrix:
     return PackedMatrix.pack(values, codec)
 
 
-def _assemble(config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, PackedMatrix]) -> dict[str, Any]:
-    """Return the weight fields of ModelWeights."""
+def _assemble(
+    config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, PackedMatrix], drafts_of: ModelWeights | None
+) -> dict[str, Any]:
+    """Return the weight fields of ModelWeights. drafts_of: as in `load_weights`."""
+    if drafts_of is not None:
+        matrices = {"embedding": drafts_of.embedding, "head": drafts_of.head, **matrices}
+        shared = {"final_norm": drafts_of.final_norm, "rope_factors": drafts_of.rope_factors}
+        vectors = {**{name: one for name, one in shared.items() if one is not None}, **vectors}
     tensors: dict[str, Any] = {**vectors, **matrices}
     nothing = no_rows(config.d_model)
     per_layer: list[dict[str, Any]] = [
@@ -446,7 +464,10 @@ def _assemble(config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, 
             for way in ("in", "out")
         },
         **{name: vectors.get(name) for name in ("rope_factors", "rope_factors_long", "rope_factors_short")},
-    }
+        "draft_input": None if drafts_of is None else DraftInput(
+            matrices["draft_project"], vectors["draft_embedding_norm"], vectors["draft_hidden_norm"]
+        ),
+    }  # fmt: skip
 
 
 def no_rows(n_cols: int) -> PackedMatrix:

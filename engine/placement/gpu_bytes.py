@@ -18,6 +18,7 @@ from engine.model.families import split_expert_name
 from engine.model.graph import graph_of
 from engine.model.model_files import OpenedModel
 from engine.model.tensor_tiles import TiledTensor
+from native_kernels.cuda.delta_net import done_bytes
 from native_kernels.cuda.delta_net import why_not as why_no_delta
 from native_kernels.cuda.latent import why_not as why_no_latent
 from native_kernels.cuda.layouts import GPU_CODECS, gpu_codec, n_gpu_bytes, plane_row_bytes
@@ -30,6 +31,9 @@ _OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out", "stream_out_
 _OF_NEURONS = ("gate", "up", "down", "down_t", "gate_bias", "up_bias")
 _OF_STREAMS = ("stream_prediction", "stream_correction")  # small tables, f32 on the GPU
 _SLOT_BYTES = 8  # neuron id and activity count
+# The most tokens that run at once on a GPU, and with layers that keep a state, which then have one for each token. A
+# state takes 1.3 % of the bytes of such a layer (27 billion parameters in 4 bits).
+TOKENS_TOGETHER, STATES_TOGETHER = 8, 4
 WIDTH_MULTIPLE = 32  # of an expert's neurons, whose hidden values are rounded in groups
 
 
@@ -99,8 +103,12 @@ class GpuBytes:
         else:
             neuron += 0 if down_is_row_wise else _SLOT_BYTES
         attention += -(-inputs // config.n_layers)  # each layer counts its part of what computes all layers' inputs
+        if config.delta is not None:
+            attention[list(config.delta_layers)] += aligned(done_bytes(config.delta))
         # All buffers are aligned to 256 bytes: at most four planes of three matrices, biases, slots and counts.
         block = np.full(config.n_layers, 16 * ALIGNMENT + aligned(-(-config.d_ff // 32) * 4), np.int64)
+        for of_neurons in (neuron, block):
+            of_neurons[list(config.mixer_only_layers)] = 0
         return cls(attention, neuron, block, head, possible, head_possible)
 
 
@@ -109,24 +117,10 @@ def why_not_on_gpu(config: ModelConfig) -> str:
 
     A model of which only FFNs were on the GPU would wait for the CPU twice a layer.
     """
-    if config.delta is not None and config.delta.mamba:
-        return "There are no GPU kernels for this model's Mamba-2 layers yet"
     if config.delta is not None and (reason := why_no_delta(config.delta)):
         return reason
-    if config.short_conv is not None:
-        return "There are no GPU kernels for this model's short convolutions yet"
-    if config.activation == "relu2":
-        return "There are no GPU kernels for the square of ReLU yet"
-    if config.ffn_only_layers or config.mixer_only_layers:
-        return "There are no GPU kernels yet for layers that have attention or an FFN alone"
     if config.latent is not None and (reason := why_no_latent(config.latent, config.rotated)):
         return reason
-    if config.weighed_inputs or config.chunked_windows or config.qk_norm_plain or config.experts_every > 1:
-        return "There are no GPU kernels yet for this model's chunks of attention, or for its experts"
-    if config.router_margin or "head" in config.biases:
-        return "There are no GPU kernels yet for this model's router, or for a bias of the head"
-    if config.n_groups > 1:
-        return "There are no GPU kernels yet for a router that chooses among groups of experts"
     return ""
 
 
@@ -160,35 +154,54 @@ def kv_layer_bytes(config: ModelConfig, context: int, codec: KvCodec, local: boo
     return (numbers + scales) * (1 if config.latent is not None else 2)
 
 
-def gpu_cache_bytes(config: ModelConfig, context: int, codec: KvCodec) -> I64:
-    """Return the bytes of each layer's cache on the GPU, [L]: keys and values, or the two states of a delta net.
+def tokens_together(config: ModelConfig) -> int:
+    """Return the most tokens of a sequence that run at once on a GPU.
 
-    0 for a layer that reads another layer's.
+    Tokens share few experts. Of layers with a state, only gated delta nets keep one for each token.
+    """
+    if config.n_experts or (config.delta_layers and (config.delta is None or config.delta.mamba)):
+        return 1
+    return STATES_TOGETHER if config.delta_layers else TOKENS_TOGETHER
+
+
+def n_states(config: ModelConfig) -> int:
+    """Return the states that a layer with one has on the GPU."""
+    together = tokens_together(config)
+    return 2 + (together if together > 1 else 0)
+
+
+def gpu_cache_bytes(config: ModelConfig, context: int, codec: KvCodec) -> I64:
+    """Return the bytes of each layer's cache on the GPU, [L]: keys and values, or the states of a layer.
+
+    0 for a layer that reads another layer's, and for one with an FFN alone.
     """
     graph, by_kind = graph_of(config), [kv_layer_bytes(config, context, codec, local) for local in (False, True)]
     found = np.array([by_kind[graph.is_local(i)] for i in range(config.n_layers)], np.int64)
     found[config.n_layers - config.n_shared_kv_layers :] = 0
-    if config.delta is not None:
-        found[list(config.delta_layers)] = 2 * aligned(4 * config.delta.state_size)
+    found[list(config.ffn_only_layers)] = 0
+    if config.recurrence is not None:
+        found[list(config.delta_layers)] = n_states(config) * aligned(4 * config.recurrence.state_size)
     return found
 
 
 def input_width(config: ModelConfig) -> int:
-    """Return the numbers of a position that attention or a delta net computes with, before its heads are mixed."""
+    """Return the numbers of a position that attention or a state works with, before its heads are mixed."""
     if (latent := config.latent) is not None:
         of_head = latent.key_dim + config.rotated + max(config.head_dim, latent.value_dim)
         return config.n_heads * of_head + config.head_dim + latent.query_rank
     of_attention = config.q_width * (2 if config.gated_attention else 1) + 2 * config.kv_width
-    delta = config.delta
-    return max(of_attention, 0 if delta is None else delta.channels + delta.value_width + 2 * delta.value_heads)
+    delta, conv = config.delta, config.short_conv
+    of_state = 0 if delta is None else delta.channels + delta.value_width + 2 * delta.value_heads
+    return max(of_attention, of_state, 0 if conv is None else 3 * conv.channels)
 
 
 def mixed_width(config: ModelConfig) -> int:
-    """Return the numbers of a position that attention or a delta net returns, before they are projected."""
+    """Return the numbers of a position that attention or a state returns, before they are projected."""
     if (latent := config.latent) is not None:
         of_head = max(config.head_dim, latent.key_dim + config.rotated, latent.value_dim)
         return max(config.n_heads * of_head, latent.query_rank)
-    return max(config.q_width, 0 if config.delta is None else config.delta.value_width)
+    conv = 0 if config.short_conv is None else config.short_conv.channels
+    return max(config.q_width, conv, 0 if config.delta is None else config.delta.value_width)
 
 
 def _bytes(codec: str, n_rows: int, n_cols: int) -> int:

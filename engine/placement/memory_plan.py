@@ -16,7 +16,7 @@ from engine.errors import DeviceMemoryError
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
-from engine.placement.gpu_bytes import gpu_cache_bytes, input_width, kv_layer_bytes, mixed_width
+from engine.placement.gpu_bytes import gpu_cache_bytes, input_width, kv_layer_bytes, mixed_width, tokens_together
 from engine.placement.model_bytes import I64, ModelBytes, PredictorBytes
 from engine.placement.placement_problem import BOOL, Choice, Problem
 
@@ -49,7 +49,6 @@ _EXPERT_SEGMENTS = 8  # partial sums of an expert's neurons in batches, at most:
 # The exchange buffer for hot neurons between answers; two modes may be in use at once; drivers allocate in units of 2
 # MiB.
 EXCHANGE_BYTES, _DECODERS, GRANULARITY_BYTES = 2 << 20, 2, 16 << 20
-TOKENS_TOGETHER = 8  # the most that run at once on a GPU
 # Experts exchanged at once between two tokens: one by one, half of the time passes between uploads.
 EXPERTS_AT_ONCE = 4
 # Bytes of neurons per byte of page tables on the GPU. Tables take a 512th of the pinned bytes: all of a layer's neurons
@@ -176,7 +175,8 @@ def gpu_scratch_bytes(
 
     context: tokens of all sequences together.
     """
-    tokens = 1 if model.unit or model.config.delta_layers else 1 + TOKENS_TOGETHER
+    together = tokens_together(model.config)
+    tokens = 1 if model.unit or together == 1 else 1 + together
     answering = (
         _DECODERS * tokens * _decode_bytes(model.config) + prefill_bytes(model, context, vram_budget) + EXCHANGE_BYTES
     )

@@ -281,16 +281,17 @@ def build_problem(
     if rates is not None:
         on_gpu = model.gpu_bytes
         taken = np.array([0, last]) if model.ffn_is_whole else np.arange(last + 1)
-        has_hot = taken > 0
+        has_hot = (taken > 0) & parts.has_ffn
         hot = np.where(has_hot, parts.hot_s(rates)[:, taken] + gpu_layer_s(False, True), 0.0)
         most = 0 if model.ffn_is_whole or model.unit else fixed.pinned // max(1, int(on_gpu.neuron.sum()) * block)
         beside, hot, cold = _zero_copy(
             parts, machine, hot, parts.neurons_s(machine.cold), taken, most, zero_copy_blocks
         )
+        beside, cold = beside * parts.has_ffn, cold * parts.has_ffn
         zero_copy.append(beside)
         # The GPU sends the input (f32) with a bit per neuron and receives the sum (f32).
         exchange = machine.exchange(8 * d_model + neurons // 8)
-        has_cold = taken + beside < last
+        has_cold = (taken + beside < last) & parts.has_ffn
         always = parts.attention_s(rates, kv_read) + gpu_layer_s(True, False)
         predictor_s = parts.predictor_s(rates)[:, None] * np.ones(len(taken))
         if model.ffn_is_whole:  # the GPU computes all neurons without a predictor, or the CPU computes the FFN
@@ -383,7 +384,8 @@ class _Parts:
     ) -> None:
         ends = hottest.ends
         self._model, self._mode, self._predictors, self._ends = model, mode, predictors, ends
-        self.sums = dict(hottest.sums)
+        self.has_ffn = ~np.isin(np.arange(model.n_layers), model.config.mixer_only_layers)[:, None]  # [L, 1]
+        self.sums = {name: np.asarray(sums * self.has_ffn) for name, sums in hottest.sums.items()}
         everything = ends.astype(np.float64)
         if model.ffn_is_whole:  # a token reads all of down
             self.sums["fired"] = np.broadcast_to(everything, self.sums["fired"].shape)

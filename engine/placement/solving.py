@@ -265,6 +265,8 @@ def placement_of(
     hot = [problem.hot_neurons(layer, way) for layer, way in enumerate(ways)]
     if model.config.d_ff_by_layer:  # a layer has all of its neurons there, or none
         hot = [ids[ids < width] for ids, width in zip(hot, model.config.d_ff_by_layer, strict=True)]
+    for layer in model.config.mixer_only_layers:
+        hot[layer] = hot[layer][:0]
     return Placement(
         hot=tuple(hot),
         zero_copy=zero_copy if any(map(len, zero_copy)) else (),

@@ -68,7 +68,7 @@ def _on_gpu(model: LoadedModel, residency: GpuResidency) -> dict[str, Any]:
     return {
         "line": f"{where}, {about(rate)}",
         "where": where,
-        "why": _sentences([*why, *notes, *model.gpu_notes]),
+        "why": _sentences([*why, *filter(None, [model.drafts_reason]), *notes, *model.gpu_notes]),
         "gpu": gpu.name,
         "gpu_neuron_load": load,
         "hot_share": hot_share,
@@ -106,7 +106,7 @@ def _on_cpu(model: LoadedModel) -> dict[str, Any]:
     return {
         "line": f"{where}, {about(predicted)}",
         "where": where,
-        "why": _sentences([*why, *notes, *model.gpu_notes]),
+        "why": _sentences([*why, *filter(None, [model.drafts_reason]), *notes, *model.gpu_notes]),
         "gpu": "",
         "gpu_neuron_load": None,
         "hot_share": None,

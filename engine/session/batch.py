@@ -197,7 +197,7 @@ def open_batch(model: LoadedModel, batch: int, mode: str | None = None) -> Batch
         try:
             return model.gpu.batch(ran, batch)
         except InvalidRequestError:
-            if not config.n_experts and config.delta is None:
+            if not config.n_experts and config.recurrence is None:
                 raise
             return OneByOne(model.transformer(ran), batch)
     return _on_cpu(model, batch, ran)

@@ -21,9 +21,9 @@ from engine.job import Job
 from engine.model.transformer import Transformer
 from engine.prompt_cache.kept_prompts import FEWEST_TOKENS, KeptPrompts, shared_length
 from engine.session.generate import GenerationStats, Savings, StopRules, TokenEvent, Turns, generate, most_at_once
-from engine.session.guesses import Guesser, Guesses, StepTimes
+from engine.session.guesses import Guesses, StepTimes
 from engine.session.loaded_model import LoadedModel
-from engine.session.lookup import Lookup
+from engine.session.mtp import MtpRecord, own_sources
 from engine.session.sampling import Sampler, make_sampler
 from engine.session.thought_limit import limit_thought
 from engine.text.attached_texts import AttachedTexts, Portion
@@ -101,7 +101,7 @@ class ChatSession:
         self.turns = Turns()  # of its answers with those of other sessions
         self._times = StepTimes()
         self._transformer = self._transformer_for(mode)
-        self._cache = model.new_cache()
+        self._cache = self._new_cache()
         self._generation = model.generation
         self._tokens: list[int] = []  # tokens in the cache
         self._chat = ""  # the chat that they belong to; "" for none that is kept
@@ -175,7 +175,7 @@ class ChatSession:
         if self.model.gpu is not None:
             self.model.gpu.make_room()
         if self._generation != self.model.generation:
-            self._transformer, self._cache, self._tokens = self._transformer_for(self.mode), self.model.new_cache(), []
+            self._transformer, self._cache, self._tokens = self._transformer_for(self.mode), self._new_cache(), []
             self._generation, self._saving = self.model.generation, None
 
     def generate(
@@ -279,11 +279,21 @@ class ChatSession:
 
     def _guesses(self) -> Guesses:
         """Return the guesses of the next answer."""
-        sources: list[Guesser] = [Lookup()]
+        sources = own_sources(self.model, self._transformer, self._cache, self._record)
         if self.drafting is not None and (draft := self.drafting.draft) is not None:
             draft.begin(self._times)
             sources.append(draft)
         return Guesses(self._times, sources)
+
+    def _new_cache(self) -> KVCache:
+        """Return an empty cache, with a trail for the layer that drafts tokens if memory suffices."""
+        cache, model = self.model.new_cache(), self.model
+        if model.drafts is not None:
+            try:
+                cache.trail = model.drafts.new_trail(cache.capacity, model.kv_codec)
+            except HostMemoryError as error:
+                log.info("No tokens are drafted: %s", error.message)
+        return cache
 
     def sampler_for(self, prompt: Sequence[int], sampling: SamplingConfig, grammar: Grammar | None = None) -> Sampler:
         """Return the sampler of an answer to the prompt: with a limited thought, and within a grammar, if any."""
@@ -345,7 +355,7 @@ class ChatSession:
 
     def _transformer_for(self, mode: str | None) -> Transformer:
         self.model.make_ready(mode)
-        self._times = StepTimes()
+        self._times, self._record = StepTimes(), MtpRecord()
         transformer = self.model.transformer(mode)
         if self.adaptation is not None:
             transformer.executor.counters.record_per_neuron()

@@ -150,7 +150,7 @@ def read(
         opened=opened, weights=weights, modes=modes, backend=backend, engine=engine, context=memory.context,
         kv_codec=memory.kv_codec, ram=device.hardware.ram, tokenizer=source.tokenizer,
         chosen=device.gpu_reason, steps=steps,
-    )  # fmt: skip
+    ).with_drafts(Job(job.cancelled))  # fmt: skip
 
 
 def prepare(

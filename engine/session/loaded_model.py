@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.config import EngineConfig, Mode, SamplingConfig
+from engine.executor.dense import DenseExecutor
 from engine.executor.hot_blocks import HotBlocks
 from engine.executor.learned_hot import read_heat
 from engine.gpu.residency import GpuResidency
 from engine.job import Job, Progress
 from engine.load_steps import LoadSteps
 from engine.loading.load_context import LoadContext
+from engine.model.draft_layer import DraftTransformer
 from engine.model.kv_cache import KVCache
 from engine.model.prefetch import Prefetch, start_prefetch
 from engine.model.transformer import Transformer
@@ -93,7 +95,9 @@ class LoadedModel(LoadContext):
                 on_gpu=part,
             )
             steps.begin("programs")
-            context.backend.prepare(loaded.transformer(), context.kv_layout, job.reporting(preparing))
+            for one in (loaded.transformer(), loaded.drafter):
+                if one is not None:
+                    context.backend.prepare(one, context.kv_layout, job.reporting(preparing))
             job.stop_if_cancelled()
             steps.tell()
         except BaseException:
@@ -236,6 +240,16 @@ class LoadedModel(LoadContext):
         config, executor = self.opened.config, self.modes.executor(mode, operators)
         decoder = self.backend.decoder(config, self.weights, mode, executor.counters, predictor)
         return Transformer(config, self.weights, executor, operators, decoder)
+
+    @cached_property
+    def drafter(self) -> DraftTransformer | None:
+        """Computes the layer that drafts tokens, for all conversations; None without such a layer."""
+        if self.drafts is None:
+            return None
+        config, weights, operators = self.drafts.opened.config, self.drafts.weights, self.backend.operators
+        executor = DenseExecutor(config, weights, operators)
+        decoder = self.backend.decoder(config, weights, "dense", executor.counters, None)
+        return DraftTransformer(config, weights, executor, operators, decoder)
 
 
 def _fields(context: LoadContext) -> dict[str, Any]:

@@ -72,6 +72,7 @@ class CudaGpu:
         self.predict_streams, self.correct_streams = streams.predict_streams, streams.correct_streams
         self.add_beside, self.scale_alike, self.cut_off = streams.add_beside, streams.scale_alike, streams.cut_off
         self.gated_delta, self.gated = delta.gated_delta, delta.gated
+        self.short_conv = delta.short_conv
 
     def enter(self) -> None:
         self.device.enter()

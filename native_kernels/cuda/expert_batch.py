@@ -66,7 +66,7 @@ class _Pairs(Structure):
 
 
 class _Product(Structure):
-    _fields_ = [("planes", _Planes), ("out", c_uint64), ("bias", c_uint64)]
+    _fields_ = [("planes", _Planes), ("out", c_uint64), ("bias", c_uint64), ("weighed", c_int)]
 
 
 class _Products(Structure):
@@ -104,16 +104,18 @@ class GpuExpertBatchOps:
             c_uint64(pairs.order), c_uint64(pairs.groups),
         )  # fmt: skip
 
-    def products(self, experts: GpuExperts, x: GpuVector, pairs: ExpertPairs, first: int, up: int) -> None:
+    def products(
+        self, experts: GpuExperts, x: GpuVector, pairs: ExpertPairs, first: int, up: int, weighed: bool = False
+    ) -> None:
         """Compute first [T, K, F] = gate x and up [T, K, F] = up x of the pairs, or first = up x without a gate.
 
-        Adds biases. The result is 0 for experts that are not resident.
+        Adds biases. The result is 0 for experts that are not resident. weighed: as Gpu.expert_products.
         """
-        given = [(experts.up, first, experts.up_bias)]
+        given = [(experts.up, first, experts.up_bias, False)]
         if experts.gate is not None:
-            given = [(experts.gate, first, experts.gate_bias), (experts.up, up, experts.up_bias)]
-        steps = _steps(pairs, _Steps(x.n // pairs.n_positions, 0), _by_pair(pairs, experts.width), weighted=False)
-        for codec in dict.fromkeys(matrix.codec for matrix, _, _ in given):
+            given = [(experts.gate, first, experts.gate_bias, weighed), (experts.up, up, experts.up_bias, False)]
+        steps = _steps(pairs, _Steps(x.n // pairs.n_positions, 0), _by_pair(pairs, experts.width))
+        for codec in dict.fromkeys(matrix.codec for matrix, *_ in given):
             same = [one for one in given if one[0].codec == codec]
             self._multiply(same, experts.width, x, steps, pairs)
 
@@ -130,9 +132,9 @@ class GpuExpertBatchOps:
         by_neuron = experts.down_is_transposed
         d = down.n_cols if by_neuron else down.n_rows // experts.n_slots
         out = _Steps(d, segments * pairs.n_positions * d)
-        steps = _steps(pairs, _by_pair(pairs, width), out, weighted=True)
+        steps = _steps(pairs, _by_pair(pairs, width), out)
         if not by_neuron:
-            self._multiply([(down, parts, experts.down_bias)], d, h, steps, pairs)
+            self._multiply([(down, parts, experts.down_bias, bool(pairs.weights))], d, h, steps, pairs)
             return
         if h.n != pairs.n * width:
             raise ValueError(f"{h.n} hidden values for {pairs.n} experts of {width}")
@@ -147,15 +149,16 @@ class GpuExpertBatchOps:
         return max(1, min(2 * self._n_multiprocessors // blocks, MOST_SEGMENTS, experts.width // 32))
 
     def _multiply(
-        self, given: Sequence[tuple[GpuMatrix, int, int]], n_rows: int, x: GpuVector, steps: Structure,
+        self, given: Sequence[tuple[GpuMatrix, int, int, bool]], n_rows: int, x: GpuVector, steps: Structure,
         pairs: ExpertPairs,
     ) -> None:  # fmt: skip
+        """given: matrices, results, biases, and whether the weights multiply the results."""
         matrix = given[0][0]
         n, reads = matrix.n_cols, matrix.reads_bytes
         if x.n % n or n % (32 if reads else 4) or not (x.bytes and x.scales if reads else x.values):
             raise ValueError(f"a matrix of {n} columns in {matrix.codec} does not multiply these vectors")
         split = split_of(len(given) * pairs.n_groups * n_rows, _units(matrix), self._n_multiprocessors)
-        products = [_Product(_planes(one), out, bias) for one, out, bias in given]
+        products = [_Product(_planes(one), *rest) for one, *rest in given]
         vector = _Vector(x.values, x.bytes, x.scales, n)
         job = _Products((_Product * 2)(*products), vector, steps, n_rows, split)
         grid = (-(-n_rows * split // (_ROWS * _WARPS)), pairs.n_groups, len(given))
@@ -177,9 +180,8 @@ def _by_pair(pairs: ExpertPairs, n: int) -> _Steps:
     return _Steps(pairs.n_used * n, n)
 
 
-def _steps(pairs: ExpertPairs, x: _Steps, out: _Steps, weighted: bool) -> _Pairs:
-    weights = pairs.weights if weighted else 0
-    return _Pairs(pairs.order, pairs.groups, weights, x, out, _Steps(pairs.weight_step, 1), pairs.n_used)
+def _steps(pairs: ExpertPairs, x: _Steps, out: _Steps) -> _Pairs:
+    return _Pairs(pairs.order, pairs.groups, pairs.weights, x, out, _Steps(pairs.weight_step, 1), pairs.n_used)
 
 
 def _units(matrix: GpuMatrix) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from ctypes import Structure, c_float, c_int, c_uint64
-from typing import Any, Literal
+from typing import Any
 
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import GpuChoice, GpuExperts, GpuMatrix, GpuVector
@@ -16,6 +16,7 @@ from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.cuda.products import split_of
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.modules import load
+from native_kernels.specs import ONE_GROUP, ExpertGroups, Weighing
 
 MAX_EXPERTS = 1024  # of a layer, as in router.cu
 _WARPS, _ROWS = 8, 2  # of a block, and of a warp at a time, in experts.cu
@@ -35,12 +36,12 @@ class _Choice(Structure):
         ("scores", c_uint64), ("shared_score", c_uint64), ("bias", c_uint64), ("factors", c_uint64),
         ("slot_of", c_uint64), ("ids", c_uint64), ("weights", c_uint64),
         ("slots", c_uint64), ("n_experts", c_int), ("n_used", c_int), ("sigmoid", c_int), ("adds_up", c_int),
-        ("factor", c_float),
+        ("factor", c_float), ("n_groups", c_int), ("groups_used", c_int), ("by_two", c_int), ("margin", c_float),
     ]  # fmt: skip
 
 
 class _Product(Structure):
-    _fields_ = [("planes", _Planes), ("out", c_uint64), ("bias", c_uint64)]
+    _fields_ = [("planes", _Planes), ("out", c_uint64), ("bias", c_uint64), ("weighed", c_int)]
 
 
 class _Products(Structure):
@@ -63,13 +64,19 @@ def choice_threads(n_experts: int) -> tuple[int]:
 
 
 def choice_job(
-    scores: int, n_experts: int, slot_of: int, choice: GpuChoice, router: Literal["softmax", "sigmoid"], adds_up: bool,
+    scores: int, n_experts: int, slot_of: int, choice: GpuChoice, weighing: Weighing, groups: ExpertGroups,
     shared_score: int,
 ) -> Structure:  # fmt: skip
-    """Return the argument of the kernel `choose`; parameters as in Gpu.choose."""
+    """Return the argument of the kernel `choose`; parameters as in Gpu.choose.
+
+    Raises: ValueError for groups that are not equal, or of one expert.
+    """
+    if groups.n > 1 and (n_experts % groups.n or n_experts < 2 * groups.n):
+        raise ValueError(f"{groups.n} groups of {n_experts} experts")
     return _Choice(
         scores, shared_score, choice.bias, choice.factors, slot_of, choice.ids, choice.weights, choice.slots, n_experts,
-        choice.n_used, int(router == "sigmoid"), int(adds_up), choice.factor,
+        choice.n_used, int(weighing.router == "sigmoid"), int(weighing.adds_up), choice.factor, *groups,
+        weighing.margin if weighing.router == "softmax" else 0.0,
     )  # fmt: skip
 
 
@@ -91,25 +98,25 @@ class GpuExpertOps:
         self._held.close()
 
     def choose(
-        self, scores: int, n_experts: int, slot_of: int, choice: GpuChoice, router: Literal["softmax", "sigmoid"],
-        adds_up: bool, shared_score: int = 0,
+        self, scores: int, n_experts: int, slot_of: int, choice: GpuChoice, weighing: Weighing,
+        groups: ExpertGroups = ONE_GROUP, shared_score: int = 0,
     ) -> None:  # fmt: skip
         """Choose. One block; at most MAX_EXPERTS."""
         if not choice.n_used <= n_experts <= MAX_EXPERTS:
             raise ValueError(f"{choice.n_used} of {n_experts} experts; there may be {MAX_EXPERTS}")
-        job = choice_job(scores, n_experts, slot_of, choice, router, adds_up, shared_score)
+        job = choice_job(scores, n_experts, slot_of, choice, weighing, groups, shared_score)
         self._function("router", "choose").launch(self._stream, (1,), choice_threads(n_experts), job)
 
     def expert_products(
-        self, experts: GpuExperts, x: GpuVector, choice: GpuChoice, first: int, up: int
+        self, experts: GpuExperts, x: GpuVector, choice: GpuChoice, first: int, up: int, weighed: bool = False
     ) -> None:  # fmt: skip
         """Compute gate and up, in one launch if they are of one codec."""
-        given = [(experts.up, first, experts.up_bias)]
+        given = [(experts.up, first, experts.up_bias, False)]
         if experts.gate is not None:
-            given = [(experts.gate, first, experts.gate_bias), (experts.up, up, experts.up_bias)]
-        for codec in dict.fromkeys(matrix.codec for matrix, _, _ in given):
+            given = [(experts.gate, first, experts.gate_bias, weighed), (experts.up, up, experts.up_bias, False)]
+        for codec in dict.fromkeys(matrix.codec for matrix, *_ in given):
             same = [one for one in given if one[0].codec == codec]
-            self._multiply(same, experts.width, x, 0, choice.slots, 0, choice.n_used)
+            self._multiply(same, experts.width, x, 0, choice)
 
     def expert_parts(self, experts: GpuExperts, n_used: int) -> int:
         """Return the number of partial sums. Cost: none."""
@@ -122,9 +129,9 @@ class GpuExpertOps:
             raise ValueError(f"{h.n} hidden values for {choice.n_used} experts of {width}")
         if not experts.down_is_transposed:
             row = GpuVector(width, h.values, h.bytes, h.scales)
-            given = [(down, parts, experts.down_bias)]
+            given = [(down, parts, experts.down_bias, True)]
             n_rows = down.n_rows // max(1, experts.n_slots)
-            self._multiply(given, n_rows, row, width, choice.slots, choice.weights, choice.n_used)
+            self._multiply(given, n_rows, row, width, choice)
             return
         blocks = -(-_units(down) // 32)
         job = _Sums(_planes(down), h.values, experts.down_bias, choice.weights, choice.slots, parts, width, down.n_cols)
@@ -139,17 +146,18 @@ class GpuExpertOps:
         return max(1, min(2 * self._n_multiprocessors // blocks, _MOST_PARTS // n_used, experts.width // 32))
 
     def _multiply(
-        self, given: Sequence[tuple[GpuMatrix, int, int]], n_rows: int, x: GpuVector, x_step: int, slots: int,
-        weights: int, n_used: int,
+        self, given: Sequence[tuple[GpuMatrix, int, int, bool]], n_rows: int, x: GpuVector, x_step: int,
+        choice: GpuChoice,
     ) -> None:  # fmt: skip
-        first = given[0][0]
-        for matrix, _, _ in given:
+        """given: matrices, results, biases, and whether the weights multiply the results."""
+        first, n_used = given[0][0], choice.n_used
+        for matrix, *_ in given:
             if matrix.n_cols != x.n or not (x.bytes and x.scales if matrix.reads_bytes else x.values):
                 raise ValueError(f"a matrix of {matrix.n_cols} columns in {matrix.codec} does not multiply this vector")
         split = split_of(len(given) * n_used * n_rows, _units(first), self._n_multiprocessors)
-        products = [_Product(_planes(matrix), out, bias) for matrix, out, bias in given]
+        products = [_Product(_planes(matrix), *rest) for matrix, *rest in given]
         vector = _Vector(x.values, x.bytes, x.scales, x.n)
-        job = _Products((_Product * 2)(*products), vector, slots, weights, x_step, n_rows, split)
+        job = _Products((_Product * 2)(*products), vector, choice.slots, choice.weights, x_step, n_rows, split)
         grid = (-(-n_rows * split // (_ROWS * _WARPS)), n_used, len(given))
         self._function("experts", "multiply_chosen", first.codec).launch(self._stream, grid, (32 * _WARPS,), job)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 from native_kernels.backend import Activation, RopeOrder
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.layouts import n_gpu_bytes
-from native_kernels.specs import DeltaSpec, LatentSpec, Temperature
+from native_kernels.specs import ONE_GROUP, DeltaSpec, ExpertGroups, LatentSpec, ShortConvSpec, Temperature, Weighing
 
 Norm = Literal["rms", "layer"]
 KvCodec = Literal["f32", "f16", "q8_0"]
@@ -137,6 +137,7 @@ class GpuScoring:
     softcap: float | None = None
     window: int | None = None
     sinks: int = 0
+    chunked: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,10 @@ class GpuLatent:
 
 @dataclass(frozen=True)
 class GpuDelta:
-    """Weights of a gated delta net besides its projections: addresses of f32 arrays, shaped as DeltaWeights."""
+    """Weights of a gated delta net or Mamba-2 besides its projections: addresses of f32 arrays, as DeltaWeights.
+
+    done: of Mamba-2, zeros of delta_net.done_bytes, by which the blocks of a launch know which is the last.
+    """
 
     spec: DeltaSpec
     conv: int
@@ -177,11 +181,14 @@ class GpuDelta:
     alpha_bias: int
     norm: int
     epsilon: float
+    conv_bias: int = 0
+    skip: int = 0
+    done: int = 0
 
 
 @dataclass(frozen=True)
 class GpuDeltaInput:
-    """Projections for a gated delta net: the next n_each positions of n_sequences sequences, one after another.
+    """Projections for a gated delta net or Mamba-2: the next n_each positions of each of n_sequences sequences.
 
     Addresses of f32 arrays, shaped as DeltaInput with T = n_sequences x n_each rows.
     """
@@ -192,6 +199,14 @@ class GpuDeltaInput:
     beta: int
     n_each: int = 1
     n_sequences: int = 1
+
+
+@dataclass(frozen=True)
+class GpuShortConv:
+    """A short convolution. conv: address of its weights, f32 [channels, conv_width]."""
+
+    spec: ShortConvSpec
+    conv: int
 
 
 @dataclass(frozen=True)
@@ -464,21 +479,23 @@ class Gpu(Protocol):
     # ------------------------------------------------------------ experts (experts.py)
 
     def choose(
-        self, scores: int, n_experts: int, slot_of: int, choice: GpuChoice, router: Literal["softmax", "sigmoid"],
-        adds_up: bool, shared_score: int = 0,
+        self, scores: int, n_experts: int, slot_of: int, choice: GpuChoice, weighing: Weighing,
+        groups: ExpertGroups = ONE_GROUP, shared_score: int = 0,
     ) -> None:  # fmt: skip
         """Write the choice for the router's scores f32 [E], as engine/model/router.py does.
 
-        Equal scores rank by expert id, and NaN ranks last. slot_of i32 [E]: the slot of each expert. adds_up: the
-        weights sum to 1. shared_score f32 [1]: its logistic function weighs the shared expert; 0: weight 1.
+        Equal scores rank by expert id, and NaN ranks last. slot_of i32 [E]: the slot of each expert. groups: those that
+        experts are chosen from. shared_score f32 [1]: its logistic function weighs the shared expert; 0: weight 1.
         """
 
     def expert_products(
-        self, experts: GpuExperts, x: GpuVector, choice: GpuChoice, first: int, up: int
+        self, experts: GpuExperts, x: GpuVector, choice: GpuChoice, first: int, up: int, weighed: bool = False
     ) -> None:  # fmt: skip
         """Compute first [K, F] = gate x and up [K, F] = up x of the chosen experts, or first = up x without a gate.
 
-        Adds biases. The result is 0 for experts that are not resident; their rows are not read.
+        Adds biases. The result is 0 for experts that are not resident; their rows are not read. weighed: gate x is
+        multiplied by the expert's weight, which `expert_down` multiplies with too: the same as weighing x, because the
+        output is linear in up x.
         """
 
     def expert_parts(self, experts: GpuExperts, n_used: int) -> int:
@@ -534,8 +551,8 @@ class Gpu(Protocol):
         """
 
     def attend(self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scoring: GpuScoring) -> None:
-        """Compute to [H * head_dim] = attention of q [H, head_dim] over positions 0 to state[0], limited to the last
-        scoring.window. If values are the keys, `to` may have fewer numbers per head: the first ones.
+        """Compute to [H * head_dim] = attention of q [H, head_dim] over positions 0 to state[0], limited by the window
+        as in Scoring. If values are the keys, `to` may have fewer numbers per head: the first ones.
         """
 
     def softcap(self, x: int, n: int, cap: float) -> None:
@@ -579,12 +596,22 @@ class Gpu(Protocol):
         The rotated numbers of q go to the end of each of `queries`, the others to plain [H, key_dim].
         """
 
-    # ------------------------------------------------------------ delta nets (delta_net.py)
+    # ------------------------------------------------------------ layers with a state (delta_net.py)
 
-    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, prepared: int, to: int) -> None:
-        """Compute to [T, H_v x value_dim]: a gated delta net over x, as Operators.gated_delta, and write the states.
+    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, prepared: int, to: GpuVector) -> None:
+        """Compute to [T, H_v x value_dim]: a gated delta net or Mamba-2 over x, as Operators.gated_delta, and write
+        the states. In Mamba-2 the 8-bit form too, if `to` has one, for one position whose state is not in place.
 
         prepared: [T, prepared_width of the spec], overwritten.
+        """
+
+    def short_conv(
+        self, x: int, w: GpuShortConv, states: GpuStates, to: int, n_each: int = 1, n_sequences: int = 1
+    ) -> None:
+        """Compute to [T, channels]: a gated short convolution over x, as Operators.short_conv, and write the states.
+
+        x f32 [T, 3, channels]: the gate behind the convolution, the gate before it, the values; of the next n_each
+        positions of n_sequences sequences, one after another.
         """
 
     def gated(self, x: GpuVector, gate: int) -> None:

@@ -27,7 +27,7 @@ class _Latent(Structure):
         *(
             (name, c_int)
             for name in ("n_heads", "key_dim", "rotated", "rank", "apart", "n_pairs", "neighbours", "codec", "capacity",
-                         "start", "length")
+                         "start", "length", "offset")
         ),
     ]  # fmt: skip
 
@@ -73,7 +73,7 @@ class GpuLatentOps:
             x.q, x.k, x.queries, Rounded(0, plain.values, plain.bytes, plain.scales, plain.n), x.norm.weight, *at[:2],
             where[0], kv.keys, kv.key_scales, x.norm.eps, temperature.strength, x.n_heads, spec.key_dim, x.rotated,
             spec.rank, at[2], angles.n, angles.order == "interleaved", _CODEC_BYTES[kv.codec], kv.capacity, where[1],
-            temperature.length,
+            temperature.length, temperature.offset,
         )  # fmt: skip
         self._module.function("place_latent").launch(self._stream, (x.n_heads + 1, n_tokens), (_THREADS,), job)
 

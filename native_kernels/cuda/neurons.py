@@ -18,6 +18,7 @@ from native_kernels.cuda.runtime.modules import load
 
 _ACTIVATIONS: dict[Activation, int] = {
     "relu": 0, "fatrelu": 0, "drelu": 1, "silu": 2, "gelu": 3, "gelu-tanh": 4, "clamped-silu": 5,
+    "relu2": 6,
 }  # fmt: skip
 
 _WARPS = 4  # per block of neurons.cu and activate.cu

@@ -16,7 +16,6 @@ import ctypes
 import logging
 from collections.abc import Iterator, Sequence
 from ctypes import c_float, c_int, c_uint64
-from typing import Literal
 
 from native_kernels.backend import Activation
 from native_kernels.cuda.cublas_products import LibraryProducts
@@ -35,6 +34,7 @@ from native_kernels.cuda.streams import GpuStreamOps
 from native_kernels.cuda.token_ops import temperature_words, v_norm_words
 from native_kernels.cuda.wgmma_products import CAPABILITY, WgmmaProducts
 from native_kernels.kv_blocks import KvLayout
+from native_kernels.specs import ExpertGroups, Weighing
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ _ACTIVATIONS: dict[Activation, int] = {
     "gelu": 4,
     "gelu-tanh": 5,
     "clamped-silu": 6,
+    "relu2": 7,
 }
 _NORMS = {"rms": 1, "layer": 2}
 _CODECS: dict[KvCodec, int] = {"f32": 0, "f16": 1, "q8_0": 2}
@@ -147,6 +148,7 @@ class GpuPrefillOps:
         self.predict_streams, self.correct_streams = streams.predict_streams, streams.correct_streams
         self.add_beside, self.scale_alike, self.cut_off = streams.add_beside, streams.scale_alike, streams.cut_off
         self.gated_delta, self.gated = delta.gated_delta, delta.gated
+        self.short_conv = delta.short_conv
         self.gathering = min(_MOST_GATHERING, max(1, device.n_multiprocessors // _GATHERING_SHARE)), _GATHERING_THREADS
 
     def close(self) -> None:
@@ -424,11 +426,11 @@ class GpuPrefillOps:
         )  # fmt: skip
 
     def choose(
-        self, scores: int, n_tokens: int, n_experts: int, choice: GpuChoice, router: Literal["softmax", "sigmoid"],
-        adds_up: bool, shared_scores: int,
+        self, scores: int, n_tokens: int, n_experts: int, choice: GpuChoice, weighing: Weighing,
+        groups: ExpertGroups, shared_scores: int,
     ) -> None:  # fmt: skip
         """Write ids [T, K] and weights [T, K + 1] of the choice for scores [T, E], as Gpu.choose does."""
-        job = choice_job(scores, n_experts, 0, choice, router, adds_up, shared_scores)
+        job = choice_job(scores, n_experts, 0, choice, weighing, groups, shared_scores)
         self._functions["choose"].launch(self.stream, (n_tokens,), choice_threads(n_experts), job)
 
     def group(
@@ -443,13 +445,20 @@ class GpuPrefillOps:
             c_int(n_used), c_int(n_experts), c_uint64(to.starts), c_uint64(to.positions), c_uint64(places),
         )  # fmt: skip
 
-    def take(self, x: RoundedRows, positions: int, n_rows: int, to: RoundedRows) -> None:
-        """Set row i of `to` to row positions[i] of x. Both must have the same step."""
+    def take(
+        self, x: RoundedRows, positions: int, n_rows: int, to: RoundedRows, choice: GpuChoice | None = None,
+        places: int = 0,
+    ) -> None:  # fmt: skip
+        """Set row i of `to` to row positions[i] of x. Both must have the same step.
+
+        choice: multiply row places [t, k] by the weight of position t's k-th expert.
+        """
         if x.step != to.step:
             raise ValueError("both rows lie alike")
         self._functions["take_rows"].launch(
             self.stream, (n_rows,), (128,), c_uint64(x.address), c_uint64(x.factors), c_uint64(positions),
-            c_uint64(x.step), c_uint64(to.address), c_uint64(to.factors),
+            c_uint64(x.step), c_uint64(to.address), c_uint64(to.factors), c_uint64(choice.weights if choice else 0),
+            c_uint64(places), c_int(choice.n_used if choice else 0),
         )  # fmt: skip
 
     def as_halves(self, w: Weights, first: int, n_rows: int, tile: Tile) -> tuple[int, int]:
@@ -495,7 +504,7 @@ class GpuPrefillOps:
     ) -> None:
         """Compute out [T, n] = the sum of rows places [T, K] of y, times the choice's weights, or add it to out.
 
-        shared [T, n]: added with the last weight; 0: none.
+        weights 0: all 1. shared [T, n]: added with the last weight; 0: none.
         """
         self._functions["sum_experts"].launch(
             self.stream, (n_tokens,), (256,), c_uint64(y), c_uint64(places), c_uint64(choice.weights),
@@ -556,15 +565,31 @@ class GpuPrefillOps:
     ) -> None:
         """Compute out [T, H * head_dim] = attention of q [T, H, head_dim], at positions from `start` on.
 
-        Each sees all positions up to its own, limited to the last scoring.window. head_dim up to 576.
+        Each sees the positions that Gpu.attend says. head_dim up to 576.
         """
+        window = scoring.window or 0
+        if not scoring.chunked or not window:
+            self._attend(q, n_tokens, n_heads, kv, start, out, scoring, window)
+            return
+        done = 0
+        while done < n_tokens:  # a launch per chunk, whose positions see it from its beginning on
+            first = (start + done) // window * window
+            n = min(n_tokens - done, first + window - start - done)
+            some_q, some_out = (Rows(one.address + 4 * done * one.step, one.step) for one in (q, out))
+            self._attend(some_q, n, n_heads, kv, start + done, some_out, scoring, -first)
+            done += n
+
+    def _attend(
+        self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, out: Rows, scoring: GpuScoring, window: int
+    ) -> None:
+        """window: as in flash.cu."""
         name, queries, threads, shared_bytes = self._attention_of(kv)
         self._functions[name].launch(
             self.stream, (-(-n_tokens // queries), n_heads), (threads,), c_uint64(q.address), c_uint64(q.step),
             c_uint64(out.address), c_uint64(out.step), c_uint64(kv.keys), c_uint64(kv.values), c_uint64(kv.key_scales),
             c_uint64(kv.value_scales), c_int(_CODECS[kv.codec]), c_int(kv.head_dim), c_int(n_tokens), c_int(start),
             c_int(n_heads // kv.n_kv_heads), c_int(kv.capacity), c_float(scoring.scale),
-            c_float(scoring.softcap or 0.0), c_int(scoring.window or 0), c_uint64(scoring.sinks),
+            c_float(scoring.softcap or 0.0), c_int(window), c_uint64(scoring.sinks),
             shared_bytes=shared_bytes,
         )  # fmt: skip
 

@@ -252,7 +252,7 @@ class GpuTokenOps:
         n_parts = n * n_heads * n_splits
         parts = self._partial_sums(4 * n_parts * (row_dim + 2))
         tops = parts + 4 * n_parts * row_dim
-        where = c_int(kv.capacity), c_int(seen)
+        where = c_int(kv.capacity), c_int(-seen if scoring.chunked else seen)
         attend.launch(
             self._stream, (n_splits, kv.n_kv_heads, tiles * n), (_THREADS,),
             _at(q[0]), _at(q[1]), c_int(group), _at(kv.keys), _at(kv.values), _at(kv.key_scales), _at(kv.value_scales),
@@ -322,11 +322,10 @@ class GpuTokenOps:
 _at = c_uint64
 
 
-def temperature_words(temperature: Temperature | None) -> tuple[c_float, c_int]:
+def temperature_words(temperature: Temperature | None) -> tuple[c_float, c_int, c_int]:
     """Return a kernel's arguments for the temperature of queries."""
-    if temperature is None:
-        return c_float(0.0), c_int(1)
-    return c_float(temperature.strength), c_int(temperature.length)
+    one = temperature or Temperature(0.0, 1)
+    return c_float(one.strength), c_int(one.length), c_int(one.offset)
 
 
 def v_norm_words(heads: GpuHeads) -> tuple[c_int, c_float]:

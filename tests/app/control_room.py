@@ -1,7 +1,7 @@
 """The whole window with a fake for the engine and one for the library, for walks through everything in it.
 
 One room serves many walks: `reset` brings it back to the open chat. What can be opened is listed in
-test_every_control.py.
+places_of_chats.py and places_beside_chats.py.
 """
 
 from __future__ import annotations
@@ -170,3 +170,9 @@ class Room(Person):
         """Do something that opens a dialog or a menu; what it opened."""
         act()
         return self.on_top(kind)
+
+    def popover(self, kind: type[Popover], act: Callable[[], object]) -> QWidget:
+        """Do something that opens a popover; what it opened."""
+        act()
+        settle()
+        return next(found for found in self.window.findChildren(kind) if found.is_open)

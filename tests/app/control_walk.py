@@ -1,7 +1,7 @@
 """Walks what a window shows and says what is wrong with it for somebody who cannot see it well or has no mouse.
 
 Every rule takes the widget that holds a place (a window, a dialog, a menu) and gives one line for each fault, none when
-all is well. It knows no page: which places there are is in test_every_control.py.
+all is well. It knows no page: which places there are is in places_of_chats.py and places_beside_chats.py.
 """
 
 from __future__ import annotations
@@ -275,23 +275,27 @@ def _more(n: int) -> str:
 @contextmanager
 def lengthened(root: QWidget) -> Iterator[None]:
     """Every word of the interface as long as in a longer language, for as long as this holds."""
-    before: list[tuple[Callable[[str], None], QWidget, str]] = []
+    before: list[tuple[Callable[[str], None], QWidget, str, str]] = []
     for widget in visible(root):
         words = (
             widget.words if isinstance(widget, Label) else widget.text() if isinstance(widget, Button | Chip) else ""
         )
         if words.strip() and isinstance(words, str):
-            before.append((widget.setText, widget, words))
+            tip = widget.toolTip()
+            before.append((widget.setText, widget, words, tip))
             widget.setText(german(words))
+            widget.setToolTip(tip.replace(words, german(words)))  # a name that is cut is whole there
             widget.updateGeometry()
     _lay_out_anew(root)
     try:
         yield
     finally:
-        for put, widget, words in before:
+        for put, widget, words, tip in before:
             if isValid(widget):
                 put(words)
-        _lay_out_anew(root)
+                widget.setToolTip(tip)
+        if not isinstance(root, QDialog):  # which is closed next
+            _lay_out_anew(root)
 
 
 def _lay_out_anew(root: QWidget) -> None:

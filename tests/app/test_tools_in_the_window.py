@@ -307,13 +307,16 @@ def test_a_server_asks_the_user_at_its_call(arrive: Arrive) -> None:
     call_that_asks(person)
     asking = person.hearth.controller.open_conversation
     assert asking
+    assert asking in person.window.sidebar.panel.list.chats.waiting
     person.hearth.controller.new_chat()
     assert person.hearth.controller.tool_questions == {}
     person.hearth.controller.open(asking)
-    person.wait(lambda: bool(person.shown) and calls_of(person, len(person.shown) - 1)[0].details.inquiry is not None)
+    person.wait(lambda: 0 < len(person.shown) == len(person.page.transcript.views) and bool(calls_of(person, -1)))
+    assert calls_of(person, -1)[0].details.inquiry is not None
     person.hearth.controller.stop()
     assert states(person.shown[-1]) == [CallState.NOT_RUN]
     assert person.hearth.controller.tool_questions == {}
+    assert not person.window.sidebar.panel.list.chats.waiting
     person.leave()
 
 
@@ -373,7 +376,10 @@ def test_prompts_and_files_of_a_server_are_chosen_behind_a_slash(arrive: Arrive)
     assert composer.draft.texts == ["buy milk"]
     dialog = pick("greet")
     assert dialog.form is not None, "a known prompt has its own row"
-    dialog.reject()
+    composer.field.insert("Hi!")
+    dialog.form.values[0].first.setText("Ada")  # type: ignore[attr-defined]
+    click(person, dialog.insert)
+    person.wait(lambda: composer.text() == "Hi!\n\nGreet Ada.")
     assert tools.controller.set_on(server.id, False) == ""
     composer.field.set_text("")
     composer.field.insert("/greet")

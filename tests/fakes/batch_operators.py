@@ -48,7 +48,9 @@ class FakeExpertBatchOps:
     def parts(self, experts: GpuExperts, pairs: ExpertPairs) -> int:
         return self._fake.expert_parts(experts, pairs.n_used)
 
-    def products(self, experts: GpuExperts, x: GpuVector, pairs: ExpertPairs, first: int, up: int) -> None:
+    def products(
+        self, experts: GpuExperts, x: GpuVector, pairs: ExpertPairs, first: int, up: int, weighed: bool = False
+    ) -> None:
         def step() -> None:
             given = [(experts.up, experts.up_bias, first)]
             if experts.gate is not None:
@@ -58,6 +60,10 @@ class FakeExpertBatchOps:
                 for p, slot in self._slots(pairs):
                     one = _part(x, x.n // pairs.n_positions, p // pairs.n_used)
                     out[p] = self._product(matrix, slot, experts.width, one, bias) if slot >= 0 else 0
+                    if weighed and to == first:
+                        position, choice = divmod(p, pairs.n_used)
+                        at = pairs.weights + 4 * (position * pairs.weight_step + choice)
+                        out[p] *= self._fake.array(at, 1)
 
         self._fake.do("products", step)
 

@@ -10,8 +10,9 @@ import numpy as np
 from fakes.rows import from_planes, to_planes
 from numpy.typing import NDArray
 
+from engine.model.router import chosen_of
 from native_kernels import reference
-from native_kernels.backend import Activation, DeltaInput, DeltaWeights, Scoring
+from native_kernels.backend import Activation, DeltaInput, DeltaWeights, Scoring, ShortConvInput
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.copies import signs
 from native_kernels.cuda.gpu import (
@@ -30,6 +31,7 @@ from native_kernels.cuda.gpu import (
     GpuMatrix,
     GpuNorm,
     GpuScoring,
+    GpuShortConv,
     GpuStates,
     GpuStreams,
     GpuVector,
@@ -38,6 +40,7 @@ from native_kernels.cuda.gpu import (
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prompt_rows import RowAngles
 from native_kernels.reference import factors_of
+from native_kernels.specs import ONE_GROUP, ExpertGroups, Weighing
 
 F32 = NDArray[np.float32]
 _OPS = reference.ReferenceOperators()
@@ -172,22 +175,16 @@ class FakeOperators(ABC):
     # ------------------------------------------------------------ experts
 
     def choose(
-        self, scores: int, n_experts: int, slot_of: int, choice: GpuChoice, router: str, adds_up: bool,
-        shared_score: int = 0,
+        self, scores: int, n_experts: int, slot_of: int, choice: GpuChoice, weighing: Weighing,
+        groups: ExpertGroups = ONE_GROUP, shared_score: int = 0,
     ) -> None:  # fmt: skip
         def step() -> None:
-            values = self.array(scores, n_experts)
-            shares = _logistic(values)
-            if router == "softmax":
-                shares = np.exp(values - values.max(initial=-np.inf))
-                shares = shares / shares.sum()
-            wanted = shares + self.array(choice.bias, n_experts) if choice.bias else values
-            ids = np.argsort(-wanted, kind="stable")[: choice.n_used]
-            weights = shares[ids]
+            bias = self.array(choice.bias, n_experts) if choice.bias else None
+            [ids], [weights] = chosen_of(self.array(scores, n_experts)[None], choice.n_used, weighing, groups, bias)
             self.array(choice.ids, choice.n_used, np.int32)[:] = ids
             self.array(choice.slots, choice.n_used, np.int32)[:] = self.array(slot_of, n_experts, np.int32)[ids]
             to = self.array(choice.weights, choice.n_used + 1)
-            to[:-1] = np.float32(choice.factor) * (weights / weights.sum() if adds_up else weights)
+            to[:-1] = np.float32(choice.factor) * weights
             if choice.factors:
                 to[:-1] *= self.array(choice.factors, n_experts)[ids]
             to[-1] = _logistic(self.array(shared_score, 1))[0] if shared_score else 1
@@ -195,7 +192,7 @@ class FakeOperators(ABC):
         self.do("choose", step)
 
     def expert_products(
-        self, experts: GpuExperts, x: GpuVector, choice: GpuChoice, first: int, up: int
+        self, experts: GpuExperts, x: GpuVector, choice: GpuChoice, first: int, up: int, weighed: bool = False
     ) -> None:  # fmt: skip
         def step() -> None:
             given = [(experts.up, experts.up_bias, first)]
@@ -206,6 +203,9 @@ class FakeOperators(ABC):
                 found = self._product(matrix, x, bias).reshape(experts.n_slots, -1)
                 for row, slot in zip(out, self.array(choice.slots, choice.n_used, np.int32), strict=True):
                     row[:] = found[slot] if slot >= 0 else 0
+            if weighed:
+                gates = self.array(first, choice.n_used * experts.width).reshape(choice.n_used, -1)
+                gates *= self.array(choice.weights, choice.n_used)[:, None]
 
         self.do("expert_products", step)
 
@@ -320,7 +320,7 @@ class FakeOperators(ABC):
             keys, values = self._stored(kv, kv.keys, kv.key_scales, n), self._stored(kv, kv.values, kv.value_scales, n)
             queries = self.array(q, n_heads * d).reshape(1, n_heads, d)
             sinks = self.array(scoring.sinks, n_heads) if scoring.sinks else None
-            how = Scoring(scoring.scale, scoring.softcap, scoring.window, sinks)
+            how = Scoring(scoring.scale, scoring.softcap, scoring.window, sinks, chunked=scoring.chunked)
             value_dim = to.n // n_heads
             assert value_dim == d or kv.is_shared
             self._put(to, _OPS.attention(queries, keys, values, how)[..., :value_dim].reshape(-1))
@@ -428,16 +428,18 @@ class FakeOperators(ABC):
             self._store(kv, kv.keys, kv.key_scales, start + t, keys[t])
         return q[..., : spec.key_dim]
 
-    # ------------------------------------------------------------ delta nets
+    # ------------------------------------------------------------ layers with a state
 
-    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, prepared: int, to: int) -> None:
+    def gated_delta(self, x: GpuDeltaInput, w: GpuDelta, states: GpuStates, prepared: int, to: GpuVector) -> None:
         def step() -> None:
             spec = w.spec
             of = DeltaWeights(
                 self.array(w.conv, spec.channels * spec.conv_width), self.array(w.decay, spec.value_heads),
-                self.array(w.alpha_bias, spec.value_heads), self.array(w.norm, spec.value_dim), w.epsilon,
+                self.array(w.alpha_bias, spec.value_heads), self.array(w.norm, spec.norm_size), w.epsilon,
+                self.array(w.conv_bias, spec.channels) if w.conv_bias else None,
+                self.array(w.skip, spec.value_heads) if spec.mamba else None,
             )  # fmt: skip
-            widths = (spec.channels, spec.value_width, spec.value_heads, spec.value_heads)
+            widths = (spec.channels, spec.value_width, spec.value_heads, 0 if spec.mamba else spec.value_heads)
             for s in range(x.n_sequences):
                 inputs = DeltaInput(*(
                     self.array(at + 4 * s * x.n_each * n, x.n_each * n).reshape(x.n_each, n)
@@ -447,9 +449,28 @@ class FakeOperators(ABC):
                 if states.swap and self.array(states.swap + 4 * s, 1, np.int32)[0]:
                     ends.reverse()
                 found = _OPS.gated_delta(inputs, of, spec, ends[0].copy(), ends[1])
-                self.array(to + 4 * s * found.size, found.size)[:] = found.reshape(-1)
+                self.array(to.values + 4 * s * found.size, found.size)[:] = found.reshape(-1)
+            if spec.mamba and to.bytes and x.n_each == x.n_sequences == 1:
+                self._put(to, found.reshape(-1))
 
         self.do("gated_delta", step)
+
+    def short_conv(
+        self, x: int, w: GpuShortConv, states: GpuStates, to: int, n_each: int = 1, n_sequences: int = 1
+    ) -> None:
+        def step() -> None:
+            spec, n = w.spec, n_each * w.spec.channels
+            conv = self.array(w.conv, spec.channels * spec.conv_width)
+            for s in range(n_sequences):
+                gate, gate_in, values = self.array(x + 12 * s * n, 3 * n).reshape(n_each, 3, -1).swapaxes(0, 1)
+                ends = [self.array(at + 4 * s * states.step, spec.state_size) for at in (states.first, states.second)]
+                if states.swap and self.array(states.swap + 4 * s, 1, np.int32)[0]:
+                    ends.reverse()
+                inputs = ShortConvInput(values, gate_in, gate)
+                found = _OPS.short_conv(inputs, conv, spec, ends[0].copy(), ends[1])
+                self.array(to + 4 * s * n, n)[:] = found.reshape(-1)
+
+        self.do("short_conv", step)
 
     def gated(self, x: GpuVector, gate: int) -> None:
         def step() -> None:
@@ -582,6 +603,8 @@ def _activated(
             values = _OPS.gelu(first)
         case "gelu-tanh":
             values = _OPS.gelu_tanh(first)
+        case "relu2":
+            values = _OPS.relu2(first)
         case "clamped-silu":
             values, up = _OPS.clamped_silu(first, threshold), np.clip(up, -threshold, threshold) + 1
         case _:

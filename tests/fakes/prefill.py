@@ -16,6 +16,7 @@ from fakes.operators import FakeOperators
 from fakes.rows import from_planes
 from numpy.typing import NDArray
 
+from engine.model.router import chosen_of
 from native_kernels import kv_blocks
 from native_kernels.backend import Scoring
 from native_kernels.codecs import ROW_CODECS
@@ -50,7 +51,7 @@ def _slice(part: range | None) -> slice:
 
 def scoring_of(scoring: GpuScoring, n_heads: int) -> Scoring:
     sinks = at(scoring.sinks, np.float32, n_heads) if scoring.sinks else None
-    return Scoring(scoring.scale, scoring.softcap, scoring.window, sinks)
+    return Scoring(scoring.scale, scoring.softcap, scoring.window, sinks, chunked=scoring.chunked)
 
 
 class HostDriver(Driver):
@@ -124,7 +125,7 @@ class NumpyPrefillOps(GpuPrefillOps):
         self.stream, self.copy_stream = Stream(self.device), Stream(self.device)
         self.failing = ""  # an operator that fails
         on_host = self._on_host = _OnHost()
-        self.gated_delta, self.gated = on_host.gated_delta, on_host.gated
+        self.gated_delta, self.gated, self.short_conv = on_host.gated_delta, on_host.gated, on_host.short_conv
         self.place_latents = on_host.place_latents
         self.predict_streams, self.correct_streams = on_host.predict_streams, on_host.correct_streams
         self.add_beside, self.scale_alike, self.cut_off = on_host.add_beside, on_host.scale_alike, on_host.cut_off
@@ -237,6 +238,7 @@ class NumpyPrefillOps(GpuPrefillOps):
                 positions = at(groups.positions, np.int32, before + n_tokens)[before:]
         h = rows_at(first, n_tokens, n)
         functions = {"silu": REFERENCE.silu, "gelu": REFERENCE.gelu, "gelu-tanh": REFERENCE.gelu_tanh,
+                     "relu2": REFERENCE.relu2,
                      "clamped-silu": lambda x: REFERENCE.clamped_silu(x, threshold)}  # fmt: skip
         function = functions.get(activation, lambda x: REFERENCE.relu(x, threshold if activation == "fatrelu" else 0.0))
         opened = function(h)
@@ -272,19 +274,14 @@ class NumpyPrefillOps(GpuPrefillOps):
         at(scores, np.float32, n_tokens, router.n_rows)[:] = found + shift
 
     def choose(  # type: ignore[override]
-        self, scores: int, n_tokens: int, n_experts: int, choice: Any, router: str, adds_up: bool, shared_scores: int
+        self, scores: int, n_tokens: int, n_experts: int, choice: Any, weighing: Any, groups: Any, shared_scores: int
     ) -> None:
         found, n_used = at(scores, np.float32, n_tokens, n_experts), choice.n_used
-        shares = np.exp(found - found.max(axis=1, keepdims=True))
-        shares = shares / shares.sum(axis=1, keepdims=True) if router == "softmax" else _logistic(found)
-        wanted = shares + at(choice.bias, np.float32, n_experts) if choice.bias else found
-        ids = np.argsort(-wanted, axis=1, kind="stable")[:, :n_used]
-        weights = np.take_along_axis(shares, ids, axis=1)
+        bias = at(choice.bias, np.float32, n_experts) if choice.bias else None
+        ids, weights = chosen_of(found, n_used, weighing, groups, bias)
         at(choice.ids, np.int32, n_tokens, n_used)[:] = ids
         to = at(choice.weights, np.float32, n_tokens, n_used + 1)
-        to[:, :n_used] = np.float32(choice.factor) * (
-            weights / weights.sum(axis=1, keepdims=True) if adds_up else weights
-        )
+        to[:, :n_used] = np.float32(choice.factor) * weights
         if choice.factors:
             to[:, :n_used] *= at(choice.factors, np.float32, n_experts)[ids]
         to[:, n_used] = _logistic(at(shared_scores, np.float32, n_tokens)) if shared_scores else 1
@@ -298,11 +295,17 @@ class NumpyPrefillOps(GpuPrefillOps):
         at(to.positions, np.int32, len(order))[:] = order // n_used
         at(places, np.int32, len(order))[order] = np.arange(len(order))
 
-    def take(self, x: RoundedRows, positions: int, n_rows: int, to: RoundedRows) -> None:
+    def take(
+        self, x: RoundedRows, positions: int, n_rows: int, to: RoundedRows, choice: Any = None, places: int = 0
+    ) -> None:
         ids = at(positions, np.int32, n_rows)
         most = int(ids.max()) + 1
         at(to.address, np.float16, n_rows, to.step)[:] = at(x.address, np.float16, most, x.step)[ids]
-        at(to.factors, np.float32, n_rows)[:] = at(x.factors, np.float32, most)[ids]
+        factors = at(to.factors, np.float32, n_rows)
+        factors[:] = at(x.factors, np.float32, most)[ids]
+        if choice is not None:
+            weights = at(choice.weights, np.float32, n_rows // choice.n_used, choice.n_used + 1)[:, :-1]
+            factors[at(places, np.int32, n_rows)] *= weights.reshape(-1)
 
     def multiply_groups(
         self, matrices: Any, step: int, x: RoundedRows, groups: Groups, n_out: int, depth: int, by_rows: bool = True
@@ -327,7 +330,9 @@ class NumpyPrefillOps(GpuPrefillOps):
     ) -> None:
         n_used, weights = choice.n_used, choice.weights
         rows = at(y, np.float32, n_tokens * n_used, n)[at(places, np.int32, n_tokens, n_used)]
-        shares = at(weights, np.float32, n_tokens, n_used + 1)
+        shares = np.ones((n_tokens, n_used + 1), np.float32)
+        if weights:
+            shares = at(weights, np.float32, n_tokens, n_used + 1)
         found = np.einsum("tkd,tk->td", rows, shares[:, :n_used])
         if shared:
             found = found + shares[:, n_used:] * at(shared, np.float32, n_tokens, n)

@@ -35,13 +35,14 @@ def a_model(
 ) -> ModelBytes:  # fmt: skip
     """As if its vectors were far wider than the configuration says: bytes that a GPU and a CPU need time for."""
     ones = np.ones(config.n_layers, np.int64)
-    gated = config.gated
+    gated, has_ffn = config.gated, ones.copy()
+    has_ffn[list(config.mixer_only_layers)] = 0
     return ModelBytes(
         config=config,
         attention=ones * MIB,
-        first=ones * (neuron // (3 if gated else 2)),
-        second=ones * (neuron // 3 if gated else 0),
-        down=ones * (neuron // (3 if gated else 2)),
+        first=has_ffn * (neuron // (3 if gated else 2)),
+        second=has_ffn * (neuron // 3 if gated else 0),
+        down=has_ffn * (neuron // (3 if gated else 2)),
         embedding=2 * MIB,
         head=2 * MIB,
         attention_codecs=(codec,) * config.n_layers,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from samples.tiny_model import VOCAB_SIZE, make_tiny_model
@@ -25,8 +25,14 @@ EXPERTS = {
 }  # fmt: skip
 
 
-def make_recurrent_model(folder: Path, *, experts: bool = False, seed: int = 0) -> Path:
-    """Writes a folder as make_tiny_model does; it back. The same arguments write the same bytes."""
+def make_recurrent_model(
+    folder: Path, *, experts: bool = False, seed: int = 0, drafts: Literal["damaged", "random", "right"] = "damaged"
+) -> Path:
+    """Writes a folder as make_tiny_model does; it back. The same arguments write the same bytes.
+
+    drafts: what the layer that drafts tokens is worth. If its drafts are all right, that is because the other layers do
+    nothing.
+    """
     from safetensors.numpy import save_file
 
     text: dict[str, Any] = {**TEXT, **(EXPERTS if experts else {})}
@@ -49,7 +55,31 @@ def make_recurrent_model(folder: Path, *, experts: bool = False, seed: int = 0) 
                 values = 1 + values
             tensors[planned.foreign_name] = values.astype(np.float32)
     tensors[f"{inner}embed_tokens.weight"] *= np.float32(32**0.5)
-    for name in ("model.visual.blocks.0.attn.qkv.weight", "mtp.layers.0.mlp.up_proj.weight", "mtp.norm.weight"):
-        tensors[name] = np.ones((2, 2), np.float32)
+    names = ["model.visual.blocks.0.attn.qkv.weight"]
+    if drafts == "damaged":
+        names += ["mtp.layers.0.mlp.up_proj.weight", "mtp.norm.weight"]
+    else:
+        tensors |= _drafts(tensors, inner, rng)
+    tensors |= {name: np.ones((2, 2), np.float32) for name in names}
+    if drafts == "right":
+        width = text["hidden_size"]
+        for name, values in tensors.items():
+            if name.endswith(("out_proj.weight", "o_proj.weight", "down_proj.weight")):
+                values[:] = 0
+        tensors["mtp.norm.weight"] = tensors[f"{inner}norm.weight"]
+        tensors["mtp.pre_fc_norm_embedding.weight"][:] = 0
+        tensors["mtp.fc.weight"] = np.eye(width, 2 * width, dtype=np.float32)
     save_file(tensors, folder / "model.safetensors")
     return folder
+
+
+def _drafts(tensors: dict[str, Any], inner: str, rng: np.random.Generator) -> dict[str, Any]:
+    """A random layer that drafts tokens, of the shape of the last layer."""
+    width = tensors[f"{inner}norm.weight"].size
+    last = f"{inner}layers.{TEXT['num_hidden_layers'] - 1}."
+    found = {name.replace(last, "mtp.layers.0."): rng.permuted(values, axis=-1)
+             for name, values in tensors.items() if name.startswith(last)}  # fmt: skip
+    found["mtp.fc.weight"] = rng.standard_normal((width, 2 * width)) * (2 * width) ** -0.5
+    norms = ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden")
+    found |= {f"mtp.{name}.weight": rng.standard_normal(width) * 0.3 for name in norms}
+    return {name: values.astype(np.float32) for name, values in found.items()}

@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.gpu.weights.layers import (
+    GpuConvolution,
     GpuDeltaNet,
     GpuExpertFfn,
     GpuLatentMatrices,
@@ -19,10 +20,11 @@ from engine.gpu.weights.layers import (
     GpuRowWiseFfn,
 )
 from engine.gpu.weights.layout import slots_of
-from engine.model.weights import FfnWeights, LayerWeights, ModelWeights
+from engine.model.weights import FfnWeights, LayerWeights, ModelWeights, no_rows
 from native_kernels.backend import PackedMatrix
-from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuKv, GpuMatrix, GpuNorm
-from native_kernels.specs import DeltaSpec, LatentSpec, Temperature
+from native_kernels.cuda.delta_net import done_bytes
+from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuKv, GpuMatrix, GpuNorm, GpuShortConv
+from native_kernels.specs import DeltaSpec, LatentSpec, ShortConvSpec, Temperature
 
 BASE = ModelConfig(
     family="llama", n_layers=3, d_model=64, d_ff=320, n_heads=4, n_kv_heads=2, head_dim=16, vocab_size=50,
@@ -31,6 +33,9 @@ BASE = ModelConfig(
 )  # fmt: skip
 _OPT_BIASES = ("q", "k", "v", "o", "up", "down", "norm")
 WITH_EXPERTS = replace(BASE, activation="silu-glu", d_ff=96, n_experts=8, n_experts_used=3)
+MAMBA = DeltaSpec(
+    key_heads=2, value_heads=4, key_dim=12, value_dim=20, conv_width=4, mamba=True, norm_groups=2, conv_bias=True
+)
 EXPERT_FAMILIES: dict[str, ModelConfig] = {
     "qwen": WITH_EXPERTS,
     "relu": replace(WITH_EXPERTS, activation="relu-glu", normed_routing=False),
@@ -40,9 +45,22 @@ EXPERT_FAMILIES: dict[str, ModelConfig] = {
         WITH_EXPERTS, router="sigmoid", selection_bias=True, routing_scale=2.5, shared_d_ff=160, shared_gated=False,
         n_dense_layers=1, dense_d_ff=224,
     ),
+    "groups": replace(
+        WITH_EXPERTS, router="sigmoid", selection_bias=True, routing_scale=2.5, n_groups=4, n_groups_used=2
+    ),
+    "near": replace(WITH_EXPERTS, normed_routing=False, router_margin=0.5),
+    "llama4": replace(
+        WITH_EXPERTS, weighed_inputs=True, router="sigmoid", normed_routing=False, shared_d_ff=96, shared_gated=False,
+        experts_every=2, dense_d_ff=160, n_experts_used=2,
+    ),
     "gpt-oss": replace(
         WITH_EXPERTS, activation="clamped-silu-glu", activation_threshold=1.5, attention_sinks=True,
         biases=("q", "k", "v", "o", "gate", "up", "down", "router"),
+    ),
+    "nemotron": replace(
+        WITH_EXPERTS, activation="relu2", router="sigmoid", selection_bias=True, shared_d_ff=160, shared_gated=False,
+        n_layers=5, unrotated=tuple(range(5)), delta=MAMBA, delta_layers=(0, 4), mixer_only_layers=(0, 2, 4),
+        ffn_only_layers=(1, 3),
     ),
 }  # fmt: skip
 FAMILIES: dict[str, ModelConfig] = {
@@ -68,14 +86,25 @@ FAMILIES: dict[str, ModelConfig] = {
     "temperature": replace(
         BASE, qk_norm=True, qk_norm_after=True, attention_temperature=Temperature(0.3, 8), rope_order="interleaved"
     ),
+    "chunks": replace(
+        BASE, windows=(9, 0, 9), chunked_windows=True, unrotated=(1,), qk_norm=True, qk_norm_after=True,
+        qk_norm_plain=True, attention_temperature=Temperature(0.3, 8, offset=1), temperature_of_unrotated=True,
+    ),
     "delta": replace(
         BASE, gated_attention=True, delta_layers=(0, 2), qk_norm=True, rotary_dim=8,
         delta=DeltaSpec(key_heads=2, value_heads=4, key_dim=12, value_dim=20, conv_width=4),
     ),
+    "convolution": replace(BASE, delta_layers=(0, 2), qk_norm=True, short_conv=ShortConvSpec(64, 4)),
     "latent": replace(
         BASE, n_kv_heads=1, head_dim=32, rotary_dim=8, attention_scale=0.2, rope_order="interleaved",
         latent=LatentSpec(rank=24, key_dim=16, value_dim=12, query_rank=20),
         attention_temperature=Temperature(0.3, 8),
+    ),
+    "granite": replace(BASE, activation="silu-glu", delta=MAMBA, delta_layers=(0, 2), unrotated=(0, 1, 2)),
+    "nemotron": replace(
+        BASE, n_layers=5, activation="relu2", unrotated=tuple(range(5)),
+        delta=replace(MAMBA, conv_width=2, conv_bias=False),
+        delta_layers=(0, 4), mixer_only_layers=(0, 2, 4), ffn_only_layers=(1, 3),
     ),
     "olmo": replace(BASE, norms="output", qk_norm=True, qk_norm_whole=True),
 }  # fmt: skip
@@ -118,12 +147,13 @@ def random_weights(config: ModelConfig, codec: str = "f32", row_wise: bool = Fal
 
     def delta_net(spec: DeltaSpec) -> dict[str, Any]:
         n = spec.value_heads
-        return {
+        others = {"beta": matrix(n, d, "f32")} if not spec.mamba else {"skip": vector(n, 1)}
+        return others | ({"conv_bias": vector(spec.channels)} if spec.conv_bias else {}) | {
             "q": matrix(spec.key_width, d), "k": matrix(spec.key_width, d), "v": matrix(spec.value_width, d),
             "o": matrix(d, spec.value_width), "attention_gate": matrix(spec.value_width, d),
-            "alpha": matrix(n, d, "f32"), "beta": matrix(n, d, "f32"), "alpha_bias": vector(n),
+            "alpha": matrix(n, d, "f32"), "alpha_bias": vector(n),
             "decay": -np.exp(vector(n)), "conv": vector(spec.channels * spec.conv_width),
-            "head_norm": vector(spec.value_dim, 1),
+            "head_norm": vector(spec.norm_size, 1),
         }  # fmt: skip
 
     def latent(spec: LatentSpec) -> dict[str, Any]:
@@ -143,6 +173,9 @@ def random_weights(config: ModelConfig, codec: str = "f32", row_wise: bool = Fal
             found["attention_gate"] = matrix(heads, d)
         if i in config.delta_layers and config.delta is not None:
             found |= delta_net(config.delta)
+        if i in config.delta_layers and config.short_conv is not None:
+            found |= {name: matrix(d, d) for name in ("q", "k", "v", "o")}
+            found["conv"] = vector(d * config.short_conv.conv_width)
         if config.latent is not None:
             found |= latent(config.latent)
         if not config.shared_norm and config.norms != "output":
@@ -150,13 +183,19 @@ def random_weights(config: ModelConfig, codec: str = "f32", row_wise: bool = Fal
         if config.gated:
             found["gate"] = matrix(f, d)
         found |= {"down": matrix(d, f)} if row_wise else {"down_t": matrix(f, d)}
+        if i in config.ffn_only_layers:
+            found = {name: one for name, one in found.items() if name not in ("attention_norm", "k", "v")}
+            found |= {"attention_norm": None, "q": no_rows(d), "o": no_rows(d)}
+        if i in config.mixer_only_layers:
+            of_ffn = ("ffn_norm", "gate", "up", "down", "down_t")
+            return LayerWeights(**{name: one for name, one in found.items() if name not in of_ffn})
         if config.n_experts:
-            return with_experts(found, dense=i < config.n_dense_layers)
+            return with_experts(found, dense=config.is_dense(i))
         if "norm" in config.biases:
             found |= {name + "_bias": vector(d) for name in ("attention_norm", "ffn_norm") if name in found}
         if config.norms in ("both", "output"):
             found |= {"post_attention_norm": vector(d, 1), "post_ffn_norm": vector(d, 1)}
-        if config.qk_norm and i not in config.delta_layers:
+        if config.qk_norm and i not in config.delta_layers and not config.qk_norm_plain:
             q, k = (heads, kv) if config.qk_norm_whole else (config.head_dim, config.head_dim)
             found |= {"q_norm": vector(q, 1), "k_norm": vector(k, 1)}
         widths = {"q": heads, "k": kv, "v": kv, "o": d, "gate": f, "up": f, "down": d}
@@ -223,7 +262,7 @@ def hot_part(
                 return None
             return arrays.matrix(PackedMatrix(len(ids), matrix.n_cols, matrix.codec, matrix.data[ids]))
 
-        slots = np.array(hot(i), np.int32)
+        slots = np.array([] if i in config.mixer_only_layers else hot(i), np.int32)
         block, rows = None, None
         if w.experts:
             pass
@@ -250,26 +289,42 @@ def hot_part(
         delta, spec = None, config.delta
         if w.alpha is not None and spec is not None:
             of = w.delta(config.norm_eps)
+            done = put(np.zeros(done_bytes(spec), np.uint8)) if spec.mamba else 0
             delta = GpuDeltaNet(
-                *(arrays.matrix(one) for one in w.delta_projections),
-                GpuDelta(spec, put(of.conv), put(of.decay), put(of.alpha_bias), put(of.norm), of.epsilon),
+                tuple(arrays.matrix(one) for one in w.delta_projections),
+                GpuDelta(
+                    spec,
+                    put(of.conv),
+                    put(of.decay),
+                    put(of.alpha_bias),
+                    put(of.norm),
+                    of.epsilon,
+                    put(of.conv_bias),
+                    put(of.skip),
+                    done,
+                ),
                 (arrays.space(4 * spec.state_size, 0), arrays.space(4 * spec.state_size, 0)),
             )
+        convolution, short = None, config.short_conv
+        if w.conv is not None and short is not None:
+            states = arrays.space(4 * short.state_size, 0), arrays.space(4 * short.state_size, 0)
+            convolution = GpuConvolution(GpuShortConv(short, put(w.conv)), states)
         gate = None if delta or w.attention_gate is None else arrays.matrix(w.attention_gate)
         n_hot = int((slots >= 0).sum()) if block else 0
-        matrices = [arrays.matrix(one) for one in (*w.qkv, w.o)]
+        matrices = [None if one is None else arrays.matrix(one) for one in (w.q, w.k, w.v, w.o)]
+        kv = None if delta or convolution or i in config.ffn_only_layers else kv
         biases = [put(one) for one in (w.q_bias, w.k_bias, w.v_bias, w.o_bias)]
         norms = [norm(w.attention_norm, w.attention_norm_bias), norm(w.post_attention_norm),
                  norm(w.ffn_norm, w.ffn_norm_bias), norm(w.post_ffn_norm), norm(w.q_norm), norm(w.k_norm)]  # fmt: skip
-        has_cold = rows is None and n_hot < config.d_ff
+        has_cold = rows is None and n_hot < config.ffn_width(i)
         if w.experts:
             ffn = experts_on_gpu(w, slots)
             return GpuLayer(
                 *matrices, *biases, *norms, kv, None, None, 0, None, 0, True, experts=ffn, sinks=put(w.sinks)
             )
         return GpuLayer(
-            *matrices, *biases, *norms, None if delta else kv, None, block, 0, rows, put(w.down_bias), has_cold,
-            sinks=put(w.sinks), attention_gate=gate, delta=delta, latent=heads,
+            *matrices, *biases, *norms, kv, None, block, 0, rows, put(w.down_bias), has_cold,
+            sinks=put(w.sinks), attention_gate=gate, delta=delta, convolution=convolution, latent=heads,
         )  # fmt: skip
 
     def stack(blocks: Sequence[FfnWeights]) -> GpuExperts | None:

@@ -118,7 +118,8 @@ def some_experts(config: ModelConfig, counts: Sequence[int], seed: int = 5) -> l
     """The neurons of some experts of every layer, so many in each; none in layers without experts."""
     rng = np.random.default_rng(seed)
     chosen = [np.sort(rng.permutation(config.n_experts)[:count]) for count in counts]
-    chosen = [ids[: len(ids) * (i >= config.n_dense_layers)] for i, ids in enumerate(chosen)]
+    has_some = [not config.is_dense(i) and config.ffn_width(i) > 0 for i in range(config.n_layers)]
+    chosen = [ids[: len(ids) * some] for ids, some in zip(chosen, has_some, strict=False)]
     width = np.arange(config.d_ff)
     return [(config.d_ff * ids[:, None] + width).reshape(-1).astype(np.int32) for ids in chosen]
 

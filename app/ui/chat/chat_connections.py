@@ -48,6 +48,9 @@ def connect_sidebar(controller: ChatController, sidebar: Sidebar) -> None:
     controller.conversations_changed.connect(sidebar.set_conversations)
     controller.search_results.connect(sidebar.set_search_hits)
     controller.running_changed.connect(sidebar.set_running)
+    rounds = controller.rounds
+    for signal in (rounds.asked, rounds.changed, rounds.ended):
+        signal.connect(lambda chat, _: sidebar.set_waiting(chat, rounds.waits(chat)))
     sidebar.new_chat.connect(controller.new_chat)
     sidebar.conversation_selected.connect(controller.open)
     sidebar.hit_selected.connect(controller.open_at)

@@ -210,7 +210,10 @@ class ServerContentDialog(Dialog):
 
         def put(text: str) -> None:
             self.accept()
-            self._composer.field.insert(displayable(text))
+            field = self._composer.field
+            cursor = field.textCursor()
+            follows = cursor.block().text()[: cursor.positionInBlock()].strip()
+            field.insert(displayable(f"\n\n{text}" if follows else text))
 
         self._work = self._controller.fill_prompt(self._server.id, prompt.name, arguments, partial(self._take, put))
 

@@ -127,6 +127,7 @@ class ChatModel(QStringListModel):
         self.closed: frozenset[str] = frozenset()  # collapsed folders
         self.projects: frozenset[str] = frozenset()  # folders with settings
         self.running = ""  # id of the chat that is being answered
+        self.waiting: frozenset[str] = frozenset()  # ids of the chats that wait for the user
         self.today = date.today
         self._conversations: list[Conversation] = []
         self._hits: list[SearchHit] | None = None
@@ -180,6 +181,13 @@ class ChatModel(QStringListModel):
         for one in (old, conversation_id):
             index = self.index_of(one)
             if index.isValid():
+                self.dataChanged.emit(index, index)
+
+    def set_waiting(self, conversation_id: str, waits: bool) -> None:
+        """Set whether a chat waits for the user."""
+        if waits != (conversation_id in self.waiting):
+            self.waiting ^= {conversation_id}
+            if (index := self.index_of(conversation_id)).isValid():
                 self.dataChanged.emit(index, index)
 
     def regroup(self) -> None:
@@ -246,7 +254,11 @@ class ChatModel(QStringListModel):
         if role == Qt.ItemDataRole.EditRole:
             return row.conversation.title
         if role == Qt.ItemDataRole.AccessibleTextRole:
-            title = tr("{title}, writing", title=row.title) if row.conversation.id == self.running else row.title
+            title = row.title
+            if row.conversation.id in self.waiting:
+                title = tr("{title}, waiting for you", title=title)
+            elif row.conversation.id == self.running:
+                title = tr("{title}, writing", title=title)
             return f"{title}: {row.snippet}" if row.snippet else title
         return None
 

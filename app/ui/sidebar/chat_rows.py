@@ -122,10 +122,14 @@ class ChatDelegate(QStyledItemDelegate):
     def _chat(self, painter: QPainter, box: QRect, row: ChatRow, offers: bool, hovered: bool) -> None:
         view = self.view
         shown = row.conversation.id == view.current_id
-        running = row.conversation.id == view.chats.running
-        room = self._visual(box, self._room(box, row, offers or running))
+        running, waits = row.conversation.id == view.chats.running, row.conversation.id in view.chats.waiting
+        room = self._visual(box, self._room(box, row, offers or running or waits))
         if offers:
             self._more(painter, box, hovered)
+        elif waits:
+            side = theme.px(17)
+            mark = QRect(box.right() - theme.px(8) - side, box.center().y() - side // 2, side, side)
+            icons.paint(painter, "question", QRectF(self._visual(box, mark)), theme.colour("hot"))
         elif running:
             side = theme.px(14)
             dot = QRect(box.right() - theme.px(9) - side, box.center().y() - side // 2 + 1, side, side)

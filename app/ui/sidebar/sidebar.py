@@ -130,6 +130,10 @@ class Sidebar(QFrame):
         """Mark the chat that is being answered with an ember dot; None for none."""
         self.panel.list.chats.set_running(conversation_id or "")
 
+    def set_waiting(self, conversation_id: str, waits: bool) -> None:
+        """Mark a chat that waits for the user with a question mark."""
+        self.panel.list.chats.set_waiting(conversation_id, waits)
+
     def set_status(self, status: EngineStatus) -> None:
         """Show the engine's status."""
         self.panel.engine.set_status(status)

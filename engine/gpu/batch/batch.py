@@ -45,7 +45,7 @@ def why_not(config: ModelConfig, model: GpuModel) -> str:
         return "Predictors that are copies of the weights serve one sequence at a time on a GPU."
     if config.latent is not None:
         return "Latent attention serves one sequence at a time on a GPU."
-    if config.delta is not None or config.gated_attention:
+    if config.recurrence is not None or config.gated_attention:
         return "Layers that keep a state instead of keys and values serve one sequence at a time on a GPU."
     return ""
 

@@ -89,7 +89,7 @@ class BatchExperts:
         choice = GpuChoice(
             spec.n_used, at["choice"], self._weights_address, 0, ffn.selection_bias, spec.scale, ffn.scale
         )
-        ops.choose(at["scores"], n, spec.n_experts, choice, spec.weights, spec.normed, shared)
+        ops.choose(at["scores"], n, spec.n_experts, choice, spec.weighing, spec.groups, shared)
         if ffn.resident is not None:
             ops.experts.group(at["choice"], ffn.slot_of, self._chosen(ffn))
 
@@ -119,7 +119,8 @@ class BatchExperts:
             rounds = experts.down.reads_bytes and not experts.down_is_transposed
             hidden = GpuVector(n, at["hidden"], at["bytes"] if rounds else 0, at["scales"] if rounds else 0)
             up = 0 if experts.gate is None else at["up"]
-            ops.products(experts, vectors, pairs, at["first"], up)
+            weighed = spec.routing is not None and spec.routing.of_inputs and experts is not ffn.shared
+            ops.products(experts, vectors, pairs, at["first"], up, weighed)
             gpu.activate(at["first"], up, n, spec.activation, spec.threshold, hidden, counts)
             ops.down(experts, hidden, pairs, parts)
             parts += 4 * ops.parts(experts, pairs) * size

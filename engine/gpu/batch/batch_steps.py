@@ -117,7 +117,7 @@ class BatchSteps(WithoutCpuSteps):
             ops.multiply(model.project_out, x, self._n, memory.narrow, memory.tile)
             ops.round(memory.narrow, self._n, memory.narrow.step, memory.narrow_in)
             x = memory.narrow_in
-        ops.multiply(model.head, x, self._n, memory.logits_rows, memory.tile)
+        ops.multiply(model.head, x, self._n, memory.logits_rows, memory.tile, model.head_bias)
         if self._config.logit_softcap is not None:
             self._gpu.softcap(memory.logits_rows.address, self._n * model.head.n_rows, self._config.logit_softcap)
         self._copy_to_host(memory.host_logits)
@@ -140,10 +140,8 @@ class BatchSteps(WithoutCpuSteps):
 
     def norm(self, layer: int, step: Norm) -> None:
         """Keep the unrounded norm too if the CPU or the router reads it."""
-        memory, one, read = self._memory, self._layer(layer), {self._graph.ffn(layer).reads}
-        weight = getattr(one, step.weight)
-        if one.experts is not None:
-            read.add(self._graph.selects_from(layer))
+        memory, one, graph = self._memory, self._layer(layer), self._graph
+        weight, read = getattr(one, step.weight), {graph.ffn(layer).reads, graph.selects_from(layer)}
         if step.to == "attention_in" and step.to not in read and memory.streams is None:
             self._round(memory.attention_in, weight)
         else:
@@ -208,7 +206,7 @@ class BatchSteps(WithoutCpuSteps):
         ops.place_heads(qkv, n, heads, kv, 0, angles, positions)
         ops.attend_each(
             qkv, self._sequences, spec.n_heads, kv, memory.mixed,
-            GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks),
+            GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks, spec.chunked),
         )  # fmt: skip
         ops.round(memory.mixed, n, spec.q_width, memory.mixed_in)
         target = self._target(step)

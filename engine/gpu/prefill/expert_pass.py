@@ -82,7 +82,7 @@ class ExpertPass:
             shared = at.shared_scores
             ops.score(x, n, ffn.shared_gate, 0, shared, self._memory.tile)
         choice = replace(at.choice, bias=ffn.selection_bias, factor=spec.scale, factors=ffn.scale)
-        ops.choose(at.scores, n, spec.n_experts, choice, spec.weights, spec.normed, shared)
+        ops.choose(at.scores, n, spec.n_experts, choice, spec.weighing, spec.groups, shared)
         ranks = at.ranks_of(self._layer)
         ops.group(at.choice.ids, n, spec.n_used, ranks, spec.n_experts, self._groups, at.places)
 
@@ -92,7 +92,11 @@ class ExpertPass:
         """Compute out [T, D] = the experts' weighted outputs for x [T, D], or add them to it if none is apart."""
         ops, at, ffn, n = self._ops, self._at, self._ffn, self._n
         n_used, width = self._config.n_experts_used, self._config.d_model
-        ops.take(x, self._groups.positions, n * n_used, at.rows)
+        routing, choice = self._spec.routing, at.choice
+        of_inputs = routing is not None and routing.of_inputs
+        ops.take(x, self._groups.positions, n * n_used, at.rows, choice if of_inputs else None, at.places)
+        if of_inputs:
+            choice = replace(choice, weights=0)
         n_resident = 0
         if ffn.resident is not None:
             n_resident = ffn.resident.n_slots
@@ -104,7 +108,7 @@ class ExpertPass:
             everything = Groups(1, at.all_rows, 0, self._n)
             self._compute(_Stack.of(ffn.shared), everything, x if apart is None else apart.x, at.shared_out)
         shared = at.shared_out if ffn.shared is not None and apart is None else 0
-        ops.sum_experts(at.out, at.places, at.choice, shared, n, width, out, adds)
+        ops.sum_experts(at.out, at.places, choice, shared, n, width, out, adds)
         if apart is not None:
             ops.round(out, n, width, None, apart.experts_norm, out)
             ops.round(Rows(at.shared_out, width), n, width, None, apart.shared_norm, out, adds=True)

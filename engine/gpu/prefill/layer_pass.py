@@ -17,6 +17,7 @@ from engine.gpu.weights.layers import GpuLayer, GpuMixing, GpuRowWiseFfn, heads_
 from engine.model.graph import (
     Attend,
     AttendLatent,
+    Convolve,
     Correct,
     Ffn,
     Graph,
@@ -136,7 +137,7 @@ class LayerPass(WithoutCpuSteps):
         ops.place_heads(qkv, n, heads, kv, self._start, angles)
         if self._chunk.streamed is not None and not isinstance(one, GpuLayer):
             self._chunk.streamed.save(self._cache.of_layer(layer)[0], self._start, self._start + n)
-        scoring = GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks)
+        scoring = GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks, spec.chunked)
         ops.attend(qkv, n, spec.n_heads, kv, self._start, mixed, scoring)
         if isinstance(one, GpuLayer) and one.attention_gate is not None:
             gate = Rows(at + 4 * n * width, spec.q_width)
@@ -162,8 +163,8 @@ class LayerPass(WithoutCpuSteps):
 
     def recur(self, layer: int, step: Recur) -> None:
         one, memory, ops, spec, n = self._layer, self._memory, self._ops, step.spec, self._n
-        assert isinstance(one, GpuLayer), "no other layer with a delta net is on the GPU"
-        assert one.delta is not None, "the layer has a delta net"
+        assert isinstance(one, GpuLayer), "no other layer with a state is on the GPU"
+        assert one.delta is not None, "the layer has a state"
         assert one.k is not None, "it has keys"
         assert one.v is not None, "it has values"
         x, net, at = memory.attention_in, one.delta, memory.qkv
@@ -172,24 +173,51 @@ class LayerPass(WithoutCpuSteps):
         gate = Rows(at + 4 * n * spec.channels, spec.value_width)
         alpha = Rows(gate.address + 4 * n * spec.value_width, spec.value_heads)
         beta = Rows(alpha.address + 4 * n * spec.value_heads, spec.value_heads)
-        q, k, v = (Rows(at + 4 * spec.key_width * i, spec.channels) for i in range(3))
+        q, k, v = (Rows(at + 4 * start, spec.channels) for start in spec.starts)
+        of_gate, of_alpha, *of_beta = net.projections
         ops.multiply_two((one.q, one.k), x, n, (q, k), memory.tile)
         ops.multiply(one.v, x, n, v, memory.tile)
-        ops.multiply(net.gate, x, n, gate, memory.tile)
-        ops.multiply_two((net.alpha, net.beta), x, n, (alpha, beta), memory.tile)
+        ops.multiply(of_gate, x, n, gate, memory.tile)
+        if of_beta:
+            ops.multiply_two((of_alpha, of_beta[0]), x, n, (alpha, beta), memory.tile)
+        else:
+            ops.multiply(of_alpha, x, n, alpha, memory.tile)
         before, after = net.states[self._cache.half], net.states[1 - self._cache.half]
         mixed, outs = Rows(memory.mixed, spec.value_width), (Rows(at, spec.channels), gate, alpha, beta)
         earlier = before if self._start == self._cache.length else after
         for part, copy in self._chunk.parts:
             x_at, gate_at, alpha_at, beta_at = (rows.address + 4 * part.start * rows.step for rows in outs)
             inputs = GpuDeltaInput(x_at, gate_at, alpha_at, beta_at, part.stop - part.start)
-            out = mixed.address + 4 * part.start * mixed.step
+            out = GpuVector((part.stop - part.start) * mixed.step, mixed.address + 4 * part.start * mixed.step)
             ops.gated_delta(inputs, net.weights, GpuStates(earlier, after), memory.prepared, out)
             earlier = after
-            if copy is not None:
-                memory.copies(spec.state_size).ask(after, copy[self._chunk.graph.rows[layer]])
+            self._copy_state(layer, spec.state_size, after, copy)
         ops.round(mixed, n, mixed.step, memory.mixed_in)
         self._add(None, lambda out, adds: ops.multiply(one.o, memory.mixed_in, n, out, memory.tile, adds=adds))
+
+    def convolve(self, layer: int, step: Convolve) -> None:
+        one, memory, ops, spec, n = self._layer, self._memory, self._ops, step.spec, self._n
+        assert isinstance(one, GpuLayer), "no other layer with a short convolution is on the GPU"
+        assert one.convolution is not None, "the layer has a short convolution"
+        x, of, step_of_row = memory.attention_in, one.convolution, 3 * spec.channels
+        if step.reads == "stream":
+            self._round(x, None)
+        for i, matrix in enumerate(one.qkv):
+            ops.multiply(matrix, x, n, Rows(memory.qkv + 4 * i * spec.channels, step_of_row), memory.tile)
+        before, after = of.states[self._cache.half], of.states[1 - self._cache.half]
+        earlier, mixed = before if self._start == self._cache.length else after, Rows(memory.mixed, spec.channels)
+        for part, copy in self._chunk.parts:
+            rows, out = memory.qkv + 4 * part.start * step_of_row, mixed.address + 4 * part.start * mixed.step
+            ops.short_conv(rows, of.weights, GpuStates(earlier, after), out, part.stop - part.start)
+            earlier = after
+            self._copy_state(layer, spec.state_size, after, copy)
+        ops.round(mixed, n, mixed.step, memory.mixed_in)
+        self._add(None, lambda out, adds: ops.multiply(one.o, memory.mixed_in, n, out, memory.tile, adds=adds))
+
+    def _copy_state(self, layer: int, size: int, state: int, to: F32 | None) -> None:
+        """Copy a state to the layer's row of `to` in host memory, if given."""
+        if to is not None:
+            self._memory.copies(size).ask(state, to[self._chunk.graph.rows[layer]])
 
     def inject(self, layer: int, step: Inject) -> None:
         one, memory = self._layer, self._memory

@@ -133,6 +133,7 @@ def sizes_for(
     layers: the FFNs whose neurons may be streamed. most: maximum positions per chunk. counts_neurons: whether to count
     firings per neuron. gpu_bytes_per_s: reading the GPU's memory, if known.
     """
+    layers = [w for w in layers if w.up.n_rows]  # a layer of attention or a state alone has none
     for positions, buffer_bytes, wide in _CHOICES:
         sizes = _sizes(config, layers, min(positions, most), buffer_bytes, counts_neurons)
         if wide:

@@ -24,7 +24,7 @@ from engine.machine.graphics import GpuInfo
 from engine.machine.measured_hardware import recall_library, remember_library
 from engine.model.kv_cache import StateCopy
 from engine.model.transformer import FfnExecutor, Transformer
-from engine.model.weights import LayerWeights, ModelWeights
+from engine.model.weights import FfnWeights, LayerWeights, ModelWeights
 from engine.placement.memory_plan import GPU_PREFILL_POSITIONS, PREFILL_POSITIONS
 from native_kernels.backend import F32, I64, Operators, PackedMatrix
 from native_kernels.cpu.runtime.pool import Pool
@@ -57,7 +57,7 @@ class Prompts:
 
         Raises: CudaOutOfMemoryError, CudaError; nothing is kept then.
         """
-        ffns, streamed_bytes = [layer.ffns[0] for layer in weights.layers[config.n_dense_layers :]], 0
+        ffns, streamed_bytes = _streamed_ffns(config, weights), 0
         streamed = [
             w if layer is None and can_stream(w) else None
             for w, layer in zip(weights.layers, model.layers, strict=True)
@@ -141,10 +141,11 @@ class Prompts:
         self, executor: FfnExecutor, tokens: I64, cache: GpuCache, length: int, look: Look,
         copy: StateCopy | None = None,
     ) -> F32:  # fmt: skip
-        """Run as GpuPrefill.run; return the last position alone, [1, D]."""
+        """Run as GpuPrefill.run; return the last position alone, [1, D], or as many as the cache's trail keeps."""
         assert self._prefill is not None, "it is open"
         self._cpu.executor = executor
-        return self._prefill.run(tokens, cache, length, look, last=1, copy=copy)
+        last = 1 if cache.trail is None else cache.trail.most_positions
+        return self._prefill.run(tokens, cache, length, look, last=last, copy=copy)
 
     def measure(self) -> Rates | None:
         """Measure how fast cold neurons are gathered and sent; None if there are none.
@@ -167,9 +168,14 @@ class Prompts:
 
 def fit(config: ModelConfig, weights: ModelWeights, context: int, room: int) -> bool:
     """Return whether the smallest prefill memory fits into `room` bytes on the GPU."""
-    ffns = [layer.ffns[0] for layer in weights.layers[config.n_dense_layers :]]
+    ffns = _streamed_ffns(config, weights)
     sizes = sizes_for(config, ffns, min(context, PREFILL_POSITIONS), room, config.has_zeros)
     return sizes.gpu_bytes <= room
+
+
+def _streamed_ffns(config: ModelConfig, weights: ModelWeights) -> list[FfnWeights]:
+    """Return an FFN of each layer whose neurons or experts may be streamed: of layers with experts where some are."""
+    return [layer.ffns[0] for layer in weights.layers if not config.n_experts or layer.routed]
 
 
 def _with_layers(speed: StreamingSpeed, operators: Operators, layers: Sequence[LayerWeights]) -> StreamingSpeed:

@@ -27,9 +27,11 @@ from native_kernels.kv_blocks import BLOCK, KvLayout
 
 def can_stream(w: LayerWeights) -> bool:
     """Return whether prefill on the GPU can compute the layer from streamed weights."""
-    if w.attention_gate is not None or w.k_up is not None:  # the former also of a delta net, whose state is in RAM
+    if w.attention_gate is not None or w.k_up is not None or w.conv is not None:  # a state is in RAM
         return False
     if w.v is None or w.layer_scale is not None:  # heads differ by layer, and there is one KV cache for all
+        return False
+    if not w.ffns[0].up.n_rows:  # a layer of attention alone, beside layers with a state or an FFN alone
         return False
     if w.embedding_gate is not None:  # so may layers with per-layer embeddings
         return False

@@ -18,14 +18,14 @@ import numpy as np
 from engine.decode.expert_calls import ExpertCalls
 from engine.errors import Cancelled, DeviceFailedError
 from engine.gpu.token.cpu_calls import COLD, LISTING
-from engine.gpu.token.token_group import TokenGroup, TokenSetup
+from engine.gpu.token.token_group import TokenBuffers, TokenGroup, TokenSetup
 from engine.gpu.token.token_memory import COUNTS, TokenMemory
 from engine.gpu.token.token_steps import ZERO_COPY
 from engine.gpu.weights.cache import GpuCache
 from engine.job import never
 from engine.model.counters import FfnCounters
 from engine.model.transformer import check_tokens
-from engine.placement.memory_plan import TOKENS_TOGETHER
+from engine.placement.gpu_bytes import TOKENS_TOGETHER, tokens_together
 from native_kernels.cuda.runtime.driver import CudaError
 from native_kernels.cuda.runtime.modules import NoMachineCodeError
 from native_kernels.kv_blocks import KvLayout
@@ -94,7 +94,9 @@ class GpuDecodeProgram:
         self._setup = TokenSetup(gpu, model, pool, region, execution, patience_s)
         self._alone = TokenGroup(self._setup)
         self._several: TokenGroup | None = None  # None before `lay_out`
-        self._never_together = self._slots is not None or bool(model.config.delta_layers)  # tokens never run together
+        together = tokens_together(model.config)
+        self._never_together = self._slots is not None or together == 1  # tokens never run together
+        self._sizes = tuple(n for n in SEVERAL if n <= together)
 
     @staticmethod
     def bytes_for(gpu: Gpu, config: ModelConfig, model: GpuModel, vocabulary: int) -> int:
@@ -234,7 +236,7 @@ class GpuDecodeProgram:
         length, rotation = cache.length, self._alone.rotation
         before = cache.sequence_length if length else 1
         return next(
-            (n for n in SEVERAL if length + n <= cache.capacity and rotation.keys_stay_valid(before, length + n)
+            (n for n in self._sizes if length + n <= cache.capacity and rotation.keys_stay_valid(before, length + n)
              and rotation.is_same(length + 1, length + n)), 1,
         )  # fmt: skip
 
@@ -255,22 +257,21 @@ class GpuDecodeProgram:
         """Append 2 to `most_tokens` tokens to the cache. length: of the whole sequence. Raises: as `step`."""
         assert self._several is not None, "`most_tokens` is 1 without"
         n = len(tokens)
-        together = min(size for size in SEVERAL if size >= n)
+        together = min(size for size in self._sizes if size >= n)
         filled = [*tokens, *[tokens[-1]] * (together - n)]  # later tokens overwrite what the padding appends
         self._run(self._several, "logits", filled, cache, length, cancelled, n)
 
     def lay_out(self, cache: KVCache) -> None:
         """Capture the runs of several tokens, unless already captured. Cost: 0.1 s or more, once.
 
-        Models with experts or recurrent states have no such runs: tokens share few experts, and the state after each
-        token is not kept.
+        Some models have no such runs: gpu_bytes.tokens_together.
         """
         if self._never_together or self._several is not None:
             return
         with ExitStack() as held:
             try:
                 self._gpu.enter()
-                several = TokenGroup(self._setup, SEVERAL)
+                several = TokenGroup(self._setup, self._sizes)
                 held.callback(several.close)
                 for runner in several.runners.values():
                     runner.capture("logits")
@@ -331,7 +332,7 @@ class GpuDecodeProgram:
         started = time.perf_counter()
         try:
             self._gpu.enter()
-            cache.claim_region()
+            cache.claim_region(several=group is not self._alone)
             group.prepare(tokens, n_kept, cache, length, self._counters)
             if self._slots is not None:
                 self._slots.begin_token()
@@ -345,9 +346,19 @@ class GpuDecodeProgram:
             raise Cancelled
         first, last = cache.length, cache.length + n_kept
         cache.tokens[first:last], cache.sequence_length = tokens[:n_kept], length
-        cache.advance(n_kept)
+        if group is self._alone:
+            cache.advance(n_kept)
+        else:
+            cache.advance_together(n_kept, len(tokens))
+        if cache.trail is not None:
+            cache.note(np.stack([self._hidden_of(one) for one in group.tokens[:n_kept]]))
         for i, one in enumerate(group.tokens[: len(tokens)]):
             one.count(self._counters if i < n_kept else None)
+
+    def _hidden_of(self, one: TokenBuffers) -> F32:
+        """Return the final hidden state [D] of a token of the last run."""
+        found: F32 = one.cpu.calls.final.values if self._model.head is None else one.shared.hidden.array
+        return found
 
     def _should_mark(self) -> bool:
         """Return whether to measure this token's GPU times. Only every MARK_EVERY_S, because marks take time."""

@@ -121,11 +121,13 @@ class TokenGroup:
         n_kept: of them; the CPU counts no neurons of the others. length: of the whole sequence.
         """
         self._set_rotation(length)
+        states = cache.states_of_run(len(tokens)) if len(tokens) > 1 else cache.states()
         for earlier, (token, one) in enumerate(zip(tokens, self.tokens, strict=False)):
             calls = one.cpu.calls
             calls.set_rotation(length)
             calls.set_token(token, cache.length + earlier, cache.blocks, cache.local_blocks)
-            calls.state[STATE], calls.state[NEW_STATE] = (states.ctypes.data for states in cache.states())
+            before, after = states[earlier : earlier + 2]
+            calls.state[STATE], calls.state[NEW_STATE] = before.ctypes.data, after.ctypes.data
             one.shared.state.array[:2] = cache.length + earlier, cache.half
             one.cpu.ffn.tallies.set_counts(counters.per_neuron if earlier < n_kept else None)
 
@@ -200,7 +202,7 @@ class TokenGroup:
             if first.func == gpu.multiply and self._differ_in_addresses(steps):
                 end_chains()
                 found.append(partial(first, batch=VectorBatch(len(steps), self._memory.step)))
-            elif first.func == gpu.publish:  # in the order of the tokens
+            elif first.func in (gpu.publish, gpu.gated_delta):  # in the order of the tokens
                 end_chains()
                 found += steps
             elif first.func is not stage_begins:

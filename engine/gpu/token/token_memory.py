@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -74,10 +74,10 @@ class TokenPlaces:
     experts_in: GpuVector  # [D]; empty unless a shared expert is apart, like the next two
     router_in: GpuVector  # [D]
     beside: int  # [D], the output of that shared expert
-    qkv: int  # [H + 2 H_kv, head_dim], then [H * head_dim] of gated attention; or the input of a delta net
+    qkv: int  # [H + 2 H_kv, head_dim], then [H * head_dim] of gated attention; or the input of a layer with a state
     latent: LatentPlaces
-    prepared: int  # [prepared_width] of a delta net
-    mixed: GpuVector  # [H * head_dim], or [V] of a delta net
+    prepared: int  # [prepared_width] of a layer with a state
+    mixed: GpuVector  # [H * head_dim], or [V] of a layer with a state
     attended: int  # [D]
     added: int  # [D], a block's whole output, if a norm or a row-wise down needs it
     inputs: int  # [L, P], what the token adds to each layer; empty without per-layer embeddings, like the next two
@@ -105,6 +105,7 @@ class TokenPlaces:
     angles: tuple[int, int]  # [R / 2, 2] each: the graph's tables of angles
     frequencies: tuple[int, int]  # f64 [R / 2], of each table
     epoch: int  # i64, number of publications to the CPU
+    number: int | None = None  # of tokens that run together: which one it is; None: it runs alone
 
     def expert_hidden_of(self, n: int) -> GpuVector:
         """Return the experts' hidden values as a vector of length n."""
@@ -135,7 +136,8 @@ class TokenMemory:
         self.n_bytes = n_tokens * self.step
         self._memory = gpu.allocate(self.n_bytes)
         starts = [self._memory.address + i * self.step for i in range(n_tokens)]
-        self.of_token = [_lay_out(start, gpu, config, model, vocabulary)[0] for start in starts]
+        places = [_lay_out(start, gpu, config, model, vocabulary)[0] for start in starts]
+        self.of_token = [replace(one, number=i) for i, one in enumerate(places)] if n_tokens > 1 else places
         try:
             gpu.fill(self._memory.address, 0, self.n_bytes)
         except BaseException:
@@ -337,7 +339,7 @@ def _readers(layer: GpuLayer) -> Iterator[GpuMatrix]:
     if layer.laurel is not None:
         yield layer.laurel.left
     if layer.delta is not None:
-        yield from (layer.delta.gate, layer.delta.alpha, layer.delta.beta)
+        yield from layer.delta.projections
     for block in (*layer.blocks, layer.whole):
         if block is not None:
             yield block.up

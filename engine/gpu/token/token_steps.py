@@ -19,6 +19,7 @@ from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel, heads_of
 from engine.model.graph import (
     Attend,
     AttendLatent,
+    Convolve,
     Correct,
     Ffn,
     Inject,
@@ -227,7 +228,7 @@ class TokenSteps(WithoutCpuSteps):
         ))  # fmt: skip
         self._do(partial(
             gpu.attend, places.qkv, spec.n_heads, one.kv, places.state, mixed,
-            GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks),
+            GpuScoring(spec.scale, spec.softcap, spec.window, one.sinks, spec.chunked),
         ))  # fmt: skip
         if spec.gated:
             self._do(partial(gpu.gated, mixed, gate))
@@ -248,18 +249,36 @@ class TokenSteps(WithoutCpuSteps):
     def recur(self, layer: int, step: Recur) -> None:
         one, places, gpu, spec = self._layer(layer), self._places, self._gpu, step.spec
         x, net = self._read(step.reads), one.delta
-        assert net is not None, "the layer has a delta net"
+        assert net is not None, "the layer has a state"
         self._begin("attention")
-        q, key_bytes = places.qkv, 4 * spec.key_width
-        gate = q + 4 * spec.channels
+        qkv, gate = places.qkv, places.qkv + 4 * spec.channels
         alpha = gate + 4 * spec.value_width
         beta = alpha + 4 * spec.value_heads
-        matrices = (*one.qkv, net.gate, net.alpha, net.beta)
-        self._do(partial(gpu.multiply, matrices, x, (q, q + key_bytes, q + 2 * key_bytes, gate, alpha, beta)))
+        outs = (*(qkv + 4 * start for start in spec.starts), gate, alpha, beta)
+        matrices = (*one.qkv, *net.projections)
+        self._do(partial(gpu.multiply, matrices, x, outs[: len(matrices)]))
         mixed = places.mixed_of(spec.value_width)
-        states = GpuStates(*net.states, swap=places.state + 4)
-        inputs = GpuDeltaInput(q, gate, alpha, beta)
-        self._do(partial(gpu.gated_delta, inputs, net.weights, states, places.prepared, mixed.values))
+        if places.number is None:
+            states = GpuStates(net.states[0], net.states[1], swap=places.state + 4)
+        else:  # what the token before wrote, if there is one
+            states = GpuStates(net.states[places.number + 1 if places.number else 0], net.states[places.number + 2])
+        inputs = GpuDeltaInput(qkv, gate, alpha, beta)
+        self._do(partial(gpu.gated_delta, inputs, net.weights, states, places.prepared, mixed))
+        if mixed.bytes and not spec.mamba:
+            self._do(partial(gpu.quantise, mixed))
+        self._do(partial(gpu.multiply, (one.o,), mixed, (places.attended,)))
+        self._pending.others.insert(0, places.attended)
+
+    def convolve(self, layer: int, step: Convolve) -> None:
+        one, places, gpu, spec = self._layer(layer), self._places, self._gpu, step.spec
+        x, of = self._read(step.reads), one.convolution
+        assert of is not None, "the layer has a short convolution"
+        self._begin("attention")
+        outs = tuple(places.qkv + 4 * i * spec.channels for i in range(3))
+        self._do(partial(gpu.multiply, one.qkv, x, outs))
+        mixed = places.mixed_of(spec.channels)
+        states = GpuStates(of.states[0], of.states[1], swap=places.state + 4)
+        self._do(partial(gpu.short_conv, places.qkv, of.weights, states, mixed.values))
         if mixed.bytes:
             self._do(partial(gpu.quantise, mixed))
         self._do(partial(gpu.multiply, (one.o,), mixed, (places.attended,)))
@@ -429,9 +448,8 @@ class TokenSteps(WithoutCpuSteps):
             shared = scores + 4 * spec.n_experts
             both = (router, ffn.shared_gate)
             self._do(partial(gpu.multiply, both, x, (scores, shared), (ffn.router_bias, 0)))
-        self._do(partial(
-            gpu.choose, scores, spec.n_experts, ffn.slot_of, choice, spec.weights, spec.normed, shared,
-        ))  # fmt: skip
+        routing = spec.weighing, spec.groups
+        self._do(partial(gpu.choose, scores, spec.n_experts, ffn.slot_of, choice, *routing, shared))
 
     def _publish_choice(self, layer: GpuLayer, x: GpuVector) -> None:
         """Publish the chosen experts and their input to the CPU, which computes those not resident."""
@@ -470,7 +488,8 @@ class TokenSteps(WithoutCpuSteps):
             n = choice.n_used * experts.width
             hidden = places.expert_hidden_of(n)
             first, up = places.expert_first, places.expert_up if experts.gate is not None else 0
-            self._do(partial(gpu.expert_products, experts, x, choice, first, up))
+            weighed = spec.routing is not None and spec.routing.of_inputs and experts is not ffn.shared
+            self._do(partial(gpu.expert_products, experts, x, choice, first, up, weighed))
             self._do(partial(
                 gpu.activate, first, up, n, spec.activation, spec.threshold, hidden,
                 self._counts_of(i),
@@ -516,16 +535,17 @@ class TokenSteps(WithoutCpuSteps):
             self._do(partial(gpu.multiply, (model.project_out,), places.final, (hidden.values,)))
             if hidden.bytes:
                 self._do(partial(gpu.quantise, hidden))
-        self._do(partial(gpu.multiply, (model.head,), hidden, (places.logits,)))
+        self._do(partial(gpu.multiply, (model.head,), hidden, (places.logits,), (model.head_bias,)))
         if self._config.logit_softcap is not None:
             self._do(partial(gpu.softcap, places.logits, model.head.n_rows, self._config.logit_softcap))
 
     def publish_logits(self) -> None:
-        """Publish the logits, and the counts that follow them in memory."""
+        """Publish the logits, the counts that follow them in memory, and the final hidden state."""
         places, shared = self._places, self._shared
         words = (places.counts - places.logits) // 4 + COUNTS * self._config.n_layers
         logits = GpuCopy(places.logits, shared.logits.address, words)
-        self._do(partial(self._gpu.publish, shared.flag.address, places.epoch, logits))
+        hidden = GpuCopy(places.final.values, shared.hidden.address, self._config.d_model)
+        self._do(partial(self._gpu.publish, shared.flag.address, places.epoch, logits, hidden))
 
     def head_alone(self) -> None:
         """Compute the logits of a hidden state that the CPU wrote to pinned memory.

@@ -90,6 +90,10 @@ class GpuTransformer(Transformer):
         copy = None if snapshot is None else StateCopy(remembered, snapshot)
         return self._append(tokens, cache, ahead, look, self._at_once, partial(self._at_once, copy=copy))
 
+    @property
+    def has_far_head(self) -> bool:
+        return self._program.has_head
+
     def logits(self, hidden: F32) -> F32:
         """Return logits as Transformer.logits. Raises: also DeviceFailedError."""
         return self._program.logits(hidden) if self._program.has_head else super().logits(hidden)
@@ -154,4 +158,5 @@ class GpuTransformer(Transformer):
         if copy is not None:
             cache.keep(cache.length + copy.n_tokens, copy.to)
         cache.advance(len(tokens))
+        cache.note(hidden)
         return hidden

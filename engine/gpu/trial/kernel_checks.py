@@ -7,18 +7,22 @@ from rounded numbers are compared by the GPU's own rounded numbers, which are ch
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.gpu.trial.trial import GpuTrial
-from native_kernels.backend import F32, DeltaInput, DeltaWeights, Scoring
+from engine.model.router import chosen_of
+from native_kernels.backend import F32, DeltaInput, DeltaWeights, Scoring, ShortConvInput
 from native_kernels.codecs import ROW_CODECS
+from native_kernels.cuda.delta_net import done_bytes
 from native_kernels.cuda.gpu import (
     Gpu,
     GpuAngles,
     GpuBlock,
+    GpuChoice,
     GpuDelta,
     GpuDeltaInput,
     GpuHeads,
@@ -26,13 +30,14 @@ from native_kernels.cuda.gpu import (
     GpuLatent,
     GpuNorm,
     GpuScoring,
+    GpuShortConv,
     GpuStates,
     GpuStreams,
     GpuVector,
 )
 from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.reference import ReferenceOperators
-from native_kernels.specs import DeltaSpec, LatentSpec
+from native_kernels.specs import ONE_GROUP, DeltaSpec, ExpertGroups, LatentSpec, ShortConvSpec, Weighing
 
 _OPS = ReferenceOperators()
 _WIDTH = 512  # columns: two superblocks
@@ -158,8 +163,10 @@ def check_attention(trial: GpuTrial) -> str:
         at = trial.put(qkv)
         trial.gpu.angles(state, turns, 1.0, size // 2, angles)
         trial.gpu.rotate_and_store(at, GpuHeads(heads), kv, state, GpuAngles(angles, size // 2, "halves"))
-        trial.gpu.attend(at, heads, kv, state, to, GpuScoring(size**-0.5))
-        found = trial.take(to.values, heads * size)
+        found = []
+        for scoring in (GpuScoring(size**-0.5), GpuScoring(size**-0.5, window=4, chunked=True)):
+            trial.gpu.attend(at, heads, kv, state, to, scoring)
+            found.append(trial.take(to.values, heads * size))
         rows = qkv.reshape(1, -1, size)
         angle = position * frequencies
         cosines, sines = (part(angle).astype(np.float32)[None] for part in (np.cos, np.sin))
@@ -167,8 +174,8 @@ def check_attention(trial: GpuTrial) -> str:
         kept[0].append(_half(_OPS.rope(rows[:, heads : heads + kv_heads], cosines, sines)))
         kept[1].append(_half(rows[:, heads + kv_heads :]))
         keys, values = (np.ascontiguousarray(np.concatenate(part)) for part in kept)
-        wanted = _OPS.attention(q, keys, values).reshape(-1)
-        if _differs(found, wanted, np.full(len(wanted), 4.0), _SOFT):
+        wanted = [_OPS.attention(q, keys, values, Scoring(window=n, chunked=True)).reshape(-1) for n in (None, 4)]
+        if any(_differs(*both, np.full(heads * size, 4.0), _SOFT) for both in zip(found, wanted, strict=True)):
             return f"attention over {position + 1} positions is wrong"
     return ""
 
@@ -215,28 +222,56 @@ def check_latent(trial: GpuTrial) -> str:
 
 
 def check_delta_net(trial: GpuTrial) -> str:
-    """Check a gated delta net, for one position and then for several."""
+    """Check a gated delta net and a Mamba-2, for one position and then for several."""
     spec = DeltaSpec(key_heads=2, value_heads=4, key_dim=32, value_dim=64, conv_width=4)
-    sizes = spec.channels * spec.conv_width, spec.value_heads, spec.value_heads, spec.value_dim
-    conv, decay, alpha_bias, norm = (trial.numbers(n) for n in sizes)
-    weights = DeltaWeights(conv, -np.exp(decay), alpha_bias, norm, 1e-5)
+    return _recurs_wrongly(trial, spec) or _recurs_wrongly(trial, replace(spec, mamba=True, norm_groups=2))
+
+
+def _recurs_wrongly(trial: GpuTrial, spec: DeltaSpec) -> str:
+    sizes = spec.channels * spec.conv_width, spec.value_heads, spec.value_heads, spec.norm_size, spec.value_heads
+    conv, decay, alpha_bias, norm, skip = (trial.numbers(n) for n in sizes)
+    weights = DeltaWeights(conv, -np.exp(decay), alpha_bias, norm, 1e-5, None, skip if spec.mamba else None)
     at = [trial.put(one) for one in weights[:4]]
-    of_gpu = GpuDelta(spec, at[0], at[1], at[2], at[3], weights.epsilon)
+    done = trial.put(np.zeros(max(1, done_bytes(spec)), np.uint8))
+    of_gpu = GpuDelta(spec, at[0], at[1], at[2], at[3], weights.epsilon, 0, trial.put(skip), done)
     state, after = (np.zeros(spec.state_size, np.float32) for _ in range(2))
     first, second = trial.put(state), trial.put(state)
     for n in (1, 5):
-        widths = spec.channels, spec.value_width, spec.value_heads, spec.value_heads
+        widths = spec.channels, spec.value_width, spec.value_heads, 0 if spec.mamba else spec.value_heads
         inputs = DeltaInput(*(trial.numbers(n * width).reshape(n, width) for width in widths))
-        to, prepared = trial.room(4 * n * spec.value_width), trial.room(4 * n * spec.prepared_width)
-        qkv, gate, alpha, beta = (trial.put(one) for one in inputs)
+        prepared = trial.room(4 * n * spec.prepared_width)
+        to = trial.vector(np.zeros(n * spec.value_width, np.float32))
+        qkv, gate, alpha = (trial.put(one) for one in inputs[:3])
+        beta = trial.put(inputs.beta) if inputs.beta.size else alpha
         given = GpuDeltaInput(qkv, gate, alpha, beta, n)
         trial.gpu.gated_delta(given, of_gpu, GpuStates(first, second), prepared, to)
         wanted = _OPS.gated_delta(inputs, weights, spec, state, after).reshape(-1)
-        found = trial.take(to, len(wanted)), trial.take(second, spec.state_size)
+        found = trial.take(to.values, len(wanted)), trial.take(second, spec.state_size)
         if any(
             _differs(one, right, 1 + np.abs(right), _SOFT) for one, right in zip(found, (wanted, after), strict=True)
         ):
             return f"layers with a state are wrong over {n} positions"
+        if spec.mamba and n == 1 and (wrong := _rounded_wrongly(trial, to, found[0])):
+            return wrong
+        state, after, first, second = after, state, second, first
+    return ""
+
+
+def check_short_conv(trial: GpuTrial) -> str:
+    """Check a gated short convolution, for one position and then for several."""
+    spec = ShortConvSpec(channels=_ROWS, conv_width=4)
+    conv, state, after = trial.numbers(4 * _ROWS), *(np.zeros(spec.state_size, np.float32) for _ in range(2))
+    first, second, weights = trial.put(state), trial.put(state), GpuShortConv(spec, trial.put(conv))
+    for n in (1, 5):
+        x, to = trial.numbers(3 * n * _ROWS).reshape(n, 3, _ROWS), trial.room(4 * n * _ROWS)
+        trial.gpu.short_conv(trial.put(x), weights, GpuStates(first, second), to, n)
+        gate, gate_in, values = x.swapaxes(0, 1)
+        wanted = _OPS.short_conv(ShortConvInput(values, gate_in, gate), conv, spec, state, after).reshape(-1)
+        found = trial.take(to, len(wanted)), trial.take(second, spec.state_size)
+        if any(
+            _differs(one, right, 9 + np.abs(right), _CLOSE) for one, right in zip(found, (wanted, after), strict=True)
+        ):
+            return f"short convolutions are wrong over {n} positions"
         state, after, first, second = after, state, second, first
     return ""
 
@@ -275,8 +310,32 @@ def check_several_streams(trial: GpuTrial) -> str:
     return "cut-offs are wrong" if _differs(trial.take(gates, d), wanted, 1 + wanted, 1e-4) else ""
 
 
+def check_router(trial: GpuTrial) -> str:
+    """Check the choice of experts, among the best groups and without groups."""
+    n_experts, n_used, factor = 24, 3, 2.5
+    slot_of, bias = trial.random.permutation(n_experts).astype(np.int32) - 8, trial.numbers(n_experts)
+    words, slots, biases = trial.room(4 * (3 * n_used + 1)), trial.put(slot_of), trial.put(bias)
+    for weighing, groups in (
+        (Weighing("softmax", True), ONE_GROUP), (Weighing("sigmoid", True), ExpertGroups(4, 2, by_two=True)),
+        (Weighing("softmax", False, 0.5), ONE_GROUP),
+    ):  # fmt: skip
+        scores, biased = trial.numbers(n_experts), groups.by_two
+        choice = GpuChoice(
+            n_used, words, words + 4 * n_used, words + 4 * (2 * n_used + 1), biases if biased else 0, factor
+        )
+        trial.gpu.choose(trial.put(scores), n_experts, slots, choice, weighing, groups)
+        [ids], [weights] = chosen_of(scores[None], n_used, weighing, groups, bias if biased else None)
+        found = [trial.take(at, n_used, np.int32) for at in (choice.ids, choice.slots)]
+        if not np.array_equal(found, [ids, slot_of[ids]]):
+            return "the choice of experts is wrong"
+        if _differs(trial.take(choice.weights, n_used), factor * weights, np.full(n_used, factor), _SOFT):
+            return "the weights of experts are wrong"
+    return ""
+
+
 CHECKS: tuple[Callable[[GpuTrial], str], ...] = (
     check_products, check_neurons, check_stream, check_attention, check_latent, check_delta_net, check_several_streams,
+    check_router, check_short_conv,
 )  # fmt: skip
 
 

@@ -39,7 +39,8 @@ def host_rows(config: ModelConfig, layers: Sequence[GpuLayer | None]) -> tuple[i
     graph = graph_of(config)
     found = [row if layer is None else None for row, layer in zip(graph.rows, layers, strict=True)]
     for local in (False, True):
-        blocks = [i for i in range(len(found)) if i not in config.delta_layers and graph.is_local(i) == local]
+        others = {*config.delta_layers, *config.ffn_only_layers}
+        blocks = [i for i in range(len(found)) if i not in others and graph.is_local(i) == local]
         here = sorted({graph.rows[i] for i in blocks if layers[i] is None})
         for i in blocks:
             found[i] = here.index(graph.rows[i]) if layers[i] is None else None
@@ -61,12 +62,13 @@ class KvRegion:
         assert all(kv.codec == codec for kv in self._kept), "all layers have one KV codec"
         self.capacity = min((kv.capacity for kv in self._kept), default=None)
         state_rows, self.rows = graph_of(config).rows, host_rows(config, layers)
-        self._state_bytes = 0 if config.delta is None else 4 * config.delta.state_size
+        self._recurring = config.delta_layers
+        self._state_bytes = 0 if config.recurrence is None else 4 * config.recurrence.state_size
         # The states of layers placed on the GPU, by their row in host memory.
         self._states = {
-            state_rows[i]: layer.delta.states
+            state_rows[i]: layer.states
             for i, layer in enumerate(layers)
-            if layer is not None and layer.delta is not None
+            if layer is not None and layer.states is not None
         }
         self._owner: weakref.ref[GpuCache] | None = None
         self._slots: list[weakref.ref[GpuCache]] = []  # of a batch that shares the region
@@ -118,23 +120,33 @@ class KvRegion:
                 cache.saved = None
         self._slots = [weakref.ref(cache) for cache in caches]
 
-    def save_state(self, half: int, to: F32) -> None:
-        """Download the GPU's states of this half to their rows of `to` [layers that recur, state_size].
+    def save_state(self, place: int, to: F32) -> None:
+        """Download the GPU's states of this place to their rows of `to` [layers that recur, state_size].
 
         Raises: CudaError.
         """
         for row, places in self._states.items():
-            self.gpu.download(to[row].ctypes.data, places[half], self._state_bytes)
+            self.gpu.download(to[row].ctypes.data, places[place], self._state_bytes)
         self.gpu.synchronize()
 
-    def restore_state(self, half: int, source: F32 | None) -> None:
-        """Upload states to this half; None: zeros. Raises: CudaError."""
+    def restore_state(self, source: F32 | None) -> None:
+        """Upload states to the first place; None: zeros. Raises: CudaError."""
         for row, places in self._states.items():
             if source is None:
-                self.gpu.fill(places[half], 0, self._state_bytes)
+                self.gpu.fill(places[0], 0, self._state_bytes)
             else:
-                self.gpu.upload(places[half], source[row].ctypes.data, self._state_bytes)
+                self.gpu.upload(places[0], source[row].ctypes.data, self._state_bytes)
         self.gpu.synchronize()  # before `source` changes
+
+    def settle_state(self, place: int) -> None:
+        """Queue a copy of the GPU's states of this place to the first one. Raises: CudaError."""
+        for places in self._states.values():
+            self.gpu.copy(places[place], places[0], self._state_bytes // 4)
+
+    @property
+    def recurs_in_ram(self) -> bool:
+        """Whether layers with a state are placed on the CPU."""
+        return any(self.rows[i] is not None for i in self._recurring)
 
     def _saved(self, length: int, first: int = 0) -> SavedPositions:
         parts = [part for kv in self._kept for part in _parts_of(kv)]
@@ -226,24 +238,58 @@ class GpuCache(KVCache):
         self.saved: SavedPositions | None = None  # while another cache owns the region
         self._uploading: list[U8] = []  # by put_positions
         self._state_on_gpu = False  # whether the GPU has the current state, newer than that in host memory
+        # Where the GPU has the current state, and the one that the last run read: GpuDeltaNet.states.
+        self._place = self._place_before = 0
 
-    def claim_region(self) -> None:
-        """Take the region. Raises: as KvRegion.give_to."""
+    def claim_region(self, several: bool = False) -> None:
+        """Take the region. several: for a run of several tokens, which reads the first state. Raises: as
+        KvRegion.give_to.
+        """
         self.region.give_to(self)
         if self.recurs and not self._state_on_gpu:
-            self.region.restore_state(self._half, super().state() if self.length else None)
-            self._state_on_gpu = True
+            self.region.restore_state(super().state() if self.length else None)
+            self._state_on_gpu, self._place = True, 0
+        elif self._place > (0 if several else 1):
+            self.region.settle_state(self._place)
+            self._place = 0
+
+    def advance(self, n_tokens: int) -> None:
+        """As KVCache.advance, after a run that wrote the other of the first two states."""
+        super().advance(n_tokens)
+        self._place_before, self._place = self._place, 1 - self._place
+
+    def advance_together(self, n_tokens: int, n_run: int) -> None:
+        """Count the first n_tokens of a run of n_run, each of which wrote a state of its own."""
+        super().advance(n_tokens)
+        if self.recurs:
+            self._place_before, self._place = 0, 1 + n_tokens
+            if n_tokens < n_run and self.region.recurs_in_ram:
+                super().set_state(self._within[n_tokens - 1])
+
+    def states_of_run(self, n_tokens: int) -> list[F32]:
+        """As KVCache.states_of_run; without memory of its own if the GPU has all states."""
+        if self.region.recurs_in_ram:
+            return super().states_of_run(n_tokens)
+        before, after = self.states()
+        self._n_within = n_tokens - 1
+        return [before] * n_tokens + [after]
+
+    def _go_back(self, n_tokens: int) -> None:
+        on_gpu = self._state_on_gpu
+        if not n_tokens or self.region.recurs_in_ram:
+            super()._go_back(n_tokens)
+        self._state_on_gpu, self._place = on_gpu, 1 + n_tokens if n_tokens else self._place_before
 
     def leave_region(self) -> None:
         """Save the state before another cache takes the region; what the last run read is lost. Raises: CudaError."""
         self.state()
-        self._state_on_gpu, self._last_length = False, self.length
+        self._state_on_gpu, self._last_length, self._n_within = False, self.length, 0
 
     def state(self) -> F32:
         """As KVCache.state. Raises: CudaError."""
         if self._state_on_gpu:
             self.region.gpu.enter()
-            self.region.save_state(self._half, super().state())
+            self.region.save_state(self._place, super().state())
         return super().state()
 
     def set_state(self, state: F32 | None) -> None:
@@ -312,5 +358,5 @@ class GpuCache(KVCache):
 
     @property
     def half(self) -> int:
-        """Which of the two states is the current one."""
-        return self._half
+        """Which of the GPU's first two states is the current one, once the region was claimed."""
+        return self._place

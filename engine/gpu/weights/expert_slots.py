@@ -78,7 +78,8 @@ class ExpertSlots:
         self._unsure: set[int] = set()  # layers whose slots on the GPU are unknown after a failed exchange
         self._allowance_s = 0.0
         self._exchange_s = _FIRST_EXCHANGE_S
-        self._exchange = Exchange(gpu, pool, weights.layers[-1].routed[0], n) if self._moves.any() else None
+        expert = next(w.routed[0] for w in reversed(weights.layers) if w.routed)
+        self._exchange = Exchange(gpu, pool, expert, n) if self._moves.any() else None
 
     def residency(self, layer: int) -> Residency:
         """Return the arrays of a layer that the CPU's calls read and count in."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.model.graph import AttentionSpec
-from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuHeads, GpuKv, GpuMatrix, GpuNorm
+from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuHeads, GpuKv, GpuMatrix, GpuNorm, GpuShortConv
 
 PredictorKind = Literal["low_rank", "gate_copy", "cascade", "sign", "true_gate"]
 
@@ -83,16 +83,24 @@ class GpuExpertFfn:
 
 @dataclass(frozen=True)
 class GpuDeltaNet:
-    """A gated delta net besides q, k, v and o: its other projections and its weights.
+    """A gated delta net or Mamba-2 besides q, k, v and o: its other projections and its weights.
 
-    states: addresses of two states [state_size], which a run reads and writes by turns.
+    projections: of the gate [V, D], of alpha [value_heads, D] and, not in Mamba-2, of beta [value_heads, D]. states:
+    addresses of states [state_size]. A run reads and writes the first two by turns. Of tokens that run together, the
+    first reads the first one, and each writes one of the others behind the two, which the next reads.
     """
 
-    gate: GpuMatrix  # [V, D]
-    alpha: GpuMatrix  # [value_heads, D]
-    beta: GpuMatrix  # [value_heads, D]
+    projections: tuple[GpuMatrix, ...]
     weights: GpuDelta
-    states: tuple[int, int]
+    states: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class GpuConvolution:
+    """A short convolution besides its projections, which are q, k, v and o. states: as GpuDeltaNet's."""
+
+    weights: GpuShortConv
+    states: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -139,8 +147,9 @@ class GpuLowRankResidual:
 class GpuLayer:
     """A layer placed on the GPU. Biases are addresses, 0: none. Norms that the family lacks are None.
 
-    kv: None for a layer with a delta net, which has no keys and values; those of another layer for a layer that reads
-    them, whose k and v are None. attention_gate: of gated attention.
+    kv: None for a layer with a state or an FFN alone, which has no keys and values; those of another layer for a layer
+    that reads them, whose k and v are None. q, o: without rows in a layer with an FFN alone. attention_gate: of gated
+    attention.
 
     block: hot neurons in VRAM; None without any. hot_bits: address of u32 [F / 32 rounded up], set for neurons with a
     slot; 0 without slots. whole: instead of a block, if down is row-wise. has_cold: whether the CPU computes neurons or
@@ -175,6 +184,7 @@ class GpuLayer:
     sinks: int = 0
     attention_gate: GpuMatrix | None = None
     delta: GpuDeltaNet | None = None
+    convolution: GpuConvolution | None = None
     latent: GpuLatentMatrices | None = None
     scale: float = 1.0
     router_norm: GpuNorm | None = None  # where a shared expert is apart, like the next three
@@ -184,6 +194,12 @@ class GpuLayer:
     injection: GpuInjection | None = None
     mixing: GpuMixing | None = None
     laurel: GpuLowRankResidual | None = None
+
+    @property
+    def states(self) -> tuple[int, ...] | None:
+        """The addresses of the layer's two states; None for a layer without."""
+        keeps = self.delta or self.convolution
+        return None if keeps is None else keeps.states
 
     @property
     def qkv(self) -> tuple[GpuMatrix, ...]:
@@ -197,9 +213,10 @@ class GpuLayer:
 
 
 def heads_of(spec: AttentionSpec, norms: tuple[GpuNorm | None, GpuNorm | None], eps: float) -> GpuHeads:
-    """Return what is done to heads. norms: of q and k. eps: of the norm of v, if there is one."""
-    v_norm = GpuNorm("rms", 0, 0, eps) if spec.v_norm else None
-    return GpuHeads(spec.n_heads, *norms, v_norm, spec.v_is_k, spec.kv_from is None)
+    """Return what is done to heads. norms: of q and k, if they have weights. eps: of norms without weights."""
+    plain = GpuNorm("rms", 0, 0, eps)
+    of_q, of_k = (plain, plain) if spec.qk_norm is not None and spec.norm_plain else norms
+    return GpuHeads(spec.n_heads, of_q, of_k, plain if spec.v_norm else None, spec.v_is_k, spec.kv_from is None)
 
 
 @dataclass(frozen=True)
@@ -219,7 +236,7 @@ class GpuModel:
     """layers: None for layers on the CPU. head: None if it is on the CPU; then so are final_norm and project_out.
 
     inputs: of a model with per-layer embeddings; None if the CPU computes them, as it does where it has layers.
-    streams_out: of a head behind several residual streams, [D, D] each.
+    streams_out: of a head behind several residual streams, [D, D] each. head_bias: address of f32 [V]; 0: none.
     """
 
     layers: tuple[GpuLayer | None, ...]
@@ -228,3 +245,4 @@ class GpuModel:
     project_out: GpuMatrix | None
     inputs: GpuLayerInputs | None = None
     streams_out: tuple[GpuMatrix, ...] = ()
+    head_bias: int = 0

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from engine.config import KvCodec, ModelConfig
 from engine.gpu.weights.landing import Numbers, Rows, Upload
 from engine.gpu.weights.layers import (
+    GpuConvolution,
     GpuCopy,
     GpuDeltaNet,
     GpuExpertFfn,
@@ -32,14 +33,16 @@ from engine.gpu.weights.layers import (
 )
 from engine.model.graph import graph_of
 from engine.model.weights import FfnWeights, LayerWeights, ModelWeights
-from engine.placement.gpu_bytes import SCALE_GROUP, aligned
+from engine.placement.gpu_bytes import SCALE_GROUP, aligned, n_states
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.predictor_kinds import LayerPredictor
 from native_kernels.backend import F32, I32, PackedMatrix
-from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuKv, GpuMatrix, GpuNorm, Norm
+from native_kernels.cuda.delta_net import done_bytes
+from native_kernels.cuda.gpu import GpuBlock, GpuDelta, GpuExperts, GpuKv, GpuMatrix, GpuNorm, GpuShortConv, Norm
 from native_kernels.cuda.layouts import GPU_CODECS, gpu_codec, plane_row_bytes
 from native_kernels.reference import ReferenceOperators
+from native_kernels.specs import DeltaSpec, ShortConvSpec
 
 _KV_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
 
@@ -154,6 +157,7 @@ class GpuLayout:
             project_out=self._weights.optional(weights.project_out) if on_gpu else None,
             inputs=inputs,
             streams_out=tuple(self._weights.matrix(one) for one in weights.streams_out) if on_gpu else (),
+            head_bias=self._weights.vector(weights.head_bias) if on_gpu else 0,
         )
         self.part_bytes["head"] = self._weights.n_bytes - before
 
@@ -198,7 +202,7 @@ class GpuLayout:
         before, put = self._weights.n_bytes, self._weights
         fields = {"block": None, "hot_bits": 0, "whole": None, **ffn}
         q, k, v = put.matrix(w.q), put.optional(w.k), put.optional(w.v)
-        recurs, latent = w.alpha is not None, self._config.latent
+        recurs, latent = w.conv is not None, self._config.latent
         eps = self._config.norm_eps if latent is None else latent.epsilon
         layer = GpuLayer(
             q=q, k=k, v=v, o=put.matrix(w.o),
@@ -209,9 +213,10 @@ class GpuLayout:
             ffn_norm=self._norm(w.ffn_norm, w.ffn_norm_bias),
             post_ffn_norm=self._norm(w.post_ffn_norm),
             q_norm=put.norm(w.q_norm, None, "rms", eps), k_norm=put.norm(w.k_norm, None, "rms", eps),
-            kv=None if recurs else self._keys_and_values(i), predictor=None, down_bias=put.vector(w.down_bias),
+            kv=None if recurs or not w.q.n_rows else self._keys_and_values(i), predictor=None,
+            down_bias=put.vector(w.down_bias),
             sinks=put.vector(w.sinks), attention_gate=None if recurs else put.optional(w.attention_gate),
-            delta=self._delta_net(w) if recurs else None,
+            delta=None if w.alpha is None else self._delta_net(w), convolution=self._convolution(w),
             latent=None if w.k_up is None else GpuLatentMatrices(put.optional(w.q_down), put.matrix(w.k_up)),
             scale=1.0 if w.layer_scale is None else float(w.layer_scale[0]),
             router_norm=self._norm(w.router_norm), experts_norm=self._norm(w.experts_norm),
@@ -302,14 +307,28 @@ class GpuLayout:
         return self._weights.norm(weight, bias, kind or self._config.norm, self._config.norm_eps)
 
     def _delta_net(self, w: LayerWeights) -> GpuDeltaNet:
-        spec, put, before = self._config.delta, self._weights, self._kv.n_bytes
-        assert spec is not None, "the layer has a delta net"
-        gate, alpha, beta = (put.matrix(one) for one in w.delta_projections)
-        of = w.delta(self._config.norm_eps)
-        conv, decay, alpha_bias, norm = (put.vector(one) for one in (of.conv, of.decay, of.alpha_bias, of.norm))
-        states = self._kv.take(4 * spec.state_size), self._kv.take(4 * spec.state_size)
+        spec, put = self._config.delta, self._weights
+        assert spec is not None, "the layer has a state"
+        projections = tuple(put.matrix(one) for one in w.delta_projections)
+        of = w.delta(spec.epsilon or self._config.norm_eps)
+        conv, decay, alpha_bias, norm, conv_bias, skip = (
+            put.vector(one) for one in (of.conv, of.decay, of.alpha_bias, of.norm, of.conv_bias, of.skip)
+        )
+        done = put.numbers(np.zeros(done_bytes(spec), np.uint8)) if spec.mamba else 0
+        delta = GpuDelta(spec, conv, decay, alpha_bias, norm, of.epsilon, conv_bias, skip, done)
+        return GpuDeltaNet(projections, delta, self._states(spec))
+
+    def _convolution(self, w: LayerWeights) -> GpuConvolution | None:
+        spec = self._config.short_conv
+        if spec is None or w.conv is None:
+            return None
+        return GpuConvolution(GpuShortConv(spec, self._weights.vector(w.conv)), self._states(spec))
+
+    def _states(self, spec: DeltaSpec | ShortConvSpec) -> tuple[int, ...]:
+        before = self._kv.n_bytes
+        states = tuple(self._kv.take(4 * spec.state_size) for _ in range(n_states(self._config)))
         self.part_bytes["kv_cache"] += self._kv.n_bytes - before
-        return GpuDeltaNet(gate, alpha, beta, GpuDelta(spec, conv, decay, alpha_bias, norm, of.epsilon), states)
+        return states
 
     def _keys_and_values(self, layer: int) -> GpuKv:
         spec, codec = graph_of(self._config).attention(layer), self._kv_codec

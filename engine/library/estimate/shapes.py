@@ -22,6 +22,7 @@ from engine.model.mapped_weights import TURNED_BYTES
 from engine.placement.gpu_bytes import ALIGNMENT, WIDTH_MULTIPLE, GpuBytes, aligned, matrix_bytes, why_not_on_gpu
 from engine.placement.model_bytes import I64, ModelBytes, largest_codecs, part_of
 from native_kernels.codecs import CODECS
+from native_kernels.cuda.delta_net import done_bytes
 from native_kernels.cuda.layouts import GPU_CODECS, n_gpu_bytes, plane_row_bytes
 
 _OF_HEAD = ("head", "head_bias", "final_norm", "final_norm_bias", "project_out")
@@ -147,7 +148,11 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
     elif not row_wise:
         neuron_on_gpu += _SLOT_BYTES
     on_gpu += -(-inputs // n_layers)
+    if config.delta is not None:
+        on_gpu[list(config.delta_layers)] += aligned(done_bytes(config.delta))
     block = np.full(n_layers, 16 * ALIGNMENT + aligned(-(-config.d_ff // 32) * 4), np.int64)
+    for of_neurons in (neuron_on_gpu, block):
+        of_neurons[list(config.mixer_only_layers)] = 0
     model = ModelBytes(
         config=config,
         attention=sums["attention"],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from engine.config import ModelConfig
@@ -19,7 +20,7 @@ from engine.model.families.varied import VARIED
 from engine.model.family.family import ACTIVATION_KEY as ACTIVATION_KEY
 from engine.model.family.family import THRESHOLD_KEY as THRESHOLD_KEY
 from engine.model.family.family import Family, fields_from_gguf, fields_from_hf
-from engine.model.family.plan import OWN_LAYOUT, Layout, in_own_terms, plan_tensors
+from engine.model.family.plan import OWN_LAYOUT, Layout, in_own_terms, plan_drafts, plan_tensors
 from engine.model.family.plan import Kind as Kind
 from engine.model.family.plan import PlannedTensor as PlannedTensor
 from engine.model.family.plan import split_expert_name as split_expert_name
@@ -34,7 +35,7 @@ ActivationOrigin = Literal["config", "metadata", "family", "override"]
 _SURPLUS = re.compile(
     r".*rotary_emb\.inv_freq|.*attn\.masked_bias|blk\.[0-9]+\.fc[12]\.weight|lm_head_profiler\.weight"
 )
-# Of files that hold more than the text model: layers that draft tokens (MTP), towers for pictures and sound.
+# Of files that hold more than the model: layers that draft tokens (MTP), towers for pictures and sound.
 _DRAFTS = "mtp."
 _TOWERS = ("model.visual.", "model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio.",
            "vision_tower.", "vision_model.", "multi_modal_projector.", "model.multi_modal_projector.")  # fmt: skip
@@ -117,6 +118,22 @@ def planned_tensors(
     if kind == "bundle":
         return [in_own_terms(tensor, config) for tensor in plan_tensors(config, OWN_LAYOUT, (), one_expert)]
     return plan_tensors(config, _layout(config, kind), present, one_expert)
+
+
+def planned_drafts(
+    config: ModelConfig, kind: Kind, present: Collection[str]
+) -> tuple[ModelConfig, list[PlannedTensor]]:
+    """Return the first layer that drafts tokens (MTP) as a model of one layer, and its tensors; none: there is none.
+
+    config: of the model. It is a layer of the family, with attention, and with experts if the model has them. Bundles
+    have no such layer.
+    """
+    own = replace(
+        config, n_layers=1, delta=None, delta_layers=(), n_dense_layers=0, dense_d_ff=0, tied_embeddings=True
+    )  # fmt: skip
+    if kind == "bundle" or not _layout(config, kind).drafts:
+        return own, []
+    return own, plan_drafts(own, _layout(config, kind), config.n_layers, present)
 
 
 def is_surplus(config: ModelConfig, foreign_name: str) -> bool:

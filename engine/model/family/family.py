@@ -74,7 +74,7 @@ class Family:
     gated: bool = True
     experts: bool = False  # whether its models have experts; from_hf and from_gguf then return their number
     latent: bool = False  # whether its models have latent attention; from_hf and from_gguf then return head sizes
-    drafts: bool = False  # whether files have further layers that draft tokens (MTP), which are left out
+    drafts: bool = False  # whether files have further layers that draft tokens (MTP)
     norm_eps: float = 1e-6  # where config.json is silent
     rope_theta: float = 10000.0  # default of both formats
     max_context: int = 2048  # where config.json is silent

@@ -59,6 +59,25 @@ GGUF_EXPERTS = {
 }
 
 
+# Of a layer that drafts tokens, beside those of an ordinary layer.
+GGUF_DRAFTS = {
+    "draft.project": "blk.{}.nextn.eh_proj.weight",
+    "draft.embedding_norm": "blk.{}.nextn.enorm.weight",
+    "draft.hidden_norm": "blk.{}.nextn.hnorm.weight",
+    "draft.final_norm": "blk.{}.nextn.shared_head_norm.weight",
+    "draft.embedding": "blk.{}.nextn.embed_tokens.weight",
+    "draft.head": "blk.{}.nextn.shared_head_head.weight",
+}
+HF_DRAFTS = {
+    "draft.project": "model.layers.{}.eh_proj.weight",
+    "draft.embedding_norm": "model.layers.{}.enorm.weight",
+    "draft.hidden_norm": "model.layers.{}.hnorm.weight",
+    "draft.final_norm": "model.layers.{}.shared_head.norm.weight",
+    "draft.embedding": "model.layers.{}.embed_tokens.weight",
+    "draft.head": "model.layers.{}.shared_head.head.weight",
+}
+
+
 def biases_in(names: Collection[str], *fields: str) -> tuple[str, ...]:
     """Return which of these weights have a bias in a GGUF file's first layer."""
     return tuple(field for field in fields if GGUF_NAMES[field].format(0).replace(".weight", ".bias") in names)

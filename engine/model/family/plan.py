@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -122,6 +122,10 @@ class Layout:
     Latent attention: "q_up" names the queries' matrix if "q_down" comes before it, "q" if not. "kv_up" names a matrix
     with the rows of each head's keys, then values; "k_up by head" and "v by head" the same apart, with one more
     dimension, the keys' transposed. If a format has both, the names in the file decide.
+
+    drafts: the names of what the layer that drafts tokens (MTP) has beside an ordinary layer; empty: the family has
+    none that Hearth runs. draft_layers: what its tensors' names begin with instead of "model.layers."; empty: it
+    follows the model's layers.
     """
 
     names: Mapping[str, str]
@@ -130,6 +134,19 @@ class Layout:
     qkv_by_kv_head: bool = False  # fused rows are grouped by key-value head (queries, key, value), not q, k, v
     as_trained: bool = False  # a gated delta net's decay is stored as a logarithm, its convolution in three dimensions
     mamba_columns: bool = False  # of Mamba-2, decay and skip are stored as columns, its norm as a row per group
+    drafts: Mapping[str, str] = field(default_factory=dict)
+    draft_layers: str = ""
+
+    def of_drafts(self, n_layers: int, present: Collection[str]) -> Layout:
+        """Return the layout of a model of one layer, the one that drafts tokens. n_layers: before it in the files."""
+        names, number = {**_as_stored(self.names, present), **self.drafts}, str(n_layers)
+        if self.draft_layers:
+            number = "0"
+            names = {key: re.sub(r"^model\.(language_model\.)?layers\.", self.draft_layers, name)
+                     for key, name in names.items()}  # fmt: skip
+        # A name's further braces are for the expert, the second argument of `format`.
+        names = {key: name.replace("{}", number, 1).replace("{}", "{1}") for key, name in names.items()}
+        return replace(self, names=names)
 
 
 _OWN_NAMES = ("embedding", "positions", "project_in", "rope_factors", "rope_factors_long", "rope_factors_short",
@@ -203,6 +220,29 @@ def plan_tensors(
         plan.add("head", (config.vocab_size, e))
     if "head" in config.biases:
         plan.add("head_bias", (config.vocab_size,))
+    return plan.tensors
+
+
+def plan_drafts(config: ModelConfig, layout: Layout, n_layers: int, present: Collection[str]) -> list[PlannedTensor]:
+    """Return the tensors of the layer that drafts tokens, the first behind n_layers; empty if the file has none.
+
+    config: of the layer, as a model of one layer. Its embedding and its head are planned where the file has them;
+    otherwise they are the model's, and so may be its final norm, "final_norm".
+    """
+    layout = layout.of_drafts(n_layers, present)
+    names, d = layout.names, config.d_model
+    if names.get("draft.project") not in present:
+        return []
+    plan = Plan(config, layout, present, range(config.n_experts))
+    for name, key in (("embedding", "draft.embedding"), ("head", "draft.head")):
+        if names.get(key) in present:
+            plan.add(name, (config.vocab_size, d), key=key)
+    plan.add("draft_project", (d, 2 * d), key="draft.project")
+    for norm in ("embedding", "hidden"):
+        plan.add_norm(f"draft_{norm}_norm", key=f"draft.{norm}_norm")
+    plan.add_layer(0)
+    if names["draft.final_norm"] in present:
+        plan.add_norm("final_norm", key="draft.final_norm")
     return plan.tensors
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from native_kernels.cpu.runtime.simd import (
     spread,
     sub,
 )
+from native_kernels.specs import ONE_GROUP, ExpertGroups, Weighing
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,28 +46,6 @@ class Chosen:
     def make(cls, n_experts: int, n_used: int) -> Chosen:
         """Buffers for so many experts of which so many are used."""
         return cls(aligned_empty(n_used, np.int32), aligned_empty(n_used + 1), aligned_empty(n_experts, np.int64))
-
-
-class Weighing(NamedTuple):
-    """How scores become weights: fields of RoutingSpec. adds_up: the weights of the chosen add up to 1."""
-
-    router: Literal["softmax", "sigmoid"]
-    adds_up: bool
-    margin: float = 0.0
-
-
-class Groups(NamedTuple):
-    """Equal groups of experts in order: n of them, of which a token uses some, those with the highest scores.
-
-    by_two: a group's score is the sum of its two best experts', instead of its best one's.
-    """
-
-    n: int = 1
-    used: int = 1
-    by_two: bool = False
-
-
-ONE_GROUP = Groups()
 
 
 @inline
@@ -173,7 +152,7 @@ def _choose(args: int, lo: int, hi: int, worker: int) -> None:
 
 def choose_calls(
     scores: F32, chosen: Chosen, weighing: Weighing, shared_score: F32 | None, bias: F32 | None = None,
-    factor: float | F32 = 1.0, groups: Groups = ONE_GROUP,
+    factor: float | F32 = 1.0, groups: ExpertGroups = ONE_GROUP,
 ) -> list[Call]:  # fmt: skip
     """scores [E] -> chosen. shared_score: [1], weighs one more.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,16 +24,17 @@ ALIGNMENT = 64  # bytes: one cache line, one register of 16 lanes
 def aligned_empty(shape: int | tuple[int, ...], dtype: Any = np.float32, spare: int = 0) -> NDArray[Any]:
     """Return an empty array aligned to a cache line, with `spare` accessible bytes after it."""
     wanted = np.dtype(dtype)
-    size = int(np.prod(shape)) * wanted.itemsize
+    size = (math.prod(shape) if isinstance(shape, tuple) else int(shape)) * wanted.itemsize
     raw = np.zeros(size + spare + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
+    start = -address(raw) % ALIGNMENT
     found: NDArray[Any] = raw[start : start + size].view(wanted).reshape(shape)
     return found
 
 
 def address(array: NDArray[Any]) -> int:
-    """Return the address of the array's first element."""
-    return int(array.ctypes.data)
+    """Return the address of the array's first element. `array.ctypes.data` takes about twice as long."""
+    found: int = array.__array_interface__["data"][0]
+    return found
 
 
 def float_word(value: float) -> int:
@@ -43,13 +45,12 @@ def float_word(value: float) -> int:
 def arguments(*words: int | float | NDArray[Any]) -> I64:
     """Build a call's block of arguments: array addresses, integers, and floats as float32 words."""
     block: I64 = aligned_empty(max(1, len(words)), np.int64)
-    for i, word in enumerate(words):
-        if isinstance(word, np.ndarray):
-            block[i] = address(word)
-        elif isinstance(word, (int, np.integer)):
-            block[i] = word
-        else:
-            block[i] = float_word(word)
+    block[: len(words)] = [
+        address(word) if isinstance(word, np.ndarray)
+        else int(word) if isinstance(word, (int, np.integer))
+        else float_word(word)
+        for word in words
+    ]  # fmt: skip
     return block
 
 

@@ -23,7 +23,7 @@ from functools import cache
 import numpy as np
 
 from native_kernels.backend import I64
-from native_kernels.cpu.runtime.call import Call
+from native_kernels.cpu.runtime.call import Call, address
 from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
 from native_kernels.cpu.runtime.simd import (
     atomic_add,
@@ -230,8 +230,8 @@ class Program:
         for row, call in zip(self.table, self.calls, strict=True):
             by_address = isinstance(call.n_items, np.ndarray)
             row[_KERNEL] = call.kernel.address
-            row[_ARGS] = call.args.ctypes.data
-            row[_ITEMS] = call.n_items.ctypes.data if isinstance(call.n_items, np.ndarray) else call.n_items
+            row[_ARGS] = address(call.args)
+            row[_ITEMS] = address(call.n_items) if isinstance(call.n_items, np.ndarray) else call.n_items
             row[_GRAIN] = call.grain
             row[_FLAGS] = _ITEMS_BY_ADDRESS * by_address | _NO_BARRIER * (not call.barrier) | _SHARED * call.shared
             row[_STAGE] = self.stages.index(call.stage)

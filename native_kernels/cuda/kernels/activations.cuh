@@ -2,7 +2,7 @@
 #pragma once
 #include "common.cuh"
 
-enum Activation { RELU, DRELU, SILU, GELU, GELU_TANH, CLAMPED_SILU };
+enum Activation { RELU, DRELU, SILU, GELU, GELU_TANH, CLAMPED_SILU, RELU2 };
 
 // x, or 0 if it does not exceed the threshold.
 static __device__ __forceinline__ float above(float x, float threshold) { return x <= threshold ? 0.f : x; }
@@ -14,6 +14,7 @@ static __device__ __forceinline__ float activated(int activation, float x, float
     if (activation <= DRELU) return above(x, threshold);
     if (activation == SILU) return silu(x);
     if (activation == GELU) return 0.5f * x * (1.f + erff(x * 0.70710678f));
+    if (activation == RELU2) return above(x, 0.f) * above(x, 0.f);
     if (activation == CLAMPED_SILU) {
         const float least = x > threshold ? threshold : x;
         return least / (1.f + expf(-1.702f * least));

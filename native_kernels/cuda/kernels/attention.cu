@@ -48,7 +48,8 @@ struct Task {
 #include "attention_tiles.cuh"
 #endif
 
-// The visible positions, and how many of them a split takes.
+// The visible positions, and how many of them a split takes. window: the last so many positions are visible; negative:
+// positions are in chunks of so many, and those of the latest chunk are.
 struct Span {
     int first, end, chunk;
 };
@@ -56,7 +57,7 @@ struct Span {
 DEVICE Span span_of(const int* state, int capacity, int window, int n_splits) {
     Span s;
     s.end = min(state[0] + 1, capacity);
-    s.first = max(0, s.end - window);
+    s.first = window < 0 ? (s.end - 1) / -window * -window : max(0, s.end - window);
     const int each = (s.end - s.first + n_splits - 1) / n_splits;
     s.chunk = (each + STEP - 1) / STEP * STEP;
     return s;

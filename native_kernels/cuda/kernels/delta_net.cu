@@ -1,14 +1,6 @@
 // A gated delta net over consecutive positions of one or more sequences, and the gate of attention's output.
 // Specification: gated_delta and gated of native_kernels/reference.py. All numbers are f32; all sums have a fixed order.
-#include "activations.cuh"
-#include "vectors.cuh"
-
-#ifndef KEY_DIM
-#define KEY_DIM 128
-#endif
-#ifndef VALUE_DIM
-#define VALUE_DIM 128
-#endif
+#include "recurrent.cuh"
 
 #define COLUMNS 32                                      // of a head's matrix, for a block
 #define PARTS 4                                         // threads per column
@@ -20,66 +12,10 @@
 #define AT_ONCE 16                                      // positions whose inputs are in shared memory
 #define UNIT_EPSILON 1e-6f
 
-// The states of all sequences, `step` numbers apart: read from `first`, written to `second`, or the other way round
-// where swap (0: nowhere) is set. Both may be the same. A state: matrices [H_v, KEY_DIM, VALUE_DIM], then the last
-// inputs of the convolution [width - 1, channels].
-struct States {
-    float* first;
-    float* second;
-    const int* swap;
-    u64 step;
-};
-
-struct Net {
-    const float* qkv;         // [S T, channels], inputs of the convolution
-    const float* gate;        // [S T, H_v VALUE_DIM]
-    const float* alpha;       // [S T, H_v]
-    const float* beta;        // [S T, H_v]
-    const float* conv;        // [channels, width], the oldest position first
-    const float* decay;       // [H_v]
-    const float* alpha_bias;  // [H_v]
-    const float* norm;        // [VALUE_DIM]
-    float* prepared;
-    float* out;               // [S T, H_v VALUE_DIM]
-    States states;
-    float epsilon;
-    int n_each, key_heads, value_heads, width, tiled;
-};
-
-DEVICE int channels_of(const Net& of) { return 2 * of.key_heads * KEY_DIM + of.value_heads * VALUE_DIM; }
-
-DEVICE const float* state_before(const States& states, int sequence) {
-    const bool swapped = states.swap && states.swap[sequence];
-    return (swapped ? states.second : states.first) + states.step * sequence;
-}
-
-DEVICE float* state_after(const States& states, int sequence) {
-    const bool swapped = states.swap && states.swap[sequence];
-    return (swapped ? states.first : states.second) + states.step * sequence;
-}
-
-// The convolution's input of a channel, `place` positions behind the first new one of its sequence.
-DEVICE float input_of(const Net& of, const float* before, int sequence, int place, int channel) {
-    const int channels = channels_of(of);
-    if (place >= 0) return of.qkv[((u64)sequence * of.n_each + place) * channels + channel];
-    const u64 inputs = (u64)of.value_heads * KEY_DIM * VALUE_DIM;
-    return before[inputs + (u64)(place + of.width - 1) * channels + channel];
-}
-
-// SiLU of the convolution of a channel at position t.
-DEVICE float convolved(const Net& of, const float* before, int sequence, int t, int channel) {
-    float sum = 0.f;
-    for (int j = 0; j < of.width; j++)
-        sum = fmaf(input_of(of, before, sequence, t - of.width + 1 + j, channel), of.conv[channel * of.width + j], sum);
-    return silu(sum);
-}
-
 // The share of the state that is kept in a row, and how strongly its value is written.
 DEVICE float2 kept_and_strength(const Net& of, int row, int value_head) {
     const u64 number = (u64)row * of.value_heads + value_head;
-    const float x = of.alpha[number] + of.alpha_bias[value_head];
-    const float softplus = x > 20.f ? x : log1pf(expf(x));
-    return make_float2(expf(of.decay[value_head] * softplus), 1.f / (1.f + expf(-of.beta[number])));
+    return make_float2(expf(of.decay[value_head] * time_step(of, row, value_head)), 1.f / (1.f + expf(-of.beta[number])));
 }
 
 DEVICE float sum_of(float4 v) { return (v.x + v.y) + (v.z + v.w); }
@@ -187,7 +123,7 @@ KERNEL __launch_bounds__(128) recur(const Net of) {
     const int head = blockIdx.x, sequence = blockIdx.z;
     const u64 width = channels_of(of) + 2 * of.value_heads;  // of a prepared row
     const int own = threadIdx.x / PARTS, column = COLUMNS * blockIdx.y + own;
-    const int key_head = of.tiled ? head % of.key_heads : head / (of.value_heads / of.key_heads);
+    const int key_head = key_head_of(of, head);
     const bool writes = column < VALUE_DIM && threadIdx.x % PARTS == 0;
     const u64 matrix = (u64)head * KEY_DIM * VALUE_DIM;
     const float* before = state_before(of.states, sequence);
@@ -238,13 +174,7 @@ KERNEL __launch_bounds__(128) finish(const Net of) {
             of.out[at + i] = of.out[at + i] * factor * of.norm[i] * silu(of.gate[at + i]);
     }
     if (row % of.n_each) return;
-    const int sequence = row / of.n_each, channels = channels_of(of);
-    const float* before = state_before(of.states, sequence);
-    float* inputs = state_after(of.states, sequence) + (u64)of.value_heads * KEY_DIM * VALUE_DIM;
-    for (int channel = blockIdx.x * 128 + threadIdx.x; channel < channels; channel += gridDim.x * 128)
-        for (int j = 0; j < of.width - 1; j++)
-            inputs[(u64)j * channels + channel] =
-                input_of(of, before, sequence, of.n_each - of.width + 1 + j, channel);
+    keep_inputs(of, row / of.n_each, blockIdx.x * 128 + threadIdx.x, gridDim.x * 128);
 }
 
 // All of it for one position of each sequence, whose states are not written in place: a block per value head.
@@ -252,9 +182,8 @@ KERNEL ALONE step(const Net of) {
     __shared__ float4 query[PADDED / 4], key[PADDED / 4];
     __shared__ float value[VALUE_DIM], places[32];
     const int head = blockIdx.x, sequence = blockIdx.y, column = threadIdx.x / PARTS, lane = threadIdx.x % 32;
-    const int group = of.value_heads / of.key_heads, channels = channels_of(of);
-    const int key_head = of.tiled ? head % of.key_heads : head / group;
-    const bool has_key = of.tiled ? head < of.key_heads : head % group == 0;  // keeps the inputs of its key head
+    const int key_head = key_head_of(of, head), channels = channels_of(of);
+    const bool keeps_key = has_key(of, head);
     const float* before = state_before(of.states, sequence);
     float* after = state_after(of.states, sequence);
     const u64 matrix = (u64)head * KEY_DIM * VALUE_DIM, inputs = (u64)of.value_heads * KEY_DIM * VALUE_DIM;
@@ -271,7 +200,7 @@ KERNEL ALONE step(const Net of) {
             continue;
         }
         to[row] = convolved(of, before, sequence, 0, channel);
-        if (what < 2 && !has_key) continue;
+        if (what < 2 && !keeps_key) continue;
         for (int j = 0; j < of.width - 1; j++)
             after[inputs + (u64)j * channels + channel] = input_of(of, before, sequence, j + 2 - of.width, channel);
     }

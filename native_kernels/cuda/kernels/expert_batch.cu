@@ -25,6 +25,7 @@ struct Product {
     Planes planes;
     float* out;
     const float* bias;  // [S, n_rows]; 0: none
+    int weighed;        // whether the weights multiply it
 };
 
 // Where numbers of a pair of position t and its k-th expert begin: t * position + k * choice.
@@ -45,7 +46,7 @@ struct Pairs {
     int n_used;
 };
 
-// out of a pair [n_rows] = weight * (the slot's rows times x + bias), of one or two matrices. split: warps that share a
+// out of a pair [n_rows] = weight (of products that are weighed) * (the slot's rows times x + bias), of one or two matrices. split: warps that share a
 // row, a power of two.
 struct Products {
     Product products[2];
@@ -110,7 +111,7 @@ KERNEL __launch_bounds__(32 * WARPS_OF_BLOCK, 2) multiply_groups(const Products 
                 sum += sums[mine / ROWS_OF_WARP * job.split + k][mine % ROWS_OF_WARP * PAIRS_AT_ONCE + pair];
             const int of = pairs.order[start + pair];
             if (product.bias && group.slot >= 0) sum += __ldg(product.bias + (u64)group.slot * job.n_rows + row);
-            if (pairs.weights && group.slot >= 0) sum *= __ldg(pairs.weights + place_of(pairs.weight, of, pairs.n_used));
+            if (product.weighed && group.slot >= 0) sum *= __ldg(pairs.weights + place_of(pairs.weight, of, pairs.n_used));
             product.out[place_of(pairs.out, of, pairs.n_used) + row] = sum;
         }
         __syncthreads();

@@ -77,17 +77,22 @@ KERNEL __launch_bounds__(256) group_rows(const int* ids, const int* rank_of, int
     }
 }
 
-// Row r of `to` = row positions[r] of x, as halves `step` apart with factors. A block per row.
+// Row r of `to` = row positions[r] of x, as halves `step` apart with factors. weights [T, K + 1]: those of the row's
+// position and expert multiply it, whose row is places [T, K]; 0: none. A block per row.
 KERNEL __launch_bounds__(128) take_rows(const u16* x, const float* factors, const int* positions, u64 step, u16* to,
-                                        float* to_factors) {
+                                        float* to_factors, const float* weights, const int* places, int n_used) {
     const int row = blockIdx.x, from = positions[row];
     const uint4* source = (const uint4*)(x + from * step);
     uint4* target = (uint4*)(to + row * step);
     for (int i = threadIdx.x; i < (int)(step / 8); i += blockDim.x) target[i] = source[i];
-    if (threadIdx.x == 0) to_factors[row] = factors[from];
+    if (threadIdx.x) return;
+    float factor = factors[from];
+    for (int k = 0; weights && k < n_used; k++)
+        if (places[from * n_used + k] == row) factor *= weights[from * (n_used + 1) + k];
+    to_factors[row] = factor;
 }
 
-// out [T, D] += the sum over k of weights [T, K + 1] times row places[t, k] of y, and over the shared expert's [T, D]
+// out [T, D] += the sum over k of weights [T, K + 1] (0: all 1) times row places[t, k] of y, and over the shared expert's [T, D]
 // with the last weight (0: none). In this order. A block per position.
 KERNEL __launch_bounds__(256) sum_experts(const float* y, const int* places, const float* weights, const float* shared,
                                           int n_used, int n, float* out, u64 out_step, int adds) {
@@ -95,8 +100,8 @@ KERNEL __launch_bounds__(256) sum_experts(const float* y, const int* places, con
     const float* own = weights + t * (n_used + 1);
     for (int d = threadIdx.x; d < n; d += blockDim.x) {
         float sum = 0.f;
-        for (int k = 0; k < n_used; k++) sum = fmaf(own[k], y[(u64)places[t * n_used + k] * n + d], sum);
-        if (shared) sum = fmaf(own[n_used], shared[t * n + d], sum);
+        for (int k = 0; k < n_used; k++) sum = fmaf(weights ? own[k] : 1.f, y[(u64)places[t * n_used + k] * n + d], sum);
+        if (shared) sum = fmaf(weights ? own[n_used] : 1.f, shared[t * n + d], sum);
         float* to = out + t * out_step + d;
         *to = adds ? *to + sum : sum;
     }

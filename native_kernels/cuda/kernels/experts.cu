@@ -18,10 +18,11 @@ struct Product {
     Planes planes;
     float* out;
     const float* bias;  // [S, n_rows]; 0: none
+    int weighed;        // whether the weights multiply it
 };
 
-// out [K, n_rows] = weight * (the slot's rows times x + bias), of one or two matrices. x: one vector for all experts, or
-// one after another, x_step numbers apart. weights [K]; 0: all 1. split: warps that share a row, a power of two.
+// out [K, n_rows] = weight (of products that are weighed) * (the slot's rows times x + bias), of one or two matrices. x: one vector for all experts, or
+// one after another, x_step numbers apart. weights [K]. split: warps that share a row, a power of two.
 struct Products {
     Product products[2];
     Vector x;
@@ -60,7 +61,7 @@ KERNEL __launch_bounds__(32 * WARPS_OF_BLOCK, 4) multiply_chosen(const Products 
     float sum = 0.f;
     for (int k = 0; k < job.split; k++) sum += sums[mine * job.split + k][threadIdx.x % ROWS_OF_WARP];
     if (product.bias) sum += __ldg(product.bias + (u64)slot * job.n_rows + row);
-    out[row] = job.weights ? sum * __ldg(job.weights + expert) : sum;
+    out[row] = product.weighed ? sum * __ldg(job.weights + expert) : sum;
 }
 
 // parts [K, segments, D] = weight * (sums over a segment of the expert's neurons of h times its row of down), where down

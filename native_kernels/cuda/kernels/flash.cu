@@ -2,7 +2,8 @@
 // sum of values, in f32 throughout.
 //
 // A block of 256 threads takes 64 queries of one head and goes over their visible keys, 64 (of wide heads 32 or 16) at a
-// time. Query t is at position start + t and sees the positions up to its own, limited to the last `window` (0: all).
+// time. Query t is at position start + t and sees the positions up to its own, limited to the last `window`, or to those from
+// -window on if that is 0 or less.
 // Keys and values: [H_kv, capacity, dim] in f32, f16 or bytes (codec 0, 1, 2) with scales f16 [H_kv, capacity, dim / 32
 // rounded up]; dim up to 64, 128, 256, 512, 576, the number in the kernel's name. grid: x queries by 64, y heads.
 #include "halves.cuh"
@@ -50,7 +51,7 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
     const int query0 = (gridDim.x - 1 - blockIdx.x) * QUERIES;  // the longest first
     const u64 base = (u64)(head / group) * capacity;
     const int last = start + min(query0 + QUERIES, n_tokens) - 1;
-    const int first = window ? max(0, start + query0 - window + 1) : 0;
+    const int first = window > 0 ? max(0, start + query0 - window + 1) : -window;
 
     float largest[4], total[4], sums[4][DEPTHS];
 #pragma unroll
@@ -101,7 +102,7 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
                 const int key = key0 + tx + 16 * j;
                 float s = scores[i][j] * scale;
                 if (softcap > 0.f) s = softcap * tanhf(s / softcap);
-                if (key > position || (window && key <= position - window)) s = NO_SCORE;
+                if (key > position || (window > 0 && key <= position - window)) s = NO_SCORE;
                 scores[i][j] = s;
                 most = fmaxf(most, s);
             }

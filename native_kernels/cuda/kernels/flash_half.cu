@@ -5,7 +5,7 @@
 // While it computes with one tile of keys and values, it loads the next one into registers, and then stores it in the
 // other half of shared memory. A warp skips tiles whose keys all come after its queries. Each query is rounded with its
 // own power of two; scores, their maxima and sums are f32. Query t is at position start + t and sees the positions up
-// to its own, limited to the last `window` (0: all). Keys and values: [H_kv, capacity, dim] in f16 or bytes (codec 1,
+// to its own, limited to the last `window`, or to those from -window on if that is 0 or less. Keys and values: [H_kv, capacity, dim] in f16 or bytes (codec 1,
 // 2) with scales f16 [H_kv, capacity, dim / 32 rounded up]; dim a multiple of 8 up to the number in the kernel's name.
 // Shared memory: 512 bytes times that number. grid: x queries by 128, y heads.
 #include "flash_halves.cuh"
@@ -50,7 +50,7 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
     const int least = query0 + 16 * warp, own = least + lane / 4;  // and the one 8 rows below
     const u64 base = (u64)(head / group) * capacity;
     const int last = start + min(query0 + QUERIES, n_tokens) - 1;
-    const int first = window ? max(0, start + query0 - window + 1) : 0;
+    const int first = window > 0 ? max(0, start + query0 - window + 1) : -window;
     const int warp_last = least < n_tokens ? start + min(least + 16, n_tokens) - 1 : -1;
 
     u32 queries[DIM / 16][4];
@@ -93,7 +93,7 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
             score<KEYS>(scores, queries, lane, [&](int row, int chunk) {
                 return keys_at + (DIM == 64 ? narrow_place(row, chunk) : wide_place(row, chunk));
             });
-            if (key0 + KEYS - 1 <= start + least && (!window || key0 > start + least + 15 - window))
+            if (key0 + KEYS - 1 <= start + least && (window <= 0 || key0 > start + least + 15 - window))
                 weigh<KEYS, true>(scores, key0, start + own, lane, back, softcap, window, largest, total, shrink);
             else
                 weigh<KEYS, false>(scores, key0, start + own, lane, back, softcap, window, largest, total, shrink);

@@ -86,7 +86,7 @@ __device__ __forceinline__ void weigh(float (&scores)[N / 8][4], int key0, int p
             float& score = scores[i / 2][2 * half + i % 2];
             float s = score * back[half];
             if (softcap > 0.f) s = LOG2_E * softcap * tanhf(s / softcap);
-            if (!ALL && (key > own || (window && key <= own - window))) s = NO_SCORE;
+            if (!ALL && (key > own || (window > 0 && key <= own - window))) s = NO_SCORE;
             score = s;
             most = fmaxf(most, s);
         }

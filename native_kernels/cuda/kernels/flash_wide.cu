@@ -45,7 +45,7 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
     const int own = query0 + 16 * row + lane / 4;               // and the one 8 rows below
     const u64 base = (u64)(head / group) * capacity;
     const int last = start + min(query0 + QUERIES, n_tokens) - 1;
-    const int first = window ? max(0, start + query0 - window + 1) : 0;
+    const int first = window > 0 ? max(0, start + query0 - window + 1) : -window;
 
     u32 queries[PART / 16][4];
     float back[2];

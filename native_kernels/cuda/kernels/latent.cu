@@ -19,7 +19,7 @@ struct Latent {
     u8* keys;
     u16* key_scales;
     float epsilon, strength;
-    int n_heads, key_dim, rotated, rank, apart, n_pairs, neighbours, codec, capacity, start, length;
+    int n_heads, key_dim, rotated, rank, apart, n_pairs, neighbours, codec, capacity, start, length, offset;
 };
 
 // A rotated number: number i of those from `row` on.
@@ -33,7 +33,7 @@ DEVICE float rotated(const Latent& job, const float* row, int i, int t) {
 }
 
 DEVICE void place_query(const Latent& job, const float* row, float* from, int head, int t, int position) {
-    const float factor = job.strength == 0.f ? 1.f : 1.f + job.strength * log1pf((float)(position / job.length));
+    const float factor = job.strength == 0.f ? 1.f : 1.f + job.strength * log1pf((float)((position + job.offset) / job.length));
     float* to = job.queries + ((u64)t * job.n_heads + head) * (job.rank + job.rotated) + job.rank;
     for (int i = threadIdx.x; i < job.rotated; i += THREADS) to[i] = factor * rotated(job, row + job.key_dim, i, t);
     if (!job.plain.values) {

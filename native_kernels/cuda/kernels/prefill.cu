@@ -194,16 +194,18 @@ __device__ __forceinline__ float activated(float x, int kind, float threshold) {
             const float least = x > threshold ? threshold : x;
             return least / (1.f + expf(-1.702f * least));
         }
+        case 7: return x <= 0.f ? 0.f : x * x;
         default: return 0.5f * x * (1.f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
     }
 }
 
 #define HIDDEN_FOURS 2
 
-// first [T, n] becomes its activation times up [T, n] (0: without), as halves too. kind: 0 relu, 1 drelu, 2 fatrelu, 3 silu, 4
-// gelu, 5 gelu-tanh, 6 clamped silu. neuron_in [n]: slots with a negative number are empty (0: none is). counts [T, 2],
-// incremented: values that passed the first activation, and that fired. One block per row. range [n_groups + 1]: only
-// its rows from the first to the last number; then positions [rows]: which of counts a row adds to.
+// first [T, n] becomes its activation times up [T, n] (0: without), as halves too. kind: 0 relu, 1 drelu, 2 fatrelu,
+// 3 silu, 4 gelu, 5 gelu-tanh, 6 clamped silu, 7 the square of relu. neuron_in [n]: slots with a negative number are
+// empty (0: none is). counts [T, 2], incremented: values that passed the first activation, and that fired. One block
+// per row. range [n_groups + 1]: only its rows from the first to the last number; then positions [rows]: which of
+// counts a row adds to.
 KERNEL __launch_bounds__(1024, 1) activate_rows(
     float* first, const float* up, u64 step, u64 up_step, int n, int kind, float threshold, const int* neuron_in, u16* halves,
     u64 half_step, float* factors, u32* counts, const int* range, int n_groups, const int* positions) {
@@ -313,7 +315,7 @@ __device__ __forceinline__ void norm_head(float* head, int dim, int kind, const 
 }
 
 // A warp for each head of each of T positions: qkv [T, H + 2 H_kv, dim], or [T, H, dim] without k and v; dim up to 576.
-// Norms over each head of q and k (weights 0: none; kind as in round_rows) and of v (v_kind, without weights), then the
+// Norms over each head of q and k (kind as in round_rows, 0: none; weights 0: all 1) and of v (v_kind, without weights), then the
 // first 2 n_angles values of q and k are rotated by cosines and sines [T, n_angles]; v_is_k: v is read where k is. q stays
 // in place, keys and values go to position `start` + t of [H_kv, capacity, dim] in f32, f16 or bytes (codec 0, 1, 2; scales f16 [H_kv, capacity, dim / 32 rounded up]). norm_last: norms follow the rotation. strength
 // 0: queries do not grow with their position, which is `start` + t, or own [t] if given. grid: x T, y heads by four; 128
@@ -322,7 +324,7 @@ KERNEL __launch_bounds__(128) place_heads(
     float* qkv, u64 step, int n_heads, int n_kv_heads, int dim, int kind, const float* q_norm, const float* q_bias,
     const float* k_norm, const float* k_bias, float eps, int v_kind, float v_eps, int v_is_k, int n_all,
     const float* cosines, const float* sines, int n_angles, int interleaved, u8* keys, u8* values, u8* key_scales, u8* value_scales, int codec, int capacity, int start,
-    const int* positions, int norm_last, float strength, int length, const int* own) {
+    const int* positions, int norm_last, float strength, int length, int offset, const int* own) {
     __shared__ float heads[4][MOST_HEAD];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, number = blockIdx.y * 4 + warp;
     if (number >= n_all) return;
@@ -331,8 +333,8 @@ KERNEL __launch_bounds__(128) place_heads(
     float* head = heads[warp];
     for (int d = lane; d < dim; d += 32) head[d] = from[d];
     __syncwarp();
-    const float *norm = is_v ? nullptr : is_q ? q_norm : k_norm, *bias = is_q ? q_bias : k_bias;
-    if (norm && !norm_last) norm_head(head, dim, kind, norm, bias, eps);
+    const float *norm = is_q ? q_norm : k_norm, *bias = is_q ? q_bias : k_bias;
+    if (!is_v && kind && !norm_last) norm_head(head, dim, kind, norm, bias, eps);
     if (is_v && v_kind) norm_head(head, dim, v_kind, nullptr, nullptr, v_eps);
     if (!is_v && n_angles) {
         for (int i = lane; i < n_angles; i += 32) {
@@ -344,10 +346,10 @@ KERNEL __launch_bounds__(128) place_heads(
         }
         __syncwarp();
     }
-    if (norm && norm_last) norm_head(head, dim, kind, norm, bias, eps);
+    if (!is_v && kind && norm_last) norm_head(head, dim, kind, norm, bias, eps);
     if (is_q) {
         const int position = own ? own[blockIdx.x] : start + (int)blockIdx.x;
-        const float factor = strength == 0.f ? 1.f : 1.f + strength * log1pf((float)(position / length));
+        const float factor = strength == 0.f ? 1.f : 1.f + strength * log1pf((float)((position + offset) / length));
         for (int d = lane; d < dim; d += 32) from[d] = head[d] * factor;
         return;
     }

@@ -15,6 +15,10 @@ struct Choice {
     int n_experts, n_used;
     int sigmoid, adds_up;  // weights: the logistic function of the scores, else softmax over all; whether they sum to 1
     float factor;          // on the weights
+    // Equal groups of experts in order, and those used: of the highest scores, which are their best expert's, or by_two
+    // the sum of their two best.
+    int n_groups, groups_used, by_two;
+    float margin;  // softmax: weights are shares of the experts near, without those chosen before; 0: of all
 };
 
 DEVICE float logistic(float x) { return 0.5f + 0.5f * tanhf(0.5f * x); }
@@ -24,6 +28,37 @@ DEVICE u64 key_of(float score, int expert) {
     const u32 bits = __float_as_uint(score + 0.f);  // -0 becomes 0
     const u32 ordered = score != score ? 0 : bits >> 31 ? ~bits : bits | 0x80000000u;
     return (u64)ordered << 32 | ~(u32)expert;
+}
+
+// Whether the expert's group is one of those used; wanted: what the choice goes by, in `keys` too. best: for two numbers a
+// group. The whole block.
+DEVICE bool in_used_group(const Choice& job, const u64* keys, float* best, int expert, u64 key, float wanted) {
+    const int size = job.n_experts / job.n_groups, group = expert / size;
+    const bool there = expert < job.n_experts;
+    int before = 0;
+    if (there)
+        for (int i = group * size; i < (group + 1) * size; i++) before += keys[i] > key;
+    if (there && before < 2) best[2 * group + before] = wanted != wanted ? __int_as_float(0xff800000) : wanted;
+    __syncthreads();
+    if (!there) return false;
+    const float own = job.by_two ? best[2 * group] + best[2 * group + 1] : best[2 * group];
+    before = 0;
+    for (int g = 0; g < job.n_groups; g++) {
+        const float other = job.by_two ? best[2 * g] + best[2 * g + 1] : best[2 * g];
+        before += other > own || (other == own && g < group);
+    }
+    return before < job.groups_used;
+}
+
+// The share of an expert of the experts near it whose keys are not higher.
+DEVICE float share_of_near(const Choice& job, const u64* keys, u64 key, float score) {
+    float sum = 0.f;
+    for (int i = 0; i < job.n_experts; i++) {
+        const float other = job.scores[i];
+        const bool far = score - other > job.margin * fmaxf(fabsf(other), score);
+        if (keys[i] <= key && !far) sum += expf(other - score);
+    }
+    return 1.f / sum;
 }
 
 // A block per position, whose scores and choice follow the previous one's; a thread per expert, of whole warps. Each
@@ -53,9 +88,15 @@ KERNEL __launch_bounds__(1024) choose(const Choice first) {
         share = there ? expf(score - most) : 0.f;
         share /= block_sum(share, places);
     }
-    const u64 key = there ? key_of(job.bias ? share + job.bias[expert] : score, expert) : 0;
+    const float wanted = job.bias && there ? share + job.bias[expert] : score;
+    u64 key = there ? key_of(wanted, expert) : 0;
     keys[expert] = key;
     __syncthreads();
+    if (job.n_groups > 1) {
+        if (!in_used_group(job, keys, shares, expert, key, wanted)) key = 0;  // after all that are
+        keys[expert] = key;
+        __syncthreads();
+    }
     int before = 0;
     const ulonglong2* pairs = (const ulonglong2*)keys;
 #pragma unroll 8
@@ -64,7 +105,7 @@ KERNEL __launch_bounds__(1024) choose(const Choice first) {
         before += (pair.x > key) + (pair.y > key);
     }
     const bool used = there && before < job.n_used;
-    if (used) shares[before] = share;
+    if (used) shares[before] = share = job.margin > 0.f ? share_of_near(job, keys, key, score) : share;
     __syncthreads();
     if (used) {
         float sum = 0.f;

@@ -132,7 +132,7 @@ KERNEL __launch_bounds__(64) angles(const int* state, const double* frequencies,
 // not grow with their position.
 KERNEL __launch_bounds__(576) rotate_and_store(
     float* qkv, int n_heads, int n_kv_heads, int head_dim, const int* state, const float2* angles, int n_pairs,
-    int neighbours, int norm_last, int v_is_k, float strength, int length, int q_kind, const float* q_weight,
+    int neighbours, int norm_last, int v_is_k, float strength, int length, int offset, int q_kind, const float* q_weight,
     const float* q_bias, float q_epsilon, int k_kind, const float* k_weight, const float* k_bias, float k_epsilon,
     int v_kind, float v_epsilon, int codec, u8* keys, u8* values, u16* key_scales,
     u16* value_scales, int capacity) {
@@ -162,7 +162,7 @@ KERNEL __launch_bounds__(576) rotate_and_store(
         else norm_head(head, head_dim, k_kind, k_weight, k_bias, k_epsilon, places);
         v = i < head_dim ? head[i] : 0.f;
     }
-    if (is_q && strength != 0.f) v *= 1.f + strength * log1pf((float)(position / length));
+    if (is_q && strength != 0.f) v *= 1.f + strength * log1pf((float)((position + offset) / length));
     if ((is_q || (is_k && !v_is_k)) && i < head_dim) at[i] = v;
     if (is_q || (unsigned)position >= (unsigned)capacity) return;
     const u64 row = (u64)((number - n_heads) % n_kv_heads) * capacity + position;

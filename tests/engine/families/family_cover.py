@@ -14,7 +14,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from family_models import CASES, ON_CPU_ALONE, save_model
+from family_models import CASES, save_model
 from support.repetitions import some_daily
 
 from engine.config import ModelConfig
@@ -25,21 +25,24 @@ COVER = (
     "llama-biases", "relu-llama", "prosparse", "bamboo", "opt-350m", "falcon-40b", "gemma2", "phi4-mini", "command-r",
     "olmo2", "ministral3", "hunyuan", "hunyuan-moe", "turbosparse-mixtral", "glm4-moe-air", "minimax-m2", "gpt-oss",
     "smallthinker-21b", "qwen3.5", "qwen3.5-moe", "deepseek-v2-lite", "deepseek-v2", "mistral4", "nemotron-h",
-    "granite-hybrid", "llama4-interleaved", "phimoe", "lfm2", "gemma3n", "gemma4", "gemma4-e", "gemma4-moe",
+    "nemotron-h-moe", "granite-hybrid", "llama4-interleaved", "phimoe", "lfm2", "lfm2-moe", "gemma3n", "gemma4",
+    "gemma4-e", "gemma4-moe",
 )  # fmt: skip
 WITH_EXPERTS = tuple(
     name
     for name, case in CASES.items()
     if {"num_local_experts", "num_experts", "n_routed_experts"} & case.arguments.keys()
 )
-ON_GPU = tuple(name for name in CASES if name not in ON_CPU_ALONE)
 # Layers that keep a state, or have latent attention, serve one sequence at a time on a GPU.
 BATCHES_ON_GPU = tuple(
-    name for name in ON_GPU if not {"linear_num_key_heads", "kv_lora_rank"} & CASES[name].arguments.keys()
+    name
+    for name in CASES
+    if not {"linear_num_key_heads", "mamba_num_heads", "mamba_n_heads", "kv_lora_rank"} & CASES[name].arguments.keys()
+    and not name.startswith("lfm2")
 )
 GROUPS = (
-    *((*(one for one in names if one not in WITH_EXPERTS),) for names in (BATCHES_ON_GPU, ON_GPU, CASES)),
-    *((*(one for one in names if one in WITH_EXPERTS),) for names in (BATCHES_ON_GPU, ON_GPU)),
+    *((*(one for one in names if one not in WITH_EXPERTS),) for names in (BATCHES_ON_GPU, CASES)),
+    *((*(one for one in names if one in WITH_EXPERTS),) for names in (BATCHES_ON_GPU, CASES)),
     tuple(CASES),
 )
 # They are read from files or become tables before a graph is run, or number layers; tests of their own have them.

@@ -337,7 +337,7 @@ CASES: dict[str, Case] = {
         "relu2", gguf="nemotron_h"),
     "nemotron-h-moe": Case("NemotronH", {
         **_NEMOTRON, "layers_block_type": ["linear_attention", "moe", "full_attention", "moe"], "n_routed_experts": 8,
-        "num_experts_per_tok": 3, "moe_intermediate_size": 64, "moe_shared_expert_intermediate_size": 40,
+        "num_experts_per_tok": 3, "moe_intermediate_size": 64, "moe_shared_expert_intermediate_size": 96,
         "routed_scaling_factor": 2.5}, "relu2", gguf="nemotron_h_moe"),
     "granite-hybrid": Case("GraniteMoeHybrid", {
         **_GRANITE, "num_local_experts": 0, "layer_types": ["linear_attention", "full_attention", "linear_attention"]},
@@ -375,17 +375,6 @@ CASES: dict[str, Case] = {
                                       "num_experts": 8, "top_k_experts": 3, "moe_intermediate_size": 64},
                        "gelu-tanh-glu", gguf="gemma4"),
 }  # fmt: skip
-
-
-# Families that no GPU runs yet: tests/engine/session/test_recurrent_sessions.py has how that is said.
-ON_CPU_ALONE = tuple(
-    name
-    for name, case in CASES.items()
-    if {"mamba_num_heads", "mamba_n_heads"} & case.arguments.keys()
-    or case.arguments.get("n_group", 1) > 1
-    or case.gguf.startswith(("lfm2", "phimoe"))
-    or case.kind == "Llama4Text"
-)
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,12 +27,18 @@ _OPT = {
 
 
 def write_gguf(
-    folder: Path, path: Path, case: Case, powerinfer: bool = False, apart: bool = False, turned: bool = False
+    folder: Path,
+    path: Path,
+    case: Case,
+    powerinfer: bool = False,
+    apart: bool = False,
+    turned: bool = False,
+    drafts: dict[str, Array] | None = None,
 ) -> Path:
     """The model in `folder` as one F32 GGUF file; with `powerinfer`, down neuron-major and no word of activations.
 
     apart: as in 2023, one tensor for each expert, and one for keys and values of latent attention. turned: down of
-    experts neuron-major under its usual name.
+    experts neuron-major under its usual name. drafts: the folder has one more layer, with these tensors of GGUF beside.
     """
     import gguf
     from safetensors.numpy import load_file
@@ -42,10 +48,15 @@ def write_gguf(
         config |= _as_nemotron(config)
     config.setdefault("num_hidden_layers", len(config.get("layers_block_type", [])))
     writer = gguf.GGUFWriter(path, case.gguf)
+    if drafts and "num_nextn_predict_layers" not in config:
+        config["num_nextn_predict_layers"] = 1
+        writer.add_nextn_predict_layers(1)
     _write_metadata(writer, config, case, powerinfer)
     if "kv_lora_rank" in config:
         _write_latent(writer, config, apart)
-    n_layers = config["num_hidden_layers"]
+    n_layers = config["num_hidden_layers"] + bool(drafts)
+    for name, values in (drafts or {}).items():
+        writer.add_tensor(name, values)
     known = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
     table = gguf.get_tensor_name_map(known["llama" if case.gguf == "bamboo" else case.gguf], n_layers) if (
         case.gguf != "opt"

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from fakes.gpu_machine import FakeGpuMachine
 from fakes.prefill import NumpyPrefillOps
-from family_cover import COVER, ON_GPU, WITH_EXPERTS, of_cover
-from family_models import VOCAB, Reference
+from family_cover import COVER, WITH_EXPERTS, of_cover
+from family_models import CASES, VOCAB, Reference
 from samples.predictors import predictor_of
 from samples.tiny_model import byte_letters
 from support.gpu_tokens import CONTEXT, OnGpu, by_cpu, logits_of, put_on_gpu, some_experts, some_hot
@@ -48,7 +48,7 @@ MAPPED = {"mixtral-window", "qwen2-moe", "glm4-moe-air", "gpt-oss", "smallthinke
 RUNS = [(name, hold) for name in WITH_EXPERTS for hold in ("f32", "mapped") if hold == "f32" or name in MAPPED]
 
 
-@pytest.mark.parametrize("name", of_cover(name for name in ON_GPU if name not in WITH_EXPERTS))
+@pytest.mark.parametrize("name", of_cover(name for name in CASES if name not in WITH_EXPERTS))
 def test_a_family_runs_on_both(any_gpu: Gpu, name: str, references: Callable[[str], Reference]) -> None:
     """Its first layer on the GPU with some hot neurons, then one on the CPU; half of all the others. Layers that share
     keys and values are all on one side.
@@ -88,7 +88,7 @@ def together(ours: OnGpu, tokens: Sequence[int]) -> Any:
     return np.stack(found)
 
 
-@pytest.mark.parametrize(("name", "hold"), [one if one[0] in COVER else slow(*one) for one in RUNS if one[0] in ON_GPU])
+@pytest.mark.parametrize(("name", "hold"), [one if one[0] in COVER else slow(*one) for one in RUNS])
 def test_a_family_with_experts_runs_on_both(
     any_gpu: Gpu, name: str, hold: str, references: Callable[[str], Reference]
 ) -> None:
@@ -99,7 +99,7 @@ def test_a_family_with_experts_runs_on_both(
     tokens = np.random.default_rng(3).integers(0, config.vocab_size, n_tokens).tolist()
     n, layers = config.n_experts, config.n_layers
     placements = [(n // 2, n, 0, 1, n), (n,) * 5]
-    modes: list[Mode] = ["dense", "exact"] if config.has_zeros and not config.shared_d_ff else ["dense"]
+    modes: list[Mode] = ["dense", "exact"] if config.has_zeros else ["dense"]
     for i, counts in enumerate(placements):
         attention = ["cpu" if i == layer == 0 else "gpu" for layer in range(layers)]
         hot = some_experts(config, [n * (home == "gpu") for n, home in zip(counts, attention, strict=False)])
@@ -113,7 +113,7 @@ def test_a_family_with_experts_runs_on_both(
             ours.close()
 
 
-@pytest.mark.parametrize("name", ["phi3-longrope", "llama-dynamic"])
+@pytest.mark.parametrize("name", ["phi3-longrope", "llama-dynamic", "phimoe"])
 def test_positions_that_turn_by_the_length_of_the_sequence(
     any_gpu: Gpu, name: str, references: Callable[[str], Reference]
 ) -> None:
@@ -123,7 +123,8 @@ def test_positions_that_turn_by_the_length_of_the_sequence(
     tokens = np.random.default_rng(3).integers(0, config.vocab_size, CONTEXT)
     ops = ReferenceOperators()
     reference = Transformer(config, weights, DenseExecutor(config, weights, ops), ops)
-    ours = put_on_gpu(any_gpu, config, weights, "dense", some_hot(config, "uneven"), head="cpu")
+    hot = some_experts(config, [1, 0, 6]) if config.n_experts else some_hot(config, "uneven")
+    ours = put_on_gpu(any_gpu, config, weights, "dense", hot, head="cpu")
     model = GpuTransformer(config, weights, reference.executor, ops, ours.decoder)
     cache, theirs = ours.cache(), KVCache(config, CONTEXT)
     for start, stop, ahead in ((0, 20, 0), (20, 23, 2), (23, 30, 0), (30, CONTEXT, 0)):
@@ -134,7 +135,9 @@ def test_positions_that_turn_by_the_length_of_the_sequence(
     ours.close()
 
 
-@pytest.mark.parametrize("name", ["qwen3.5", "qwen3.5-moe", "gemma4-e", "gemma3n"])
+@pytest.mark.parametrize("name", [
+    "qwen3.5", "qwen3.5-moe", "gemma4-e", "gemma3n", "lfm2", "granite-hybrid", "nemotron-h", "nemotron-h-moe",
+])  # fmt: skip
 def test_a_conversation_of_a_loaded_model(
     name: str, references: Callable[[str], Reference], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,7 +183,7 @@ def test_several_streams_with_rounded_weights(
         ours.close()
 
 
-@pytest.mark.parametrize("name", ["gemma4", "gemma4-e", "gemma4-moe", "gemma3n"])
+@pytest.mark.parametrize("name", ["gemma4", "gemma4-e", "gemma4-moe", "gemma3n", "deepseek-v3", "llama4", "phimoe"])
 def test_prompts_through_layers_of_different_shapes(
     any_gpu: Gpu, name: str, references: Callable[[str], Reference]
 ) -> None:
@@ -203,7 +206,7 @@ def test_prompts_through_layers_of_different_shapes(
         cache, found = ours.cache(), []
         cache.claim_region()
         for start, stop in ((0, 21), (21, 22), (22, 36)):
-            found.append(prefill.run(tokens[start:stop], cache, stop))
+            found.append(prefill.run(tokens[start:stop], cache, CONTEXT))
             cache.advance(stop - start)
         error = np.sqrt(
             np.square(np.concatenate(found) - wanted[:36]).mean(axis=1) / np.square(wanted[:36]).mean(axis=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -160,4 +161,6 @@ def test_a_shape_says_which_layers_have_what(moe: Reference) -> None:
     assert (again.delta, again.ffn_only_layers, again.mixer_only_layers) == (config.delta, (1, 3), (0, 2))
     kinds = one_layer_of_each(bytes_of(shape, "q8_0", "gguf"))
     assert (kinds.config.n_layers, kinds.config.delta_layers, kinds.config.ffn_only_layers) == (3, (0,), (1,))
-    assert "Mamba-2" in why_not_on_gpu(config)
+    assert why_not_on_gpu(config) == ""
+    assert config.delta is not None
+    assert "256" in why_not_on_gpu(replace(config, delta=replace(config.delta, key_dim=257)))

@@ -36,12 +36,12 @@ from engine.model.graph import (
 from engine.model.transformer import EagerLayer
 from engine.placement.gpu_bytes import why_not_on_gpu
 from native_kernels.reference import factors_of
-from native_kernels.specs import DeltaSpec, LatentSpec, ShortConvSpec, Temperature
+from native_kernels.specs import DeltaSpec, ExpertGroups, LatentSpec, ShortConvSpec, Temperature
 
 EMITTERS = (EagerLayer, DecodeCalls, TokenSteps, BatchSteps, LayerPass)
 # Steps that an emitter refuses; engine/placement/gpu_bytes.py and GpuBatch keep models with them away from it.
 REFUSED = {
-    *((emitter, Convolve) for emitter in (TokenSteps, BatchSteps, LayerPass)),
+    (BatchSteps, Convolve),
     (BatchSteps, Recur),
     (BatchSteps, AttendLatent),
 }
@@ -195,7 +195,7 @@ def test_groups_of_experts(groups: int, used: int, words: str) -> None:
     if not words:
         routing = graph_of(replace(CONFIG, **shape, selection_bias=True)).ffn(0).spec.routing
         assert routing is not None
-        assert (routing.n_groups, routing.n_groups_used, routing.best_of_group) == (2, 1, 2)
+        assert routing.groups == ExpertGroups(2, 1, by_two=True)
         return
     with pytest.raises(ModelFormatError, match=words):
         replace(CONFIG, **shape)

@@ -144,7 +144,7 @@ def test_bytes_are_counted_by_layer(model: Transformer, tmp_path: Path) -> None:
         assert sizes.kv_of_layer(180, codec, 2)[0] == 2 * of_layers[0]
         assert sizes.kv_read(90, codec).sum() == KVCache.bytes_read(config, 90, codec)
     of_state = -(-4 * config.delta.state_size // 256) * 256
-    assert gpu_cache_bytes(config, 90, "f16")[:3].tolist() == [2 * of_state] * 3  # snapshots are in RAM
+    assert gpu_cache_bytes(config, 90, "f16")[:3].tolist() == [6 * of_state] * 3  # snapshots are in RAM
     assert sizes.gpu_bytes.possible.all()
 
 

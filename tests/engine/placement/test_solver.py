@@ -20,6 +20,7 @@ from engine.placement.lower_bound import best_bound, gap
 from engine.placement.model_bytes import PredictorBytes
 from engine.placement.placement_problem import Choice, Problem, block_size
 from engine.placement.solver import solve
+from native_kernels.specs import DeltaSpec
 
 BUDGETS = [0, 4 * MIB, 6 * MIB, 9 * MIB, 14 * MIB, 22 * MIB, 33 * MIB, 64 * MIB]
 
@@ -263,6 +264,22 @@ def test_what_gpus_have_no_kernels_for_stays_on_the_cpu() -> None:
     assert not choice.head_on_gpu
     assert problem.most_vram == choice.vram(problem)
     assert place_greedily(problem, 64 * MIB) == choice
+
+
+def test_a_layer_without_an_ffn_has_no_hot_neurons_and_no_exchange() -> None:
+    spec = DeltaSpec(2, 4, 8, 8, 4, mamba=True)
+    problem = a_problem(replace(a_config(), delta=spec, delta_layers=(1,), mixer_only_layers=(1,)))
+    at_home = problem.attention_on_gpu
+    seconds, vram = problem.seconds[:, at_home], problem.vram[:, at_home]
+    assert (seconds[1] == seconds[1, 0]).all()
+    assert (vram[1] == vram[1, 0]).all()
+    assert seconds[1, 0] < seconds[0].min()
+    assert not problem.computed[1].any()
+    for budget in BUDGETS:
+        choice, greedy = solve(problem, budget).choice, place_greedily(problem, budget)
+        assert greedy is not None
+        assert choice.seconds(problem) <= greedy.seconds(problem)
+        assert problem.most_vram == choice.vram(problem) or budget < 64 * MIB
 
 
 def test_neurons_are_read_over_the_bus_where_the_cpu_does_not_take_all_that_the_ram_gives() -> None:

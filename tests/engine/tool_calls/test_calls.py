@@ -185,9 +185,10 @@ PLAIN = [one for one in FORMATS if one is not HARMONY]
 @pytest.mark.parametrize("vocabulary", ["plain", "own"])
 def test_the_grammar_allows_what_the_format_writes(plain: Speaker, call_format: CallFormat, vocabulary: str) -> None:
     speaks = plain if vocabulary == "plain" else own(call_format)
-    for calls in [[one] for one in CALLS] + ([] if call_format.is_single else [list(CALLS)]):
+    choices: tuple[Choice, ...] = ("auto", "required")
+    for i, calls in enumerate([[one] for one in CALLS] + ([] if call_format.is_single else [list(CALLS)])):
         text = call_format.write(calls)
-        for choice in ("auto", "required"):
+        for choice in choices if i == 0 or len(calls) > 1 else choices[i % 2 :][:1]:
             assert speaks.answer(call_format, use(choice), text) == (text, True)
         if len(calls) > 1:
             found, _ = speaks.answer(call_format, use(is_parallel=False), text, most=600)
@@ -200,7 +201,7 @@ def test_the_grammar_allows_what_the_format_writes(plain: Speaker, call_format: 
 @pytest.mark.parametrize("vocabulary", ["plain", "own"])
 def test_random_answers_hold_well_formed_calls_alone(plain: Speaker, call_format: CallFormat, vocabulary: str) -> None:
     speaks, ended = plain if vocabulary == "plain" else own(call_format), 0
-    for seed in range(14):
+    for seed in range(8):
         choice: Choice = "required" if seed % 2 else "auto"
         opening = "" if call_format.only_first or choice == "required" else "So: "
         text, has_ended = speaks.answer(call_format, use(choice), opening + call_format.mark, seed, 600)
@@ -212,7 +213,7 @@ def test_random_answers_hold_well_formed_calls_alone(plain: Speaker, call_format
         assert (said, reader.is_complete, reader.n_calls > 0) == (opening, True, True)
         for name, arguments in calls:
             check(next(tool for tool in TOOLS if tool.name == name), arguments)
-    assert ended >= 7
+    assert ended >= 3
 
 
 def check(tool: Tool, arguments: dict[str, Any]) -> None:

@@ -53,7 +53,7 @@ class Numbers:
             for size in ((n, n_heads, key_dim + rotated), (n, 1, rank + rotated), rank)
         )
         angles = np.float32(2 * np.pi) * rng.random((n, rotated // 2), np.float32)
-        self.cos, self.sin, self.temperature = np.cos(angles), np.sin(angles), Temperature(0.3, 8)
+        self.cos, self.sin, self.temperature = np.cos(angles), np.sin(angles), Temperature(0.3, 8, 1)
         self.x = GpuLatent(
             LatentSpec(rank, key_dim, 12), n_heads, rotated, on_gpu.put(q), on_gpu.put(k),
             on_gpu.room(4 * n * n_heads * (rank + rotated)), on_gpu.norm("rms", weight, None, 1e-6),

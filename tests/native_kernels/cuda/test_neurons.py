@@ -91,6 +91,9 @@ def activated(activation: Activation, x: F64, threshold: float) -> F64:
     if activation in ("relu", "drelu", "fatrelu"):
         return np.where(x <= threshold, 0.0, x)
     found: F64
+    if activation == "relu2":
+        found = np.square(np.maximum(x, 0))
+        return found
     if activation == "silu":
         found = x / (1 + np.exp(-x))
         return found
@@ -164,6 +167,7 @@ class Case:
         gpu.neurons.hidden(block, vector, bits, activation, threshold, h_at, counts_at, gate_first)
         h = gpu.get(h_at, h)
         largest = max(float(np.abs(first).max()), float(np.abs(second).max()), 1.0)
+        largest **= 2 if activation == "relu2" else 1
         assert np.abs(h - should).max() <= 2e-6 * self.magnitude * largest * 4
         assert (h[~wanted] == 0).all()
         n_fired = np.count_nonzero(h)
@@ -215,7 +219,7 @@ def test_narrow_and_odd_widths_of_blocks(gpu: OnGpu, codec: str, n_cols: int) ->
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("activation", ["relu", "drelu", "fatrelu", "silu", "gelu", "gelu-tanh"])
+@pytest.mark.parametrize("activation", ["relu", "relu2", "drelu", "fatrelu", "silu", "gelu", "gelu-tanh"])
 @pytest.mark.parametrize("gate_first", [False, True])
 def test_every_activation(gpu: OnGpu, activation: Activation, gate_first: bool) -> None:
     threshold = 0.2 if activation == "fatrelu" else 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import mmap
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from support.arrays_on_gpu import GpuArrays, entered_device
 from native_kernels import kv_blocks
 from native_kernels.backend import PackedMatrix, Scoring
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cuda.gpu import GpuHeads, GpuKv, GpuNorm, GpuScoring
+from native_kernels.cuda.gpu import GpuChoice, GpuHeads, GpuKv, GpuNorm, GpuScoring
 from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.prompt_rows import Groups, HostRows, RoundedRows, RowAngles, Rows, StoredMatrix, Tile
@@ -200,6 +201,28 @@ def test_rows_are_grouped_by_expert(gpu: Setting, n_tokens: int, n_used: int, n_
     assert np.array_equal(starts, np.searchsorted(wanted[order], np.arange(n_experts + 1)))
     assert np.array_equal(gpu.arrays.get(groups.positions, np.int32, n), order // n_used)
     assert np.array_equal(gpu.arrays.get(places, np.int32, n)[order], np.arange(n))
+    check_weighed_rows(gpu, n_tokens, n_used, groups.positions, places)
+
+
+def check_weighed_rows(gpu: Setting, n_tokens: int, n_used: int, positions: int, places: int) -> None:
+    """Rows are weighed where experts read them, or where their outputs are added up."""
+    n, width = n_tokens * n_used, 24
+    x, by = rng.standard_normal((n_tokens, width)).astype(np.float32), rng.random((n_tokens, n_used + 1), np.float32)
+    choice = GpuChoice(n_used, 0, gpu.arrays.put(by), 0)
+    source, row_of = gpu.rounded(x), gpu.arrays.get(places, np.int32, n_tokens, n_used)
+    for given in (None, choice):
+        to = RoundedRows(gpu.arrays.space(2 * n * source.step), source.step, gpu.arrays.space(4 * n))
+        gpu.ops.take(source, positions, n, to, given, places)
+        halves = gpu.arrays.get(to.address, np.float16, n, source.step)[:, :width].astype(np.float32)
+        found = (halves * gpu.arrays.get(to.factors, np.float32, n)[:, None])[row_of]
+        factors = np.ones_like(by) if given is None else by
+        assert np.abs(found - x[:, None] * factors[:, :-1, None]).max() < 4e-3
+    y, out = rng.standard_normal((n, width)).astype(np.float32), Rows(gpu.arrays.space(4 * n_tokens * width), width)
+    for given in (choice, replace(choice, weights=0)):
+        gpu.ops.sum_experts(gpu.arrays.put(y), places, given, gpu.arrays.put(x), n_tokens, width, out, False)
+        factors = by if given.weights else np.ones_like(by)
+        wanted = np.einsum("tkd,tk->td", y[row_of], factors[:, :-1]) + factors[:, -1:] * x
+        assert np.abs(gpu.arrays.get(out.address, np.float32, n_tokens, width) - wanted).max() < 1e-4
 
 
 @pytest.mark.parametrize("by_rows", [True, False])
@@ -413,13 +436,15 @@ def test_attention_over_the_cache(
         out = Rows(gpu.arrays.space(4 * n_tokens * step), step)
         sinks = rng.standard_normal(n_heads).astype(np.float32) if n_kv_heads > 1 else None
         sinks_at = 0 if sinks is None else gpu.arrays.put(sinks)
-        gpu.ops.attend(at, n_tokens, n_heads, kv, start, out, GpuScoring(scale, softcap, window, sinks_at))
-        found = gpu.arrays.get(out.address, np.float32, n_tokens, n_heads, dim)
         q, k, v = np.split(qkv, [n_heads, n_heads + n_kv_heads], axis=1)
-        wanted = REFERENCE.cached_attention(q, k, v, blocks, layout, start, Scoring(scale, softcap, window, sinks))
-        of_halves = codec != "f32" and dim % 8 == 0
-        assert np.abs(found - wanted).max() < (2e-2 if of_halves else 1e-4)
-        assert np.abs(found - wanted).mean() < (1e-3 if of_halves else 1e-5)
+        for chunked in {False, window is not None}:
+            gpu.ops.attend(at, n_tokens, n_heads, kv, start, out, GpuScoring(scale, softcap, window, sinks_at, chunked))
+            found = gpu.arrays.get(out.address, np.float32, n_tokens, n_heads, dim)
+            how = Scoring(scale, softcap, window, sinks, chunked=chunked)
+            wanted = REFERENCE.cached_attention(q, k, v, blocks, layout, start, how)
+            of_halves = codec != "f32" and dim % 8 == 0
+            assert np.abs(found - wanted).max() < (2e-2 if of_halves else 1e-4)
+            assert np.abs(found - wanted).mean() < (1e-3 if of_halves else 1e-5)
         start += n_tokens
 
 
@@ -448,7 +473,7 @@ def test_heads_are_normed_turned_and_stored(gpu: Setting, order: Any, dim: int, 
     assert np.isnan(keys[:, :start]).all()
 
 
-@pytest.mark.parametrize("activation", ["relu", "drelu", "fatrelu", "silu", "gelu", "gelu-tanh"])
+@pytest.mark.parametrize("activation", ["relu", "relu2", "drelu", "fatrelu", "silu", "gelu", "gelu-tanh"])
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("n", [600, 1003, 9002])
 def test_hidden_values(gpu: Setting, activation: Any, gated: bool, n: int) -> None:
@@ -456,7 +481,7 @@ def test_hidden_values(gpu: Setting, activation: Any, gated: bool, n: int) -> No
     first, up = rng.standard_normal((2, n_tokens, n)).astype(np.float32)
     neuron_in = np.where(rng.random(n) < 0.1, -1, np.arange(n)).astype(np.int32)
     function = {"fatrelu": lambda x: REFERENCE.relu(x, threshold), "silu": REFERENCE.silu, "gelu": REFERENCE.gelu,
-                "gelu-tanh": REFERENCE.gelu_tanh}.get(activation, REFERENCE.relu)  # fmt: skip
+                "gelu-tanh": REFERENCE.gelu_tanh, "relu2": REFERENCE.relu2}.get(activation, REFERENCE.relu)  # fmt: skip
     opened = function(first) * (neuron_in >= 0)
     other = REFERENCE.relu(up) if activation == "drelu" else up
     wanted = opened * other if gated else opened

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -324,26 +325,26 @@ def test_attention_sees_what_it_may(
     to, at = on_gpu.vector(n_heads * head_dim), on_gpu.put(q)
     sinks = None if n_heads % 4 else normal(n_heads)
     sinks_at = 0 if sinks is None else on_gpu.put(sinks)
-    for position in positions:
+    for position, chunked in product(positions, {False, window is not None}):
         found = []
         for _ in range(2):
             state = on_gpu.put(np.array([position, 123456], np.int32))
-            on_gpu.gpu.attend(at, n_heads, kv, state, to, GpuScoring(float(scale), cap, window, sinks_at))
+            on_gpu.gpu.attend(at, n_heads, kv, state, to, GpuScoring(float(scale), cap, window, sinks_at, chunked))
             found.append(on_gpu.get(to.values, to.n))
-        wanted = reference.attention(
-            q[None], keys[: position + 1], values[: position + 1], Scoring(float(scale), cap, window, sinks)
-        ).ravel()
+        how = Scoring(float(scale), cap, window, sinks, chunked=chunked)
+        wanted = reference.attention(q[None], keys[: position + 1], values[: position + 1], how).ravel()
         np.testing.assert_allclose(found[0], wanted, rtol=2e-5, atol=2e-5)
         assert np.array_equal(*found)
         on_gpu.check_bytes(to)
 
 
 @pytest.mark.parametrize("codec", KV_CODECS)
-@pytest.mark.parametrize(("n_heads", "n_kv_heads", "head_dim", "window", "cap"), [
-    (8, 2, 128, None, None), (71, 1, 64, None, None), (4, 4, 80, 20, 30.0),
+@pytest.mark.parametrize(("n_heads", "n_kv_heads", "head_dim", "window", "cap", "chunked"), [
+    (8, 2, 128, None, None, False), (71, 1, 64, None, None, False), (4, 4, 80, 20, 30.0, False),
+    (10, 2, 128, 64, None, True),
 ])  # fmt: skip
 def test_attention_of_several_sequences_at_once(
-    on_gpu: OnGpu, n_heads: int, n_kv_heads: int, head_dim: int, window: Any, cap: Any, codec: Any
+    on_gpu: OnGpu, n_heads: int, n_kv_heads: int, head_dim: int, window: Any, cap: Any, chunked: bool, codec: Any
 ) -> None:
     positions, slot, n, step = [0, 7, 130, 63, 200], 208, n_heads * head_dim, n_heads * head_dim + 8
     capacity = slot * len(positions) + 24
@@ -357,13 +358,14 @@ def test_attention_of_several_sequences_at_once(
     for _ in range(2):
         on_gpu.gpu.attend_each(
             at, step, GpuSequences(len(positions), slot, states), n_heads, kv, to, step,
-            GpuScoring(float(scale), cap, window),
+            GpuScoring(float(scale), cap, window, chunked=chunked),
         )  # fmt: skip
         found.append(on_gpu.get(to, (len(positions), step))[:, :n])
     assert np.array_equal(*found)
     for t, position in enumerate(positions):
         own = slice(slot * t, slot * t + position + 1)
-        wanted = reference.attention(q[t][None], keys[own], values[own], Scoring(float(scale), cap, window)).ravel()
+        how = Scoring(float(scale), cap, window, chunked=chunked)
+        wanted = reference.attention(q[t][None], keys[own], values[own], how).ravel()
         np.testing.assert_allclose(found[0][t], wanted, rtol=2e-5, atol=2e-5)
     # What lies between the rows is nobody's.
     assert np.isnan(on_gpu.get(to, (len(positions), step))[:, n:]).all()

@@ -2,7 +2,6 @@
 
 V2's router weighs by softmax and takes a group's best expert as its score; V3's by a sigmoid with a bias for the
 selection, and the sum of the two best; Mistral's by softmax, in one group. Some layers before the others may be dense.
-Layers that draft tokens (MTP) are left out.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from engine.model.family.experts import (
     layers_without_experts,
 )
 from engine.model.family.family import Family
-from engine.model.family.names import GGUF_EXPERTS, GGUF_NAMES, HF_NAMES
+from engine.model.family.names import GGUF_DRAFTS, GGUF_EXPERTS, GGUF_NAMES, HF_DRAFTS, HF_NAMES
 from engine.model.family.plan import Layout
 from engine.model.family.reading import Reader, decimal
 from engine.model.family.rope import rotary_dim_from_hf, temperature_from_gguf, yarn_attention
@@ -184,8 +183,8 @@ DEEPSEEK2 = Family(
     name="deepseek2",
     model_types=("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite"),
     architectures=("deepseek2",),
-    hf=Layout(_HF),
-    gguf=Layout(_GGUF),
+    hf=Layout(_HF, drafts=HF_DRAFTS),
+    gguf=Layout(_GGUF, drafts=GGUF_DRAFTS),
     hf_handles=frozenset({"n_routed_experts", "moe_intermediate_size"}),
     gguf_handles=GGUF_EXPERT_KEYS | _GGUF_KEYS,
     latent=True,

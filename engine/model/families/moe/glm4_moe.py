@@ -1,7 +1,6 @@
 """GLM-4.5, 4.6 and 4.7 (with Air): many experts and a shared one behind one to three dense layers.
 
-The router's sigmoid weighs the experts; a bias of its own takes part in their selection. The layer that drafts tokens
-(MTP) is left out.
+The router's sigmoid weighs the experts; a bias of its own takes part in their selection.
 """
 
 from __future__ import annotations
@@ -17,7 +16,15 @@ from engine.model.family.experts import (
     layers_without_experts,
 )
 from engine.model.family.family import Family
-from engine.model.family.names import GGUF_EXPERTS, GGUF_NAMES, HF_NAMES, biases_in, hf_experts
+from engine.model.family.names import (
+    GGUF_DRAFTS,
+    GGUF_EXPERTS,
+    GGUF_NAMES,
+    HF_DRAFTS,
+    HF_NAMES,
+    biases_in,
+    hf_experts,
+)
 from engine.model.family.plan import Layout
 from engine.model.family.reading import Reader, decimal
 from engine.model.family.rope import rotary_dim_from_hf
@@ -67,8 +74,8 @@ GLM4_MOE = Family(
     name="glm4_moe",
     model_types=("glm4_moe",),
     architectures=("glm4moe",),
-    hf=Layout(HF_NAMES | HF_EXPERTS),
-    gguf=Layout(GGUF_NAMES | GGUF_EXPERTS | {"ffn_norm": "blk.{}.post_attention_norm.weight"}),
+    hf=Layout(HF_NAMES | HF_EXPERTS, drafts=HF_DRAFTS),
+    gguf=Layout(GGUF_NAMES | GGUF_EXPERTS | {"ffn_norm": "blk.{}.post_attention_norm.weight"}, drafts=GGUF_DRAFTS),
     hf_handles=frozenset(
         {"attention_bias", "partial_rotary_factor", "use_qk_norm", "n_routed_experts", "moe_intermediate_size"}
     ),

@@ -1,7 +1,7 @@
 """Qwen3.5, 3.6 and 3.8, dense and with experts: three gated delta nets, then a layer with gated attention.
 
-Their files hold a vision tower and layers that draft tokens (MTP), which are left out. A text's positions are the same
-in all sections of the rotated values, so the sections are not needed.
+Their files hold a vision tower, which is left out. A text's positions are the same in all sections of the rotated
+values, so the sections are not needed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.model.families.recurrent.delta_nets import (
 )
 from engine.model.family.experts import GGUF_EXPERT_KEYS, experts_from_gguf, experts_from_hf
 from engine.model.family.family import Family
-from engine.model.family.names import GGUF_EXPERTS, HF_NAMES, hf_experts
+from engine.model.family.names import GGUF_DRAFTS, GGUF_EXPERTS, HF_NAMES, hf_experts
 from engine.model.family.plan import Layout
 from engine.model.family.reading import Reader
 
@@ -32,8 +32,15 @@ _HF = HF_NAMES | HF_DELTA | {
     "delta.alpha": f"{_IN}a.weight",
 }  # fmt: skip
 _GGUF = GGUF_DELTA | {"delta.beta": "blk.{}.ssm_beta.weight", "delta.alpha": "blk.{}.ssm_alpha.weight"}
+# Also of Qwen3-Next, as the next.
+HF_DRAFTS = {
+    "draft.project": "mtp.fc.weight",
+    "draft.embedding_norm": "mtp.pre_fc_norm_embedding.weight",
+    "draft.hidden_norm": "mtp.pre_fc_norm_hidden.weight",
+    "draft.final_norm": "mtp.norm.weight",
+}
+DRAFT_LAYERS = "mtp.layers."
 _SHARED = "model.layers.{}.mlp.shared_expert"
-# Also of Qwen3-Next.
 HF_EXPERTS = hf_experts("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj") | {
     "experts.gate_up": "model.layers.{}.mlp.experts.gate_up_proj",
     "experts.down_t": "model.layers.{}.mlp.experts.down_proj",
@@ -77,8 +84,8 @@ QWEN3_5 = Family(
     model_types=("qwen3_5_text",),
     model_types_with_pictures=("qwen3_5",),
     architectures=("qwen35",),
-    hf=Layout(_HF, plus_one=True, as_trained=True),
-    gguf=Layout(_GGUF),
+    hf=Layout(_HF, plus_one=True, as_trained=True, drafts=HF_DRAFTS, draft_layers=DRAFT_LAYERS),
+    gguf=Layout(_GGUF, drafts=GGUF_DRAFTS),
     hf_handles=HF_DELTA_KEYS,
     gguf_handles=GGUF_DELTA_KEYS,
     drafts=True,
@@ -94,8 +101,8 @@ QWEN3_5_MOE = replace(
     model_types=("qwen3_5_moe_text",),
     model_types_with_pictures=("qwen3_5_moe",),
     architectures=("qwen35moe",),
-    hf=Layout(_HF | HF_EXPERTS, plus_one=True, as_trained=True),
-    gguf=Layout(_GGUF | GGUF_EXPERTS),
+    hf=replace(QWEN3_5.hf, names=_HF | HF_EXPERTS),
+    gguf=Layout(_GGUF | GGUF_EXPERTS, drafts=GGUF_DRAFTS),
     hf_handles=HF_DELTA_KEYS | {"num_experts", "moe_intermediate_size"},
     gguf_handles=GGUF_DELTA_KEYS | GGUF_EXPERT_KEYS | {"expert_shared_feed_forward_length"},
     experts=True,

@@ -13,10 +13,16 @@ from engine.model.families.recurrent.delta_nets import (
     delta_from_gguf,
     delta_from_hf,
 )
-from engine.model.families.recurrent.qwen3_5 import HF_EXPERTS, experts_of_gguf, experts_of_hf
+from engine.model.families.recurrent.qwen3_5 import (
+    DRAFT_LAYERS,
+    HF_DRAFTS,
+    HF_EXPERTS,
+    experts_of_gguf,
+    experts_of_hf,
+)
 from engine.model.family.experts import GGUF_EXPERT_KEYS, refuse_layers_without
 from engine.model.family.family import Family
-from engine.model.family.names import GGUF_EXPERTS, HF_NAMES
+from engine.model.family.names import GGUF_DRAFTS, GGUF_EXPERTS, HF_NAMES
 from engine.model.family.plan import Layout
 from engine.model.family.reading import Reader
 
@@ -39,8 +45,8 @@ QWEN3_NEXT = Family(
     name="qwen3_next",
     model_types=("qwen3_next",),
     architectures=("qwen3next",),
-    hf=Layout(_HF, plus_one=True, as_trained=True),
-    gguf=Layout(_GGUF),
+    hf=Layout(_HF, plus_one=True, as_trained=True, drafts=HF_DRAFTS, draft_layers=DRAFT_LAYERS),
+    gguf=Layout(_GGUF, drafts=GGUF_DRAFTS),
     hf_handles=HF_DELTA_KEYS | {"num_experts", "moe_intermediate_size"},
     gguf_handles=GGUF_DELTA_KEYS | GGUF_EXPERT_KEYS | {"expert_shared_feed_forward_length"},
     drafts=True,

@@ -271,6 +271,19 @@ def test_the_running_chat_has_a_dot_that_is_also_spoken(sidebar: Sidebar) -> Non
     assert view.viewport().grab().toImage() == before
 
 
+def test_a_chat_that_waits_for_the_user_has_a_mark_that_is_also_spoken(sidebar: Sidebar) -> None:
+    view = sidebar.panel.list
+    before = view.viewport().grab().toImage()
+    sidebar.set_running("dinner")
+    running = view.viewport().grab().toImage()
+    sidebar.set_waiting("dinner", True)
+    assert view.chats.index_of("dinner").data(Qt.ItemDataRole.AccessibleTextRole) == "Dinner, waiting for you"
+    assert view.viewport().grab().toImage() not in (before, running)
+    sidebar.set_running(None)
+    sidebar.set_waiting("dinner", False)
+    assert view.viewport().grab().toImage() == before
+
+
 def test_the_chat_of_the_page_is_marked_and_comes_into_view(sidebar: Sidebar) -> None:
     sidebar.set_conversations([chat(f"c{i}", 0.001 * i) for i in range(300)])
     view = sidebar.panel.list

@@ -144,9 +144,10 @@ def test_the_neurons_of_experts_are_counted(make: Make) -> None:
 
 
 @pytest.mark.parametrize("on_cpu", [None, 0, 1])
-def test_states_go_from_chunk_to_chunk(make: Make, on_cpu: int | None) -> None:
+@pytest.mark.parametrize("family", ["delta", "convolution", "granite", "nemotron"])
+def test_states_go_from_chunk_to_chunk(make: Make, family: str, on_cpu: int | None) -> None:
     """A run that fails changes no state; the next one, of several chunks, begins with the same."""
-    config = FAMILIES["delta"]
+    config = FAMILIES[family]
     sizes = sizes_for(config, [w.ffns[0] for w in random_weights(config).layers], 96)
     setting = make(config, sizes=replace(sizes, positions=8), at_home=lambda i: i != on_cpu)
     setting.check(19)
@@ -161,9 +162,10 @@ def test_states_go_from_chunk_to_chunk(make: Make, on_cpu: int | None) -> None:
 
 
 @pytest.mark.parametrize("after", [3, 8, 12, 19])
-def test_the_state_of_a_position_is_copied(make: Make, after: int) -> None:
+@pytest.mark.parametrize("family", ["delta", "convolution", "granite"])
+def test_the_state_of_a_position_is_copied(make: Make, family: str, after: int) -> None:
     """With a layer on the CPU; `after` is within a chunk or ends one."""
-    config = FAMILIES["delta"]
+    config = FAMILIES[family]
     sizes = sizes_for(config, [w.ffns[0] for w in random_weights(config).layers], 96)
     setting = make(config, sizes=replace(sizes, positions=8), at_home=lambda i: i != 2)
     tokens, snapshot = np.arange(20), setting.cache.new_snapshot()
@@ -175,7 +177,7 @@ def test_the_state_of_a_position_is_copied(make: Make, after: int) -> None:
     np.testing.assert_allclose(whole[after:], wanted, atol=2e-2)
 
 
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in ("delta", "latent")])
+@pytest.mark.parametrize("family", [name for name, one in FAMILIES.items() if one.recurrence is one.latent is None])
 def test_layers_of_the_cpu_are_streamed(make: Make, family: str) -> None:
     setting = make(FAMILIES[family], at_home=lambda i: i == 1, streams=1)
     setting.prefill._cpu.layer = None  # type: ignore[assignment, method-assign]  # which would compute them

@@ -226,7 +226,7 @@ def test_several_tokens_do_without_memory_that_is_not_there(tiny: Loaded, monkey
 
 
 @pytest.mark.parametrize(
-    "activation", ["relu", "relu-glu", "drelu-glu", "fatrelu-glu", "silu-glu", "gelu", "gelu-tanh-glu"]
+    "activation", ["relu", "relu2", "relu-glu", "drelu-glu", "fatrelu-glu", "silu-glu", "gelu", "gelu-tanh-glu"]
 )
 def test_activations_and_biases(any_gpu: Gpu, tiny: Loaded, activation: str) -> None:
     loaded = with_activation(tiny, activation)

@@ -77,6 +77,30 @@ def test_a_prompt_and_what_is_decoded_behind_it(both: tuple[GpuTransformer, OnGp
     assert cache.length == len(TOKENS) + 5
 
 
+def test_the_trail_gets_the_hidden_states_of_prompts_and_answers(
+    both: tuple[GpuTransformer, OnGpu],
+) -> None:
+    model, ours = both
+    reference, cache = processors(model), ours.cache()
+    noted: dict[int, F32] = {}
+
+    class Trail:
+        def add(self, first: int, hidden: F32) -> None:
+            noted.update({first + i: one for i, one in enumerate(hidden)})
+
+        def cut(self, length: int) -> None:
+            pass
+
+    cache.trail = Trail()  # type: ignore[assignment]
+    prefill(model, TOKENS[:8].tolist(), cache)
+    for token in TOKENS[8:].tolist():
+        decode_one_token(model, token, cache)
+    wanted = reference.forward(TOKENS, KVCache(model.config, CONTEXT))
+    assert list(noted) == list(range(12))
+    np.testing.assert_allclose(np.stack(list(noted.values())), wanted, atol=CLOSE)
+    assert model.has_far_head == (ours.loaded.model.head is not None)
+
+
 def test_an_answer_says_what_the_gpu_computed(both: tuple[GpuTransformer, OnGpu]) -> None:
     model, ours = both
 

@@ -10,35 +10,54 @@ import pytest
 from samples.split_model import FAMILIES, random_weights
 from support.gpu_tokens import OnGpu, by_cpu, logits_of, put_on_gpu, some_hot
 
+from engine.config import Mode, ModelConfig
 from engine.errors import Cancelled
 from engine.executor.dense import DenseExecutor
 from engine.gpu.token.transformer import GpuTransformer
 from engine.gpu.weights.cache import GpuCache
+from engine.model.graph import Attend, graph_of
+from engine.model.weights import ModelWeights
 from native_kernels.backend import F32
 from native_kernels.cuda.gpu import Gpu
 from native_kernels.reference import ReferenceOperators
 
-CONFIG, WEIGHTS = FAMILIES["delta"], random_weights(FAMILIES["delta"])
 TOKENS = [3, 14, 15, 9, 26, 5, 35, 8]
-HOMES = {"all on the GPU": "ggg", "states on both sides": "cgg", "attention on the CPU": "gcg"}
+HOMES = ("all on the GPU", "states on both sides", "attention on the CPU")
+Model = tuple[ModelConfig, ModelWeights]
+
+
+def model_of(family: str) -> Model:
+    return FAMILIES[family], random_weights(FAMILIES[family])
+
+
+@pytest.fixture(scope="module", params=["delta", "granite", "nemotron", "convolution"])
+def model(request: pytest.FixtureRequest) -> Model:
+    return model_of(request.param)
 
 
 @pytest.fixture(scope="module")
-def wanted() -> dict[tuple[int, ...], F32]:
+def wanted(model: Model) -> dict[tuple[int, ...], F32]:
     """The logits of tokens and of their reverse, by the CPU's own program."""
     orders = tuple(TOKENS), tuple(TOKENS[::-1])
-    return {order: by_cpu(CONFIG, WEIGHTS, "exact", order)[0] for order in orders}
+    return {order: by_cpu(*model, mode_of(model[0]), order)[0] for order in orders}
 
 
-def on(gpu: Gpu, homes: str, **how: Any) -> OnGpu:
-    attention = ["gpu" if home == "g" else "cpu" for home in homes]
-    hot = [ids[: len(ids) * (home == "gpu")] for ids, home in zip(some_hot(CONFIG, "random"), attention, strict=True)]
-    return put_on_gpu(gpu, CONFIG, WEIGHTS, "exact", hot, attention=attention, **how)
+def mode_of(config: ModelConfig) -> Mode:
+    return "exact" if config.has_zeros else "dense"
 
 
-@pytest.fixture(params=HOMES.values(), ids=HOMES)
-def ours(any_gpu: Gpu, request: pytest.FixtureRequest) -> Iterator[OnGpu]:
-    found = on(any_gpu, request.param)
+def on(gpu: Gpu, model: Model, homes: str, **how: Any) -> OnGpu:
+    config, graph = model[0], graph_of(model[0])
+    of_attention = next(i for i, steps in enumerate(graph.layers) if any(isinstance(one, Attend) for one in steps))
+    on_cpu = {HOMES[0]: None, HOMES[1]: 0, HOMES[2]: of_attention}[homes]
+    attention = ["cpu" if i == on_cpu else "gpu" for i in range(config.n_layers)]
+    hot = [ids[: len(ids) * (home == "gpu")] for ids, home in zip(some_hot(config, "random"), attention, strict=True)]
+    return put_on_gpu(gpu, *model, mode_of(config), hot, attention=attention, **how)
+
+
+@pytest.fixture(params=HOMES)
+def ours(any_gpu: Gpu, model: Model, request: pytest.FixtureRequest) -> Iterator[OnGpu]:
+    found = on(any_gpu, model, request.param)
     yield found
     found.close()
 
@@ -73,9 +92,11 @@ def test_cuts_to_snapshots_and_to_the_last_run(ours: OnGpu, wanted: dict[tuple[i
     check(ours, cache, TOKENS, logits)
 
 
-def test_a_stopped_token_leaves_the_state_as_it_was(any_gpu: Gpu, wanted: dict[tuple[int, ...], F32]) -> None:
+def test_a_stopped_token_leaves_the_state_as_it_was(
+    any_gpu: Gpu, model: Model, wanted: dict[tuple[int, ...], F32]
+) -> None:
     [logits, *_] = wanted.values()
-    ours = on(any_gpu, "ggg", execution="eager")
+    ours = on(any_gpu, model, "all on the GPU", execution="eager")
     cache = ours.cache()
     check(ours, cache, TOKENS[:2], logits[:2])
     for patience in (0, 1, 2):
@@ -87,21 +108,73 @@ def test_a_stopped_token_leaves_the_state_as_it_was(any_gpu: Gpu, wanted: dict[t
     ours.close()
 
 
-def test_a_stopped_prompt_goes_back_as_far_as_it_can(ours: OnGpu, wanted: dict[tuple[int, ...], F32]) -> None:
+def test_a_stopped_prompt_goes_back_as_far_as_it_can(
+    ours: OnGpu, model: Model, wanted: dict[tuple[int, ...], F32]
+) -> None:
     [logits, *_] = wanted.values()
     ops = ReferenceOperators()
-    model = GpuTransformer(CONFIG, WEIGHTS, DenseExecutor(CONFIG, WEIGHTS, ops), ops, ours.decoder)
+    transformer = GpuTransformer(*model, DenseExecutor(*model, ops), ops, ours.decoder)
     cache = ours.cache()
 
     def stop(share: float) -> None:
         if share >= 0.5:
             raise Cancelled
 
-    model.forward(np.array(TOKENS[:3]), cache)
+    transformer.forward(np.array(TOKENS[:3]), cache)
     cache.remember()
-    model.forward(np.array(TOKENS[3:4]), cache)
+    transformer.forward(np.array(TOKENS[3:4]), cache)
     with pytest.raises(Cancelled):
-        model.forward(np.array(TOKENS[4:]), cache, look=stop)
+        transformer.forward(np.array(TOKENS[4:]), cache, look=stop)
     assert cache.length == 3
-    found = model.logits(model.forward(np.array(TOKENS[3:]), cache))
+    found = transformer.logits(transformer.forward(np.array(TOKENS[3:]), cache))
     np.testing.assert_allclose(found, logits[3:], atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("head", ["gpu", "cpu"])
+@pytest.mark.parametrize("homes", HOMES)
+def test_tokens_that_run_together_each_leave_a_state_to_go_back_to(any_gpu: Gpu, homes: str, head: str) -> None:
+    ours = on(any_gpu, model_of("delta"), homes, head=head)
+    tokens = np.random.default_rng(1).integers(0, 50, 30).tolist()
+    wanted = logits_of(ours.decoder.step, ours.cache(), tokens)
+    cache, other, done = ours.cache(), ours.cache(), 0
+    ours.decoder.lay_out(cache)
+    for n, kept in ((2, 2), (1, 1), (4, 4), (3, 3), (4, 1), (1, 1), (4, 3), (3, 2), (2, 1), (1, 0), (4, 2), (3, 0)):
+        assert n <= ours.decoder.most_tokens(cache) == 4
+        guesses = [*tokens[done : done + kept + (n == kept)], *range(40, 50)][:n]
+        found = ours.decoder.steps(guesses, cache)
+        right = kept if n == kept else min(n, kept)
+        np.testing.assert_array_equal(found[:right], wanted[done : done + right])
+        assert [cache.reusable(done + i) for i in range(n + 1)] == [done + i for i in range(n + 1)]
+        done += kept
+        cache.truncate(done)
+        if n == 3:  # another conversation takes the GPU, and gives it back
+            check(ours, other, tokens[:1], wanted[:1])
+            other.truncate(0)
+    check(ours, cache, tokens[done : done + 3], wanted[done : done + 3])
+    ours.close()
+
+
+def test_the_trail_gets_the_hidden_states_of_every_run(any_gpu: Gpu) -> None:
+    noted: list[tuple[int, F32]] = []
+
+    class Trail:
+        def add(self, first: int, hidden: F32) -> None:
+            noted.extend((first + i, one) for i, one in enumerate(hidden))
+
+        def cut(self, length: int) -> None:
+            del noted[length:]
+
+    wanted: list[F32] = []
+    for homes, head in zip(HOMES, ("gpu", "gpu", "cpu"), strict=True):
+        ours = on(any_gpu, model_of("delta"), homes, head=head)
+        cache = ours.cache()
+        cache.trail = Trail()  # type: ignore[assignment]
+        wanted = [ours.decoder.hidden(token, cache, cache.length + 1) for token in TOKENS]
+        noted.clear()
+        cache.truncate(0)
+        ours.decoder.lay_out(cache)
+        for n in (1, 4, 3):
+            ours.decoder.steps(TOKENS[cache.length : cache.length + n], cache)
+        assert [at for at, _ in noted] == list(range(8))
+        np.testing.assert_array_equal(np.stack([one for _, one in noted]), np.stack(wanted))
+        ours.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from support.repetitions import some_daily
 from engine.gpu.weights.landing import Landing, Numbers
 from engine.gpu.weights.layout import Region, slots_of
 from engine.model.graph import graph_of
-from engine.model.router import route
+from engine.model.router import chosen_of, route
 from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, PackedMatrix
 from native_kernels.cpu.runtime.pool import Pool
@@ -23,6 +24,7 @@ from native_kernels.cuda.expert_batch import ExpertPairs, GpuExpertBatchOps
 from native_kernels.cuda.gpu import Gpu, GpuChoice, GpuExperts, GpuVector, Memory
 from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.reference import ReferenceOperators
+from native_kernels.specs import ONE_GROUP, ExpertGroups, Weighing
 from tests.engine.placement.test_activity import a_config
 
 OPS = ReferenceOperators()
@@ -139,6 +141,10 @@ def test_chosen_experts_as_numpy_has_them(on_gpu: OnGpu, codec: str, by_neuron: 
             matrix = values_of(getattr(blocks[i], name))
             wanted = matrix @ inputs + getattr(blocks[i], f"{name}_bias")
             assert near(found[row], wanted, np.abs(matrix) @ np.abs(inputs))
+    gates, ups = (on_gpu.get(at, 3, F) for at in (first, up))
+    gpu.expert_products(experts, x, choice, first, up, weighed=True)
+    np.testing.assert_allclose(on_gpu.get(first, 3, F), gates * WEIGHTS[:3, None], rtol=1e-6)
+    np.testing.assert_array_equal(on_gpu.get(up, 3, F), ups)
     h = on_gpu.vector(rng.standard_normal(3 * F).astype(np.float32) * (rng.random(3 * F) < 0.5))
     n = gpu.expert_parts(experts, 3)
     parts = on_gpu.room(4 * n * D)
@@ -163,7 +169,7 @@ def part(x: GpuVector, n: int, i: int) -> GpuVector:
 @pytest.mark.parametrize("by_neuron", [False, True])
 @pytest.mark.parametrize("codec", SOME_CODECS)
 def test_several_positions_get_what_each_gets_alone(on_gpu: OnGpu, codec: str, by_neuron: bool) -> None:
-    """Eleven positions, all of which use expert 4; expert 0 is used, too, but not resident."""
+    """Eleven positions, all of which use expert 4; expert 0 is used, too, but not resident. Gates may be weighed."""
     gpu, rng, n, k = on_gpu.gpu, np.random.default_rng(2), 11, 3
     blocks = {i: expert(codec, i, by_neuron) for i in RESIDENT}
     experts = on_gpu.experts([blocks[i] for i in RESIDENT])
@@ -177,7 +183,7 @@ def test_several_positions_get_what_each_gets_alone(on_gpu: OnGpu, codec: str, b
     x = on_gpu.vector(rng.standard_normal(n * D).astype(np.float32))
     h = on_gpu.vector((rng.standard_normal(n * k * F) * (rng.random(n * k * F) < 0.5)).astype(np.float32))
     first, up = on_gpu.room(4 * n * k * F), on_gpu.room(4 * n * k * F)
-    ops.products(experts, x, pairs, first, up)
+    ops.products(experts, x, pairs, first, up, by_neuron)
     n_parts = ops.parts(experts, pairs)
     parts = on_gpu.room(4 * n_parts * n * D)
     ops.down(experts, h, pairs, parts)
@@ -185,7 +191,7 @@ def test_several_positions_get_what_each_gets_alone(on_gpu: OnGpu, codec: str, b
     one, other, few = on_gpu.room(4 * k * F), on_gpu.room(4 * k * F), on_gpu.room(4 * D * gpu.expert_parts(experts, k))
     for t in range(n):
         choice = GpuChoice(k, 0, at_weights + 4 * (k + 1) * t, at_slots + 4 * k * t)
-        gpu.expert_products(experts, part(x, D, t), choice, one, other)
+        gpu.expert_products(experts, part(x, D, t), choice, one, other, by_neuron)
         gpu.expert_down(experts, part(h, k * F, t), choice, few)
         alone = [on_gpu.get(at, k, F) for at in (one, other)]
         alone.append(on_gpu.get(few, gpu.expert_parts(experts, k), D).sum(axis=0))
@@ -214,10 +220,10 @@ def test_the_choice_is_the_router_s(on_gpu: OnGpu, n_experts: int, n_used: int, 
     choice = GpuChoice(n_used, words, words + 4 * n_used, words + 4 * (2 * n_used + 1))
     for values in rows:
         scores = values.astype(np.float32)
-        gpu.choose(on_gpu.put(scores), n_experts, on_gpu.put(slot_of), choice, router, normed,
-                   on_gpu.put(np.ones(1, np.float32)))  # fmt: skip
         routing = graph_of(config).ffn(0).spec.routing
         assert routing is not None
+        gpu.choose(on_gpu.put(scores), n_experts, on_gpu.put(slot_of), choice, routing.weighing, routing.groups,
+                   on_gpu.put(np.ones(1, np.float32)))  # fmt: skip
         wanted = route(routing, matrix, scores[None], OPS)
         ids = on_gpu.get(choice.ids, n_used).view(np.int32)
         np.testing.assert_array_equal(ids, wanted.experts[0])
@@ -232,5 +238,44 @@ def test_scores_that_are_no_numbers_are_chosen_last(on_gpu: OnGpu) -> None:
     choice = GpuChoice(3, words, words + 12, words + 28)
     slots = on_gpu.put(np.arange(5, dtype=np.int32))
     for scores, wanted in (([np.nan, 1, np.nan, 2, np.nan], [3, 1, 0]), ([np.nan] * 5, [0, 1, 2])):
-        gpu.choose(on_gpu.put(np.array(scores, np.float32)), 5, slots, choice, "softmax", True)
+        gpu.choose(on_gpu.put(np.array(scores, np.float32)), 5, slots, choice, Weighing("softmax", True))
         assert on_gpu.get(choice.ids, 3).view(np.int32).tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("n_experts", "n_used", "groups"),
+    [(256, 8, (8, 4)), (160, 6, (8, 3)), (24, 3, (4, 2)), (10, 2, (5, 1)), (1000, 32, (500, 16))],
+)
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_choice_among_the_best_groups(
+    on_gpu: OnGpu, n_experts: int, n_used: int, groups: tuple[int, int], biased: bool
+) -> None:
+    """As DeepSeek-V2 chooses and, with a bias, as V3 does; of equal groups the first."""
+    gpu, rng, words = on_gpu.gpu, np.random.default_rng(n_experts), on_gpu.room(4 * (3 * n_used + 1))
+    choice = GpuChoice(n_used, words, words + 4 * n_used, words + 4 * (2 * n_used + 1))
+    bias = np.round(rng.standard_normal(n_experts).astype(np.float32)) if biased else None
+    if bias is not None:
+        choice = replace(choice, bias=on_gpu.put(bias))
+    weighing, of = Weighing("sigmoid" if biased else "softmax", biased), ExpertGroups(*groups, by_two=biased)
+    slots = on_gpu.put(np.zeros(n_experts, np.int32))
+    # With the same score, a bias of whole numbers makes ties that no rounding decides.
+    for scores in (rng.standard_normal(n_experts), np.zeros(n_experts), rng.integers(-2, 2, n_experts) * (not biased)):
+        scores = scores.astype(np.float32)
+        gpu.choose(on_gpu.put(scores), n_experts, slots, choice, weighing, of)
+        [ids], [weights] = chosen_of(scores[None], n_used, weighing, of, bias)
+        assert on_gpu.get(choice.ids, n_used).view(np.int32).tolist() == ids.tolist()
+        np.testing.assert_allclose(on_gpu.get(choice.weights, n_used), weights, rtol=2e-5)
+
+
+@pytest.mark.parametrize("margin", [0.02, 0.6, 1.9])
+@pytest.mark.parametrize(("n_experts", "n_used"), [(3, 2), (16, 2), (100, 5)])
+def test_shares_of_the_experts_near_the_chosen_one(on_gpu: OnGpu, n_experts: int, n_used: int, margin: float) -> None:
+    gpu, rng, words = on_gpu.gpu, np.random.default_rng(n_experts), on_gpu.room(4 * (3 * n_used + 1))
+    choice = GpuChoice(n_used, words, words + 4 * n_used, words + 4 * (2 * n_used + 1))
+    slots, weighing = on_gpu.put(np.zeros(n_experts, np.int32)), Weighing("softmax", False, margin)
+    for scores in (2 * rng.standard_normal(n_experts) - 1, np.zeros(n_experts)):
+        scores = scores.astype(np.float32)
+        gpu.choose(on_gpu.put(scores), n_experts, slots, choice, weighing)
+        [ids], [weights] = chosen_of(scores[None], n_used, weighing, ONE_GROUP)
+        assert on_gpu.get(choice.ids, n_used).view(np.int32).tolist() == ids.tolist()
+        np.testing.assert_allclose(on_gpu.get(choice.weights, n_used), weights, rtol=2e-5)

@@ -11,13 +11,14 @@ from support.repetitions import some_daily
 
 from native_kernels.cpu.ffn import experts
 from native_kernels.cpu.ffn.experts import ExpertMatrices, ExpertRows, ExpertVectors
-from native_kernels.cpu.ffn.router import Chosen, Groups, Weighing, choose_calls
+from native_kernels.cpu.ffn.router import Chosen, choose_calls
 from native_kernels.cpu.products.gemv import OVER
 from native_kernels.cpu.products.linear import Vector
 from native_kernels.cpu.products.row_dots import CODECS, rows_at_once
 from native_kernels.cpu.products.row_sums import SUMS
 from native_kernels.cpu.runtime import call
 from native_kernels.cpu.runtime.call import aligned_empty
+from native_kernels.specs import ExpertGroups, Weighing
 
 N_EXPERTS, N_USED, WORKERS = 7, 3, 3
 CLOSE = {"f32": 1e-5, "f16": 1e-5, "bf16": 1e-5}  # of the largest; others are multiplied with vectors of bytes
@@ -73,9 +74,9 @@ def test_the_choice_among_the_best_groups(groups: int, used: int, by_two: bool) 
         scores, bias = (rng.standard_normal(24).astype(np.float32) for _ in range(2))
         given, out = aligned_empty(24), Chosen.make(24, N_USED)
         given[:] = scores
-        call.run(choose_calls(
-            given, out, Weighing("sigmoid", True), None, bias if by_two else None, 2.5, Groups(groups, used, by_two)
-        ), WORKERS)  # fmt: skip
+        some = ExpertGroups(groups, used, by_two)
+        calls = choose_calls(given, out, Weighing("sigmoid", True), None, bias if by_two else None, 2.5, some)
+        call.run(calls, WORKERS)
         wanted = (1 / (1 + np.exp(-scores)) + bias if by_two else scores).reshape(groups, -1)
         best = np.sort(wanted, axis=1)[:, -2 if by_two else -1 :].sum(axis=1)
         wanted[np.argsort(-best)[used:]] = -np.inf
