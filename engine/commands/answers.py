@@ -98,11 +98,10 @@ def _answer(
 
 def _session(model: LoadedModel, cancelled: Callable[[], bool] = never) -> ChatSession:
     """Return a session with the model of --draft, which is loaded now. Raises: the errors of Drafting.load."""
-    from engine.session.chat_session import ChatSession
-    from engine.session.drafting import Drafting
+    from engine.session.drafting import drafted_session
 
-    session = ChatSession(model)
-    session.drafting = Drafting(model)
+    session = drafted_session(model)
+    assert session.drafting is not None, "it was made for that"
     with ProgressBar("Loading the smaller model") as progress:
         session.drafting.load(Job(cancelled, progress))
     return session

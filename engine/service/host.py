@@ -69,7 +69,7 @@ class EngineHost:
         self._session: ChatSession | None = None
         self._told: dict[str, Any] = {}  # the placement last reported
         self._told_generation = 0  # its LoadedModel.generation
-        self._told_draft: dict[str, Any] = {}  # the draft last reported
+        self._told_draft = ""  # name of the draft last reported
         self._live = LiveFeed(emit)
         self._embedder = Embedder()
         self._prompts: PromptStore | None = None  # created when the window first says what to keep
@@ -242,8 +242,8 @@ class EngineHost:
 
     def _tell_draft(self) -> None:
         drafting = None if self._session is None else self._session.drafting
-        if drafting is not None and (told := drafting.told()) != self._told_draft:
-            self._told_draft = told
+        if drafting is not None and (told := drafting.told())["model"] != self._told_draft:
+            self._told_draft = told["model"]
             self._emit(protocol.News("draft", told))
 
     def _keep_prompts(self, request: protocol.KeepPrompts) -> dict[str, Any]:
@@ -393,10 +393,8 @@ class EngineHost:
 
     def _load(self, request: protocol.Load) -> dict[str, Any]:
         from engine.config import EngineConfig, plain_values
-        from engine.executor.adaptation import Adaptation, can_learn
         from engine.service.placement_words import placement_of
-        from engine.session.chat_session import ChatSession
-        from engine.session.drafting import Drafting
+        from engine.session.drafting import drafted_session
         from engine.session.loaded_model import LoadedModel
 
         self._unload()  # first, so that two models are never in memory at once
@@ -411,10 +409,8 @@ class EngineHost:
             )
         except Cancelled:
             return {"cancelled": True}
-        adaptation = Adaptation(model.opened) if engine.adapt and can_learn(model.opened) else None
         self._model, self._loaded_as = model, request.model
-        self._session = ChatSession(model, adaptation=adaptation, prompts=self._kept_prompts(model))
-        self._session.drafting, self._told_draft = Drafting(model), {}
+        self._session, self._told_draft = drafted_session(model, self._kept_prompts(model), learns=True), ""
         self._told, self._told_generation = placement_of(model), model.generation
         info = protocol.LoadedModelInfo(
             name=model.name,

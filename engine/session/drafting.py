@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from engine.config import EngineConfig
 from engine.errors import Cancelled, EngineError, HostMemoryError, InvalidRequestError
+from engine.executor.adaptation import Adaptation, can_learn
 from engine.job import Job, run_cancellable
 from engine.library.records import DRAFT_SHARE
 from engine.loading.opening import vocabulary_fingerprint
 from engine.machine.hardware import probe
 from engine.model.kv_cache import KVCache
 from engine.placement.memory_plan import context_bytes
+from engine.session.chat_session import ChatSession
 from engine.session.draft import Draft
 from engine.session.guesses import LEAST_GAIN
 from engine.session.loaded_model import LoadedModel
@@ -24,6 +26,7 @@ from engine.session.resolve_model import open_named
 
 if TYPE_CHECKING:
     from engine.model.model_files import OpenedModel
+    from engine.prompt_cache.kept_prompts import KeptPrompts
 
 log = logging.getLogger(__name__)
 
@@ -174,6 +177,18 @@ class Drafting:
                 f"{opened.name} takes {n_bytes / 1e9:.1f} GB of RAM, and {free / 1e9:.1f} GB are free."
             )
         yield EngineConfig("cpu", threads, context, hardware_file=hardware, adapt=False, draft="off")
+
+
+def drafted_session(model: LoadedModel, prompts: KeptPrompts | None = None, learns: bool = False) -> ChatSession:
+    """Return a session for which a smaller model may guess, as the model's EngineConfig has it; none is loaded yet.
+
+    learns: whether hot neurons follow its answers, if the EngineConfig allows that.
+    """
+    learns = learns and model.engine.adapt and can_learn(model.opened)
+    adaptation = Adaptation(model.opened) if learns else None
+    session = ChatSession(model, adaptation=adaptation, prompts=prompts)
+    session.drafting = Drafting(model)
+    return session
 
 
 def _bytes_of_token(model: LoadedModel) -> float:

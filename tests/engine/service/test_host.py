@@ -108,12 +108,13 @@ def test_news_of_the_smaller_model_that_guesses(heard: Heard, monkeypatch: pytes
 
     monkeypatch.setattr(Drafting, "load", load)
     monkeypatch.setattr(session, "drafting", Drafting(session.model))
+    monkeypatch.setattr(heard.host, "_told_draft", "Small")
     heard.run(protocol.Generate("a", HELLO, {"temperature": 0}))
     for _ in range(2):
         heard.host._step_draft()
     news = [event for event in heard.events if isinstance(event, protocol.News) and event.topic == "draft"]
     assert found == [session.drafting]
-    assert [one.values["reason"] for one in news] == ["", "No model on this PC is small enough."]
+    assert [one.values["model"] for one in news] == [""], "it is gone, which is told once"
     result = GenerationResult.from_dict(heard.of("a")[-1].result)
     assert sum(guessed for guessed, _ in result.guesses.values()) == result.guessed_tokens
 
