@@ -162,4 +162,5 @@ def test_every_family_with_experts_decodes_several_sequences_on_a_gpu(
     for counts, home, head in placements if name in EXPERTS_ANYWHERE else placements[:1]:
         attention = [home, *["gpu"] * (n_layers - 1)]
         hot = some_experts(config, [counts[i % len(counts)] for i in range(n_layers)])
-        check(any_gpu, (config, weights), "dense", hot, attention=attention, head=head)
+        least = 0.8 if config.router_margin else 1.0  # near the margin, rounding leaves out an expert
+        check(any_gpu, (config, weights), "dense", hot, attention=attention, head=head, least=least)

@@ -458,7 +458,7 @@ def test_the_command_prints_an_object_a_line(capsys: pytest.CaptureFixture[str])
     values = [json.loads(line) for line in captured.out.splitlines()]
     assert [one["id"] for one in values] == [entry.id for entry in ENTRIES]
     assert all(one.keys() >= FIELDS for one in values)
-    assert {one["fits"] for one in values} == {"gpu", "hybrid", "cpu", "disk", "no"}
+    assert {one["fits"] for one in values} == {"gpu", "hybrid", "disk", "no"}
     by_id = {one["id"]: one for one in values}
     assert by_id["qwen2.5-7b-instruct"]["active_share"] is None
     assert by_id["relullama-7b"]["predicted_from"] == "published"
