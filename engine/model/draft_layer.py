@@ -223,7 +223,11 @@ class Trail:
         if self._read and self._cache.tokens[self._read - 1] != text[self._origin + self._read]:
             self._read -= 1  # the conversation was cut between its position and its token
         at = min(self._origin + self._read, end - 1)  # the last position is computed again
-        if at < self._first or end - at > most or end - self._origin + MOST_DRAFTS > self._cache.capacity:
+        if (
+            at < max(self._first, self._origin)
+            or end - at > most
+            or end - self._origin + MOST_DRAFTS > self._cache.capacity
+        ):
             at = self._origin = max(self._first, end - most)
         self._read = at - self._origin
         self._cache.truncate(self._read)

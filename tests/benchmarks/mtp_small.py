@@ -34,13 +34,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "benchmarks")]
 
 from samples.raw_gguf import write_gguf  # noqa: E402 - found by the line above, like all below
-from sparsify_small import (  # noqa: E402
-    _REQUESTS,
-    _SUBJECTS,
+from sparsify_model import (  # noqa: E402
     PER_LAYER,
     Llama,
     Tensor,
-    _listed,
     attention,
     last_norm,
     linear,
@@ -48,6 +45,7 @@ from sparsify_small import (  # noqa: E402
     same_for_all,
     say,
 )
+from sparsify_text import REQUESTS, SUBJECTS, listed  # noqa: E402
 
 from engine.config import EngineConfig, SamplingConfig  # noqa: E402
 from engine.formats.gguf import open_gguf  # noqa: E402
@@ -77,7 +75,7 @@ def main() -> int:
     torch.manual_seed(0)
     model, opened = Llama.read(Path(flags.model), device), open_model(Path(flags.model))
     tokenizer = read_tokenizer(opened, None)
-    shuffled = [one.format(subject) for one in _listed(_REQUESTS) for subject in _listed(_SUBJECTS)]
+    shuffled = [one.format(subject) for one in listed(REQUESTS) for subject in listed(SUBJECTS)]
     random.Random(0).shuffle(shuffled)
     prompts = [tokenizer.encode_chat([{"role": "user", "content": one}]) for one in shuffled]
     tests, prompts = prompts[: flags.answers], prompts[flags.answers :]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST_SCRIPT = 512  # tokens
 MODEL_WRITES = -1  # in a script of tokens: the model writes until it ends its turn
-_SUBJECTS = """
+SUBJECTS = """
 the moon; volcanoes; honey bees; bread; the Roman Empire; electric cars; chess; the violin; photosynthesis; gravity;
 black holes; the Silk Road; tea; coffee; the human heart; sleep; dreams; vaccines; whales; penguins; dinosaurs; rivers;
 deserts; glaciers; earthquakes; lightning; rainbows; the internet; computers; robots; programming; Python; databases;
@@ -38,7 +38,7 @@ climate change; the ocean; time; history; language; grammar; spelling; Spanish; 
 the brain; medicine; first aid; water; salt; gold; iron; glass; paper; plastic; clocks; maps; museums; libraries;
 a lost key; an old house; a brave mouse; a talking tree; a small village; a birthday party; a long journey; two sisters
 """
-_REQUESTS = """
+REQUESTS = """
 What is {}?; What are the most important facts about {}?; Explain {} to a child.; Explain {} in simple words.;
 Tell me about {}.; Tell me a short story about {}.; Write a poem about {}.; Write a short paragraph about {}.;
 Give me five facts about {}.; List three advantages and three disadvantages of {}.; Why is {} important?;
@@ -66,7 +66,7 @@ The most common question about {} is; import numpy as np\\n; He looked at; Yeste
 _CALIBRATION = ("questions", "dialogue", "prose", "encyclopedia", "code", "tables", "languages")
 
 
-def _listed(text: str) -> list[str]:
+def listed(text: str) -> list[str]:
     return [one.strip(" ").replace("\\n", "\n") for one in text.strip().replace(";\n", "; ").split("; ")]
 
 
@@ -75,8 +75,8 @@ class ScriptWriter:
 
     def __init__(self, tokenizer: Any, seed: int) -> None:
         self._tokenizer, self._draw = tokenizer, random.Random(seed)
-        self._subjects, self._requests = _listed(_SUBJECTS), _listed(_REQUESTS)
-        self._follow_ups, self._beginnings = _listed(_FOLLOW_UPS), _listed(_BEGINNINGS)
+        self._subjects, self._requests = listed(SUBJECTS), listed(REQUESTS)
+        self._follow_ups, self._beginnings = listed(_FOLLOW_UPS), listed(_BEGINNINGS)
         folder = ROOT / "assets" / "calibration"
         shipped = [
             (folder / f"{name}.txt").read_text(encoding="utf-8").rstrip().split("\n---\n") for name in _CALIBRATION

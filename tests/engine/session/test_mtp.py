@@ -181,6 +181,8 @@ def test_a_trail_with_a_gap_begins_again(load: Callable[..., LoadedModel], trail
     new.add(0, hidden[25:30])
     for one, other in zip(found, drafted(model, new, text[25:31]), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
+    trail.add(0, hidden[:18])  # a shorter conversation, which ends before the trail began
+    assert trail.behind(text[:19]) == 18
 
 
 def test_a_full_trail_begins_again(load: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch) -> None:
