@@ -2,7 +2,7 @@
 
 A few tokens take less time in one run than one after the other (Decoder.steps), and every result up to the first wrong
 guess is the same as without guessing. So guesses change how fast an answer is, and nothing else.
-Sources: lookup.py, draft.py. Speculative decoding in general: arXiv 2211.17192.
+Sources: lookup.py, draft.py, mtp.py. Speculative decoding in general: arXiv 2211.17192.
 """
 
 from __future__ import annotations

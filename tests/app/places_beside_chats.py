@@ -278,7 +278,7 @@ PLACES: dict[str, Callable[[Room], QWidget]] = {
     "menu: order of models": _filter_menu,
     "menu: add a model": lambda room: _of_models(room, "_import_menu"),
     "menu: more of models": lambda room: _of_models(room, "_more_menu"),
-    "a crash is told": lambda room: room.opened(
+    "report of a crash": lambda room: room.opened(
         lambda: CrashDialog(room.window, ["a line of the log"] * 40, True).open()
     ),
     "models: servers elsewhere": _servers,

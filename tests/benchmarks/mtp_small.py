@@ -226,9 +226,10 @@ def measured(path: Path, prompts: Sequence[list[int]]) -> dict[str, Any]:
             guesses = Guesses(times, [source(session, record)] if is_drafted else [])
             ids, seconds = answer(session, prompt, greedy, guesses)
             texts.append(ids)
-            with_drafts_s += seconds if is_drafted else 0.0
-            without_s += 0.0 if is_drafted else seconds
-        tokens += len(texts[-1])
+            if len(texts) > 2:  # the first answers compile and lay out
+                with_drafts_s += seconds if is_drafted else 0.0
+                without_s += 0.0 if is_drafted else seconds
+        tokens += len(texts[-1]) if len(texts) > 2 else 0
     found["same texts"] = texts[::2] == texts[1::2]
     found["tokens/s with drafts, without"] = [round(tokens / with_drafts_s, 1), round(tokens / without_s, 1)]
     model.close()

@@ -15,7 +15,7 @@ import numpy as np
 from family_models import CASES, Reference, save_model
 from gguf_models import write_gguf
 
-# By case: what transformers is told to make one full layer of the family.
+# By case: the arguments of transformers for a model with one full layer of the family.
 ONE_LAYER: dict[str, dict[str, Any]] = {
     **{key: {"layer_types": ["full_attention"]} for key in ("qwen3.5", "qwen3.5-moe", "qwen3-next")},
     **{key: {"first_k_dense_replace": 0} for key in ("glm4-moe", "deepseek-v3")},

@@ -114,7 +114,7 @@ def test_news_of_the_smaller_model_that_guesses(heard: Heard, monkeypatch: pytes
         heard.host._step_draft()
     news = [event for event in heard.events if isinstance(event, protocol.News) and event.topic == "draft"]
     assert found == [session.drafting]
-    assert [one.values["model"] for one in news] == [""], "it is gone, which is told once"
+    assert [one.values["model"] for one in news] == [""], "it is reported once that it is unloaded"
     result = GenerationResult.from_dict(heard.of("a")[-1].result)
     assert sum(guessed for guessed, _ in result.guesses.values()) == result.guessed_tokens
 
