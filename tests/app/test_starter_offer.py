@@ -10,6 +10,7 @@ from PySide6.QtTest import QTest
 from support.shown_text import numbers_in
 
 from app.chat.message_action import MessageAction
+from app.chat.store.conversation import MessageState
 from app.settings import AppSettings
 
 pytestmark = pytest.mark.gui
@@ -44,6 +45,14 @@ def test_it_comes_once_in_a_chat_and_only_where_the_question_is_beyond_the_model
     QTest.mouseClick(offer.close_button, Qt.MouseButton.LeftButton)
     assert offer.isHidden()
     assert person.page.composer.field.hasFocus()
+
+
+def test_it_comes_under_an_answer_that_was_cut_too(arrive: Arrive) -> None:
+    """The starter model repeats itself without end at times, just where it knows nothing."""
+    person = begun(arrive)
+    person.hearth.controller.choices.set(sampling={"max_tokens": 1})
+    assert person.ask(BEYOND).state is MessageState.LENGTH
+    person.wait(person.page.offer.isVisible)
 
 
 def test_it_is_fetched_from_there_and_goes_with_the_chat(arrive: Arrive) -> None:

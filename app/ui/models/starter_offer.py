@@ -45,7 +45,7 @@ class StarterOffer(QObject):
         chat = self._chat
         question = chat.question_of(answer)
         if (
-            answer.state is not MessageState.COMPLETE
+            answer.state not in (MessageState.COMPLETE, MessageState.LENGTH)  # beyond it, it may never come to an end
             or question is None
             or chat.place is not None
             or chat.model != STARTER
