@@ -34,7 +34,7 @@ _ENOUGH = 24.0  # observations from which on the measured gain counts
 _LONGEST_LAG = MOST_TOKENS  # tokens of the text that the draft may have to compute before its first guess
 # The share of an answer's time for computing text that the draft lacks, such as a prompt: while its gain is unknown, if
 # there is none, and the most if it gains. The gain of an answer of usual length must be larger.
-_UNKNOWN_SHARE, _LEAST_SHARE, _MOST_SHARE = 0.03, 0.002, 0.15
+_UNKNOWN_SHARE, _LEAST_SHARE, _MOST_SHARE = 0.01, 0.002, 0.15
 _MOST_CATCH_UP = 256  # tokens at once
 _WEIGHT = 0.3  # of a new measurement of the time of a prompt's token
 
@@ -90,7 +90,7 @@ class Draft:
     # ------------------------------------------------------------------ as Guesser
 
     def read(self, text: Sequence[int]) -> None:
-        """As Guesser.read. Also computes some of a text that the draft lacks, in a small share of the answer's time."""
+        """As Guesser.read."""
         new = len(text) - self._followed if self._text else 0
         for token in text[self._followed :] if new else ():
             if self._guessed:
@@ -102,9 +102,12 @@ class Draft:
         self._seen *= _FADE**new
         self._right *= _FADE**new
         self._text, self._followed = text, len(text)
+
+    def prepare(self) -> None:
+        """As Guesser.prepare: compute some of a text that the draft lacks, in a small share of the answer's time."""
         if not self._has_room(1):
             return
-        lag = len(text) - self._length()
+        lag = len(self._text) - self._length()
         if lag > _LONGEST_LAG:
             left_s = self._share() * (time.perf_counter() - self._began_at) - self._spent_s
             most = min(lag - 1, _MOST_CATCH_UP, int(left_s / self._prompt_token_s))

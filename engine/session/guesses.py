@@ -18,15 +18,24 @@ LEAST_GAIN = 1.03  # least expected tokens/s, relative to no guesses, for comput
 _MOST_LOSS, _FIRST_LOSS = 0.01, 3.0
 _FURTHER = 0.5  # time of each further token in a run, relative to a run of one token, until measured
 _WEIGHT = 0.2  # of a new measurement in the moving average
+_FIRST_RUNS = 3  # runs of one token before the first guesses: the fastest counts, as the first may find nothing cached
+_MOST_RISE = 1.5  # of a run's time over the average: a longer one was interrupted
+_RUNS_WITHOUT = 64  # runs of several tokens until one of one token is measured again
 
 
 class Guesser(Protocol):
-    """A source of guesses for one answer. Each run: `read`, then maybe `guess`, then `computed`."""
+    """A source of guesses for one answer. Before a run: `read`, `prepare`, and maybe `guess`; after it: `computed`.
+
+    Before some runs it is not called.
+    """
 
     name: str  # in the figures of an answer
 
     def read(self, text: Sequence[int]) -> None:
         """Follow the text: all tokens so far. It only grows from call to call."""
+
+    def prepare(self) -> None:
+        """Compute what later guesses need, such as a long prompt, in a share of the time that the source limits."""
 
     def chances(self, most: int) -> Sequence[float]:
         """Return the expected chance of each next guess to be right if those before it are; empty: it has none now.
@@ -50,23 +59,39 @@ class Guesser(Protocol):
 class StepTimes:
     """Measured times of a run of one token, and of each further token in a run; what guesses cost so far.
 
-    decoded_s: of all runs and guesses. lost_s: the part of it that wrong guesses cost and right ones did not win back.
+    decoded_s: of all runs and guesses. lost_s: the part of it that guesses cost and right ones did not win back, the
+    time of following the text included.
     """
 
     def __init__(self) -> None:
-        self.one_s = self.decoded_s = self.lost_s = 0.0
+        self.one_s = self.decoded_s = self.lost_s = 0.0  # one_s: 0 until it is known
         self._further = _FURTHER  # time of a further token, as a share of one_s
+        self._first: list[float] = []  # runs of one token until one_s is known
+        self._n_without = 0  # runs of several tokens since the last one of one token
+
+    @property
+    def allows_guesses(self) -> bool:
+        """Whether guesses have not lost too much so far, and the time of a run of one token is known and recent."""
+        is_recent = self.one_s > 0 and self._n_without < _RUNS_WITHOUT
+        return is_recent and self.lost_s <= _MOST_LOSS * self.decoded_s + _FIRST_LOSS * self.one_s
 
     def add(self, n_tokens: int, seconds: float) -> None:
         """Record the time of a run of n_tokens."""
-        if n_tokens == 1:
-            self.one_s += (_WEIGHT if self.one_s else 1.0) * (seconds - self.one_s)
+        if n_tokens > 1:
+            self._n_without += 1
+            if self.one_s:
+                further = (seconds / self.one_s - 1) / (n_tokens - 1)
+                self._further += _WEIGHT * (min(max(further, 0.0), 2.0) - self._further)
         elif self.one_s:
-            further = (seconds / self.one_s - 1) / (n_tokens - 1)
-            self._further += _WEIGHT * (min(max(further, 0.0), 2.0) - self._further)
+            self._n_without = 0
+            self.one_s += _WEIGHT * (min(seconds, _MOST_RISE * self.one_s) - self.one_s)
+        else:
+            self._first.append(seconds)
+            if len(self._first) == _FIRST_RUNS:
+                self.one_s = min(self._first)
 
     def of(self, n_tokens: int) -> float:
-        """Return the expected seconds of a run of n_tokens; 0 before a run of one token was measured."""
+        """Return the expected seconds of a run of n_tokens; 0 before one_s is known."""
         return self.one_s * (1 + self._further * (n_tokens - 1))
 
 
@@ -77,28 +102,34 @@ class Guesses:
         """times: of the model, shared by all its answers."""
         self._times, self._sources = times, sources
         self.source = ""  # of the last guesses
-        self._making_s = 0.0  # that these took
+        self._making_s = 0.0  # seconds for reading the text and making guesses since the last run
 
     def next(self, text: Sequence[int], most: int) -> list[int]:
         """Return the guesses of the next tokens that are worth computing now: up to `most`, often none.
 
         text: all tokens so far; it only grows from call to call.
         """
-        if most < 1 or not self._sources:
+        if most < 1 or not self._sources or not self._times.allows_guesses:
             return []
+        started = time.perf_counter()
         for source in self._sources:
             source.read(text)
-        times = self._times
-        if not times.one_s or times.lost_s > _MOST_LOSS * times.decoded_s + _FIRST_LOSS * times.one_s:
-            return []
+        self._making_s = time.perf_counter() - started
+        for source in self._sources:
+            source.prepare()
+        started = time.perf_counter()
+        guesses = self._best(most)
+        self._making_s += time.perf_counter() - started
+        return guesses
+
+    def _best(self, most: int) -> list[int]:
+        """Return up to `most` guesses of the best source; none if they are not worth computing."""
         plans = [(*best_number(self._times, one.chances(most), one.seconds), one) for one in self._sources]
         n, gain, source = max(plans, key=lambda plan: plan[1])
         if gain < LEAST_GAIN:
             return []
-        self.source, started = source.name, time.perf_counter()
-        guesses = self._made(source, most) if source.seconds(n) else [token for token, _ in islice(source.guess(), n)]
-        self._making_s = time.perf_counter() - started
-        return guesses
+        self.source = source.name
+        return self._made(source, most) if source.seconds(n) else [token for token, _ in islice(source.guess(), n)]
 
     def computed(self, n_tokens: int, seconds: float, accepted: int, is_forced: bool = False) -> None:
         """Record a run of n_tokens, of which `accepted` were right guesses. is_forced: they were no guesses."""

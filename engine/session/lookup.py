@@ -47,6 +47,9 @@ class Lookup:
         if not self._guess:
             self._look_up()
 
+    def prepare(self) -> None:
+        """As Guesser.prepare: there is nothing to compute."""
+
     def chances(self, most: int) -> list[float]:
         """As Guesser.chances."""
         return [self._chance(self._in_common + further) for further in range(min(most, len(self._guess)))]

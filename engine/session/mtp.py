@@ -122,6 +122,9 @@ class MtpGuesser:
             self._trail.fill(text, self._drafter)
             self._behind = 1
 
+    def prepare(self) -> None:
+        """As Guesser.prepare: `read` has done it."""
+
     def chances(self, most: int) -> list[float]:
         """As Guesser.chances."""
         return [self._record.chance_at(step) for step in range(min(most, MOST_DRAFTS))] if self._behind else []

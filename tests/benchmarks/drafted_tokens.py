@@ -42,6 +42,7 @@ class Corrected:
         self.draft, self._text, self._at = draft, text, 0
         self._is_right = np.random.default_rng(len(text)).random(len(text) + MOST_TOKENS) < share
         self.read, self.chances, self.seconds, self.computed = self._read, draft.chances, draft.seconds, draft.computed
+        self.prepare = draft.prepare
 
     def _read(self, text: Any) -> None:
         self._at = len(text)

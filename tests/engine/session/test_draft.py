@@ -172,10 +172,12 @@ def test_a_long_prompt_is_read_within_a_share_of_the_answer(
     monkeypatch.setattr("engine.session.draft.time.perf_counter", lambda: now[0])
     draft._prompt_token_s = 0.01
     draft.read(text)
+    draft.prepare()
     assert draft._cache.length == 0
     assert draft.chances(3) == []
     now[0] += 100.0
     draft.read(text)
+    draft.prepare()
     assert draft._cache.length == 89
     assert len(draft.chances(3)) == 3
     session.close()

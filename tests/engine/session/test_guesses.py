@@ -336,6 +336,8 @@ def test_the_longest_place_in_common_is_chosen_and_the_latest_of_equals() -> Non
 class Knowing:
     """A source that knows the text, is right with some chance, and takes so many seconds for each guess."""
 
+    _read_s = _prepare_s = 0.0
+
     def __init__(self, text: Sequence[int], chance: float, each_s: float, supposed: float | None = None) -> None:
         self.name = f"{chance:g} in {each_s:g} s"
         self._text, self._each_s, self._at, self.spent_s = text, each_s, 0, 0.0
@@ -344,6 +346,10 @@ class Knowing:
 
     def read(self, text: Sequence[int]) -> None:
         self._at = len(text)
+        self.spent_s += self._read_s
+
+    def prepare(self) -> None:
+        self.spent_s += self._prepare_s
 
     def chances(self, most: int) -> list[float]:
         return [self._supposed] * most
@@ -393,6 +399,52 @@ def test_hardly_anything_is_lost_with_a_source_that_is_wrong_about_itself(clock:
     seconds, plain, _ = play(text, 20, 0.1, sources=clock)
     assert clock[0].spent_s > 0
     assert plain / seconds >= 0.98
+
+
+@pytest.mark.parametrize("read_s", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("chance", [0.0, 0.5])
+def test_hardly_anything_is_lost_where_following_the_text_takes_long(
+    clock: list[Knowing], read_s: float, chance: float
+) -> None:
+    text = random_text(2000, 4)
+    source = Knowing(text, chance, 0.6)
+    source._read_s = read_s
+    clock[:] = [source]
+    seconds, plain, _ = play(text, 20, 0.1, sources=clock)
+    assert source.spent_s > 0
+    assert plain / seconds >= 0.98
+
+
+def test_what_a_source_prepares_is_its_own_to_limit(clock: list[Knowing]) -> None:
+    text = random_text(500, 4)
+    source = Knowing(text, 1.0, 0.1)
+    source._prepare_s = 0.5
+    clock[:] = [source]
+    assert play(text, 20, 0.1, sources=clock)[2] < 200
+
+
+def test_a_slow_first_run_and_a_slower_text_are_no_reason_to_guess() -> None:
+    times = StepTimes()
+    for seconds in (9.0, 1.1, 1.0):
+        times.add(1, seconds)
+    assert times.one_s == 1.0
+    times.add(1, 100.0)
+    assert times.one_s < 1.2, "one interruption"
+
+
+def test_the_time_of_a_token_is_measured_again_while_all_guesses_are_right(clock: list[Knowing]) -> None:
+    """Else guesses would be compared with what a token took long ago."""
+    text, runs = random_text(2000, 4), list[int]()
+    clock[:] = [Knowing(text, 1.0, 0.0)]
+    guesses, at = Guesses(StepTimes(), clock), 20
+    while at < 1900:
+        runs.append(n := len(guesses.next(text[:at], 7)))
+        guesses.computed(1 + n, 1.0, n)
+        at += 1 + n
+    alone = [i for i, n in enumerate(runs) if n == 0]
+    assert alone[:3] == [0, 1, 2]
+    assert len(alone) > 5
+    assert max(np.diff(alone)) <= 65
 
 
 @pytest.mark.parametrize("seed", range(8))
