@@ -59,7 +59,7 @@ def test_the_starter_model_answers_to_the_end_and_remembers_the_turn(arrive: Arr
 @REAL
 @pytest.mark.parametrize("location", some_daily(LOCATIONS, ["in-thread"]))
 def test_the_starter_models_answer_is_stopped_with_esc(arrive: Arrive, location: str) -> None:
-    person = arrive(location, model="starter-chat")
+    person = arrive(location, model="starter-chat", settings=AppSettings(temperature=0.0))
     person.wait_ready()
     person.hearth.controller.text_appended.connect(lambda *_: person.press(Qt.Key.Key_Escape))
     answer = person.ask("Tell me a long story about a fox and a hen.")
@@ -71,7 +71,7 @@ def test_the_starter_models_answer_is_stopped_with_esc(arrive: Arrive, location:
 
 @REAL
 def test_the_real_engine_is_killed_and_is_back(arrive: Arrive) -> None:
-    person = arrive(model="starter-chat")
+    person = arrive(model="starter-chat", settings=AppSettings(temperature=0.0))
     person.wait_ready()
     kill(person.pids[0])
     person.wait(lambda: len(person.pids) == 2)

@@ -19,7 +19,8 @@ BEYOND, WITHIN = "Rewrite politely: Give me the report now.", "What is the capit
 
 def begun(arrive: Arrive, model: str = "starter-chat", library: FakeLibrary | None = None) -> Person:
     """In front of the starter model, when the recommended model is known."""
-    person = arrive("in-thread", model=model, library=library or FakeLibrary())
+    settings = AppSettings(temperature=0.0)  # else an answer may be of any length
+    person = arrive("in-thread", model=model, library=library or FakeLibrary(), settings=settings)
     person.wait_ready()
     models = person.hearth.models
     models.refresh()
@@ -88,7 +89,7 @@ def test_a_chat_remembers_its_offer(arrive: Arrive) -> None:
     person.ask(BEYOND)
     person.wait(person.page.offer.isVisible)
     person.leave()
-    again = arrive("in-thread", model="starter-chat", library=FakeLibrary(), settings=AppSettings())
+    again = arrive("in-thread", model="starter-chat", library=FakeLibrary(), settings=AppSettings(temperature=0.0))
     again.wait_ready()
     again.hearth.models.refresh()
     again.wait(lambda: again.hearth.models.rows and not again.hearth.models.is_loading)
