@@ -169,6 +169,6 @@ def _order(planned: PlannedTensor) -> NDArray[np.int64] | None:
     across = planned.treatment == "transposed"
     if planned.part is None or (planned.part.groups == 1 and not across):
         return None
-    n_rows = planned.matrix_shape[-1 if across else 0]
+    n_rows = planned.part.n_grouped or planned.matrix_shape[-1 if across else 0]
     rows = np.arange(n_rows).reshape(planned.part.groups, -1)
     return rows[:, planned.part.start : planned.part.stop].reshape(-1)

@@ -381,7 +381,7 @@ def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
     if tensor.name.startswith("rope_factors") and not (values > 0).all():
         raise ModelFormatError(f"Tensor {tensor.foreign_name} holds divisors that are not positive.")
     if tensor.part is not None:
-        groups = values.reshape(tensor.part.groups, -1, *values.shape[1:])
+        groups = values[: tensor.part.n_grouped].reshape(tensor.part.groups, -1, *values.shape[1:])
         values = groups[:, tensor.part.start : tensor.part.stop].reshape(-1, *values.shape[1:])
     values = tensor.treated(values.reshape(-1) if tensor.is_vector else values)
     values = values.reshape(tensor.matrix_shape) if values.ndim == 3 else values

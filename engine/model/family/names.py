@@ -29,6 +29,7 @@ GGUF_NAMES = {
     "q": "blk.{}.attn_q.weight",
     "k": "blk.{}.attn_k.weight",
     "v": "blk.{}.attn_v.weight",
+    "qkv": "blk.{}.attn_qkv.weight",  # instead of the three, as an option of llama.cpp's converter
     "q_norm": "blk.{}.attn_q_norm.weight",
     "k_norm": "blk.{}.attn_k_norm.weight",
     "o": "blk.{}.attn_output.weight",
@@ -46,6 +47,7 @@ GGUF_NAMES = {
 GGUF_EXPERTS = {
     "router": "blk.{}.ffn_gate_inp.weight",
     "selection_bias": "blk.{}.exp_probs_b.bias",
+    "experts.gate_up": "blk.{}.ffn_gate_up_exps.weight",  # instead of the next two, if the file has it
     "experts.gate": "blk.{}.ffn_gate_exps.weight",
     "experts.up": "blk.{}.ffn_up_exps.weight",
     "experts.down_t": "blk.{}.ffn_down_exps.weight",
@@ -80,7 +82,11 @@ HF_DRAFTS = {
 
 def biases_in(names: Collection[str], *fields: str) -> tuple[str, ...]:
     """Return which of these weights have a bias in a GGUF file's first layer."""
-    return tuple(field for field in fields if GGUF_NAMES[field].format(0).replace(".weight", ".bias") in names)
+
+    def is_there(field: str) -> bool:
+        return GGUF_NAMES[field].format(0).replace(".weight", ".bias") in names
+
+    return tuple(field for field in fields if is_there(field) or (field in ("q", "k", "v") and is_there("qkv")))
 
 
 def hf_experts(router: str, expert: str, gate: str, up: str, down: str) -> dict[str, str]:

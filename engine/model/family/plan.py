@@ -29,11 +29,15 @@ Kind = Literal["safetensors", "gguf", "bundle"]
 
 @dataclass(frozen=True)
 class RowPart:
-    """Rows of a fused matrix: rows start to stop of each of `groups` equal groups. Of a transposed one: columns."""
+    """Rows of a fused matrix: rows start to stop of each of `groups` equal groups. Of a transposed one: columns.
+
+    n_grouped: the first rows, which the groups are; None: all rows.
+    """
 
     groups: int
     start: int
     stop: int
+    n_grouped: int | None = None
 
 
 @dataclass(frozen=True)
@@ -104,8 +108,9 @@ class PlannedTensor:
 class Layout:
     """How a file format stores a family's tensors.
 
-    names: our name -> foreign name, with "{}" for the layer. "qkv" and "gate_up" name fused matrices; "shared_norm" is
-    the only norm of parallel blocks with one norm. A bias has the name of its weight with "bias" for "weight".
+    names: our name -> foreign name, with "{}" for the layer. "qkv" and "gate_up" name fused matrices; beside "q", the
+    names in the file decide. "shared_norm" is the only norm of parallel blocks with one norm. A bias has the name of
+    its weight with "bias" for "weight".
 
     Experts: "experts.gate" names one tensor for all experts of a layer, "expert.gate" one per expert ("{}" for layer
     and expert); if a format has both, the names in the file decide. "experts.gate_up columns" names a tensor whose
@@ -398,12 +403,16 @@ class Plan:
 
     def add_fused(self, layer: int, key: str, rows: Mapping[str, int], groups: int) -> None:
         """Add the parts of a fused matrix, and of its bias. rows: of each part, in the order in each group."""
-        total, start = sum(rows.values()), 0
+        parts, start = dict[str, RowPart](), 0
         for name, n in rows.items():
-            part = RowPart(groups, start, start := start + n // groups)
-            self.add(name, (total, self.config.d_model), layer=layer, key=key, part=part)
+            parts[name] = RowPart(groups, start, start := start + n // groups)
+        self._add_parts(layer, key, parts, sum(rows.values()))
+
+    def _add_parts(self, layer: int, key: str, parts: Mapping[str, RowPart], n_rows: int) -> None:
+        for name, part in parts.items():
+            self.add(name, (n_rows, self.config.d_model), layer=layer, key=key, part=part)
             if name in self.config.biases:
-                self.add(f"{name}_bias", (total,), layer=layer, key=key, part=part)
+                self.add(f"{name}_bias", (n_rows,), layer=layer, key=key, part=part)
 
     def _add_experts(self, layer: int) -> None:
         config, names = self.config, self.layout.names
@@ -522,7 +531,16 @@ class Plan:
         rows = {"q": spec.q_width}
         if spec.kv_from is None:
             rows |= {"k": spec.kv_width} if spec.v_is_k else {"k": spec.kv_width, "v": spec.kv_width}
-        if "qkv" in layout.names:
+        together = layout.names.get("qkv", "").format(layer)
+        is_fused = together and (together in self.present or "q" not in layout.names)
+        if is_fused and config.gated_attention:
+            n, of_head, kv = 2 * spec.q_width, spec.head_dim, spec.kv_width
+            gates = {"q": (0, of_head), "attention_gate": (of_head, 2 * of_head)}
+            parts = {name: RowPart(config.n_heads, *rows, n_grouped=n) for name, rows in gates.items()}
+            parts |= {"k": RowPart(1, n, n + kv), "v": RowPart(1, n + kv, n + 2 * kv)}
+            self._add_parts(layer, "qkv", parts, n + 2 * kv)
+            return
+        if is_fused:
             self.add_fused(layer, "qkv", rows, config.n_kv_heads if layout.qkv_by_kv_head else 1)
             return
         if config.gated_attention and "attention_gate" not in layout.names:

@@ -37,7 +37,6 @@ _HF = HF_NAMES | HF_EXPERTS | {
     "kv_up": f"{_ATTENTION}kv_b_proj.weight",
 }  # fmt: skip
 _GGUF = GGUF_NAMES | GGUF_EXPERTS | {
-    "experts.gate_up": "blk.{}.ffn_gate_up_exps.weight",
     "q_down": "blk.{}.attn_q_a.weight",
     "q_up": "blk.{}.attn_q_b.weight",
     "q_norm": "blk.{}.attn_q_a_norm.weight",

@@ -160,8 +160,10 @@ _HF_EXPERTS = {
     "post_experts_norm": _NORM % ("post", 2),
 }
 _GGUF_EXPERTS = {
-    **{name: GGUF_EXPERTS[name] for name in ("router", "experts.gate", "experts.up", "experts.down_t")},
-    "experts.gate_up": "blk.{}.ffn_gate_up_exps.weight",
+    **{
+        name: GGUF_EXPERTS[name]
+        for name in ("router", "experts.gate_up", "experts.gate", "experts.up", "experts.down_t")
+    },
     "router_norm": "blk.{}.ffn_gate_inp.scale",
     "expert_scale": "blk.{}.ffn_down_exps.scale",
     "experts_norm": "blk.{}.pre_ffw_norm_2.weight",
