@@ -9,10 +9,12 @@ from __future__ import annotations
 import itertools
 import re
 import threading
+from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.config import ModelConfig
 from engine.errors import ChatTemplateError, InvalidRequestError, ModelFormatError, TokenizerMismatchError
@@ -35,6 +37,10 @@ _JOINER = "\u200d"  # zero-width: breaks a special token's text apart and shows 
 _CONTENTS = ("content", "reasoning_content", "thinking")  # the texts of a message
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
+# Texts of so many characters, of which the last ones are kept with their tokens: 49,000 tokens take 0.2 s.
+_LONG, _KEPT = 8192, 2
+_LONGEST_SPECIAL = 256  # characters of a special token
+
 
 def _byte_alphabet() -> dict[str, int]:
     """Return GPT-2's printable substitute for each byte -> the byte."""
@@ -44,6 +50,15 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 _BYTES = _byte_alphabet()
+
+
+class _Parsed(NamedTuple):
+    """A text and its tokens: ids, and where each begins and ends in it."""
+
+    text: str
+    ids: array[int]
+    starts: array[int]
+    ends: array[int]
 
 
 class Tokenizer:
@@ -56,6 +71,7 @@ class Tokenizer:
         self._strips_first_space = vocabulary.strips_first_space
         self._origin = vocabulary.origin
         self._piece_bytes: dict[int, bytes] = {}
+        self._long: tuple[_Parsed, ...] = ()  # the last long texts
         added = backend.get_added_tokens_decoder()
         self._added = {int(i) for i in added}
         self._special = {int(i): token for i, token in added.items() if token.special and token.content}
@@ -172,7 +188,7 @@ class Tokenizer:
         add_bos puts the BOS token first, if there is one and the ids do not begin with it already.
         """
         text = _without_surrogates(text)
-        ids = [i for i, _ in self._parse(text)] if special else self._encode_literally(text)
+        ids = self._parse(text).ids.tolist() if special else self._encode_literally(text)
         if add_bos and self.bos_token_id is not None and ids[:1] != [self.bos_token_id]:
             ids.insert(0, self.bos_token_id)
         return ids
@@ -228,8 +244,11 @@ class Tokenizer:
             marked = ""  # the template checks the spelling of contents; its verdict on the real ones is known
         if marked.translate(originals) == plain:
             parsed = self._parse(plain)
-            if not any(i in self._special and marked[a:b].translate(originals) != marked[a:b] for i, (a, b) in parsed):
-                return [i for i, _ in parsed]
+            special = (
+                marked[parsed.starts[n] : parsed.ends[n]] for n, i in enumerate(parsed.ids) if i in self._special
+            )
+            if all(text.translate(originals) == text for text in special):
+                return parsed.ids.tolist()
             return self._encode_marked(marked, originals)
         return self._encode_transformed(plain, turns, variables, tools)
 
@@ -278,9 +297,9 @@ class Tokenizer:
         whether the header of an answer follows in formats that have one.
         """
         if self._speaks_harmony:
-            return [i for i, _ in self._parse(harmony.ANSWER_BEGINS if begins_answer else harmony.MESSAGE_BEGINS)]
+            return self.encode(harmony.ANSWER_BEGINS if begins_answer else harmony.MESSAGE_BEGINS, special=True)
         spelt = next((text for text in self._special_by_text if text.lower() == mark), mark)
-        return [i for i, _ in self._parse(f"\n{spelt}\n\n")]
+        return self.encode(f"\n{spelt}\n\n", special=True)
 
     def _fakes(self, texts: Iterable[str]) -> dict[int, str]:
         """Return an unused private character for each character of special tokens, except white space (templates trim
@@ -321,13 +340,50 @@ class Tokenizer:
         def special_ids(ids: list[int]) -> list[int]:
             return [i for i in ids if i in self._special]
 
-        ids, safe_ids = ([i for i, _ in self._parse(text)] for text in (plain, harmless))
+        ids, safe_ids = (self.encode(text, special=True) for text in (plain, harmless))
         return ids if special_ids(ids) == special_ids(safe_ids) else safe_ids
 
-    def _parse(self, text: str) -> list[tuple[int, tuple[int, int]]]:
-        """Return (id, (start, end) in the text) with special tokens parsed."""
-        encoding = self._run(text, literally=False)
-        return list(zip(encoding.ids, encoding.offsets, strict=True))
+    def _parse(self, text: str) -> _Parsed:
+        """Return the tokens of a text with special tokens parsed.
+
+        A long text that begins like one of the last long ones, as the prompts of a chat do, is parsed from the last
+        special token that they share.
+        """
+        known = [] if len(text) < _LONG else [(self._shared(text, one), one) for one in self._long]
+        n, earlier = max(
+            known, key=lambda found: found[0], default=(0, _Parsed("", array("i"), array("i"), array("i")))
+        )
+        at = earlier.starts[n] if n else 0
+        new = self._run(text[at:], literally=False)
+        starts, ends = (array("i", [at + offset[side] for offset in new.offsets]) for side in (0, 1))
+        found = _Parsed(
+            text, earlier.ids[:n] + array("i", new.ids), earlier.starts[:n] + starts, earlier.ends[:n] + ends
+        )
+        if len(text) >= _LONG:
+            self._long = (found, *self._long[: _KEPT - 1])
+        return found
+
+    def _begins(self, text: str, at: int, token_id: int) -> bool:
+        """Return whether that special token begins there, so that no token before it depends on what follows."""
+        if token_id not in self._special or self._special_text is None:
+            return False
+        content = self._special[token_id].content
+        matches = self._special_text.finditer(text, max(0, at - _LONGEST_SPECIAL), at + _LONGEST_SPECIAL)
+        return any(match.start() == at and match.group() == content for match in matches)
+
+    def _shared(self, text: str, earlier: _Parsed) -> int:
+        """Return how many tokens the text shares with an earlier one, up to a special token in both."""
+        same, differs = 0, min(len(text), len(earlier.text)) + 1
+        while differs - same > 1:
+            middle = (same + differs) // 2
+            if text[same:middle] == earlier.text[same:middle]:
+                same = middle
+            else:
+                differs = middle
+        n = min(bisect_right(earlier.starts, same), len(earlier.ids)) - 1
+        while n > 0 and not self._begins(text, earlier.starts[n], earlier.ids[n]):
+            n -= 1
+        return max(n, 0)
 
     def _run(self, text: str, literally: bool) -> Any:
         def run() -> Any:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
+from random import Random
+
 from hypothesis import strategies as st
+
+from engine.text.tokenizer import Tokenizer
 
 SENTENCES = [
     "The quick brown fox jumps over the lazy dog, doesn't it? I'LL say: WE'VE 1234567 reasons (or 3.14159)!",
@@ -46,3 +52,16 @@ _pieces = st.one_of(
     st.tuples(st.sampled_from("a \n1é-"), st.integers(1, 40)).map(lambda run: run[0] * run[1]),
 )  # fmt: skip
 texts = st.lists(_pieces, max_size=10).map("".join)
+
+
+def assert_prompts_share_their_beginnings(tokenizer: Tokenizer, marks: Sequence[str]) -> None:
+    """Texts of marks and pieces, each a changed copy of an earlier one, have the ids that they have by themselves."""
+    random, texts, alone = Random(3), [list[str]()], copy(tokenizer)
+    pieces = [*marks, *marks, *SENTENCES, " ", "  ", "\n", "a", "<", "|>", "the", marks[0][:-1], marks[0][1:]]
+    for _ in range(150):
+        text = list(random.choice(texts[-3:]))
+        at = random.randrange(len(text) + 1)
+        text[at : at + random.choice((0, 0, 1, 9))] = random.choices(pieces, k=random.choice((1, 2, 6)))
+        texts.append(text)
+        alone._long = ()
+        assert tokenizer.encode("".join(text), special=True) == alone.encode("".join(text), special=True), text

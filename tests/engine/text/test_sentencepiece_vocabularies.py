@@ -14,7 +14,7 @@ import pytest
 import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nasty_texts import NASTY, SENTENCES, texts
+from nasty_texts import NASTY, SENTENCES, assert_prompts_share_their_beginnings, texts
 
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.text.score_merges import merges_from_scores
@@ -194,7 +194,7 @@ def test_a_space_is_put_behind_every_special_token() -> None:
     assert tokenizer.encode("<s>the</s>the", special=True) == [1, *tokenizer.encode("the"), 2, *tokenizer.encode("the")]
 
 
-def test_phi_3s_marks_swallow_the_white_space_behind_them() -> None:
+def test_phi_3s_marks_swallow_the_white_space_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
     values = facts("like LLaMA")
     tokens, types = values["tokenizer.ggml.tokens"], values["tokenizer.ggml.token_type"]
     values |= {
@@ -208,6 +208,8 @@ def test_phi_3s_marks_swallow_the_white_space_behind_them() -> None:
     expected = [1, *tokenizer.encode("\n"), user, *tokenizer.encode("the"), end]
     assert tokenizer.encode("<s>\n<|user|>\n\nthe<|end|>\n", special=True) == expected
     assert tokenizer.eos_token_ids == (2, end)
+    monkeypatch.setattr("engine.text.tokenizer._LONG", 0)
+    assert_prompts_share_their_beginnings(tokenizer, ["<|user|>", "<|end|>", "<s>"])
 
 
 @pytest.mark.parametrize(("architecture", "swallows"), [("phi3", True), ("gemma", False)])

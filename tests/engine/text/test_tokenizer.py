@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nasty_texts import assert_prompts_share_their_beginnings
 from starter_vocabulary import SPECIALS, STARTER_TEMPLATE, as_files, metadata
 
 from engine.errors import ChatTemplateError, InvalidRequestError
+from engine.prompt_cache.kept_prompts import shared_length
 from engine.text.tokenizer import Tokenizer
 from engine.text.vocabulary import Vocabulary
 
@@ -60,6 +62,27 @@ def test_ids_and_text_equal_the_reference(tokenizer: Tokenizer, case: dict[str, 
     assert tokenizer.encode(case["text"], special=True, add_bos=True) == case["ids_with_bos"]
     assert tokenizer.decode(case["ids"], skip_special=False) == case["decoded"]
     assert tokenizer.decode(tokenizer.encode(case["text"])) == case["text"]
+
+
+@pytest.mark.parametrize("kind", ["gguf", "spaced"])
+def test_a_prompt_is_read_from_where_it_differs_from_an_earlier_one(
+    kind: str, gguf: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.text.tokenizer._LONG", 0)
+    marks, found = (list(SPECIALS), gguf) if kind == "gguf" else (["<s>", "</s>"], spaced_tokenizer())
+
+    assert_prompts_share_their_beginnings(found, marks)
+
+
+def test_little_is_read_of_a_long_prompt_that_is_known(gguf: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, run = list[str](), gguf._run
+    monkeypatch.setattr(gguf, "_run", lambda text, literally: read.append(text) or run(text, literally))
+    system = {"role": "system", "content": "All that there is to know. " * 2000}
+    first = gguf.encode_chat([system, {"role": "user", "content": "Where?"}])
+    again = gguf.encode_chat([system, {"role": "user", "content": "Where? And when?"}])
+    assert len(read[0]) > 50_000
+    assert sum(map(len, read[1:])) < 100
+    assert shared_length(first, again) > len(first) - 10
 
 
 def test_the_shared_tokenizer_gives_the_reference_ids(shared_starter: Path) -> None:
