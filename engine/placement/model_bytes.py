@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import KvCodec, ModelConfig
+from engine.errors import EngineError
+from engine.model.draft_layer import open_drafts, trail_bytes
 from engine.model.families import PlannedTensor, split_expert_name
 from engine.model.kv_cache import read_cache_bytes, state_bytes, stored_kv_bytes
 from engine.model.mapped_weights import copied_bytes, turned_bytes
@@ -91,6 +93,8 @@ class ModelBytes:
     Codecs: of attention, the first matrix and down per layer [L], and of the head.
     down_is_row_wise: a token reads all of down, however few neurons are active. on_gpu: None if not counted.
     experts_in_file: whether the CPU multiplies experts in the mapped file, so that they may stay on the disk.
+    drafts: of the layer that drafts tokens (MTP), without what it shares with the model; 0 without one. `total` is
+    without it, because a load may leave it out.
     """
 
     config: ModelConfig
@@ -108,6 +112,7 @@ class ModelBytes:
     shared: int = 0
     on_gpu: GpuBytes | None = None
     experts_in_file: bool = False
+    drafts: int = 0
 
     @cached_property
     def gpu_bytes(self) -> GpuBytes:
@@ -159,6 +164,10 @@ class ModelBytes:
     def total(self) -> int:
         """Bytes of all weights."""
         return int(self.attention.sum()) + self.neurons * int(self.neuron.sum()) + self.embedding + self.head_in_ram
+
+    def drafts_in_ram(self, context: int, codec: KvCodec) -> int:
+        """Return the bytes of the layer that drafts tokens, with its cache for a conversation; 0 without one."""
+        return self.drafts + trail_bytes(self.config, context, codec) if self.drafts else 0
 
     def kv_of_layer(self, context: int, codec: KvCodec, sequences: int = 1) -> I64:
         """Return the bytes of each layer's cache, [L], for sequences with this many positions in all.
@@ -222,6 +231,7 @@ class ModelBytes:
             shared=embedding if config.tied_embeddings else 0,
             on_gpu=GpuBytes.of(opened, hold, row_wise),
             experts_in_file=hold == "mapped" and _are_experts_in_file(opened),
+            drafts=_draft_bytes(opened),
         )
 
 
@@ -252,6 +262,15 @@ def _are_experts_in_file(opened: OpenedModel) -> bool:
     experts = [tensor for tensor in opened.plan if tensor.of_expert and not tensor.is_vector]
     routed = [tensor for tensor in experts if split_expert_name(tensor.name)[1] < opened.config.n_experts]
     return bool(routed) and not any(copied_bytes(opened, tensor) for tensor in routed)
+
+
+def _draft_bytes(opened: OpenedModel) -> int:
+    """Return the bytes of the layer that drafts tokens; 0 without one that Hearth can run."""
+    try:
+        drafts = open_drafts(opened)
+    except EngineError:
+        return 0
+    return 0 if drafts is None else sum(stored_bytes(opened, tensor) for tensor in drafts.plan)
 
 
 def stored_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:

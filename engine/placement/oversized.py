@@ -95,6 +95,20 @@ def fitting_context(
     return context
 
 
+def with_drafts_that_fit(case: Case, context: int, limits: MemoryLimits) -> ModelBytes:
+    """Return the model, without its layer that drafts tokens if memory cannot surely hold both.
+
+    The layer only makes answers faster: no context is shortened for it, and no expert stays on the disk.
+    """
+    model = case.model
+    if not model.drafts:
+        return model
+    whole = replace(case, model=replace(model, experts_in_file=False))
+    beside = replace(limits.budgets, ram_bytes=limits.budgets.ram_bytes - model.drafts_in_ram(context, case.kv_codec))
+    fits = whole.surely_fits(context, replace(limits, budgets=beside))
+    return model if fits else replace(model, drafts=0)
+
+
 def _too_large(case: Case, limits: MemoryLimits, context: int, why: str) -> HostMemoryError:
     have = f"{_gib(limits.ram_bytes)} of RAM"
     if limits.gpu is not None and limits.vram_bytes:

@@ -20,6 +20,7 @@ from engine.placement.gpu_bytes import gpu_cache_bytes
 from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.memory_plan import Budgets
 from engine.placement.model_bytes import I64, ModelBytes, PredictorBytes
+from engine.placement.oversized import Case, MemoryLimits, with_drafts_that_fit
 from engine.placement.placement_problem import TokenContext
 from engine.sparsity.placement import Origins
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from engine.sparsity.stats import NeuronStats
 
 # Increase when byte counts or the solver change: older placements are then solved again.
-SOLVER_VERSION = 9
+SOLVER_VERSION = 10
 # Stands for statistics in the origins of a placement by learned activity, whatever was learned since.
 _LEARNED = "learned"
 
@@ -44,12 +45,14 @@ class KnownInputs:
 
     weights: the loaded weights, if their codecs may differ from the files'. gpu: the chosen GPU with current figures.
     predictor: returns the model's predictor without reading it again. ram: figures from before the model was loaded.
+    drafts: whether the layer that drafts tokens is loaded; None: if memory can hold it.
     """
 
     weights: ModelWeights | None = None
     gpu: GpuInfo | None = None
     predictor: Callable[[], Predictor] | None = None
     ram: RamInfo | None = None
+    drafts: bool | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +97,7 @@ class Setting:
 
     @property
     def fixed_ram(self) -> int:
-        return memory_plan.PROCESS_BYTES + memory_plan.scratch_bytes(self.model, self.context)
+        return memory_plan.fixed_ram_bytes(self.model, self.context, self.kv_codec)
 
     @property
     def kv_of_layer(self) -> I64:
@@ -167,6 +170,11 @@ def read_setting(
     budgets = memory_plan.budgets_of(profile, gpu, engine.vram_budget_gib)
     room = profile.ram.free_bytes if gpu is None else min(profile.ram.free_bytes, budgets.vram_bytes)
     context = engine.sequences * choose_context(opened, engine.context, room // engine.sequences, kv_codec)
+    if known.drafts is None:
+        case = Case(model, kv_codec, engine.sequences)
+        model = with_drafts_that_fit(case, context // engine.sequences, MemoryLimits(profile, gpu, budgets))
+    elif not known.drafts:
+        model = replace(model, drafts=0)
     predictors = None
     if opened.has_predictors and engine.mode in ("auto", "sparse") and opened.config.has_zeros:
         try:

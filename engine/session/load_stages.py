@@ -24,7 +24,7 @@ from engine.model.weights import OpenedModel, load_weights, open_model
 from engine.placement.machine_figures import forget_hasty
 from engine.placement.memory_plan import budgets_of
 from engine.placement.model_bytes import ModelBytes
-from engine.placement.oversized import Case, MemoryLimits, fitting_context
+from engine.placement.oversized import Case, MemoryLimits, fitting_context, with_drafts_that_fit
 from engine.session.resolve_model import find_model
 from engine.text.tokenizer import Tokenizer
 
@@ -119,6 +119,7 @@ def fit_memory(opened: OpenedModel, device: Device, engine: EngineConfig) -> Mem
         sizes, limits, context, kv_codec,
         sequences=engine.sequences, is_given=engine.context is not None, must_bytes=predictor_bytes[0],
     )  # fmt: skip
+    sizes = with_drafts_that_fit(Case(sizes, kv_codec, engine.sequences, predictor_bytes[0]), context, limits)
     reads = Case(sizes, kv_codec, engine.sequences, predictor_bytes[0]).reads_from_disk(context, limits)
     return Memory(context, kv_codec, sizes, predictor_bytes, reads)
 
@@ -128,11 +129,13 @@ def read(
 ) -> LoadContext:  # fmt: skip
     opened, backend = source.opened, device.backend
     steps.begin("weights")
+    trail_bytes = memory.sizes.drafts_in_ram(memory.context, memory.kv_codec) - memory.sizes.drafts
     must, may = memory.predictor_bytes
+    extra_bytes = engine.sequences * KVCache.bytes_for(opened.config, memory.context, memory.kv_codec) + must
     weights = load_weights(
         opened,
         job,
-        extra_bytes=engine.sequences * KVCache.bytes_for(opened.config, memory.context, memory.kv_codec) + must,
+        extra_bytes,
         mapped_bytes=may,
         mapped_reason=_READ_AS_STORED if backend.reads_all_of(opened) else "",
         reads_experts=memory.reads_experts,
@@ -150,7 +153,7 @@ def read(
         opened=opened, weights=weights, modes=modes, backend=backend, engine=engine, context=memory.context,
         kv_codec=memory.kv_codec, ram=device.hardware.ram, tokenizer=source.tokenizer,
         chosen=device.gpu_reason, steps=steps,
-    ).with_drafts(Job(job.cancelled))  # fmt: skip
+    ).with_drafts(Job(job.cancelled), extra_bytes + trail_bytes, memory.sizes.drafts > 0)  # fmt: skip
 
 
 def prepare(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +27,8 @@ from engine.placement.concurrent_reads import known_read_rates
 from engine.placement.cost_model import Machine
 from engine.placement.greedy import Steps, place_greedily, steps_of
 from engine.placement.memory_plan import Budgets
+from engine.placement.model_bytes import ModelBytes
+from engine.placement.oversized import Case, MemoryLimits, with_drafts_that_fit
 from engine.placement.placement_problem import Choice, FixedBytes, Problem, TokenContext, build_problem
 
 _KEPT_MODELS, _KEPT_PROBLEMS = 3, 6
@@ -133,7 +136,7 @@ class Previews:
                 self._problems.popitem(last=False)
         self._problems.move_to_end(key)
         problem, steps = self._problems[key]
-        return replace(problem, fixed_vram=case.fixed_vram), steps
+        return replace(problem, fixed_vram=case.fixed_vram, fixed_ram=case.fixed_ram + case.sizes.embedding), steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,9 +149,15 @@ class _Case:
     context: int
     kv_codec: KvCodec
 
+    @cached_property
+    def sizes(self) -> ModelBytes:
+        """The model's bytes, without a layer that drafts tokens if memory cannot hold it too."""
+        limits = MemoryLimits(self.machine.profile, self.machine.gpu, self.budgets)
+        return with_drafts_that_fit(Case(self.known.sizes, self.kv_codec), self.context, limits)
+
     @property
     def fixed_vram(self) -> int:
-        """The bytes taken as soon as the GPU is used; the only part of a problem that depends on the budget."""
+        """The bytes taken as soon as the GPU is used. Of a problem, only these and fixed_ram depend on the budget."""
         if self.machine.gpu is None:
             return 0
         gpu = self.machine.gpu
@@ -157,12 +166,12 @@ class _Case:
 
     @property
     def fixed_ram(self) -> int:
-        return memory_plan.PROCESS_BYTES + memory_plan.scratch_bytes(self.known.sizes, self.context)
+        return memory_plan.fixed_ram_bytes(self.sizes, self.context, self.kv_codec)
 
     @property
     def all_in_ram(self) -> int:
         """The RAM of the model with nothing on the GPU."""
-        sizes, predictors = self.known.sizes, self.known.predictors
+        sizes, predictors = self.sizes, self.known.predictors
         kv = int(sizes.kv_of_layer(self.context, self.kv_codec).sum())
         return self.fixed_ram + sizes.total + kv + (0 if predictors is None else int(predictors.held.sum()))
 
@@ -186,7 +195,7 @@ class _Case:
             pinned = memory_plan.pinned_bytes(machine.profile, self.budgets.ram_bytes - self.all_in_ram)
         rates = Machine.of(machine.profile, machine.threads, machine.gpu, read_rates)
         return build_problem(
-            known.sizes, known.hottest(mode, end), rates, mode, TokenContext.typical(self.context, self.kv_codec),
+            self.sizes, known.hottest(mode, end), rates, mode, TokenContext.typical(self.context, self.kv_codec),
             predictors, FixedBytes(self.fixed_vram, self.fixed_ram, pinned),
         )  # fmt: skip
 

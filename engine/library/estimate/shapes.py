@@ -78,9 +78,9 @@ def shape_of(config: ModelConfig) -> ModelShape:
 
 
 @lru_cache(maxsize=256)
-def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
+def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat, n_draft_layers: int = 0) -> ShapeBytes:
     """Return the bytes of a model of that shape with matrices in this codec. layout: safetensors and gguf store down by
-    row, powerinfer-gguf and bundle by neuron.
+    row, powerinfer-gguf and bundle by neuron. n_draft_layers: that draft tokens, of which the engine uses the first.
 
     Cost: some ms. Raises: as `config_of` and `main_codec`.
     """
@@ -169,6 +169,7 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
         shared=embedding if config.tied_embeddings else 0,
         on_gpu=GpuBytes(on_gpu, neuron_on_gpu, block, head_on_gpu, possible, head_possible),
         experts_in_file=layout != "safetensors",  # some families' experts have to be copied from these
+        drafts=_draft_bytes(shape, codec, layout) if n_draft_layers else 0,
     )
     return ShapeBytes(model, *_kinds_of(model))
 
@@ -214,15 +215,21 @@ def parameters_of(shape: ModelShape) -> int:
 def file_bytes(shape: ModelShape, codec: str, layout: ModelFormat, n_draft_layers: int = 0) -> int:
     """Return the bytes of the weights in their files, estimated if no size is published.
 
-    n_draft_layers: layers behind the model's that draft tokens. Each has a matrix from two hidden states to one, and
-    its own embedding and head. Layers that read the keys and values of another have unused matrices for their own.
+    n_draft_layers: layers behind the model's that draft tokens. Layers that read the keys and values of another have
+    unused matrices for their own.
     """
-    with_drafts = replace(shape, n_layers=shape.n_layers + n_draft_layers, n_shared_kv_layers=0)
-    found = bytes_of(with_drafts, codec, layout).model.total
-    if n_draft_layers:
-        d, own = shape.d_model, fitting(main_codec(codec), shape.d_model)
-        found += n_draft_layers * CODECS[own].n_bytes(2 * d * d + 2 * shape.vocab_size * d)
-    return found
+    found = bytes_of(replace(shape, n_shared_kv_layers=0), codec, layout).model.total
+    return found + (n_draft_layers * _draft_bytes(shape, codec, layout) if n_draft_layers else 0)
+
+
+def _draft_bytes(shape: ModelShape, codec: str, layout: ModelFormat) -> int:
+    """Return the bytes of a layer that drafts tokens: it has a matrix from two hidden states to one, and its own
+    embedding and head.
+    """
+    one_more = replace(shape, n_layers=shape.n_layers + 1)
+    layer = bytes_of(one_more, codec, layout).model.total - bytes_of(shape, codec, layout).model.total
+    d, own = shape.d_model, fitting(main_codec(codec), shape.d_model)
+    return layer + CODECS[own].n_bytes(2 * d * d + 2 * shape.vocab_size * d)
 
 
 def scaled(sizes: ShapeBytes, n_bytes: int) -> ShapeBytes:
@@ -230,7 +237,7 @@ def scaled(sizes: ShapeBytes, n_bytes: int) -> ShapeBytes:
 
     Only plausible sizes count: between half and twice the estimate.
     """
-    factor = n_bytes / max(1, sizes.model.total)
+    factor = n_bytes / max(1, sizes.model.total + sizes.model.drafts)
     if not 0.5 < factor < 2 or math.isclose(factor, 1, rel_tol=0.03):
         return sizes
     model, gpu = sizes.model, sizes.model.gpu_bytes

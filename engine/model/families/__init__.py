@@ -128,12 +128,28 @@ def planned_drafts(
     config: of the model. It is a layer of the family, with attention, and with experts if the model has them. Bundles
     have no such layer.
     """
-    own = replace(
-        config, n_layers=1, delta=None, delta_layers=(), n_dense_layers=0, dense_d_ff=0, tied_embeddings=True
-    )  # fmt: skip
+    own = draft_config(config)
     if kind == "bundle" or not _layout(config, kind).drafts:
         return own, []
     return own, plan_drafts(own, _layout(config, kind), config.n_layers, present)
+
+
+def n_draft_layers(config: ModelConfig, metadata: Mapping[str, Any]) -> int:
+    """Return how many layers draft tokens according to config.json or GGUF metadata; 0 if Hearth runs none of them."""
+    family, text = _family(config), metadata.get("text_config")
+    values, layout, keys = metadata, family.gguf, [f"{arch}.nextn_predict_layers" for arch in family.architectures]
+    if "general.architecture" not in metadata:
+        values, layout = text if isinstance(text, dict) else metadata, family.hf
+        keys = ["num_nextn_predict_layers", "mtp_num_hidden_layers"]
+    found = [values[key] for key in keys if isinstance(values.get(key), int)]
+    return max([0, *found]) if layout is not None and layout.drafts else 0
+
+
+def draft_config(config: ModelConfig) -> ModelConfig:
+    """Return the configuration of a model's layer that drafts tokens."""
+    return replace(
+        config, n_layers=1, delta=None, delta_layers=(), n_dense_layers=0, dense_d_ff=0, tied_embeddings=True
+    )  # fmt: skip
 
 
 def is_surplus(config: ModelConfig, foreign_name: str) -> bool:
