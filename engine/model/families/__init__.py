@@ -23,6 +23,7 @@ from engine.model.family.family import Family, fields_from_gguf, fields_from_hf
 from engine.model.family.plan import OWN_LAYOUT, Layout, in_own_terms, plan_drafts, plan_tensors
 from engine.model.family.plan import Kind as Kind
 from engine.model.family.plan import PlannedTensor as PlannedTensor
+from engine.model.family.plan import own_draft_name as own_draft_name
 from engine.model.family.plan import split_expert_name as split_expert_name
 from engine.model.family.reading import Reader
 from engine.model.family.sampling import sampling_from_gguf as sampling_from_gguf
@@ -125,11 +126,13 @@ def planned_drafts(
 ) -> tuple[ModelConfig, list[PlannedTensor]]:
     """Return the first layer that drafts tokens (MTP) as a model of one layer, and its tensors; none: there is none.
 
-    config: of the model. It is a layer of the family, with attention, and with experts if the model has them. Bundles
-    have no such layer.
+    config: of the model. It is a layer of the family, with attention, and with experts if the model has them.
     """
     own = draft_config(config)
-    if kind == "bundle" or not _layout(config, kind).drafts:
+    if kind == "bundle":
+        plan = [in_own_terms(tensor, own) for tensor in plan_drafts(own, OWN_LAYOUT, config.n_layers, present)]
+        return own, [replace(tensor, foreign_name=own_draft_name(tensor.foreign_name)) for tensor in plan]
+    if not _layout(config, kind).drafts:
         return own, []
     return own, plan_drafts(own, _layout(config, kind), config.n_layers, present)
 
