@@ -53,6 +53,8 @@ class Chat(Protocol):
 
     def load_model(self) -> None: ...
 
+    def choose_draft(self, draft: str) -> None: ...
+
 
 class KnownModels(QObject):
     """Rows are rebuilt after every change; several changes at a time are emitted once."""

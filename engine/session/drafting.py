@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 _FREE_SHARE = 1.5  # free RAM to load a draft, as a multiple of its bytes
 _GIB = 1 << 30
+NO_DRAFT: dict[str, Any] = {"model": "", "device": "", "n_bytes": 0, "reason": ""}  # as Drafting.told
 
 
 class Drafting:
@@ -51,9 +52,14 @@ class Drafting:
         """Return the values of the news "draft"."""
         draft = self.draft
         if draft is None:
-            return {"model": "", "device": "", "n_bytes": 0, "reason": self.reason}
+            return {**NO_DRAFT, "reason": self.reason}
         model = draft.model
         return {"model": model.name, "device": model.device, "n_bytes": model.weights.n_bytes, "reason": ""}
+
+    def choose(self, wanted: str) -> None:
+        """Unload the draft; a later step loads another one. wanted: as EngineConfig.draft."""
+        self.close()
+        self.reason, self._wanted, self._is_over = "", wanted or "auto", wanted == "off"
 
     def step(self, tokens: Sequence[int], has_use: bool, cancelled: Callable[[], bool]) -> float | None:
         """Do one step of idle work; return the seconds before the next one, None for nothing to do.

@@ -33,8 +33,11 @@ class DraftChoice(QWidget):
         self._restyle()
         self.hide()
 
-    def show_choices(self, drafts: tuple[tuple[str, str], ...], chosen: str, guesses: str) -> None:
-        """drafts: ids and names. chosen: as `picked`. guesses: name of the model that guesses now; empty: none."""
+    def show_choices(self, drafts: tuple[tuple[str, str], ...], chosen: str, guesses: str, reason: str) -> None:
+        """drafts: ids and names. chosen: as `picked`. guesses: name of the model that guesses now; empty: none.
+
+        reason: why none, in a sentence; empty: not known.
+        """
         drafts = drafts[:MOST_NAMES]
         if drafts != self._drafts or self.segments is None:
             self._drafts = drafts
@@ -44,7 +47,11 @@ class DraftChoice(QWidget):
         words = tr(
             "A smaller model guesses the next words, and this one checks them. Answers stay the same and come faster."
         )
-        self.effect.setText(f"{words} {tr('{model} guesses now.', model=guesses)}" if guesses else words)
+        if guesses:
+            words += " " + tr("{model} guesses now.", model=guesses)
+        elif reason:
+            words += " " + tr("None guesses now. {reason}", reason=reason)
+        self.effect.setText(words)
         self.setVisible(bool(drafts))
 
     def _rebuild(self) -> None:

@@ -318,7 +318,8 @@ def test_a_smaller_model_can_be_chosen_only_where_there_is_one(popup: PlacementP
     with qtbot.waitSignal(popup.draft_chosen) as chosen:
         segments.buttons["off"].click()
     assert chosen.args == ["off"]
-    assert not popup.is_open
-    popup.show_model(replace(PLACED, drafts=(("a/small", "Small 0.5B"),), draft="a/small"))
+    assert popup.is_open, "it shows what becomes of the choice"
+    popup.show_model(replace(PLACED, drafts=(("a/small", "Small 0.5B"),), draft="a/small", no_guesses="It failed."))
     assert segments.value() == "a/small"
     assert "Small 0.5B" not in popup.drafts.effect.words
+    assert "It failed." in popup.drafts.effect.words
