@@ -151,7 +151,8 @@ def n_draft_layers(config: ModelConfig, metadata: Mapping[str, Any]) -> int:
 def draft_config(config: ModelConfig) -> ModelConfig:
     """Return the configuration of a model's layer that drafts tokens."""
     return replace(
-        config, n_layers=1, delta=None, delta_layers=(), n_dense_layers=0, dense_d_ff=0, tied_embeddings=True
+        config, n_layers=1, delta=None, delta_layers=(), n_dense_layers=0, dense_d_ff=0, tied_embeddings=True,
+        ffn_only_layers=(), mixer_only_layers=(), unrotated=(0,) if config.unrotated else (),
     )  # fmt: skip
 
 
