@@ -38,7 +38,11 @@ class DraftChoice(QWidget):
 
         reason: why none, in a sentence; empty: not known.
         """
-        drafts = drafts[:MOST_NAMES]
+        shown = drafts[:MOST_NAMES]
+        if chosen not in ("", "off", *dict(shown)):  # another one, or one that was removed
+            name = dict(drafts).get(chosen, chosen.rpartition("/")[2])
+            shown = (*shown[: MOST_NAMES - 1], (chosen, name))
+        drafts = shown
         if drafts != self._drafts or self.segments is None:
             self._drafts = drafts
             self._rebuild()
