@@ -338,6 +338,8 @@ class ChatSession:
         if self.drafting is None:
             return None
         has_use = bool(self._times.one_s) and most_at_once(self._transformer, self._cache) > 1
+        if self._times.one_s and not has_use:
+            self.drafting.has_no_use()
         return self.drafting.step(self._tokens, has_use, cancelled)
 
     def close(self) -> None:
