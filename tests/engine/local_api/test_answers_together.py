@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from engine.local_api.parts import Told
 from engine.local_api.served import Target
 from engine.local_api.turns import Begun, End, Line, Piece, Turn, TurnEvent
 from engine.session.chat_session import ChatSession
+from engine.session.constraint import Constraint
+from engine.session.grammar import Grammar
 from engine.session.joint import PROBE_EVERY, JointSteps, Pace
 from engine.session.loaded_model import LoadedModel
 
@@ -76,7 +79,10 @@ def answers(
     for i, prompt in enumerate(prompts):
         sampling = {"temperature": 0, "max_tokens": 6 + 3 * i, **how.get("sampling", {})}
         model, alternatives = how.get("model", "m"), how.get("alternatives")
-        api_request = ApiRequest("completion", model, prompt=prompt, sampling=sampling, alternatives=alternatives)
+        constraint = how.get("constraints", {}).get(i)
+        api_request = ApiRequest(
+            "completion", model, prompt=prompt, sampling=sampling, alternatives=alternatives, constraint=constraint
+        )
         turn = ToldTurn(api_request, f"client {i}", Loop(), Target(model))  # type: ignore[arg-type]
         turn.log = log
         line.join(turn)
@@ -292,6 +298,24 @@ def test_a_step_that_fails_ends_those_in_it(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(JointSteps, "compute", fails)
     _, ends, _ = answers(Window(load(folder, 2)), PROMPTS[2:5])
     assert [getattr(end, "code", "") for end in ends] == ["out_of_memory"] * 2 + [""]
+
+
+def test_masks_are_computed_while_others_compute(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
+) -> None:
+    here, compute = list[int](), Grammar.most
+
+    def counted(grammar: Grammar, matcher: Any) -> Any:
+        here.extend([1] if threading.current_thread() is threading.main_thread() else [])
+        return compute(grammar, matcher)
+
+    monkeypatch.setattr(Grammar, "most", counted)
+    constraints = {i: Constraint("regex", "[a-z]{2}(x|y)[0-9 ]{2,30}!") for i in range(4)}
+    alone = answers(Window(load(folder, 1)), PROMPTS[:4], constraints=constraints)[0]
+    here.clear()
+    assert answers(Window(load(folder, 4)), PROMPTS[:4], constraints=constraints)[0] == alone
+    assert max(sizes) == 4
+    assert len(here) == 4, "of the first tokens alone"
 
 
 def test_a_model_with_a_state_answers_together_too(tmp_path: Path, sizes: list[int]) -> None:
