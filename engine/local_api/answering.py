@@ -231,7 +231,7 @@ class ApiAnswers:
         if self._joint is None or not self._joint.serves(model):
             from engine.session.joint import JointSteps
 
-            self._joint = JointSteps(model)
+            self._joint = JointSteps(model, None if self._window.session is None else self._window.session.adaptation)
         return self._joint
 
     def _answer_together(self, first: Turn) -> None:
@@ -286,7 +286,7 @@ class ApiAnswers:
         is_useful = any(session.context_used == 0 or session.n_shared(prompt) for session in free)
         may_grow = len(self._others) + 1 < self._joint_of(main.model).most
         if not is_useful and may_grow and _has_room(main.model):
-            free.append(ChatSession(main.model))
+            free.append(ChatSession(main.model, adaptation=main.adaptation))
             self._others.append(free[-1])
         return max(free, key=lambda session: session.n_shared(prompt), default=None)
 
@@ -359,6 +359,8 @@ class ApiAnswers:
     def _finish(self, one: _Running, end: TurnEvent) -> None:
         self._running.remove(one)
         one.close()
+        if self._joint is not None:
+            self._joint.learn()
         self._line.finish(one.turn, end)
 
     def _embed(self, turn: Turn) -> End:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fakes.batch_operators import FakeBatchOps
 from fakes.gpu_machine import FakeGpuMachine
@@ -16,6 +17,7 @@ from test_api_answering import Loop
 
 from engine.config import EngineConfig
 from engine.errors import HostMemoryError
+from engine.executor.adaptation import Adaptation
 from engine.gpu import loaded_part
 from engine.job import Job
 from engine.local_api import answering
@@ -25,6 +27,8 @@ from engine.local_api.failures import ApiError
 from engine.local_api.parts import Told
 from engine.local_api.served import Target
 from engine.local_api.turns import Begun, End, Line, Piece, Turn, TurnEvent
+from engine.model.counters import FfnCounters
+from engine.session import generate
 from engine.session.chat_session import ChatSession
 from engine.session.constraint import Constraint
 from engine.session.grammar import Grammar
@@ -316,6 +320,38 @@ def test_masks_are_computed_while_others_compute(
     assert answers(Window(load(folder, 4)), PROMPTS[:4], constraints=constraints)[0] == alone
     assert max(sizes) == 4
     assert len(here) == 4, "of the first tokens alone"
+
+
+class Learning(Adaptation):
+    """The sums of all that was learned."""
+
+    counts: Any = 0
+    positions = 0
+
+    def learn(self, counters: FfnCounters) -> None:
+        counts, positions = counters.take_per_neuron()
+        self.counts, self.positions = self.counts + counts, self.positions + positions
+
+
+@pytest.mark.parametrize("how", [{"backend": "reference"}, {"mode": "exact"}, {"mode": "dense"}])
+def test_all_teach_which_neurons_are_active(
+    folder: Path, how: dict[str, Any], sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generate, "most_at_once", lambda model, cache: 1)  # wrong guesses count as well
+    ended = {i: Constraint("regex", "[a-z]{3}[0-9]{%d}" % (4 + i)) for i in range(3)}  # by a token, before its step
+    learned = []
+    for sequences in (1, 3):
+        window = Window(load(folder, sequences, **how))
+        assert window.session is not None
+        window.session.adaptation = Learning(window.session.model.opened)
+        prompts = [[first, *PROMPTS[0]] for first in (9, 8, 7)]
+        _, ends, _ = answers(window, prompts, constraints=ended, sampling={"max_tokens": 40})
+        learned.append(window.session.adaptation)
+        assert learned[-1].positions == sum(end.prompt_tokens + end.tokens for end in ends if isinstance(end, End))
+    alone, together = learned
+    assert max(sizes) == 3
+    assert together.positions == alone.positions > 30
+    np.testing.assert_array_equal(together.counts, alone.counts)
 
 
 def test_a_model_with_a_state_answers_together_too(tmp_path: Path, sizes: list[int]) -> None:
