@@ -4,8 +4,8 @@
 choice. `hidden`: the wait that is left if the mask is computed in another thread while a model takes 5 ms.
 
 `joint`: four answers at once, on the CPU with a random model of that vocabulary: the mean step in ms, and the part of
-it in the samplers; of each step, the fastest of several rounds counts. `inline`: each mask is computed when its token is
-chosen; `ahead`: begun when the token before is.
+it in the samplers; of each step, the fastest of several rounds counts. `inline`: each mask is computed when its token
+is chosen; `ahead`: begun when the token before is.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from engine.local_api.parts import Told
 from engine.local_api.served import Target
 from engine.local_api.turns import Begun, End, Line, Piece, Turn, TurnEvent
 from engine.model.counters import FfnCounters
+from engine.model.kv_cache import KVCache
 from engine.session import generate
 from engine.session.chat_session import ChatSession
 from engine.session.constraint import Constraint
@@ -322,6 +323,59 @@ def test_masks_are_computed_while_others_compute(
     assert len(here) == 4, "of the first tokens alone"
 
 
+def test_an_error_between_the_steps_ends_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used_up, is_together = [HostMemoryError("It is used up.")], JointSteps.is_together
+
+    def fails(steps: JointSteps, n: int) -> bool:
+        if n == 3 and used_up:
+            raise used_up.pop()
+        return is_together(steps, n)
+
+    monkeypatch.setattr(JointSteps, "is_together", fails)
+    _, ends, told = answers(Window(load(folder, 3)), PROMPTS)
+    assert [getattr(end, "code", "") for end in ends].count("out_of_memory") == 3
+    assert [sum(isinstance(event, End | ApiError) for i, event in told if i == n) for n in range(5)] == [1] * 5
+
+
+def test_without_memory_for_a_further_cache_a_request_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = answers(Window(load(folder, 1)), PROMPTS)[0]
+    model = load(folder, 4)
+    new_cache, n_made = LoadedModel.new_cache, [0]
+
+    def made(model: LoadedModel, context: int | None = None) -> KVCache:
+        n_made[0] += 1
+        if n_made[0] > 3:  # the window's and two others
+            raise HostMemoryError("It is used up.")
+        return new_cache(model, context)
+
+    monkeypatch.setattr(LoadedModel, "new_cache", made)
+    assert answers(Window(model), PROMPTS)[0] == alone
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_waiting_request_is_not_read_again_and_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, raises: bool
+) -> None:
+    asked, n_asked = answering.asked, [0]
+    has_room, is_first, new_cache = iter([True]), iter([True]), LoadedModel.new_cache
+    window = Window(load(folder, 4))
+
+    def counted(*arguments: Any) -> Any:
+        n_asked[0] += 1
+        return asked(*arguments)
+
+    def made(model: LoadedModel, context: int | None = None) -> KVCache:
+        if not next(is_first, False):
+            raise HostMemoryError("It is used up.")
+        return new_cache(model, context)
+
+    monkeypatch.setattr(answering, "asked", counted)
+    monkeypatch.setattr(answering, "_has_room", lambda model: next(has_room, raises))
+    monkeypatch.setattr(LoadedModel, "new_cache", made)
+    answers(window, PROMPTS)
+    assert n_asked[0] <= 2 * len(PROMPTS)
+
+
 class Learning(Adaptation):
     """The sums of all that was learned."""
 
@@ -338,7 +392,7 @@ def test_all_teach_which_neurons_are_active(
     folder: Path, how: dict[str, Any], sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(generate, "most_at_once", lambda model, cache: 1)  # wrong guesses count as well
-    ended = {i: Constraint("regex", "[a-z]{3}[0-9]{%d}" % (4 + i)) for i in range(3)}  # by a token, before its step
+    ended = {i: Constraint("regex", f"[a-z]{{3}}[0-9]{{{4 + i}}}") for i in range(3)}  # by a token, before its step
     learned = []
     for sequences in (1, 3):
         window = Window(load(folder, sequences, **how))
