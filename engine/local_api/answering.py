@@ -87,9 +87,10 @@ class ApiAnswers:
 
     def forget(self) -> None:
         """Release the model before it is unloaded."""
-        for events in (self._events, *(one.events for one in self._running)):
-            if events is not None:
-                events.close()
+        for one in self._running:
+            one.close()
+        if self._events is not None:
+            self._events.close()
         self._own = self._events = self._joint = None
         self._others = []
 
@@ -245,9 +246,12 @@ class ApiAnswers:
         while waiting is not None or self._running:
             if waiting is not None and not self._join_in(waiting):
                 self._line.put_back(waiting)
+            n_running = len(self._running)
             try:
                 self._step_together()
                 self._let_window()
+                if self._joint is not None and len(self._running) < n_running:
+                    self._joint.learn()
             except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
                 for one in list(self._running):
                     self._finish(one, failure_of(error))
@@ -378,8 +382,6 @@ class ApiAnswers:
         self._running.remove(one)
         one.close()
         self._line.finish(one.turn, end)
-        if self._joint is not None:
-            self._joint.learn()
 
     def _embed(self, turn: Turn) -> End:
         """Return the vectors of a request. The window's requests interrupt a text, which is then begun again.

@@ -100,7 +100,7 @@ def answers(
         Told.of(part for i, event in told if i == n and isinstance(event, Piece) for part in event.parts).text
         for n in range(len(turns))
     ]
-    ends = [[event for i, event in told if i == n][-1] for n in range(len(turns))]
+    ends = [[event for i, event in told if i == n][-1] for n in range(len(turns)) if turns[n].state == "over"]
     return texts, ends, told
 
 
@@ -385,6 +385,25 @@ class Learning(Adaptation):
     def learn(self, counters: FfnCounters) -> None:
         counts, positions = counters.take_per_neuron()
         self.counts, self.positions = self.counts + counts, self.positions + positions
+
+
+def test_a_request_for_another_model_waits_for_the_answers_under_way(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window, asked = Window(load(folder, 3)), list[tuple[str, list[str]]]()
+
+    def other(turns: list[Turn]) -> None:
+        turns[2].target = Target("other", load="/m/other")
+
+        def ask_load(model: str, client: str) -> None:
+            asked.append((model, [turn.state for turn in turns]))
+            turns[2].leave()
+
+        monkeypatch.setattr(window, "ask_load", ask_load)
+
+    _, ends, _ = answers(window, PROMPTS[:3], other)
+    assert asked == [("/m/other", ["over", "over", "answering"])]
+    assert [isinstance(end, End) for end in ends[:2]] == [True, True]
 
 
 @pytest.mark.parametrize("how", [{"backend": "reference"}, {"mode": "exact"}, {"mode": "dense"}])
