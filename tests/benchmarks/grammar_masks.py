@@ -96,7 +96,7 @@ def answer(grammar: Any, tokens: list[int], n_tokens: int) -> dict[str, Any]:
 
 
 def joint(tokenizer: Any, vocabulary: Any) -> dict[str, Any]:
-    """Return the median step and the samplers' share of it, for each constraint and way."""
+    """Return a step and the samplers' part of it in ms, for each constraint and way."""
     from samples.tiny_model import make_tiny_model
 
     from engine.config import EngineConfig
@@ -120,10 +120,9 @@ def joint(tokenizer: Any, vocabulary: Any) -> dict[str, Any]:
     for name, (kind, source, text) in CASES.items():
         grammar = Grammar(Constraint(kind, source), vocabulary)  # type: ignore[arg-type]
         steps: dict[str, list[list[tuple[float, float]]]] = {"inline": [], "ahead": []}
-        for _ in range(N_ROUNDS):
-            for way, known in steps.items():
-                generate.forced_tokens = forced if way == "ahead" else lambda sampler, history: []
-                known.append(answers(model, grammar, text))
+        for way, known in N_ROUNDS * list(steps.items()):
+            generate.forced_tokens = forced if way == "ahead" else lambda sampler, history: []
+            known.append(answers(model, grammar, text))
         generate.forced_tokens = forced
         found[name] = {
             way: [round(1e3 * float(part), 2) for part in np.min(known, axis=0).mean(axis=0)]
@@ -138,33 +137,22 @@ def answers(model: Any, grammar: Any, text: str) -> list[tuple[float, float]]:
     from engine.session.chat_session import ChatSession
     from engine.session.joint import JointSteps
 
-    sampled, clock, prompt, tokenizer = [0.0], time.perf_counter, [1, 2, 3], model.tokenizer
+    clock, prompt, tokenizer = time.perf_counter, [1, 2, 3], model.tokenizer
 
     def scripted(logits: Any, history: Sequence[int]) -> int:
         said = b"".join(tokenizer.token_bytes(token) for token in history[len(prompt) :]).decode()
         return int([*tokenizer.encode(text.removeprefix(said)), *model.stop_token_ids][0])
 
-    def timed(sampling: SamplingConfig) -> Any:
-        made = grammar.constrain(scripted, tokenizer, prompt)
-
-        def sampler(logits: Any, history: Sequence[int]) -> int:
-            began = clock()
-            token = made(logits, history)
-            sampled[0] += clock() - began
-            return int(token)
-
-        sampler.forced = made.forced  # type: ignore[attr-defined]
-        return sampler
-
     sessions, joint_steps = [ChatSession(model) for _ in range(N_ANSWERS)], JointSteps(model)
-    running = [(one, one.generate(prompt, SamplingConfig(), make=timed)) for one in sessions]
+    make = lambda sampling: grammar.constrain(scripted, tokenizer, prompt)  # noqa: E731
+    running = [one.generate(prompt, SamplingConfig(), make=make) for one in sessions]
     found: list[tuple[float, float]] = []
-    last = [next(events) for _, events in running]
+    last = [next(events) for events in running]
     while last[0].token_id is not None:
-        sampled[0], began = 0.0, clock()
+        before, began = sum(event.stats.sampling_s for event in last), clock()
         joint_steps.compute([(one, event.token_id or 0) for one, event in zip(sessions, last, strict=True)])
-        last = [next(events) for _, events in running]
-        found.append((clock() - began, sampled[0]))
+        last = [next(events) for events in running]
+        found.append((clock() - began, sum(event.stats.sampling_s for event in last) - before))
     return found[2:-1]  # the first may compile
 
 

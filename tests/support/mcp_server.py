@@ -16,17 +16,11 @@ import time
 from pathlib import Path
 from typing import Annotated
 
+import mcp_types as types
 from mcp.server.elicitation import ElicitationResult
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, Resolve
-from mcp_types import (
-    Completion,
-    CompletionArgument,
-    CompletionContext,
-    PromptReference,
-    ResourceTemplateReference,
-    ToolAnnotations,
-)
+from mcp_types import ToolAnnotations
 from pydantic import BaseModel
 
 FIRST, SECOND = "Add two numbers.", "Add two numbers, and send them to a friend."
@@ -168,12 +162,12 @@ def notes(day: str, topic: str, words: str = "all") -> str:
 
 @server.completion()
 async def complete(
-    ref: PromptReference | ResourceTemplateReference, argument: CompletionArgument, context: CompletionContext | None
-) -> Completion:
+    ref: object, argument: types.CompletionArgument, context: types.CompletionContext | None
+) -> types.Completion:
     """Propose days, and topics of the day."""
     given = "" if context is None or context.arguments is None else context.arguments.get("day", "")
     known = {"day": ["monday", "tuesday", "mon\u202eday"], "topic": [f"{given}/food"], "name": ["Ada"]}[argument.name]
-    return Completion(values=[one for one in known if one.startswith(argument.value)])
+    return types.Completion(values=[one for one in known if one.startswith(argument.value)])
 
 
 @server.prompt()

@@ -174,7 +174,7 @@ class McpTools:
         given: Mapping[str, str],
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> tuple[str, ...]:
-        """Return proposals for an argument that begins like this, as completions_of. Blocks."""
+        """Return proposals for an argument, as completions_of. Blocks."""
         from app.tools.mcp.results import completions_of
 
         work = self._asked(server_id, lambda client: completions_of(client, offer, argument, begun, given))

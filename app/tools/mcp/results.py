@@ -105,15 +105,11 @@ async def prompts_of(client: Client) -> tuple[Prompt, ...]:
     """Return a server's prompts, at most MAX_LISTED."""
     if client.server_capabilities.prompts is None:
         return ()
-    return tuple(
-        Prompt(
-            one.name,
-            (one.title or "")[:MAX_CHARS],
-            (one.description or "")[:MAX_CHARS],
-            fields_of_arguments(one.arguments),
-        )
-        for one in await _listed(client.list_prompts, lambda page: page.prompts)
-    )
+    found = []
+    for one in await _listed(client.list_prompts, lambda page: page.prompts):
+        title, about = (one.title or "")[:MAX_CHARS], (one.description or "")[:MAX_CHARS]
+        found.append(Prompt(one.name, title, about, fields_of_arguments(one.arguments)))
+    return tuple(found)
 
 
 async def _listed(ask: Callable[..., Awaitable[Any]], entries: Callable[[Any], list[Any]]) -> list[Any]:
