@@ -20,7 +20,8 @@ from engine.job import Job
 from engine.machine.cpu_and_ram import memory_limits, read_ram
 from engine.model.families import PlannedTensor, split_expert_name
 from engine.model.finite_check import ask_for_sample, check_numbers
-from engine.model.mapped_weights import DownCopies, StoredKernels, as_stored, copied_bytes, is_row_wise_down
+from engine.model.mapped_weights import DownCopies, as_stored, copied_bytes, is_row_wise_down
+from engine.model.mapped_weights import StoredKernels as StoredKernels
 from engine.model.model_files import ModelFiles as ModelFiles
 from engine.model.model_files import OpenedModel as OpenedModel
 from engine.model.model_files import find_model_files as find_model_files

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from engine.config import MODES, EngineConfig, KvCodec, Mode
 from engine.errors import DeviceUnavailableError, EngineError
 from engine.executor.adaptation import has_learned
+from engine.loading.modes import predictor_ram
 from engine.loading.opening import choose_context
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
 from engine.machine.measured_hardware import load_profile, recall_expected
@@ -16,10 +17,12 @@ from engine.model.model_artefacts import no_predictors, read_predictor, read_sta
 from engine.placement import fingerprints, memory_plan
 from engine.placement.activity import F32
 from engine.placement.concurrent_reads import known_read_rates
+from engine.placement.down_copy import as_loaded, fired_share
 from engine.placement.gpu_bytes import gpu_cache_bytes
 from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.memory_plan import Budgets
 from engine.placement.model_bytes import I64, ModelBytes, PredictorBytes
+from engine.placement.oversized import Case, MemoryLimits
 from engine.placement.placement_problem import TokenContext
 from engine.sparsity.placement import Origins
 
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from engine.sparsity.stats import NeuronStats
 
 # Increase when byte counts or the solver change: older placements are then solved again.
-SOLVER_VERSION = 9
+SOLVER_VERSION = 10
 # Stands for statistics in the origins of a placement by learned activity, whatever was learned since.
 _LEARNED = "learned"
 
@@ -134,6 +137,7 @@ class Setting:
             kv_codec=self.kv_codec,
             mode=self.wanted_mode,
             solver=SOLVER_VERSION,
+            down="by neuron" if self.opened.down_is_row_wise and not self.model.down_is_row_wise else "",
         )
 
 
@@ -167,6 +171,11 @@ def read_setting(
     budgets = memory_plan.budgets_of(profile, gpu, engine.vram_budget_gib)
     room = profile.ram.free_bytes if gpu is None else min(profile.ram.free_bytes, budgets.vram_bytes)
     context = engine.sequences * choose_context(opened, engine.context, room // engine.sequences, kv_codec)
+    stats = read_stats(opened) if opened.config.has_zeros else None  # otherwise all neurons are computed
+    if known.weights is None:
+        case = Case(model, kv_codec, engine.sequences, sum(predictor_ram(opened, engine.mode)))
+        limits = MemoryLimits(profile, gpu, budgets)
+        model = as_loaded(case, context // engine.sequences, limits, fired_share(opened, engine.mode), threads)
     predictors = None
     if opened.has_predictors and engine.mode in ("auto", "sparse") and opened.config.has_zeros:
         try:
@@ -183,7 +192,6 @@ def read_setting(
     read_rates: dict[Mode, ReadRates] = {}
     if not engine.hardware_file:
         read_rates = known_read_rates(profile, gpu, threads, model, list(MODES))
-    stats = read_stats(opened) if opened.config.has_zeros else None  # otherwise all neurons are computed
     return Setting(
         opened=opened,
         model=model,

@@ -24,8 +24,11 @@ from engine.machine.read_rates import ReadRates
 from engine.placement import memory_plan
 from engine.placement.concurrent_reads import known_read_rates
 from engine.placement.cost_model import Machine
+from engine.placement.down_copy import as_loaded
 from engine.placement.greedy import Steps, place_greedily, steps_of
 from engine.placement.memory_plan import Budgets
+from engine.placement.model_bytes import ModelBytes
+from engine.placement.oversized import Case, MemoryLimits
 from engine.placement.placement_problem import Choice, FixedBytes, Problem, TokenContext, build_problem
 
 _KEPT_MODELS, _KEPT_PROBLEMS = 3, 6
@@ -77,7 +80,10 @@ class Previews:
         room = free if gpu is None else min(free, budgets.vram_bytes or free)
         context = context or default_context(known.config, room, kv_codec)
         context = min(context, known.config.max_context)
-        case = _Case(known, machine, budgets, context, kv_codec)
+        held = 0 if known.predictors is None else int(known.predictors.held.sum())
+        stored, limits = Case(known.sizes, kv_codec, must_bytes=held), MemoryLimits(machine.profile, gpu, budgets)
+        sizes = as_loaded(stored, context, limits, known.fired_share, machine.threads)
+        case = _Case(known, sizes, machine, budgets, context, kv_codec)
         found: list[tuple[float, Mode, Problem, Choice | None]] = []
         for mode in known.modes:
             problem, steps = self._problem(name, case, mode, "taken")
@@ -125,7 +131,17 @@ class Previews:
         self, name: str, case: _Case, mode: Mode, end: str, read_rates: ReadRates | None = None
     ) -> tuple[Problem, Steps]:  # fmt: skip
         """Return the problem and its steps, which are the same for every budget."""
-        key = (name, case.machine.state, case.machine.gpu is None, case.context, case.kv_codec, mode, end, read_rates)
+        key = (
+            name,
+            case.sizes.down_is_row_wise,
+            case.machine.state,
+            case.machine.gpu is None,
+            case.context,
+            case.kv_codec,
+            mode,
+            end,
+            read_rates,
+        )
         if key not in self._problems:
             problem = case.problem(mode, end, read_rates)
             self._problems[key] = problem, steps_of(problem)
@@ -141,6 +157,7 @@ class _Case:
     """The arguments of one preview."""
 
     known: KnownModel
+    sizes: ModelBytes
     machine: KnownMachine
     budgets: Budgets
     context: int
@@ -152,17 +169,17 @@ class _Case:
         if self.machine.gpu is None:
             return 0
         gpu = self.machine.gpu
-        scratch = memory_plan.gpu_scratch_bytes(self.known.sizes, self.context, gpu, self.budgets.vram_bytes)
+        scratch = memory_plan.gpu_scratch_bytes(self.sizes, self.context, gpu, self.budgets.vram_bytes)
         return memory_plan.context_bytes(gpu) + scratch
 
     @property
     def fixed_ram(self) -> int:
-        return memory_plan.PROCESS_BYTES + memory_plan.scratch_bytes(self.known.sizes, self.context)
+        return memory_plan.PROCESS_BYTES + memory_plan.scratch_bytes(self.sizes, self.context)
 
     @property
     def all_in_ram(self) -> int:
         """The RAM of the model with nothing on the GPU."""
-        sizes, predictors = self.known.sizes, self.known.predictors
+        sizes, predictors = self.sizes, self.known.predictors
         kv = int(sizes.kv_of_layer(self.context, self.kv_codec).sum())
         return self.fixed_ram + sizes.total + kv + (0 if predictors is None else int(predictors.held.sum()))
 
@@ -175,7 +192,7 @@ class _Case:
     def read_rates(self) -> dict[Mode, ReadRates]:
         """The remembered rates of the model's rows on this machine."""
         machine = self.machine
-        return known_read_rates(machine.profile, machine.gpu, machine.threads, self.known.sizes, self.known.modes)
+        return known_read_rates(machine.profile, machine.gpu, machine.threads, self.sizes, self.known.modes)
 
     def problem(self, mode: Mode, end: str, read_rates: ReadRates | None = None) -> Problem:
         """Return the placement problem. end: which activity to assume. read_rates: as in Machine."""
@@ -186,7 +203,7 @@ class _Case:
             pinned = memory_plan.pinned_bytes(machine.profile, self.budgets.ram_bytes - self.all_in_ram)
         rates = Machine.of(machine.profile, machine.threads, machine.gpu, read_rates)
         return build_problem(
-            known.sizes, known.hottest(mode, end), rates, mode, TokenContext.typical(self.context, self.kv_codec),
+            self.sizes, known.hottest(mode, end), rates, mode, TokenContext.typical(self.context, self.kv_codec),
             predictors, FixedBytes(self.fixed_vram, self.fixed_ram, pinned),
         )  # fmt: skip
 

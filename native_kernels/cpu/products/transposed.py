@@ -22,11 +22,11 @@ from native_kernels.cpu.runtime.simd import (
     I16,
     LANES,
     VF,
-    VH,
     VI,
     Rows,
     call_same,
     constant,
+    floats_to_halves,
     get_int,
     i64,
     load,
@@ -49,17 +49,22 @@ _SCRATCH = _VALUES + _WORDS + 2 * _COLUMNS + 128  # with scales f16 [256], and w
 
 @operation(void, i64, i64, i64)
 def _quantise_columns(b: Any, values: Any, words: Any, scales: Any) -> None:
-    """Quantise LANES columns of the group: values f32 [32, 256] -> words i32 [8, 16 x 256], scales f16."""
+    """Quantise LANES columns of the group: values f32 [32, 256] -> words i32 [8, 16 x 256], scales f16.
+
+    The scale of numbers that are not finite is NaN.
+    """
 
     def row(i: int) -> Any:
         return load(b, offset(b, values, 4 * _COLUMNS * i), VF)
 
-    largest = constant(VF, 0.0)
+    largest = spoilt = constant(VF, 0.0)
     for i in range(_GROUP):
-        size = call_same(b, "fabs", row(i))
-        largest = b.select(b.fcmp_unordered(">", size, largest), size, largest)
-    d = b.fdiv(largest, constant(VF, 127.0))
-    store(b, scales, b.fptrunc(d, VH))
+        value = row(i)
+        size = call_same(b, "fabs", value)
+        largest = b.select(b.fcmp_ordered(">", size, largest), size, largest)
+        spoilt = b.fadd(spoilt, b.fmul(value, constant(VF, 0.0)))  # NaN where a number is not finite
+    d = b.fadd(b.fdiv(largest, constant(VF, 127.0)), spoilt)
+    store(b, scales, floats_to_halves(b, d))
     inverse = b.select(b.fcmp_ordered(">", d, constant(VF, 0.0)), b.fdiv(constant(VF, 1.0), d), constant(VF, 0.0))
     for chunk in range(8):
         word = None
