@@ -17,7 +17,7 @@ from engine.model.families import PlannedTensor, split_expert_name
 from engine.model.kv_cache import read_cache_bytes, state_bytes, stored_kv_bytes
 from engine.model.mapped_weights import copied_bytes
 from engine.model.model_files import OpenedModel
-from engine.model.weights import ModelWeights
+from engine.model.weights import Hold, ModelWeights
 from engine.placement.gpu_bytes import SLOT_BYTES, GpuBytes, predictor_bytes
 from engine.sparsity.predictor import Predictor
 from native_kernels.codecs import ROW_CODECS, codec_by_columns
@@ -197,7 +197,8 @@ class ModelBytes:
     def of(cls, opened: OpenedModel, weights: ModelWeights | None = None) -> ModelBytes:
         """Count a model's bytes in its files' codecs; on the GPU, and of a copied down, in those of the `weights`."""
         config = opened.config
-        row_wise, is_copied, hold = opened.down_is_row_wise, False, "mapped"
+        row_wise, is_copied = opened.down_is_row_wise, False
+        hold: Hold = "mapped"
         if weights is not None:
             hold, is_copied = weights.hold, row_wise and weights.hold == "mapped" and not weights.down_is_row_wise
             row_wise = is_copied or weights.down_is_row_wise

@@ -38,7 +38,7 @@ class KnownModel:
     predictors: PredictorBytes | None
     notes: tuple[str, ...]
     heat: F32 | None
-    fired_share: float
+    fired_share: float = 1.0
     _hottest: dict[tuple[Mode, str], Hottest] = field(default_factory=dict)
 
     @property
