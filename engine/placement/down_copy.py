@@ -18,7 +18,7 @@ from engine.placement.cost_model import cpu_efficiency_rates
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.oversized import Case, MemoryLimits
 
-# Copying may take this long. A thread copies 0.37 billion numbers/s in a load (native_kernels/cpu/products/transposed.py).
+# Copying may take this long. A thread copies 0.37 billion numbers/s in a load (products/transposed.py of the kernels).
 LONGEST_S = 20.0
 NUMBERS_PER_S = 0.35e9
 # Rounding to 8 bits must save this much time of reading down, and this many bytes per token: other kernels are compiled
