@@ -131,17 +131,8 @@ class Previews:
         self, name: str, case: _Case, mode: Mode, end: str, read_rates: ReadRates | None = None
     ) -> tuple[Problem, Steps]:  # fmt: skip
         """Return the problem and its steps, which are the same for every budget."""
-        key = (
-            name,
-            case.sizes.down_is_row_wise,
-            case.machine.state,
-            case.machine.gpu is None,
-            case.context,
-            case.kv_codec,
-            mode,
-            end,
-            read_rates,
-        )
+        place = (case.sizes.down_is_row_wise, case.machine.state, case.machine.gpu is None)
+        key = (name, *place, case.context, case.kv_codec, mode, end, read_rates)
         if key not in self._problems:
             problem = case.problem(mode, end, read_rates)
             self._problems[key] = problem, steps_of(problem)
