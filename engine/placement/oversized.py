@@ -204,6 +204,12 @@ class Case:
         all_of_it = int(freed.sum()) + head
         return self.least_in_ram(context) - int(min(all_of_it, worth * free))
 
+    def fits_gpu(self, context: int, limits: MemoryLimits) -> bool:
+        """Return whether the GPU can hold the whole model, with head and KV cache."""
+        gpu = self.model.gpu_bytes
+        needed = int(self._of_layers(context)[1].sum()) + gpu.head
+        return bool(gpu.possible.all() and gpu.head_possible) and needed <= self._left_on_gpu(context, limits)
+
     def surely_fits(self, context: int, limits: MemoryLimits) -> bool:
         """Return whether a placement of whole layers on the GPU fits. The solver can always choose such a placement."""
         if context > self.model.config.max_context:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from engine.config import MODES, EngineConfig, KvCodec, Mode
 from engine.errors import DeviceUnavailableError, EngineError
 from engine.executor.adaptation import has_learned
+from engine.loading.modes import predictor_ram
 from engine.loading.opening import choose_context
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
 from engine.machine.measured_hardware import load_profile, recall_expected
@@ -16,6 +17,7 @@ from engine.model.model_artefacts import no_predictors, read_predictor, read_sta
 from engine.placement import fingerprints, memory_plan
 from engine.placement.activity import F32
 from engine.placement.concurrent_reads import known_read_rates
+from engine.placement.down_copy import as_loaded, fired_share
 from engine.placement.gpu_bytes import gpu_cache_bytes
 from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.memory_plan import Budgets
@@ -137,6 +139,7 @@ class Setting:
             kv_codec=self.kv_codec,
             mode=self.wanted_mode,
             solver=SOLVER_VERSION,
+            down="by neuron" if self.opened.down_is_row_wise and not self.model.down_is_row_wise else "",
         )
 
 
@@ -170,11 +173,16 @@ def read_setting(
     budgets = memory_plan.budgets_of(profile, gpu, engine.vram_budget_gib)
     room = profile.ram.free_bytes if gpu is None else min(profile.ram.free_bytes, budgets.vram_bytes)
     context = engine.sequences * choose_context(opened, engine.context, room // engine.sequences, kv_codec)
+    limits = MemoryLimits(profile, gpu, budgets)
     if known.drafts is None:
         case = Case(model, kv_codec, engine.sequences)
-        model = with_drafts_that_fit(case, context // engine.sequences, MemoryLimits(profile, gpu, budgets))
+        model = with_drafts_that_fit(case, context // engine.sequences, limits)
     elif not known.drafts:
         model = replace(model, drafts=0)
+    stats = read_stats(opened) if opened.config.has_zeros else None  # otherwise all neurons are computed
+    if known.weights is None:
+        case = Case(model, kv_codec, engine.sequences, sum(predictor_ram(opened, engine.mode)))
+        model = as_loaded(case, context // engine.sequences, limits, fired_share(opened, engine.mode), threads)
     predictors = None
     if opened.has_predictors and engine.mode in ("auto", "sparse") and opened.config.has_zeros:
         try:
@@ -191,7 +199,6 @@ def read_setting(
     read_rates: dict[Mode, ReadRates] = {}
     if not engine.hardware_file:
         read_rates = known_read_rates(profile, gpu, threads, model, list(MODES))
-    stats = read_stats(opened) if opened.config.has_zeros else None  # otherwise all neurons are computed
     return Setting(
         opened=opened,
         model=model,

@@ -23,6 +23,7 @@ from engine.model.graph import graph_of
 from engine.placement import memory_plan
 from engine.placement.activity import activity_of
 from engine.placement.cost_model import Machine, with_disk_s
+from engine.placement.down_copy import as_loaded
 from engine.placement.gpu_bytes import why_not_on_gpu
 from engine.placement.greedy import Steps, place_greedily, steps_of
 from engine.placement.memory_plan import Budgets
@@ -209,8 +210,10 @@ def solve_estimate(
         free = machine.profile.ram.free_bytes
         context = default_context(config, free if gpu is None else min(free, budgets.vram_bytes), KV_CODEC)
     context = min(context, config.max_context)
-    case = Case(sizes.model, KV_CODEC)
-    sizes = replace(sizes, model=with_drafts_that_fit(case, context, MemoryLimits(machine.profile, gpu, budgets)))
+    case, limits = Case(sizes.model, KV_CODEC), MemoryLimits(machine.profile, gpu, budgets)
+    loaded = replace(case, model=with_drafts_that_fit(case, context, limits))
+    share = activity_of(config, "exact").fired_share  # as a load takes it before neurons were counted
+    sizes = replace(sizes, model=as_loaded(loaded, context, limits, share, machine.threads))
     notes: list[str] = []
     if not machine.measured:
         notes.append("Not measured on this PC yet; estimated from similar machines.")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +24,7 @@ from engine.machine.read_rates import ReadRates
 from engine.placement import memory_plan
 from engine.placement.concurrent_reads import known_read_rates
 from engine.placement.cost_model import Machine
+from engine.placement.down_copy import as_loaded
 from engine.placement.greedy import Steps, place_greedily, steps_of
 from engine.placement.memory_plan import Budgets
 from engine.placement.model_bytes import ModelBytes
@@ -80,7 +80,11 @@ class Previews:
         room = free if gpu is None else min(free, budgets.vram_bytes or free)
         context = context or default_context(known.config, room, kv_codec)
         context = min(context, known.config.max_context)
-        case = _Case(known, machine, budgets, context, kv_codec)
+        held = 0 if known.predictors is None else int(known.predictors.held.sum())
+        stored, limits = Case(known.sizes, kv_codec, must_bytes=held), MemoryLimits(machine.profile, gpu, budgets)
+        stored = replace(stored, model=with_drafts_that_fit(stored, context, limits))
+        sizes = as_loaded(stored, context, limits, known.fired_share, machine.threads)
+        case = _Case(known, sizes, machine, budgets, context, kv_codec)
         found: list[tuple[float, Mode, Problem, Choice | None]] = []
         for mode in known.modes:
             problem, steps = self._problem(name, case, mode, "taken")
@@ -128,7 +132,8 @@ class Previews:
         self, name: str, case: _Case, mode: Mode, end: str, read_rates: ReadRates | None = None
     ) -> tuple[Problem, Steps]:  # fmt: skip
         """Return the problem and its steps, which are the same for every budget."""
-        key = (name, case.machine.state, case.machine.gpu is None, case.context, case.kv_codec, mode, end, read_rates)
+        place = (case.sizes.down_is_row_wise, case.machine.state, case.machine.gpu is None)
+        key = (name, *place, case.context, case.kv_codec, mode, end, read_rates)
         if key not in self._problems:
             problem = case.problem(mode, end, read_rates)
             self._problems[key] = problem, steps_of(problem)
@@ -144,16 +149,11 @@ class _Case:
     """The arguments of one preview."""
 
     known: KnownModel
+    sizes: ModelBytes
     machine: KnownMachine
     budgets: Budgets
     context: int
     kv_codec: KvCodec
-
-    @cached_property
-    def sizes(self) -> ModelBytes:
-        """The model's bytes, without a layer that drafts tokens if memory cannot hold it too."""
-        limits = MemoryLimits(self.machine.profile, self.machine.gpu, self.budgets)
-        return with_drafts_that_fit(Case(self.known.sizes, self.kv_codec), self.context, limits)
 
     @property
     def fixed_vram(self) -> int:
@@ -161,7 +161,7 @@ class _Case:
         if self.machine.gpu is None:
             return 0
         gpu = self.machine.gpu
-        scratch = memory_plan.gpu_scratch_bytes(self.known.sizes, self.context, gpu, self.budgets.vram_bytes)
+        scratch = memory_plan.gpu_scratch_bytes(self.sizes, self.context, gpu, self.budgets.vram_bytes)
         return memory_plan.context_bytes(gpu) + scratch
 
     @property
@@ -184,7 +184,7 @@ class _Case:
     def read_rates(self) -> dict[Mode, ReadRates]:
         """The remembered rates of the model's rows on this machine."""
         machine = self.machine
-        return known_read_rates(machine.profile, machine.gpu, machine.threads, self.known.sizes, self.known.modes)
+        return known_read_rates(machine.profile, machine.gpu, machine.threads, self.sizes, self.known.modes)
 
     def problem(self, mode: Mode, end: str, read_rates: ReadRates | None = None) -> Problem:
         """Return the placement problem. end: which activity to assume. read_rates: as in Machine."""
