@@ -4591,8 +4591,8 @@
 </translation>
 </message>
 <message>
-<source>Not there</source>
-<translation>Nicht vorhanden</translation>
+<source>Not available</source>
+<translation>Nicht verfügbar</translation>
 </message>
 <message>
 <source>Paused at {n} of {total}</source>
@@ -4684,8 +4684,8 @@
 <translation>Noch keine Ordner</translation>
 </message>
 <message>
-<source>Not there now. Its documents are searched again when the drive is connected.</source>
-<translation>Zurzeit nicht vorhanden. Seine Dokumente werden wieder durchsucht, wenn das Laufwerk angeschlossen ist.</translation>
+<source>Not available. Is its drive connected? Hearth searches what it has read of it.</source>
+<translation>Nicht verfügbar. Ist das Laufwerk angeschlossen? Hearth durchsucht, was davon gelesen wurde.</translation>
 </message>
 <message>
 <source>Open {name}</source>

@@ -4558,8 +4558,8 @@
 </translation>
 </message>
 <message>
-<source>Not there</source>
-<translation>不存在</translation>
+<source>Not available</source>
+<translation>不可用</translation>
 </message>
 <message>
 <source>Paused at {n} of {total}</source>
@@ -4648,8 +4648,8 @@
 <translation>还没有文件夹</translation>
 </message>
 <message>
-<source>Not there now. Its documents are searched again when the drive is connected.</source>
-<translation>目前不存在。连接该驱动器后会再次搜索其中的文档。</translation>
+<source>Not available. Is its drive connected? Hearth searches what it has read of it.</source>
+<translation>不可用。磁盘是否已连接？Hearth 会搜索已读取的内容。</translation>
 </message>
 <message>
 <source>Open {name}</source>
