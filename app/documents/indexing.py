@@ -38,7 +38,8 @@ _STOPS_WITHIN_S = 5.0
 @dataclass(frozen=True)
 class FolderState:
     """What is known of a folder. n_files: that were read. n_failed: that could not be. n_waiting: that will be read.
-    is_there: whether it was found; if not, such as on a drive that is not connected, what was read of it stays. has_more: more files than MOST_FILES.
+    is_there: whether it was found; if not, such as on a drive that is not connected, what was read of it stays.
+    has_more: more files than MOST_FILES.
     """
 
     path: str
