@@ -418,7 +418,6 @@ PLACES: dict[str, Callable[[Room], QWidget]] = {
     "menu: presets": lambda room: _asked(room, "presets"),
     "menu: personas": lambda room: _asked(room, "personas"),
     "how words are chosen": lambda room: _asked(room, "sampling"),
-    "a comparison": lambda room: _asked(room, "compare"),
     "models to compare": lambda room: _asked(room, "compare_models"),
     "answers side by side": _side_by_side,
     "blind votes": _votes,
