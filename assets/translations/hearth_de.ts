@@ -5793,6 +5793,10 @@ Andere Programme: {others}</translation>
 <translation>Diese Nachricht exportieren</translation>
 </message>
 <message>
+<source>Laying out the pages</source>
+<translation>Seiten werden gesetzt</translation>
+</message>
+<message>
 <source>PDF (*.pdf)</source>
 <translation>PDF (*.pdf)</translation>
 </message>
@@ -5803,6 +5807,14 @@ Andere Programme: {others}</translation>
 <message>
 <source>Print</source>
 <translation>Drucken</translation>
+</message>
+<message>
+<source>Printing</source>
+<translation>Wird gedruckt</translation>
+</message>
+<message>
+<source>The first {n} of {total} pages</source>
+<translation>Die ersten {n} von {total} Seiten</translation>
 </message>
 <message>
 <source>Web page (*.html)</source>

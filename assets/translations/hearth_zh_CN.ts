@@ -5752,6 +5752,10 @@ Other programs: {others}</source>
 <translation>导出此消息</translation>
 </message>
 <message>
+<source>Laying out the pages</source>
+<translation>正在排版</translation>
+</message>
+<message>
 <source>PDF (*.pdf)</source>
 <translation>PDF (*.pdf)</translation>
 </message>
@@ -5762,6 +5766,14 @@ Other programs: {others}</source>
 <message>
 <source>Print</source>
 <translation>打印</translation>
+</message>
+<message>
+<source>Printing</source>
+<translation>正在打印</translation>
+</message>
+<message>
+<source>The first {n} of {total} pages</source>
+<translation>前 {n} 页，共 {total} 页</translation>
 </message>
 <message>
 <source>Web page (*.html)</source>
