@@ -6,7 +6,7 @@ import pytest
 from support.repetitions import slow
 
 from engine.errors import UnsupportedModelError
-from engine.text.pattern_cost import check_patterns
+from engine.text.pattern_cost import check_patterns, cost_of
 from engine.text.splitting import known_patterns
 
 
@@ -18,6 +18,10 @@ def test_a_pattern_that_outgrows_the_text_is_refused(pattern: str) -> None:
 
 
 SPLIT = {"type": "Split", "pattern": {"Regex": "q+"}}
+
+
+def test_a_text_that_takes_a_millisecond_costs_something() -> None:
+    assert all(0.0 < cost_of("q+", "q" * 512) < 1.0 for _ in range(20))
 
 
 def test_the_least_of_several_tries_decides() -> None:
