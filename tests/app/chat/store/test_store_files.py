@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from stored_chats import chat
+from support.systems import needs_links
 
 from app.chat.store import store_file
 from app.chat.store.conversation import Message, Role, branch
@@ -438,7 +439,7 @@ def test_nobody_else_reads_the_file_and_its_journals(tmp_path: Path) -> None:
         os.umask(before)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links need a right there")
+@needs_links
 def test_a_link_that_leads_nowhere_is_not_replaced(tmp_path: Path) -> None:
     path, elsewhere = tmp_path / "chats.db", tmp_path / "disk" / "chats.db"
     path.symlink_to(elsewhere)
