@@ -55,6 +55,14 @@ def test_quadratic_is_refused_and_linear_passes_however_slow_the_machine() -> No
     check_patterns(SPLIT, "tokenizer.json", lambda pattern, text: 1e-10 * len(text) ** 2)  # too little to matter
 
 
+def test_memory_for_many_pieces_refuses_nothing() -> None:
+    def with_pieces(pattern: str, text: str) -> float:
+        """Linear, but pieces of a long text need memory at three times the cost."""
+        return (3 if len(text) > 4000 else 1) * 4e-6 * len(text)
+
+    check_patterns(SPLIT, "tokenizer.json", with_pieces)
+
+
 def test_what_the_regex_engine_gives_up_on_is_refused() -> None:
     with pytest.raises(UnsupportedModelError):
         check_patterns(SPLIT, "tokenizer.json", lambda pattern, text: float("inf") if len(text) > 4000 else 1e-4)
