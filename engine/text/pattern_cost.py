@@ -21,7 +21,7 @@ _CERTAIN_RATIO = 100.0  # below it, four times the long text decides: memory for
 _MOST_LAST_RATIO = 9.0  # of the cost of four times the text: linear patterns take up to 7, quadratic ones 12 to 16
 _TRIES = 3  # of which the least counts: a busy machine refuses nothing
 _MORE_TRIES = 12  # before a refusal: on a shared machine several tries in a row may take twice as long
-_MOST_SECONDS = 1.0  # CPU time of this thread per pattern; texts not tried by then do not count against it
+_MOST_SECONDS = 2.0  # CPU time of this thread per pattern; texts not tried by then do not count against it
 _MOST_PATTERNS = 32
 _PUBLISHED = frozenset({r"\s+$"})  # DeepSeek's first models
 
@@ -91,7 +91,8 @@ def _patterns(part: object, depth: int = 0) -> Iterator[str]:
 def _texts(pattern: str, until: float) -> Iterator[tuple[str, str]]:
     """Yield what to repeat and what to end with: the letters in the pattern, also in pairs, and some of each kind."""
     own = "".join(dict.fromkeys(re.sub(r"\\.", "", pattern)))[:16]
-    for unit in dict.fromkeys([*(own[i : i + 2] for i in range(len(own) - 1)), *own, *" \naA1!漢", "a ", "a1"]):
+    own_units = [own[i : i + n] for i in range(len(own)) for n in (1, 2)]
+    for unit in dict.fromkeys([*own_units, *" \naA1!漢", "a ", "a1"]):
         for end in ("", "x", "!", "!" + own):  # all letters that a match needs are there, and there is none before
             if time.thread_time() > until:
                 return
