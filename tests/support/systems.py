@@ -34,6 +34,12 @@ def kill(pid: int) -> None:
     psutil.Process(pid).kill()
 
 
+def children() -> list[psutil.Process]:
+    """Return the processes that this one has started. Wine adds its desktop to the first program that needs it."""
+    found = psutil.Process().children()
+    return [child for child in found if "explorer.exe" not in child.cmdline()[0]] if UNDER_WINE else found
+
+
 def is_below_normal(pid: int) -> bool:
     """Return whether a process runs at a lower priority than this one."""
     nice = psutil.Process(pid).nice()
