@@ -487,6 +487,10 @@ class ChatController(QObject):
         """Load the wanted model with its current settings and choices."""
         self.switch.load()
 
+    def choose_draft(self, draft: str) -> None:
+        """Let this smaller model guess for the model: its id, "off", or "" for automatic."""
+        self.switch.choose_draft(draft)
+
     @Slot()
     def load_last(self) -> None:
         """Load the model that was loaded last."""

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 TELL_MS = 60  # minimum interval of updates during an answer: nobody reads faster
 SHARE_AFTER_S = 1.0  # of prefill, after which its progress is shown
+_NO_DRAFT = {"draft": "", "draft_reason": ""}
 CANCEL_WITHIN_MS = 800  # an engine that has not cancelled a load by then is restarted
 
 
@@ -100,7 +101,7 @@ class EngineClient(QObject):
         self._loaded = False
         self._load_id = f"load-{next(self._numbers)}"
         self._set(phase=Phase.LOADING, model=name, is_base=False, done=0, total=0, compiling=False, cancelling=False,
-                  placement={}, draft="")  # fmt: skip
+                  placement={}, **_NO_DRAFT)  # fmt: skip
         self._worker.submit(protocol.Load(self._load_id, model, engine))
 
     def cancel_load(self) -> None:
@@ -144,7 +145,7 @@ class EngineClient(QObject):
 
     def _rest(self) -> None:
         self._set(phase=Phase.OFF, model="", description="", is_base=False, device="", device_reason="", gpu="",
-                  done=0, total=0, compiling=False, cancelling=False, placement={}, draft="", vram_bytes=None,
+                  done=0, total=0, compiling=False, cancelling=False, placement={}, **_NO_DRAFT, vram_bytes=None,
                   gpu_share=None, tok_s=None, context_used=None, context_total=None, load_s=None)  # fmt: skip
         self.unloaded.emit()
 
@@ -241,6 +242,11 @@ class EngineClient(QObject):
         if self._keeps is not None:
             self._worker.submit(replace(self._keeps, id=f"keep-{next(self._numbers)}"))
 
+    def choose_draft(self, draft: str) -> None:
+        """Choose the smaller model that guesses for the loaded or loading one, as protocol.ChooseDraft."""
+        if self._load_id:
+            self._worker.submit(protocol.ChooseDraft(f"draft-{next(self._numbers)}", draft))
+
     def serve(self, on: bool, port: int, key: str, loads: bool = False, unload_after_s: float | None = None) -> None:
         """Switch the local server on or off at once, also during an answer. `served` or `serve_failed` follows.
 
@@ -253,7 +259,7 @@ class EngineClient(QObject):
         """Run the engine in the other location. Running requests are lost silently; call `load` afterwards."""
         self._loaded, self._load_id, self._answer_id = False, "", ""
         self._cancel_timer.stop()
-        self._set(phase=Phase.STARTING, cancelling=False, placement={}, draft="")
+        self._set(phase=Phase.STARTING, cancelling=False, placement={}, **_NO_DRAFT)
         self._worker.use(location)
 
     def restart(self) -> None:
@@ -261,7 +267,15 @@ class EngineClient(QObject):
         afterwards."""
         self._loaded, self._load_id, self._answer_id = False, "", ""
         self._cancel_timer.stop()
-        self._set(phase=Phase.STARTING, vram_bytes=None, gpu_share=None, cancelling=False, placement={}, draft="")
+        self._set(
+            phase=Phase.STARTING,
+            vram_bytes=None,
+            gpu_share=None,
+            cancelling=False,
+            placement={},
+            draft="",
+            draft_reason="",
+        )
         self._worker.restart()
 
     # -------------------------------------------------------------- hearing
@@ -361,7 +375,8 @@ class EngineClient(QObject):
             case protocol.Failed() if event.id == self._aside[0]:
                 self._aside = ("", lambda said: None)
             case protocol.News() if event.topic == "draft" and self._loaded:
-                self._set(draft=str(event.values.get("model") or ""))
+                model, reason = (str(event.values.get(key) or "") for key in ("model", "reason"))
+                self._set(draft=model, draft_reason=plain_figures(reason))
             case protocol.News() if event.topic == "model" and self._loaded:
                 self._learn(event.values)
             case protocol.Failed() if not event.id:
@@ -443,7 +458,7 @@ class EngineClient(QObject):
         reason = sentence(why_there(info.device_reason), *info.gpu_notes)
         self._set(phase=Phase.READY, model=info.name, done=0, total=0, load_s=info.load_s, context_used=None,
                   description=info.description, is_base=info.kind == "base", context_total=info.context,
-                  placement=info.placement, draft="", **self._where(gpu, reason, info.vram_bytes))  # fmt: skip
+                  placement=info.placement, **_NO_DRAFT, **self._where(gpu, reason, info.vram_bytes))  # fmt: skip
         self.loaded.emit(info)
         self.ready.emit()
 

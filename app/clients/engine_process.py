@@ -12,7 +12,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -196,6 +196,8 @@ class ProcessHost(QObject):
                 return
         elif isinstance(request, protocol.Unload):
             self._last_load = None
+        elif isinstance(request, protocol.ChooseDraft) and self._last_load is not None:
+            self._last_load = replace(self._last_load, engine={**self._last_load.engine, "draft": request.draft})
         if self._given_up:
             self._emit(protocol.Failed(request.id, "EngineProcessError", f"The {self._name} is not running.",
                                        "Load the model again."))  # fmt: skip

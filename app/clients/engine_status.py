@@ -95,6 +95,7 @@ class EngineStatus:
     host: str = ""  # of that server
     server_here: bool = False  # the server is another program on this PC
     draft: str = ""  # name of the smaller model that guesses tokens; empty: none
+    draft_reason: str = ""  # why none, in one sentence; empty: not known yet
     # `placement` of protocol.LoadedModelInfo; empty without a model.
     placement: Mapping[str, Any] = field(default_factory=dict)
 

@@ -53,6 +53,8 @@ class Chat(Protocol):
 
     def load_model(self) -> None: ...
 
+    def choose_draft(self, draft: str) -> None: ...
+
 
 class KnownModels(QObject):
     """Rows are rebuilt after every change; several changes at a time are emitted once."""
@@ -127,9 +129,10 @@ class KnownModels(QObject):
         return next((row.installed for row in self.rows if row.in_use), None)
 
     def drafts_of(self, model: InstalledModel) -> list[InstalledModel]:
-        """Return the models that can guess tokens for this one: its vocabulary, and far fewer bytes."""
+        """Return the models that can guess tokens for this one, largest first: its vocabulary, and far fewer bytes."""
         same = [one for one in self.installed if one.vocabulary and one.vocabulary == model.vocabulary]
-        return [one for one in same if one.state != "broken" and one.n_bytes <= DRAFT_SHARE * model.n_bytes]
+        found = [one for one in same if one.state != "broken" and one.n_bytes <= DRAFT_SHARE * model.n_bytes]
+        return sorted(found, key=lambda one: -one.n_bytes)
 
     # -------------------------------------------------------------- changes that are known before they are told
 

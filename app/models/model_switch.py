@@ -94,6 +94,13 @@ class ModelSwitch(QObject):
         name = "" if self.wanted == STARTER and not self._last else self._name_of(self.wanted)
         self._engine.load(self.wanted, {**self.settings.engine(), **remembered}, name)
 
+    def choose_draft(self, draft: str) -> None:
+        """Let this smaller model guess for `model` from now on, as protocol.ChooseDraft; it is not loaded again."""
+        if self._engine.is_waiting and self.wanted == self._last:
+            self.load()  # with this choice
+        else:
+            self._engine.choose_draft(draft or "auto")
+
     def load_soon(self) -> None:
         """Load it once the user has stopped typing."""
         self._soon.start()

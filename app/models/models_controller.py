@@ -334,9 +334,9 @@ class ModelsController(QObject):
             self._load_again(model_id)
 
     def set_draft(self, model_id: str, draft: str) -> None:
-        """Set the smaller model that guesses for a model: its id, "off", or "" for automatic. Reloads the model."""
-        if self._choose(model_id, draft=draft):
-            self._load_again(model_id)
+        """Set the smaller model that guesses for a model: its id, "off", or "" for automatic."""
+        if self._choose(model_id, draft=draft) and self._uses(model_id):
+            self._chat.choose_draft(draft)
 
     def _load_again(self, model_id: str) -> None:
         self.known.forget_estimate(listed_id(model_id))

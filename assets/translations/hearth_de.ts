@@ -4917,6 +4917,10 @@ Andere Programme: {others}</translation>
 <translation>Mit einem kleineren Modell raten</translation>
 </message>
 <message>
+<source>None guesses now. {reason}</source>
+<translation>Zurzeit rät keines. {reason}</translation>
+</message>
+<message>
 <source>{model} guesses now.</source>
 <translation>{model} rät gerade.</translation>
 </message>

@@ -4880,6 +4880,10 @@ Other programs: {others}</source>
 <translation>用较小的模型猜测</translation>
 </message>
 <message>
+<source>None guesses now. {reason}</source>
+<translation>目前没有模型在猜测。{reason}</translation>
+</message>
+<message>
 <source>{model} guesses now.</source>
 <translation>{model} 正在猜测。</translation>
 </message>

@@ -29,7 +29,7 @@ def inspect(arguments: argparse.Namespace) -> int:
     from engine.bundle.bundle import BundleSource
     from engine.loading.opening import read_tokenizer
     from engine.model.draft_layer import describe_drafts
-    from engine.model.mapped_weights import turned_bytes
+    from engine.placement.down_copy import will_copy
     from engine.session.resolve_model import open_named
     from engine.text.chat_templates import BASE_NOTE
 
@@ -87,8 +87,8 @@ def inspect(arguments: argparse.Namespace) -> int:
     print(f"  activation {opened.config.activation}{threshold}, {_ORIGINS[opened.activation_origin]}: {zeros}")
     if opened.config.has_zeros and opened.down_is_row_wise:
         what = "gate and up can skip inactive neurons" if opened.config.gated else "nothing skips inactive neurons"
-        if turned_bytes(opened):
-            print("  down is stored row-wise, and small enough to be copied neuron by neuron, so that all of it skips")
+        if will_copy(opened):
+            print("  down is stored row-wise; a load here copies it neuron by neuron, so that all of it skips")
         else:
             print(f"  run straight from the file, {what}, and down is computed row-wise; in a bundle all of it skips")
     if manifest:

@@ -8,16 +8,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.bundle.bundle_manifest import FFN_PARTS, BundleCodec, TensorEntry
-from engine.errors import UnsupportedModelError
+from engine.errors import EngineError, UnsupportedModelError
 from engine.formats.packed_rows import up64
-from engine.model.expert_stack import RowSource, stacked
+from engine.model.draft_layer import describe_drafts, open_drafts
+from engine.model.expert_stack import ExpertStack, RowSource, stacked
+from engine.model.families import own_draft_name
 from engine.model.model_files import OpenedModel
 from engine.model.tensor_tiles import TiledTensor
 from native_kernels.codecs.lane_packing import row_bytes
+
+DRAFT_FILE = "mtp.bin"  # of the layer that drafts tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,14 +77,34 @@ class Layout:
 def plan_layout(opened: OpenedModel, codec: BundleCodec) -> Layout:
     """Return the position of every tensor of the model in a bundle of this codec."""
     tensors = stacked([TiledTensor.of(opened, planned) for planned in opened.plan])
+    drafts, left_out = _drafts(opened)
+    tensors += drafts
     by_file: dict[str, list[RowSource]] = {}
     for tensor in tensors:
         by_file.setdefault(_file_of(tensor.name), []).append(tensor)
     parts = tuple(_part(file, members, codec) for file, members in by_file.items())
-    return Layout(parts, _warnings(tensors, codec))
+    return Layout(parts, (*_warnings(tensors, codec), *left_out))
+
+
+def _drafts(opened: OpenedModel) -> tuple[list[RowSource], tuple[str, ...]]:
+    """Return the tensors of the layer that drafts tokens, under their names in a bundle, and why they are left out."""
+    try:
+        drafts = open_drafts(opened)
+    except EngineError:
+        return [], (describe_drafts(opened),)
+    found = [] if drafts is None else stacked([TiledTensor.of(drafts, planned) for planned in drafts.plan])
+    return [_renamed(tensor, own_draft_name(tensor.name)) for tensor in found], ()
+
+
+def _renamed(tensor: RowSource, name: str) -> RowSource:
+    if isinstance(tensor, ExpertStack):
+        return replace(tensor, name=name)
+    return replace(tensor, planned=replace(tensor.planned, name=name))
 
 
 def _file_of(name: str) -> str:
+    if name.startswith("mtp."):
+        return DRAFT_FILE
     layer, dot, _ = name.partition(".")
     return f"layer-{int(layer):04}.bin" if dot else f"{name}.bin"
 

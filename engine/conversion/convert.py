@@ -36,7 +36,7 @@ from engine.bundle.bundle_manifest import (
     SourceEntry,
     TensorEntry,
 )
-from engine.conversion.bundle_layout import Layout, Part, Region, plan_layout, tokenizer_files
+from engine.conversion.bundle_layout import DRAFT_FILE, Layout, Part, Region, plan_layout, tokenizer_files
 from engine.conversion.carried_artefacts import Carried, plan_carried, write_carried
 from engine.conversion.conversion_folder import ArtefactReceipt, ConversionFolder, Receipt, disk_errors, flush_folder
 from engine.errors import (
@@ -132,12 +132,13 @@ def _check_growth(opened: OpenedModel, codec: str, layout: Layout) -> None:
 
     Models with skippable neurons gain speed from a bundle's layout; others gain nothing.
     """
-    source_bytes = sum(part.source_bytes for part in layout.parts)
+    parts = [part for part in layout.parts if part.file != DRAFT_FILE]
+    source_bytes, n_bytes = sum(part.source_bytes for part in parts), sum(part.n_bytes for part in parts)
     smaller = opened.parameters * _BITS[codec] / 8 < source_bytes
-    if smaller and layout.n_bytes > source_bytes + _GROWTH_BYTES and not opened.config.has_zeros:
+    if smaller and n_bytes > source_bytes + _GROWTH_BYTES and not opened.config.has_zeros:
         raise InvalidRequestError(
             f"As a bundle in {codec}, {opened.name} would grow from {source_bytes / 1e6:.0f} to "
-            f"{layout.n_bytes / 1e6:.0f} MB, and its weights would be rounded.",
+            f"{n_bytes / 1e6:.0f} MB, and its weights would be rounded.",
             "Use the model as it is, or convert it with --codec q8_0 or f16.",
         )
 

@@ -181,7 +181,7 @@ class PlacedModel:
             return found
 
         steps.begin("placing")
-        known = KnownInputs(base.weights, self._opened.info, predictor, base.ram)
+        known = KnownInputs(base.weights, self._opened.info, predictor, base.ram, base.drafts is not None)
         return solve_model(
             base.opened, engine, job=Job(cancelled), known=known, vram_bytes=self._policy.limit, limit_s=_PLACING_S,
             read_rates=self._read_rates,

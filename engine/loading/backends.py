@@ -70,6 +70,13 @@ class Backend:
         codecs = {opened.source.tensors[one.foreign_name].codec for one in opened.plan if not one.is_vector}
         return all(self.kernels.reads(codec) for codec in codecs)
 
+    def transposed(self, matrix: PackedMatrix) -> PackedMatrix:
+        """Return a copy by columns: native_kernels/cpu/products/transposed.py. Needs the kernels."""
+        from native_kernels.cpu.products.transposed import transposed
+
+        assert self.kernels is not None, "the reference reads no stored matrices"
+        return transposed(matrix, self.kernels.pool)
+
     def decoder(
         self,
         config: ModelConfig,

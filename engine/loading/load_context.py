@@ -35,9 +35,9 @@ class LoadContext:
     chosen: str = ""  # why this GPU, or why none
     steps: LoadSteps = field(default_factory=LoadSteps)  # times of the loading steps
 
-    def with_drafts(self, job: Job) -> LoadContext:
-        """Return it with the layer that drafts tokens, if the files have one. Raises: Cancelled."""
-        drafts, reason = load_drafts(self.opened, self.weights, job)
+    def with_drafts(self, job: Job, extra_bytes: int, fits: bool) -> LoadContext:
+        """Return it with the layer that drafts tokens, if the files have one. As `load_drafts`."""
+        drafts, reason = load_drafts(self.opened, self.weights, job, extra_bytes, fits)
         return replace(self, drafts=drafts, drafts_reason=reason)
 
     @property

@@ -6,12 +6,13 @@ pauses between two tokens, and a prompt in progress is restarted later. All of t
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from engine.errors import Cancelled, DeviceFailedError
+from engine.errors import Cancelled, DeviceFailedError, HostMemoryError
 from engine.job import Job
 from engine.local_api.embeddings import too_long
 from engine.local_api.failures import failure_of, interrupted, no_model
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from engine.session.loaded_model import LoadedModel
     from engine.session.sampling import Sampler
     from native_kernels.backend import F32
+
+log = logging.getLogger(__name__)
 
 CHUNK_S = 0.15  # of a prompt, while another answer is decoded
 CHUNK_ALONE_S = 1.0  # until other requests are looked for
@@ -79,13 +82,15 @@ class ApiAnswers:
         self._joint: JointSteps | None = None
         self._events: Generator[TokenEvent] | None = None  # of the answer under way
         self._running: list[_Running] = []  # those under way at once
+        self._has_memory = True  # no further cache has failed since the first of them began
         self._loads_for: Turn | None = None  # a load was asked for it, and none has ended since
 
     def forget(self) -> None:
         """Release the model before it is unloaded."""
-        for events in (self._events, *(one.events for one in self._running)):
-            if events is not None:
-                events.close()
+        for one in self._running:
+            one.close()
+        if self._events is not None:
+            self._events.close()
         self._own = self._events = self._joint = None
         self._others = []
 
@@ -231,23 +236,26 @@ class ApiAnswers:
         if self._joint is None or not self._joint.serves(model):
             from engine.session.joint import JointSteps
 
-            self._joint = JointSteps(model)
+            self._joint = JointSteps(model, None if self._window.session is None else self._window.session.adaptation)
         return self._joint
 
     def _answer_together(self, first: Turn) -> None:
         """Answer a request, and those after it that may join it, until all have ended. Sends all errors."""
         waiting: Turn | None = first
-        try:
-            while waiting is not None or self._running:
-                if waiting is not None and not self._join_in(waiting):
-                    self._line.put_back(waiting)
+        self._has_memory = True
+        while waiting is not None or self._running:
+            if waiting is not None and not self._join_in(waiting):
+                self._line.put_back(waiting)
+            n_running = len(self._running)
+            try:
                 self._step_together()
                 self._let_window()
-                waiting = self._next_to_join()
-        finally:
-            for one in self._running:
-                one.close()
-            self._running = []
+                if self._joint is not None and len(self._running) < n_running:
+                    self._joint.learn()
+            except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+                for one in list(self._running):
+                    self._finish(one, failure_of(error))
+            waiting = self._next_to_join()
 
     def _next_to_join(self) -> Turn | None:
         """Return the next request if it can be answered together with the others now.
@@ -259,6 +267,7 @@ class ApiAnswers:
             return None
         try:
             may_join = self._may_join(turn) and len(self._running) < self._joint_of(window.model).most
+            may_join = may_join and bool(self._unused(main := self._session(turn)) or self._may_add(main))
         except Exception:  # noqa: BLE001 - see above
             return None
         return self._line.next(turn) if may_join else None
@@ -280,15 +289,28 @@ class ApiAnswers:
         """Return the unused session whose cache has most of a prompt; None if there is no memory for another one."""
         from engine.session.chat_session import ChatSession
 
+        free = self._unused(main)
+        is_useful = any(session.context_used == 0 or session.n_shared(prompt) for session in free)
+        if not is_useful and self._may_add(main):
+            try:
+                free.append(ChatSession(main.model, adaptation=main.adaptation))
+            except (HostMemoryError, MemoryError) as error:
+                log.info("No further answer begins: %s", error)
+                self._has_memory = False
+            else:
+                self._others.append(free[-1])
+        return max(free, key=lambda session: session.n_shared(prompt), default=None)
+
+    def _unused(self, main: ChatSession) -> list[ChatSession]:
+        """Return the sessions without an answer under way."""
         self._others = [one for one in self._others if one.model is main.model]
         used = {id(one.session) for one in self._running}
-        free = [session for session in (main, *self._others) if id(session) not in used]
-        is_useful = any(session.context_used == 0 or session.n_shared(prompt) for session in free)
-        may_grow = len(self._others) + 1 < self._joint_of(main.model).most
-        if not is_useful and may_grow and _has_room(main.model):
-            free.append(ChatSession(main.model))
-            self._others.append(free[-1])
-        return max(free, key=lambda session: session.n_shared(prompt), default=None)
+        return [session for session in (main, *self._others) if id(session) not in used]
+
+    def _may_add(self, main: ChatSession) -> bool:
+        """Return whether there may be another session, and is memory for it."""
+        may_grow = self._has_memory and len(self._others) + 1 < self._joint_of(main.model).most
+        return may_grow and _has_room(main.model)
 
     def _step_together(self) -> None:
         """Let each answer go one token further, and one answer whose prompt is computed one chunk."""

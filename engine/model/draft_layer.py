@@ -20,11 +20,11 @@ from typing import Protocol
 
 import numpy as np
 
-from engine.config import KvCodec
-from engine.errors import EngineError
+from engine.config import KvCodec, ModelConfig
+from engine.errors import EngineError, HostMemoryError
 from engine.job import Job
 from engine.model.down_layout import fit_down
-from engine.model.families import PlannedTensor, is_draft, planned_drafts
+from engine.model.families import PlannedTensor, draft_config, is_draft, planned_drafts
 from engine.model.kv_cache import KVCache
 from engine.model.model_files import OpenedModel, check_plan
 from engine.model.transformer import Transformer
@@ -81,20 +81,34 @@ class DraftLayer:
 
     def new_trail(self, context: int, codec: KvCodec) -> Trail:
         """Return an empty trail for a conversation of this many tokens. Raises: HostMemoryError."""
-        return Trail(KVCache(self.opened.config, min(context, CAPACITY) + MOST_DRAFTS, codec))
+        return Trail(KVCache(self.opened.config, _positions(context), codec))
 
 
-def load_drafts(opened: OpenedModel, weights: ModelWeights, job: Job = Job()) -> tuple[DraftLayer | None, str]:
+def trail_bytes(config: ModelConfig, context: int, codec: KvCodec) -> int:
+    """Return the bytes of a trail for a conversation of this many tokens. config: of the model."""
+    return KVCache.bytes_for(draft_config(config), _positions(context), codec)
+
+
+def _positions(context: int) -> int:
+    return min(context, CAPACITY) + MOST_DRAFTS
+
+
+def load_drafts(
+    opened: OpenedModel, weights: ModelWeights, job: Job = Job(), extra_bytes: int = 0, fits: bool = True
+) -> tuple[DraftLayer | None, str]:
     """Return the layer that drafts tokens for the loaded model, and what became of it, in sentences.
 
     None, and an empty text, if the files have none. A layer that is damaged, or that the free RAM cannot hold, is left
     out: it only makes answers faster.
+    extra_bytes: RAM that the caller needs beside the weights. fits: whether the memory plan has the layer.
     Raises: Cancelled.
     """
     try:
         drafts = open_drafts(opened)
+        if drafts is not None and not fits:
+            raise HostMemoryError("Memory cannot hold them beside the model.")
         if drafts is not None:
-            weights = load_weights(drafts, job, hold=weights.hold, drafts_of=weights)
+            weights = load_weights(drafts, job, extra_bytes, hold=weights.hold, drafts_of=weights)
             return DraftLayer(drafts, weights), _described(drafts)
         note = describe_drafts(opened)
     except EngineError as error:

@@ -1,56 +1,97 @@
 """Matrices left as the file stores them: views of its mapped bytes, in its codec.
 
 Only three kinds are copied: rows that the file stores in another order, the keys' matrices of latent attention where
-they are not transposed yet, and a small row-wise down, which is transposed so that the weights of inactive neurons can
-be skipped.
+they are not transposed yet, and a row-wise down, which is transposed so that the weights of inactive neurons can be
+skipped (engine/placement/down_copy.py decides whether).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 
 from engine.bundle.bundle import BundleSource
+from engine.errors import ModelFormatError
 from engine.model.families import PlannedTensor
 from engine.model.model_files import OpenedModel
 from engine.model.tensor_tiles import TiledTensor, stored_bytes
 from native_kernels.backend import PackedMatrix
-from native_kernels.codecs import CODECS
+from native_kernels.codecs import CODECS, ROW_CODECS, Deviation, codec_by_columns
 
-# Limit for transposing down: a model of 1 billion parameters in 16 bits. Convert larger models to a bundle, which
-# avoids a second copy in memory.
-TURNED_BYTES = 384 << 20
-_TURNED_ROWS = 256
 _NUMBERS = {"f32": np.uint32, "f16": np.uint16, "bf16": np.uint16}  # codecs without blocks
+_SAMPLED = 4  # matrices of which some neurons are compared with their copy
 
 
-def turned_bytes(opened: OpenedModel) -> int:
-    """Return the RAM for a model's row-wise downs once transposed.
+@dataclass(frozen=True, eq=False)
+class StoredKernels:
+    """Kernels that read matrices in their file's codec.
 
-    0 if there are none, neurons cannot be skipped, blocks span neurons, or they are too large. Experts are never
-    transposed.
+    reason: half a sentence. transpose: copies a row-wise down by neuron; None: down stays as it is.
     """
-    downs = [tensor for tensor in opened.plan if tensor.treatment == "transposed"]
-    codecs = {opened.source.tensors[tensor.foreign_name].codec for tensor in downs}
-    if not opened.config.has_zeros or opened.config.n_experts or not codecs <= _NUMBERS.keys():
-        return 0
-    needed = sum(TiledTensor.of(opened, tensor).source_bytes for tensor in downs)
-    return needed if needed <= TURNED_BYTES else 0
+
+    reason: str
+    transpose: Callable[[PackedMatrix], PackedMatrix] | None = None
 
 
-def turned(opened: OpenedModel, tensor: PlannedTensor) -> PackedMatrix:
-    """Return a copy of a row-wise down as down_t [F, D]."""
-    tiled = TiledTensor.of(opened, tensor)
-    stored = stored_bytes(opened.source, tensor).view(_NUMBERS[tiled.codec]).reshape(tiled.n_cols, tiled.n_rows)
-    rows = np.empty((tiled.n_rows, tiled.n_cols), stored.dtype)
-    for start in range(0, tiled.n_rows, _TURNED_ROWS):
-        rows[start : start + _TURNED_ROWS] = stored[:, start : start + _TURNED_ROWS].T
-    return PackedMatrix.view(rows.view(np.uint8), tiled.n_rows, tiled.n_cols, tiled.codec)
+class DownCopies:
+    """The copies of a model's row-wise downs as down_t [F, D], and how much they differ."""
+
+    def __init__(self, opened: OpenedModel, transpose: Callable[[PackedMatrix], PackedMatrix]) -> None:
+        self._opened, self._transpose, self._deviation = opened, transpose, Deviation()
+        self._downs = [tensor for tensor in opened.plan if is_row_wise_down(opened, tensor)]
+        self._sampled = {one.name for one in self._downs[:: max(1, -(-len(self._downs) // _SAMPLED))]}
+        self.ram_bytes = 0
+
+    @property
+    def needed_bytes(self) -> int:
+        """The RAM for the copies."""
+        return sum(copy_bytes(self._opened, tensor) for tensor in self._downs)
+
+    @property
+    def reason(self) -> str:
+        """What the load did, half a sentence; empty if it copied nothing."""
+        if not self.ram_bytes:
+            return ""
+        words = "; down was copied, so that the weights of each neuron lie together"
+        if self._deviation.sum_of_squares:
+            words += f", in 8 bits, which changed them by {self._deviation.relative_rms:.1%}"
+        return words
+
+    def of(self, tensor: PlannedTensor, stored: PackedMatrix) -> PackedMatrix:
+        """Return the copy. Raises: ModelFormatError for scales that are not finite."""
+        made = self._transpose(stored)
+        self.ram_bytes += copy_bytes(self._opened, tensor)
+        if made.codec == stored.codec:
+            return made
+        scales = made.data[:, -2 * -(-made.n_cols // 32) :].view(np.uint16)
+        if ((scales & 0x7C00) == 0x7C00).any():
+            raise ModelFormatError(f"Tensor {tensor.foreign_name} holds values that are no numbers.")
+        if tensor.name in self._sampled:
+            tiled = TiledTensor.of(self._opened, tensor)
+            stop = min(tiled.row_step, made.n_rows)
+            copied = made.block_codec.decode(np.ascontiguousarray(made.data[:stop]))[:, : made.n_cols]
+            self._deviation.add(tiled.read_f32(0, stop), copied)
+        return made
+
+
+def is_row_wise_down(opened: OpenedModel, tensor: PlannedTensor) -> bool:
+    """Return whether the tensor is a down [D, F] that could be copied by neuron. Experts are never copied."""
+    return tensor.treatment == "transposed" and not opened.config.n_experts
+
+
+def copy_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
+    """Return the RAM for a row-wise down as down_t, with its rows on cache lines."""
+    d, f = tensor.matrix_shape
+    codec = codec_by_columns(opened.source.tensors[tensor.foreign_name].codec)
+    return f * -(-ROW_CODECS[codec].n_bytes(d) // 64) * 64
 
 
 def as_stored(opened: OpenedModel, tensor: PlannedTensor) -> tuple[str, PackedMatrix]:
     """Return the matrix in its file's codec, and its name.
 
-    A row-wise down becomes `down` [D, F]: its blocks span neurons, so it cannot be transposed without decoding.
+    A row-wise down becomes `down` [D, F]: its blocks span neurons, so it cannot be transposed without rounding.
     Cost: reads no weights, except for rows in another order (matrices fused by head, or by column), which are copied at
     file size.
     """

@@ -20,7 +20,8 @@ from engine.job import Job
 from engine.machine.cpu_and_ram import memory_limits, read_ram
 from engine.model.families import PlannedTensor, split_expert_name
 from engine.model.finite_check import ask_for_sample, check_numbers
-from engine.model.mapped_weights import as_stored, copied_bytes, turned, turned_bytes
+from engine.model.mapped_weights import DownCopies, as_stored, copied_bytes, is_row_wise_down
+from engine.model.mapped_weights import StoredKernels as StoredKernels
 from engine.model.model_files import ModelFiles as ModelFiles
 from engine.model.model_files import OpenedModel as OpenedModel
 from engine.model.model_files import find_model_files as find_model_files
@@ -251,7 +252,7 @@ def load_weights(
     extra_bytes: int = 0,
     mapped_bytes: int = 0,
     hold: Hold | Literal["auto"] = "auto",
-    mapped_reason: str = "",
+    kernels: StoredKernels | None = None,
     reads_experts: bool = False,
     drafts_of: ModelWeights | None = None,
 ) -> ModelWeights:
@@ -260,8 +261,8 @@ def load_weights(
     If neither fits, matrices stay `mapped` in the file. Large mapped matrices are checked by sample (finite_check.py);
     other damage shows only in the logits (and the reference reads a non-finite float16 as a large number). Norms and
     biases are always checked whole.
-    mapped_reason: half a sentence; with it `auto` means mapped, for kernels that read stored codecs. A small row-wise
-    down is then copied by neuron.
+    kernels: that read stored codecs; with them `auto` means mapped, and they may copy a row-wise down by neuron, if the
+    free RAM holds the copy.
     Units: progress in file bytes. extra_bytes: RAM that the caller needs beside the weights. mapped_bytes: bytes read
     per token that can stay in their file; unpacked weights leave RAM for them, but they never cause a refusal.
     reads_experts: experts are read from the disk as they are chosen. drafts_of: the weights of the model for which this
@@ -269,14 +270,14 @@ def load_weights(
     Raises: HostMemoryError with need and free bytes before anything is read, ModelFormatError for values that are not
     finite or an all-zero norm or embedding, Cancelled between two tensors.
     """
-    chosen, reason = _choose_hold(opened, extra_bytes, mapped_bytes, hold, mapped_reason)
+    chosen, reason = _choose_hold(opened, extra_bytes, mapped_bytes, hold, "" if kernels is None else kernels.reason)
     plan = opened.plan
     copied = sum(copied_bytes(opened, tensor) for tensor in plan)
-    turning = turned_bytes(opened) if chosen == "mapped" and hold == "auto" and mapped_reason else 0
-    if turning + copied + extra_bytes + MARGIN_BYTES > _free_ram():
-        turning = 0
-    if turning:
-        reason += "; down was copied, so that the weights of each neuron lie together"
+    copies = None
+    if kernels is not None and kernels.transpose is not None and chosen == "mapped" and hold == "auto":
+        copies = DownCopies(opened, kernels.transpose)
+        if copies.needed_bytes + copied + extra_bytes + MARGIN_BYTES > _free_ram():
+            copies = None
     total = sum(_file_bytes(opened, tensor) for tensor in plan)
     done = 0
     vectors: dict[str, F32] = {}
@@ -289,11 +290,11 @@ def load_weights(
             if tensor.is_vector:
                 vectors[tensor.name] = _read(opened, tensor)
             elif chosen == "mapped":
-                if turning and tensor.treatment == "transposed":
-                    name, matrix = tensor.name, turned(opened, tensor)
+                name, matrix = as_stored(opened, tensor)
+                if copies is not None and is_row_wise_down(opened, tensor):
+                    matrices[tensor.name] = copies.of(tensor, matrix)
                 else:
-                    name, matrix = as_stored(opened, tensor)
-                matrices[name] = matrix
+                    matrices[name] = matrix
                 ask_for_sample(matrix)
                 unchecked.append((matrix, tensor))
                 if len(unchecked) > _ASKED_AHEAD:
@@ -310,7 +311,9 @@ def load_weights(
             raise Cancelled
         _check(matrix, tensor)
     n_bytes = sum(matrix.n_bytes for matrix in matrices.values()) + sum(v.nbytes for v in vectors.values())
-    ram_bytes = turning + copied if chosen == "mapped" else n_bytes
+    ram_bytes = copied if chosen == "mapped" else n_bytes
+    if copies is not None:
+        reason, ram_bytes = reason + copies.reason, ram_bytes + copies.ram_bytes
     parts = _assemble(opened.config, vectors, matrices, drafts_of)
     reads = None
     if reads_experts and chosen == "mapped":

@@ -134,6 +134,11 @@ class DeviceRates:
         return self._speed(self._of(codec).short, codec)
 
 
+def cpu_efficiency_rates() -> DeviceRates:
+    """Return a CPU's rates as shares of its bandwidth, without the limit of its arithmetic."""
+    return DeviceRates(1.0, _CPU, _CPU_OTHER)
+
+
 @dataclass(frozen=True)
 class Machine:
     """Rates of a CPU and, if present, a GPU, and the cost of an exchange between them.

@@ -30,7 +30,7 @@ SCALE_GROUP = 32  # dimensions of a key or value per scale
 _OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out", "stream_out_")
 _OF_NEURONS = ("gate", "up", "down", "down_t", "gate_bias", "up_bias")
 _OF_STREAMS = ("stream_prediction", "stream_correction")  # small tables, f32 on the GPU
-_SLOT_BYTES = 8  # neuron id and activity count
+SLOT_BYTES = 8  # neuron id and activity count
 # The most tokens that run at once on a GPU, and with layers that keep a state, which then have one for each token. A
 # state takes 1.3 % of the bytes of such a layer (27 billion parameters in 4 bits).
 TOKENS_TOGETHER, STATES_TOGETHER = 8, 4
@@ -101,7 +101,7 @@ class GpuBytes:
             widths = np.where(dense, config.dense_d_ff, math.gcd(config.d_ff, config.shared_d_ff))
             possible &= widths % WIDTH_MULTIPLE == 0
         else:
-            neuron += 0 if down_is_row_wise else _SLOT_BYTES
+            neuron += 0 if down_is_row_wise else SLOT_BYTES
         attention += -(-inputs // config.n_layers)  # each layer counts its part of what computes all layers' inputs
         if config.delta is not None:
             attention[list(config.delta_layers)] += aligned(done_bytes(config.delta))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.config import ModelConfig
+from engine.config import KvCodec, ModelConfig
 from engine.errors import DeviceMemoryError
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.graphics import GpuInfo
@@ -151,6 +151,11 @@ def scratch_bytes(model: ModelBytes, context: int) -> int:
     of_position += 3 * config.n_layers * config.layer_embedding_dim
     layer = int((model.attention + model.neurons * model.neuron).max())
     return 4 * positions * of_position + 4 * config.vocab_size + min(LANDING_BYTES, 2 * layer)
+
+
+def fixed_ram_bytes(model: ModelBytes, context: int, kv_codec: KvCodec) -> int:
+    """Return the bytes in RAM with every placement: process, scratch, and the layer that drafts tokens."""
+    return PROCESS_BYTES + scratch_bytes(model, context) + model.drafts_in_ram(context, kv_codec)
 
 
 def _of_delta(config: ModelConfig) -> int:
@@ -329,7 +334,7 @@ def ram_parts(
         "predictors": 0 if predictors is None else int(predictors.held[_asked_by_cpu(problem, choice, model)].sum()),
         "kv_cache": int(kv_bytes[on_cpu].sum()),
         "embedding": model.embedding,
-        "scratch": problem.fixed_ram - model.embedding,
+        "scratch": problem.fixed_ram - model.embedding - model.drafts,  # the layer that drafts tokens is cold
         "head": problem.head_ram[choice.head_on_gpu],
     }
     parts["cold"] = choice.ram(problem) - disk_bytes - sum(parts.values())

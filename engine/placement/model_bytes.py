@@ -6,20 +6,24 @@ Reads the tensor table, not the weights. engine/placement/solver.py decides the 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import KvCodec, ModelConfig
+from engine.errors import EngineError
+from engine.model.draft_layer import open_drafts, trail_bytes
 from engine.model.families import PlannedTensor, split_expert_name
 from engine.model.kv_cache import read_cache_bytes, state_bytes, stored_kv_bytes
-from engine.model.mapped_weights import copied_bytes, turned_bytes
+from engine.model.mapped_weights import copied_bytes
 from engine.model.model_files import OpenedModel
 from engine.model.weights import Hold, ModelWeights
-from engine.placement.gpu_bytes import GpuBytes, predictor_bytes
+from engine.placement.gpu_bytes import SLOT_BYTES, GpuBytes, predictor_bytes
 from engine.sparsity.predictor import Predictor
+from native_kernels.codecs import ROW_CODECS, codec_by_columns
+from native_kernels.cuda.layouts import gpu_codec, n_gpu_bytes
 
 I64 = NDArray[np.int64]
 
@@ -91,6 +95,8 @@ class ModelBytes:
     Codecs: of attention, the first matrix and down per layer [L], and of the head.
     down_is_row_wise: a token reads all of down, however few neurons are active. on_gpu: None if not counted.
     experts_in_file: whether the CPU multiplies experts in the mapped file, so that they may stay on the disk.
+    drafts: of the layer that drafts tokens (MTP), without what it shares with the model; 0 without one. `total` is
+    without it, because a load may leave it out.
     """
 
     config: ModelConfig
@@ -108,6 +114,7 @@ class ModelBytes:
     shared: int = 0
     on_gpu: GpuBytes | None = None
     experts_in_file: bool = False
+    drafts: int = 0
 
     @cached_property
     def gpu_bytes(self) -> GpuBytes:
@@ -160,6 +167,27 @@ class ModelBytes:
         """Bytes of all weights."""
         return int(self.attention.sum()) + self.neurons * int(self.neuron.sum()) + self.embedding + self.head_in_ram
 
+    def drafts_in_ram(self, context: int, codec: KvCodec) -> int:
+        """Return the bytes of the layer that drafts tokens, with its cache for a conversation; 0 without one."""
+        return self.drafts + trail_bytes(self.config, context, codec) if self.drafts else 0
+
+    @cached_property
+    def with_down_copied(self) -> ModelBytes | None:
+        """The model with its row-wise downs copied by neuron, as a load can do; None if it has none to copy."""
+        config, gpu = self.config, self.on_gpu
+        if not self.down_is_row_wise or config.n_experts:
+            return None
+        codecs = tuple(codec_by_columns(codec) for codec in self.down_codecs)
+        down, neuron = self.down.copy(), None if gpu is None else gpu.neuron.copy()
+        for i in np.flatnonzero(self.down).tolist():
+            old, new, width = self.down_codecs[i], codecs[i], config.ffn_width(i)
+            down[i] = -(-width * ROW_CODECS[new].n_bytes(config.d_model) // config.d_ff)
+            if gpu is not None and neuron is not None and gpu.possible[i]:
+                neuron[i] -= -(-n_gpu_bytes(gpu_codec(old), config.d_model, width) // config.d_ff)
+                neuron[i] += -(-n_gpu_bytes(gpu_codec(new), width, config.d_model) // config.d_ff) + SLOT_BYTES
+        on_gpu = None if gpu is None or neuron is None else replace(gpu, neuron=neuron)
+        return replace(self, down=down, down_codecs=codecs, down_is_row_wise=False, on_gpu=on_gpu)
+
     def kv_of_layer(self, context: int, codec: KvCodec, sequences: int = 1) -> I64:
         """Return the bytes of each layer's cache, [L], for sequences with this many positions in all.
 
@@ -176,12 +204,13 @@ class ModelBytes:
 
     @classmethod
     def of(cls, opened: OpenedModel, weights: ModelWeights | None = None) -> ModelBytes:
-        """Count a model's bytes in its files' codecs; on the GPU in those of `weights`, if the model is loaded."""
+        """Count a model's bytes in its files' codecs; on the GPU, and of a copied down, in those of the `weights`."""
         config = opened.config
-        row_wise = opened.down_is_row_wise and not turned_bytes(opened)
+        row_wise, is_copied = opened.down_is_row_wise, False
         hold: Hold = "mapped"
         if weights is not None:
-            row_wise, hold = weights.down_is_row_wise, weights.hold
+            hold, is_copied = weights.hold, row_wise and weights.hold == "mapped" and not weights.down_is_row_wise
+            row_wise = is_copied or weights.down_is_row_wise
         shape = (config.n_layers,)
         sums = {part: np.zeros(shape, np.int64) for part in ("attention", "first", "second", "down")}
         codecs: dict[str, list[dict[str, int]]] = {part: [{} for _ in range(config.n_layers)] for part in sums}
@@ -201,12 +230,12 @@ class ModelBytes:
             part = part_of(name, tensor, config)
             sums[part][int(layer)] += n_bytes
             if not tensor.is_vector:
-                found = codecs[part][int(layer)]
-                found[codec] = found.get(codec, 0) + n_bytes
+                of_part = codecs[part][int(layer)]
+                of_part[codec] = of_part.get(codec, 0) + n_bytes
         if config.tied_embeddings:
             ends["head"] += embedding
         per_neuron = {part: -(-sums[part] // config.n_placed_neurons) for part in ("first", "second", "down")}
-        return cls(
+        found = cls(
             config=config,
             attention=sums["attention"],
             first=per_neuron["first"],
@@ -222,7 +251,9 @@ class ModelBytes:
             shared=embedding if config.tied_embeddings else 0,
             on_gpu=GpuBytes.of(opened, hold, row_wise),
             experts_in_file=hold == "mapped" and _are_experts_in_file(opened),
+            drafts=_draft_bytes(opened),
         )
+        return (found.with_down_copied or found) if is_copied else found
 
 
 _OF_HEAD = ("head", "head_bias", "final_norm", "final_norm_bias", "project_out")
@@ -252,6 +283,15 @@ def _are_experts_in_file(opened: OpenedModel) -> bool:
     experts = [tensor for tensor in opened.plan if tensor.of_expert and not tensor.is_vector]
     routed = [tensor for tensor in experts if split_expert_name(tensor.name)[1] < opened.config.n_experts]
     return bool(routed) and not any(copied_bytes(opened, tensor) for tensor in routed)
+
+
+def _draft_bytes(opened: OpenedModel) -> int:
+    """Return the bytes of the layer that drafts tokens; 0 without one that Hearth can run."""
+    try:
+        drafts = open_drafts(opened)
+    except EngineError:
+        return 0
+    return 0 if drafts is None else sum(stored_bytes(opened, tensor) for tensor in drafts.plan)
 
 
 def stored_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:

@@ -95,6 +95,20 @@ def fitting_context(
     return context
 
 
+def with_drafts_that_fit(case: Case, context: int, limits: MemoryLimits) -> ModelBytes:
+    """Return the model, without its layer that drafts tokens if memory cannot surely hold both.
+
+    The layer only makes answers faster: no context is shortened for it, and no expert stays on the disk.
+    """
+    model = case.model
+    if not model.drafts:
+        return model
+    whole = replace(case, model=replace(model, experts_in_file=False))
+    beside = replace(limits.budgets, ram_bytes=limits.budgets.ram_bytes - model.drafts_in_ram(context, case.kv_codec))
+    fits = whole.surely_fits(context, replace(limits, budgets=beside))
+    return model if fits else replace(model, drafts=0)
+
+
 def _too_large(case: Case, limits: MemoryLimits, context: int, why: str) -> HostMemoryError:
     have = f"{_gib(limits.ram_bytes)} of RAM"
     if limits.gpu is not None and limits.vram_bytes:
@@ -189,6 +203,12 @@ class Case:
         head = self.model.head_in_ram if self.model.gpu_bytes.head_possible else 0
         all_of_it = int(freed.sum()) + head
         return self.least_in_ram(context) - int(min(all_of_it, worth * free))
+
+    def fits_gpu(self, context: int, limits: MemoryLimits) -> bool:
+        """Return whether the GPU can hold the whole model, with head and KV cache."""
+        gpu = self.model.gpu_bytes
+        needed = int(self._of_layers(context)[1].sum()) + gpu.head
+        return bool(gpu.possible.all() and gpu.head_possible) and needed <= self._left_on_gpu(context, limits)
 
     def surely_fits(self, context: int, limits: MemoryLimits) -> bool:
         """Return whether a placement of whole layers on the GPU fits. The solver can always choose such a placement."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from engine.config import MODES, EngineConfig, KvCodec, Mode
 from engine.errors import DeviceUnavailableError, EngineError
 from engine.executor.adaptation import has_learned
+from engine.loading.modes import predictor_ram
 from engine.loading.opening import choose_context
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
 from engine.machine.measured_hardware import load_profile, recall_expected
@@ -16,10 +17,12 @@ from engine.model.model_artefacts import no_predictors, read_predictor, read_sta
 from engine.placement import fingerprints, memory_plan
 from engine.placement.activity import F32
 from engine.placement.concurrent_reads import known_read_rates
+from engine.placement.down_copy import as_loaded, fired_share
 from engine.placement.gpu_bytes import gpu_cache_bytes
 from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.memory_plan import Budgets
 from engine.placement.model_bytes import I64, ModelBytes, PredictorBytes
+from engine.placement.oversized import Case, MemoryLimits, with_drafts_that_fit
 from engine.placement.placement_problem import TokenContext
 from engine.sparsity.placement import Origins
 
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from engine.sparsity.stats import NeuronStats
 
 # Increase when byte counts or the solver change: older placements are then solved again.
-SOLVER_VERSION = 9
+SOLVER_VERSION = 10
 # Stands for statistics in the origins of a placement by learned activity, whatever was learned since.
 _LEARNED = "learned"
 
@@ -44,12 +47,14 @@ class KnownInputs:
 
     weights: the loaded weights, if their codecs may differ from the files'. gpu: the chosen GPU with current figures.
     predictor: returns the model's predictor without reading it again. ram: figures from before the model was loaded.
+    drafts: whether the layer that drafts tokens is loaded; None: if memory can hold it.
     """
 
     weights: ModelWeights | None = None
     gpu: GpuInfo | None = None
     predictor: Callable[[], Predictor] | None = None
     ram: RamInfo | None = None
+    drafts: bool | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +99,7 @@ class Setting:
 
     @property
     def fixed_ram(self) -> int:
-        return memory_plan.PROCESS_BYTES + memory_plan.scratch_bytes(self.model, self.context)
+        return memory_plan.fixed_ram_bytes(self.model, self.context, self.kv_codec)
 
     @property
     def kv_of_layer(self) -> I64:
@@ -134,6 +139,7 @@ class Setting:
             kv_codec=self.kv_codec,
             mode=self.wanted_mode,
             solver=SOLVER_VERSION,
+            down="by neuron" if self.opened.down_is_row_wise and not self.model.down_is_row_wise else "",
         )
 
 
@@ -167,6 +173,16 @@ def read_setting(
     budgets = memory_plan.budgets_of(profile, gpu, engine.vram_budget_gib)
     room = profile.ram.free_bytes if gpu is None else min(profile.ram.free_bytes, budgets.vram_bytes)
     context = engine.sequences * choose_context(opened, engine.context, room // engine.sequences, kv_codec)
+    limits = MemoryLimits(profile, gpu, budgets)
+    if known.drafts is None:
+        case = Case(model, kv_codec, engine.sequences)
+        model = with_drafts_that_fit(case, context // engine.sequences, limits)
+    elif not known.drafts:
+        model = replace(model, drafts=0)
+    stats = read_stats(opened) if opened.config.has_zeros else None  # otherwise all neurons are computed
+    if known.weights is None:
+        case = Case(model, kv_codec, engine.sequences, sum(predictor_ram(opened, engine.mode)))
+        model = as_loaded(case, context // engine.sequences, limits, fired_share(opened, engine.mode), threads)
     predictors = None
     if opened.has_predictors and engine.mode in ("auto", "sparse") and opened.config.has_zeros:
         try:
@@ -183,7 +199,6 @@ def read_setting(
     read_rates: dict[Mode, ReadRates] = {}
     if not engine.hardware_file:
         read_rates = known_read_rates(profile, gpu, threads, model, list(MODES))
-    stats = read_stats(opened) if opened.config.has_zeros else None  # otherwise all neurons are computed
     return Setting(
         opened=opened,
         model=model,

@@ -17,7 +17,6 @@ from engine.errors import Cancelled, EngineError, UnsupportedModelError
 from engine.executor.adaptation import can_learn, learned_stats
 from engine.executor.learned_hot import read_heat
 from engine.job import Job, run_cancellable
-from engine.model.mapped_weights import turned_bytes
 from engine.placement import memory_plan
 from engine.placement.activity import Activity, activity_of
 from engine.placement.cost_model import Machine
@@ -32,7 +31,6 @@ from engine.sparsity.placement import Device, Origins, Placement
 if TYPE_CHECKING:
     from engine.machine.read_rates import ReadRates
     from engine.model.model_files import OpenedModel
-    from engine.model.weights import ModelWeights
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +114,7 @@ def solve_model(
     setting = read_setting(opened, engine, known)
     if read_rates is not None:
         setting = replace(setting, read_rates=read_rates)
-    is_kept = vram_bytes is None and engine.sequences == 1 and (weights is None or _as_stored(opened, weights))
+    is_kept = vram_bytes is None and engine.sequences == 1 and (weights is None or weights.hold == "mapped")
     if vram_bytes is not None:
         words = f"The VRAM budget is the {vram_bytes / 2**30:.2f} GiB that can be had at the moment."
         setting = replace(setting, budgets=Budgets(vram_bytes, setting.budgets.ram_bytes, False, words))
@@ -146,12 +144,6 @@ def _keep(opened: OpenedModel, placement: Placement, asked_for: bool) -> None:
         if asked_for:
             raise
         log.info("The placement of %s is not kept: %s", opened.name, error)
-
-
-def _as_stored(opened: OpenedModel, weights: ModelWeights) -> bool:
-    """Return whether the loaded weights take the same bytes on a GPU as the files'."""
-    as_stored = opened.down_is_row_wise and not turned_bytes(opened)
-    return weights.hold == "mapped" and weights.down_is_row_wise == as_stored
 
 
 def with_learned(setting: Setting) -> Setting:

@@ -69,7 +69,7 @@ class EngineHost:
         self._session: ChatSession | None = None
         self._told: dict[str, Any] = {}  # the placement last reported
         self._told_generation = 0  # its LoadedModel.generation
-        self._told_draft = ""  # name of the draft last reported
+        self._told_draft: dict[str, Any] = {}  # the news "draft" last reported
         self._live = LiveFeed(emit)
         self._embedder = Embedder()
         self._prompts: PromptStore | None = None  # created when the window first says what to keep
@@ -242,9 +242,15 @@ class EngineHost:
 
     def _tell_draft(self) -> None:
         drafting = None if self._session is None else self._session.drafting
-        if drafting is not None and (told := drafting.told())["model"] != self._told_draft:
-            self._told_draft = told["model"]
+        if drafting is not None and (told := drafting.told()) != self._told_draft:
+            self._told_draft = told
             self._emit(protocol.News("draft", told))
+
+    def _choose_draft(self, request: protocol.ChooseDraft) -> dict[str, Any]:
+        if self._session is not None and self._session.drafting is not None:
+            self._session.drafting.choose(request.draft)
+            self._tell_draft()
+        return {}
 
     def _keep_prompts(self, request: protocol.KeepPrompts) -> dict[str, Any]:
         from engine.prompt_cache.store import PromptStore, ram_bytes_for_blocks
@@ -353,6 +359,8 @@ class EngineHost:
                 return self._embed(request)
             case protocol.KeepPrompts():
                 return self._keep_prompts(request)
+            case protocol.ChooseDraft():
+                return self._choose_draft(request)
             case protocol.Shutdown():
                 self._closed.set()
                 return {}
@@ -394,7 +402,7 @@ class EngineHost:
     def _load(self, request: protocol.Load) -> dict[str, Any]:
         from engine.config import EngineConfig, plain_values
         from engine.service.placement_words import placement_of
-        from engine.session.drafting import drafted_session
+        from engine.session.drafting import NO_DRAFT, drafted_session
         from engine.session.loaded_model import LoadedModel
 
         self._unload()  # first, so that two models are never in memory at once
@@ -410,7 +418,8 @@ class EngineHost:
         except Cancelled:
             return {"cancelled": True}
         self._model, self._loaded_as = model, request.model
-        self._session, self._told_draft = drafted_session(model, self._kept_prompts(model), learns=True), ""
+        self._session = drafted_session(model, self._kept_prompts(model), learns=True)
+        self._told_draft = NO_DRAFT
         self._told, self._told_generation = placement_of(model), model.generation
         info = protocol.LoadedModelInfo(
             name=model.name,

@@ -131,7 +131,9 @@ def _alone(model: LoadedModel) -> tuple[Problem, Setting]:
         model.engine, device="cpu", mode=model.mode, context=model.context, kv_cache=model.kv_codec,
         vram_budget_gib=None, threads=model.threads,
     )  # fmt: skip
-    known = KnownInputs(model.weights, predictor=lambda: model.modes.stored_predictor, ram=model.ram)
+    known = KnownInputs(
+        model.weights, predictor=lambda: model.modes.stored_predictor, ram=model.ram, drafts=model.drafts is not None
+    )
     setting = read_setting(model.opened, engine, known)
     return problem_of(setting, model.mode)[0], setting
 

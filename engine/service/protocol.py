@@ -132,6 +132,18 @@ class KeepPrompts:
 
 
 @dataclass(frozen=True)
+class ChooseDraft:
+    """Choose the smaller model that guesses tokens for the loaded one, as EngineConfig.draft; answered by `finished`.
+
+    It is loaded while the engine is idle, in place of the one before. The news "draft" tells what became of it.
+    """
+
+    type: ClassVar[str] = "choose_draft"
+    id: str
+    draft: str = "auto"
+
+
+@dataclass(frozen=True)
 class Cancel:
     """Cancel the request `target`, which then ends as cancelled: a prompt between two layers, decode in a token."""
 
@@ -493,14 +505,14 @@ class ServerState:
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
 
-Request = Load | Unload | Generate | Count | Embed | KeepPrompts | Cancel | Job | Serve | Watch | Shutdown
+Request = Load | Unload | Generate | Count | Embed | KeepPrompts | ChooseDraft | Cancel | Job | Serve | Watch | Shutdown
 Event = Progress | Token | Inspected | Stats | Live | Finished | Failed | News | Heartbeat
 Message = Hello | Request | Event
 
 _TYPES: dict[str, type[Any]] = {
     cls.type: cls
-    for cls in (Hello, Load, Unload, Generate, Count, Embed, KeepPrompts, Cancel, Job, Serve, Watch, Shutdown,
-                Progress, Token, Inspected, Stats, Live, Finished, Failed, News, Heartbeat)
+    for cls in (Hello, Load, Unload, Generate, Count, Embed, KeepPrompts, ChooseDraft, Cancel, Job, Serve, Watch,
+                Shutdown, Progress, Token, Inspected, Stats, Live, Finished, Failed, News, Heartbeat)
 }  # fmt: skip
 
 

@@ -338,6 +338,8 @@ class ChatSession:
         if self.drafting is None:
             return None
         has_use = bool(self._times.one_s) and most_at_once(self._transformer, self._cache) > 1
+        if self._times.one_s and not has_use:
+            self.drafting.has_no_use()
         return self.drafting.step(self._tokens, has_use, cancelled)
 
     def close(self) -> None:
@@ -357,8 +359,9 @@ class ChatSession:
         self.model.make_ready(mode)
         self._times, self._record = StepTimes(), MtpRecord()
         transformer = self.model.transformer(mode)
-        if self.adaptation is not None:
-            transformer.executor.counters.record_per_neuron()
+        counters = transformer.executor.counters
+        if self.adaptation is not None and counters.per_neuron is None:  # of a GPU's, other sessions may count already
+            counters.record_per_neuron()
         return transformer
 
     def chat(

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.decode.decode_program import MOST_TOKENS
 from engine.errors import Cancelled
+from engine.job import Job, never
 from engine.prompt_cache.kept_prompts import shared_length
 from engine.session.generate import SMALLEST_CHUNK_TOKENS, decode_one_token, prefill
 from engine.session.guesses import LEAST_GAIN, StepTimes, best_number
@@ -51,7 +52,6 @@ class Draft:
         """
         self.model, self.has_failed = model, False
         self._n_vocabulary = min(n_vocabulary, model.opened.config.vocab_size)
-        self._transformer, self._cache = model.transformer(), model.new_cache()
         self._generation = model.generation
         self._own, self._times = StepTimes(), StepTimes()
         self._prompt_token_s = 0.0
@@ -62,6 +62,7 @@ class Draft:
         self._guessed: list[tuple[int, int]] = []  # tokens and classes, from position _followed on
         self._began_at, self._spent_s = time.perf_counter(), 0.0
         try:
+            self._transformer, self._cache = model.transformer(), model.new_cache()
             self._measure()
         except BaseException:
             model.close()
@@ -151,17 +152,17 @@ class Draft:
 
     # ------------------------------------------------------------------ while the engine is idle
 
-    def follow(self, text: Sequence[int]) -> bool:
+    def follow(self, text: Sequence[int], cancelled: Callable[[], bool] = never) -> bool:
         """Compute some of the text that the draft lacks; return whether there is more.
 
-        Cost: up to _MOST_CATCH_UP tokens.
+        Cost: up to _MOST_CATCH_UP tokens, unless cancelled between two layers.
         """
         self.begin(self._times)
         self._text, self._followed = text, len(text)
         if not self._has_room(1) or (lag := len(text) - self._length()) <= 1:
             return False
-        self._catch_up(min(lag - 1, _MOST_CATCH_UP))
-        return lag - 1 > _MOST_CATCH_UP and not self.has_failed
+        self._catch_up(min(lag - 1, _MOST_CATCH_UP), Job(cancelled))
+        return self._sure < len(text) - 1 and not self.has_failed
 
     # ------------------------------------------------------------------ helpers
 
@@ -201,19 +202,22 @@ class Draft:
         self._sure = self._cache.length
         return self._sure
 
-    def _catch_up(self, n_tokens: int) -> None:
-        """Compute so many tokens that it lacks."""
-        began = time.perf_counter()
+    def _catch_up(self, n_tokens: int, job: Job = Job()) -> None:
+        """Compute so many tokens that it lacks, or the first of them if it is cancelled."""
+        began, is_whole = time.perf_counter(), True
         try:
             length = self._cut()
-            prefill(self._transformer, self._text[length : length + n_tokens], self._cache)
+            prefill(self._transformer, self._text[length : length + n_tokens], self._cache, job)
             self._cache.remember()
+        except Cancelled:
+            is_whole = False
         except Exception as error:  # noqa: BLE001 - the answer goes on without it
             self._fail(error)
         seconds = time.perf_counter() - began
         self._sure = self._cache.length
         self._spent_s += seconds
-        self._prompt_token_s += _WEIGHT * (seconds / n_tokens - self._prompt_token_s)
+        if is_whole:
+            self._prompt_token_s += _WEIGHT * (seconds / n_tokens - self._prompt_token_s)
 
     def _share(self) -> float:
         """Return the share of an answer's time for computing the text so far."""

@@ -15,6 +15,7 @@ from engine.executor.adaptation import Adaptation, can_learn
 from engine.job import Job, run_cancellable
 from engine.library.records import DRAFT_SHARE
 from engine.loading.opening import vocabulary_fingerprint
+from engine.machine.cpu_and_ram import lies_in_ram
 from engine.machine.hardware import probe
 from engine.model.kv_cache import KVCache
 from engine.placement.memory_plan import context_bytes
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 
 _FREE_SHARE = 1.5  # free RAM to load a draft, as a multiple of its bytes
 _GIB = 1 << 30
+NO_DRAFT: dict[str, Any] = {"model": "", "device": "", "n_bytes": 0, "reason": ""}  # as Drafting.told
 
 
 class Drafting:
@@ -51,9 +53,19 @@ class Drafting:
         """Return the values of the news "draft"."""
         draft = self.draft
         if draft is None:
-            return {"model": "", "device": "", "n_bytes": 0, "reason": self.reason}
+            return {**NO_DRAFT, "reason": self.reason}
         model = draft.model
         return {"model": model.name, "device": model.device, "n_bytes": model.weights.n_bytes, "reason": ""}
+
+    def choose(self, wanted: str) -> None:
+        """Unload the draft; a later step loads another one. wanted: as EngineConfig.draft."""
+        self.close()
+        self.reason, self._wanted, self._is_over = "", wanted or "auto", wanted == "off"
+
+    def has_no_use(self) -> None:
+        """Note that the model computes one token at a time, as some do on a GPU."""
+        if self.draft is None and not self._is_over:
+            self.reason = f"{self._model.name} computes one token at a time here, so that guesses would not help."
 
     def step(self, tokens: Sequence[int], has_use: bool, cancelled: Callable[[], bool]) -> float | None:
         """Do one step of idle work; return the seconds before the next one, None for nothing to do.
@@ -78,7 +90,7 @@ class Drafting:
             self._end(f"{draft.model.name} failed.")
         elif self._wanted == "auto" and draft.gain is not None and draft.gain < LEAST_GAIN:
             self._end(f"Answers were no faster with {draft.model.name}.")
-        elif draft.follow(tokens):
+        elif draft.follow(tokens, cancelled):
             return 0.0
         return None
 
@@ -171,7 +183,7 @@ class Drafting:
                 yield EngineConfig(
                     "cuda", threads, context, vram_budget_gib=budget, hardware_file=hardware, adapt=False, draft="off"
                 )
-        free = probe().ram.free_bytes
+        free = max(0, probe().ram.free_bytes - _cached_bytes(main))
         if free < _FREE_SHARE * n_bytes:
             raise HostMemoryError(
                 f"{opened.name} takes {n_bytes / 1e9:.1f} GB of RAM, and {free / 1e9:.1f} GB are free."
@@ -189,6 +201,14 @@ def drafted_session(model: LoadedModel, prompts: KeptPrompts | None = None, lear
     session = ChatSession(model, adaptation=adaptation, prompts=prompts)
     session.drafting = Drafting(model)
     return session
+
+
+def _cached_bytes(model: LoadedModel) -> int:
+    """Return about how many bytes of the model's mapped files stay in RAM, which the system counts as free."""
+    weights = model.weights
+    if weights.hold != "mapped" or lies_in_ram(model.opened.files.path):
+        return 0
+    return max(0, weights.n_bytes - weights.ram_bytes - model.vram_bytes)
 
 
 def _bytes_of_token(model: LoadedModel) -> float:

@@ -363,6 +363,7 @@ def generate(
                 break
             stats.tokens += 1
             history.append(token)
+            forced_tokens(sampler, history)  # begins the next mask, before others that take turns compute
             yield TokenEvent(scanner.push(text_stream.push(token)), token, stats=stats, logits=logits)
             if scanner.hit:
                 reason = "stop"

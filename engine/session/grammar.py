@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.config import MOST_ANSWERS
 from engine.errors import InvalidRequestError
 from engine.session.constraint import STYLE, Constraint, check_size
 from engine.session.sampling import Sampler
@@ -45,7 +46,7 @@ class Vocabulary:
                 "Use a chat model.",
             )
         self.stops, self.size = sorted(stops), n_tokens
-        self.pool = ThreadPoolExecutor(1, "token masks")
+        self.pool = ThreadPoolExecutor(MOST_ANSWERS, "token masks")
         self.made: LLTokenizer = llguidance.LLTokenizer(
             llguidance.TokenizerWrapper(_Wrapped(tokenizer, n_tokens, self.stops)), n_tokens, self.stops
         )
@@ -167,11 +168,11 @@ class _Constrained:
         self._reply.append(tokenizer.opened_thought(prompt))
         self._matcher = grammar.begin() if grammar.covers_thoughts else None  # None until the answer begins
         self._undecided: list[int] = []  # tokens that may begin a thought or the answer
+        self._next, self._known = list[int](), -1  # the forced tokens after a history of this length
         self._computed: Future[NDArray[np.float32]] | None = None  # for the next token
 
     def __call__(self, logits: NDArray[np.float32], history: Sequence[int]) -> int:
-        is_ready = self._computed is not None and len(history) == self._seen
-        if not is_ready and (forced := self._forced(history)):
+        if forced := self._forced(history):
             return forced[0]
         if self._matcher is None:
             token = self._sampler(self._grammar.without_stops(logits), history)
@@ -195,17 +196,17 @@ class _Constrained:
         return forced
 
     def _forced(self, history: Sequence[int]) -> list[int]:
+        if len(history) == self._known:  # the matcher may be in use by another thread
+            return self._next
         if self._computed is not None:
             wait([self._computed])
-            if len(history) != self._seen:
-                self._computed = None
+            self._computed = None
         for token in history[self._seen :]:
             self._take(token)
-        self._seen = len(history)
-        if self._matcher is None:
-            return []
-        tokens = self._matcher.compute_ff_tokens()
-        return tokens[: self._matcher.validate_tokens(tokens)] if tokens else []
+        self._seen = self._known = len(history)
+        tokens = [] if self._matcher is None else self._matcher.compute_ff_tokens()
+        self._next = tokens[: self._matcher.validate_tokens(tokens)] if self._matcher and tokens else []
+        return self._next
 
     def _take(self, token: int) -> None:
         if self._matcher is not None:

@@ -10,10 +10,11 @@ import numpy as np
 
 from engine.config import MOST_ANSWERS
 from engine.errors import ContextOverflowError, EngineError, InvalidRequestError
-from engine.session.batch import OneByOne, open_batch
+from engine.session.batch import BatchTransformer, OneByOne, open_batch
 from engine.session.generate import decode_batch
 
 if TYPE_CHECKING:
+    from engine.executor.adaptation import Adaptation
     from engine.model.kv_cache import KVCache
     from engine.session.batch import BatchModel
     from engine.session.chat_session import ChatSession
@@ -61,8 +62,9 @@ class JointSteps:
     most: answers at once; 1 if the model was loaded for one, or its sequences share no work.
     """
 
-    def __init__(self, model: LoadedModel) -> None:
-        self._model, self._generation = model, model.generation
+    def __init__(self, model: LoadedModel, adaptation: Adaptation | None = None) -> None:
+        """adaptation: learns from the steps on a CPU; those on a GPU have no counts per neuron."""
+        self._model, self._generation, self._adaptation = model, model.generation, adaptation
         self._batches: dict[int, BatchModel] = {}  # by their size
         self._rows: list[KVCache] = []  # of the batch of the last step; on a GPU, those of no answer among them
         self._pace = Pace()
@@ -107,6 +109,12 @@ class JointSteps:
         for (session, _), logits in zip(going, rows, strict=True):
             session.turns.logits = np.array(logits)  # the next step may use the same memory
 
+    def learn(self) -> None:
+        """Take the counts of the steps so far. Cost: as Adaptation.learn."""
+        for batch in self._batches.values():
+            if self._adaptation is not None and batch.counters.per_neuron is not None:
+                self._adaptation.learn(batch.counters)
+
     def _step(self, caches: Sequence[KVCache], tokens: Sequence[int]) -> Sequence[np.ndarray]:
         """Return the logits [V] after each token."""
         if self._model.gpu is None:
@@ -139,5 +147,7 @@ class JointSteps:
 
     def _batch(self, size: int) -> BatchModel:
         if size not in self._batches:
-            self._batches[size] = open_batch(self._model, size)
+            self._batches[size] = batch = open_batch(self._model, size)
+            if self._adaptation is not None and isinstance(batch, BatchTransformer):
+                batch.counters.record_per_neuron()
         return self._batches[size]

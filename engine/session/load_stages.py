@@ -6,27 +6,31 @@ Each stage takes what the stages before it found. engine/gpu/trial/choice.py cho
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from engine.config import EngineConfig, KvCodec
 from engine.gpu.residency import GpuResidency, load_residency
 from engine.gpu.trial import choice
 from engine.job import Job, Progress, run_cancellable
-from engine.load_steps import LoadSteps
 from engine.loading.backends import Backend, choose_backend
 from engine.loading.load_context import LoadContext
 from engine.loading.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_ram
 from engine.loading.opening import choose_context, read_tokenizer
-from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
 from engine.machine.measured_hardware import load_profile, recall_disk, remember_disk
 from engine.model.kv_cache import KVCache
-from engine.model.weights import OpenedModel, load_weights, open_model
+from engine.model.weights import OpenedModel, StoredKernels, load_weights, open_model
+from engine.placement.down_copy import as_loaded, fired_share
 from engine.placement.machine_figures import forget_hasty
 from engine.placement.memory_plan import budgets_of
 from engine.placement.model_bytes import ModelBytes
-from engine.placement.oversized import Case, MemoryLimits, fitting_context
+from engine.placement.oversized import Case, MemoryLimits, fitting_context, with_drafts_that_fit
 from engine.session.resolve_model import find_model
-from engine.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from engine.load_steps import LoadSteps
+    from engine.machine.graphics import GpuInfo
+    from engine.text.tokenizer import Tokenizer
 
 _READ_AS_STORED = "the CPU kernels multiply matrices as the file stores them"
 
@@ -59,6 +63,7 @@ class Device:
 class Memory:
     """What fits: the context in tokens and the KV codec.
 
+    sizes: with down copied by neuron if the load shall copy it.
     predictor_bytes: of the mode's predictors, (bytes that must be in RAM, bytes that can stay in the file).
     reads_experts: whether experts are read from the disk when they are chosen, because memory cannot hold all.
     """
@@ -112,14 +117,19 @@ def fit_memory(opened: OpenedModel, device: Device, engine: EngineConfig) -> Mem
     context = choose_context(opened, engine.context, available // engine.sequences, kv_codec)
     other = choose_gpu(hardware)[0] if engine.device == "cpu" else None
     sizes, predictor_bytes = ModelBytes.of(opened), predictor_ram(opened, engine.mode)
-    if not device.backend.reads_all_of(opened):
+    reads_all = device.backend.reads_all_of(opened)
+    if not reads_all:
         sizes = replace(sizes, experts_in_file=False)
     limits = MemoryLimits(hardware, gpu, budgets, other)
     context = fitting_context(
         sizes, limits, context, kv_codec,
         sequences=engine.sequences, is_given=engine.context is not None, must_bytes=predictor_bytes[0],
     )  # fmt: skip
+    sizes = with_drafts_that_fit(Case(sizes, kv_codec, engine.sequences, predictor_bytes[0]), context, limits)
     reads = Case(sizes, kv_codec, engine.sequences, predictor_bytes[0]).reads_from_disk(context, limits)
+    if reads_all and sizes.down_is_row_wise:
+        case = Case(sizes, kv_codec, engine.sequences, sum(predictor_bytes))
+        sizes = as_loaded(case, context, limits, fired_share(opened, engine.mode), device.threads)
     return Memory(context, kv_codec, sizes, predictor_bytes, reads)
 
 
@@ -128,13 +138,17 @@ def read(
 ) -> LoadContext:  # fmt: skip
     opened, backend = source.opened, device.backend
     steps.begin("weights")
+    trail_bytes = memory.sizes.drafts_in_ram(memory.context, memory.kv_codec) - memory.sizes.drafts
     must, may = memory.predictor_bytes
+    extra_bytes = engine.sequences * KVCache.bytes_for(opened.config, memory.context, memory.kv_codec) + must
+
+    transpose = backend.transposed if opened.down_is_row_wise and not memory.sizes.down_is_row_wise else None
     weights = load_weights(
         opened,
         job,
-        extra_bytes=engine.sequences * KVCache.bytes_for(opened.config, memory.context, memory.kv_codec) + must,
+        extra_bytes,
         mapped_bytes=may,
-        mapped_reason=_READ_AS_STORED if backend.reads_all_of(opened) else "",
+        kernels=StoredKernels(_READ_AS_STORED, transpose) if backend.reads_all_of(opened) else None,
         reads_experts=memory.reads_experts,
     )
     reads = weights.expert_reads
@@ -150,7 +164,7 @@ def read(
         opened=opened, weights=weights, modes=modes, backend=backend, engine=engine, context=memory.context,
         kv_codec=memory.kv_codec, ram=device.hardware.ram, tokenizer=source.tokenizer,
         chosen=device.gpu_reason, steps=steps,
-    ).with_drafts(Job(job.cancelled))  # fmt: skip
+    ).with_drafts(Job(job.cancelled), extra_bytes + trail_bytes, memory.sizes.drafts > 0)  # fmt: skip
 
 
 def prepare(

@@ -5,6 +5,7 @@ engine/model/draft_layer.py has the layer. Only the most likely token is guessed
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from engine.model.transformer import Transformer
     from engine.session.guesses import Guesser
     from engine.session.loaded_model import LoadedModel
+
+log = logging.getLogger(__name__)
 
 _CLASSES = 8  # of the layer's own probability of a draft, by which observations are counted
 _PRIOR = 4.0  # weight of the assumed chance, in observations
@@ -43,6 +46,7 @@ class MtpRecord:
         self._use = 1.0  # share of the latest runs before which drafts were made
         self.step_s = 0.0  # of a draft; 0 before one was measured
         self.fill_s = 0.0  # of a position that the layer reads before
+        self.has_failed = False  # the layer is not used any more
 
     def add(self, step: int, probability: float, is_right: bool) -> None:
         """Count a draft, all of whose predecessors were right."""
@@ -116,11 +120,16 @@ class MtpGuesser:
             if not is_right:
                 break
         self._record.note(bool(self._made))
-        self._made, self._text = [], text
+        self._made, self._text, self._behind = [], text, 0
+        if self._record.has_failed:
+            return
         self._behind = self._trail.behind(text, FIRST_POSITIONS if self._record.pays else _NEAR)
         if self._behind > _NEAR:  # once an answer, after the prompt
-            self._trail.fill(text, self._drafter)
-            self._behind = 1
+            try:
+                self._trail.fill(text, self._drafter)
+                self._behind = 1
+            except Exception as error:  # noqa: BLE001 - the answer goes on without it
+                self._fail(error)
 
     def prepare(self) -> None:
         """As Guesser.prepare: `read` has done it."""
@@ -137,20 +146,29 @@ class MtpGuesser:
         """As Guesser.guess."""
         self._checked, filled = len(self._text), self._behind - 1
         started = time.perf_counter()
-        logits, hidden = self._trail.catch_up(self._text, self._drafter)
-        self._record.timed(filled, time.perf_counter() - started, 0.0)
-        while True:
-            token, probability = _most_likely(logits)
-            self._made.append((token, probability))
-            yield token, self._record.chance(probability)
-            if len(self._made) == MOST_DRAFTS:
-                return
-            started = time.perf_counter()
-            logits, hidden = self._trail.follow(token, hidden, self._drafter)
-            self._record.timed(0, 0.0, time.perf_counter() - started)
+        try:
+            logits, hidden = self._trail.catch_up(self._text, self._drafter)
+            self._record.timed(filled, time.perf_counter() - started, 0.0)
+            while True:
+                token, probability = _most_likely(logits)
+                self._made.append((token, probability))
+                yield token, self._record.chance(probability)
+                if len(self._made) == MOST_DRAFTS:
+                    return
+                started = time.perf_counter()
+                logits, hidden = self._trail.follow(token, hidden, self._drafter)
+                self._record.timed(0, 0.0, time.perf_counter() - started)
+        except GeneratorExit:
+            raise
+        except Exception as error:  # noqa: BLE001 - the answer goes on without it
+            self._fail(error)
 
     def computed(self, n_tokens: int, accepted: int) -> None:
         """As Guesser.computed: the trail has noted the run, and `read` compares the drafts with the text."""
+
+    def _fail(self, error: Exception) -> None:
+        log.warning("The layer that drafts tokens is not used any more: %s", error)
+        self._record.has_failed, self._behind = True, 0
 
 
 def own_sources(model: LoadedModel, transformer: Transformer, cache: KVCache, record: MtpRecord) -> list[Guesser]:

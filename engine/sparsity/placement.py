@@ -33,7 +33,7 @@ class Origins:
 
     model, activation: as in other artefacts. statistics, predictors, hardware: fingerprints; "" if there are none.
     vram_budget_bytes: 0 without a GPU. ram_budget_bytes: None if more RAM would change nothing. solver: version of byte
-    counts and solver.
+    counts and solver. down: how the load copies a row-wise down; "": not.
     """
 
     model: str
@@ -47,6 +47,7 @@ class Origins:
     kv_codec: str
     mode: str
     solver: int
+    down: str = ""
 
     def differences(self, other: Origins) -> tuple[str, ...]:
         """Return what differs, in words."""
@@ -65,6 +66,7 @@ _WORDS = {
     "kv_codec": "the codec of the KV cache",
     "mode": "the mode",
     "solver": "this version of Hearth",
+    "down": "whether down is copied by neuron",
 }
 
 
@@ -259,7 +261,7 @@ _PARTS = ("vram_parts_bytes", "ram_parts_bytes")
 def _origins(values: dict[str, Any], head: str) -> Origins:
     given = values.get("origins")
     names = {one.name for one in fields(Origins)}
-    if not isinstance(given, dict) or set(given) != names:
+    if not isinstance(given, dict) or set(given) | {"down"} != names:
         raise ModelFormatError(f"{head} does not say what it was solved from.")
     read: dict[str, Any] = {}
     for name, value in given.items():

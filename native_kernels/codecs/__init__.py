@@ -8,6 +8,7 @@ from __future__ import annotations
 from native_kernels.codecs.codec import Codec as Codec
 from native_kernels.codecs.copies import COPY_CODECS as COPY_CODECS
 from native_kernels.codecs.lanes import LANE_CODECS
+from native_kernels.codecs.lanes import codec_by_columns as codec_by_columns
 from native_kernels.codecs.plain import BF16_CODEC, F16_CODEC, F32_CODEC
 from native_kernels.codecs.quality import Deviation as Deviation
 from native_kernels.codecs.quality import quality as quality

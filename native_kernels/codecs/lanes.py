@@ -49,6 +49,11 @@ class LaneCodec(Codec):
         return lane_packing.pack_rows(self.blocks.name, blocks).reshape(*values.shape[:-1], -1)
 
 
+def codec_by_columns(codec: str) -> str:
+    """Return the codec of a stored matrix once its columns are rows: blocks, which span columns, become q8_0.lanes."""
+    return codec if codec in ("f32", "f16", "bf16") else "q8_0.lanes"
+
+
 def _refuse(data: U8, out: F32) -> None:
     raise ValueError("rows interleaved by lanes hold no blocks one after another")
 

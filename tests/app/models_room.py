@@ -54,6 +54,9 @@ class QuietChat(QObject):
     def load_model(self) -> None:
         self.did.append("load")
 
+    def choose_draft(self, draft: str) -> None:
+        self.did.append(f"draft {draft}")
+
 
 class ModelsRoom:
     """The page in its window, and the hands of a person on it."""

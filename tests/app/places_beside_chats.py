@@ -22,7 +22,7 @@ from app.documents.documents import Documents
 from app.documents.indexing import FolderState
 from app.stored_data import Erased, Undeleted
 from app.tools.mcp.client import Content
-from app.tools.mcp.results import Prompt, Resource
+from app.tools.mcp.results import Prompt, Resource, Template
 from app.tools.mcp.server_list import Definition, Proposal, ToolServer
 from app.tools.questions import Field, OpenQuestion, Question
 from app.ui.chat.server_content import ServerContentDialog, ServerQuestionDialog
@@ -219,9 +219,21 @@ def _asked_by_server(room: Room) -> QWidget:
 class _Offering:
     """In place of the controller of servers: one that has listed what it offers."""
 
+    _PROMPT = Prompt("plan", "Plan a journey", "Plans.", (Field("city", "City", is_required=True), Field("x", "x")))
+    _FILES = (Resource("trips://1", "A journey of last year", "Lima, two weeks"),)
+    _CONTENT = Content(
+        (_PROMPT, Prompt("greet")), _FILES, (Template("trips://{year}", "The journeys of a year"),), True
+    )
+
     def list_content(self, server_id: str, then: Callable[[Content], None]) -> threading.Event:
-        prompt = Prompt("plan", "Plan a journey", "Plans.", (Field("city", "City", is_required=True), Field("x", "x")))
-        then(Content((prompt, Prompt("greet")), (Resource("trips://1", "A journey of last year", "Lima, two weeks"),)))
+        then(self._CONTENT)
+        return threading.Event()
+
+    def known_content(self, server_id: str) -> Content:
+        return self._CONTENT
+
+    def complete(self, *asked: Any) -> threading.Event:
+        asked[-1](("Lima", "Lisbon"))
         return threading.Event()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from desk import MakeDesk
@@ -505,3 +506,28 @@ def test_a_chat_opened_while_nothing_is_loaded_says_so(person: Person) -> None:
     person.hearth.controller.unload()
     person.wait(lambda: empty._title.words != loaded)
     assert "Fake" in empty._about.words, "the model that the next message loads"
+
+
+def test_another_draft_is_chosen_without_loading_the_model_again(
+    make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, sent = make_desk(), list[Any]()
+    desk.wait_ready()
+    real = desk.worker.submit
+    monkeypatch.setattr(desk.worker, "submit", lambda request: (sent.append(request), real(request)))
+    desk.worker.happened.emit(protocol.News("draft", {"model": "", "reason": "It takes 3.0 GiB."}))
+    assert desk.engine.status.draft_reason == "It takes 3.2\u202fGB."
+    desk.worker.happened.emit(protocol.News("draft", {"model": "Small", "reason": ""}))
+    assert (desk.engine.status.draft, desk.engine.status.draft_reason) == ("Small", "")
+    desk.controller.choose_draft("off")
+    desk.controller.choose_draft("")
+    assert [type(one) for one in sent] == [protocol.ChooseDraft] * 2
+    assert [one.draft for one in sent] == ["off", "auto"]
+    desk.controller.send("words 100000 pace 0.01")
+    desk.wait(lambda: desk.engine.status.phase is Phase.WRITING)
+    desk.controller.load_model()  # it waits for the answer, and is for the same model
+    desk.engine_options = {"draft": "off"}
+    desk.controller.choose_draft("off")
+    desk.controller.stop()
+    desk.wait(lambda: isinstance(sent[-1], protocol.Load))
+    assert sent[-1].engine["draft"] == "off"

@@ -15,6 +15,7 @@ import pytest
 from person import Arrive, Person
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QLineEdit
 from support.serving import Script
 
@@ -361,7 +362,7 @@ def test_prompts_and_files_of_a_server_are_chosen_behind_a_slash(arrive: Arrive)
 
     assert not tools.mcp.state(server.id).is_running, "it starts when the user asks for it"
     dialog = pick("Notes")
-    person.wait(lambda: len(dialog.rows) == 2)
+    person.wait(lambda: len(dialog.rows) == 3)
     click(person, dialog.rows[0])
     assert dialog.form is not None
     click(person, dialog.insert)
@@ -370,10 +371,24 @@ def test_prompts_and_files_of_a_server_are_chosen_behind_a_slash(arrive: Arrive)
     click(person, dialog.insert)
     person.wait(lambda: composer.text() == "Greet Ada.")
     dialog = pick("Notes")
-    person.wait(lambda: len(dialog.rows) == 2)
+    person.wait(lambda: len(dialog.rows) == 3)
     click(person, dialog.rows[1])
     person.wait(lambda: [item.name for item in composer.draft.items] == ["today (Notes, notes://today)"])
     assert composer.draft.texts == ["buy milk"]
+    dialog = pick("Notes")
+    person.wait(lambda: len(dialog.rows) == 3)
+    click(person, dialog.rows[2])
+    assert dialog.form is not None
+    day, topic, _ = dialog.form.written
+    person.wait(lambda: [row.words for row in day.proposals] == ["monday", "tuesday"])
+    click(person, day.proposals[1])
+    assert (day.text, day.proposals) == ("tuesday", [])
+    QTest.keyClicks(topic.first, "tues")
+    person.wait(lambda: [row.words for row in topic.proposals] == ["tuesday/food"])
+    click(person, topic.proposals[0])
+    click(person, dialog.insert)
+    person.wait(lambda: composer.draft.texts == ["buy milk", "tuesday, tuesday/food, all"])
+    assert composer.draft.items[1].name == "Notes of a day (Notes, notes://tuesday/tuesday/food)"
     dialog = pick("greet")
     assert dialog.form is not None, "a known prompt has its own row"
     composer.field.insert("Hi!")

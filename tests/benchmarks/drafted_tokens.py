@@ -1,6 +1,7 @@
 """Measure what a smaller model that guesses costs and gains, whatever the weights: with any share of right guesses.
 
     python tests/benchmarks/drafted_tokens.py MODEL DRAFT [--device cuda] [--vram-budget GIB] [--tokens 200]
+    python tests/benchmarks/drafted_tokens.py MODEL mtp      (the layer that MODEL has for it drafts)
 
 The draft computes all of its guesses, and a given share of them is then replaced by the tokens of the answer, which is
 given. So time and choice of the number of guesses are real, and only the share of right guesses is set. Prints JSON:
@@ -28,32 +29,31 @@ from engine.session.draft import Draft
 from engine.session.drafting import Drafting
 from engine.session.guesses import LEAST_GAIN, Guesses, StepTimes, best_number
 from engine.session.loaded_model import LoadedModel
-from engine.session.lookup import Lookup
+from engine.session.mtp import MtpGuesser, MtpRecord, own_sources
 
 PROMPT = 60  # tokens
 
 
 class Corrected:
-    """The guesses of a draft, of which a share is right."""
+    """The guesses of a source, of which a share is right."""
 
-    name = "draft"
-
-    def __init__(self, draft: Draft, text: list[int], share: float) -> None:
-        self.draft, self._text, self._at = draft, text, 0
+    def __init__(self, source: Draft | MtpGuesser, text: list[int], share: float) -> None:
+        self.source, self.name, self._text, self._at = source, source.name, text, 0
         self._is_right = np.random.default_rng(len(text)).random(len(text) + MOST_TOKENS) < share
-        self.read, self.chances, self.seconds, self.computed = self._read, draft.chances, draft.seconds, draft.computed
-        self.prepare = draft.prepare
+        self.prepare, self.chances = source.prepare, source.chances
+        self.seconds, self.computed = source.seconds, source.computed
 
-    def _read(self, text: Any) -> None:
+    def read(self, text: Any) -> None:
         self._at = len(text)
-        self.draft.read(text)
+        self.source.read(text)
 
     def guess(self) -> Iterator[tuple[int, float]]:
-        for n, (_, chance) in enumerate(self.draft.guess()):
+        for n, (_, chance) in enumerate(self.source.guess()):
             at = self._at + n
             token = self._text[at] if at < len(self._text) and self._is_right[at] else 0
-            self.draft._guessed[-1] = (token, self.draft._guessed[-1][1])  # what its statistics count
-            yield token, max(chance, self.draft.chance)  # its own probability means nothing here
+            made = self.source._guessed if isinstance(self.source, Draft) else self.source._made
+            made[-1] = (token, made[-1][1])  # type: ignore[call-overload]  # what its statistics count
+            yield token, max(chance, self.source.chances(n + 1)[n])  # its own probability means nothing here
 
 
 def main() -> int:
@@ -69,26 +69,38 @@ def main() -> int:
     model = LoadedModel.load(
         flags.model,
         EngineConfig(
-            flags.device, flags.threads, 1024, vram_budget_gib=flags.vram_budget, adapt=False, draft=flags.draft
+            flags.device,
+            flags.threads,
+            1024,
+            vram_budget_gib=flags.vram_budget,
+            adapt=False,
+            draft="off" if flags.draft == "mtp" else flags.draft,
         ),
     )
     transformer, cache, drafting = model.transformer(), model.new_cache(), Drafting(model)
     if transformer.decoder is not None:
         transformer.decoder.lay_out(cache)
     runs = _run_times(transformer, cache)
-    began = time.perf_counter()
-    drafting.load(Job())
-    loaded_s, draft = time.perf_counter() - began, drafting.draft
-    assert draft is not None, drafting.reason
-    times, gains = StepTimes(), {}
+    began, times, gains = time.perf_counter(), StepTimes(), {}
+    if flags.draft == "mtp":
+        assert model.drafts is not None, model.drafts_reason
+        cache.trail = model.drafts.new_trail(cache.capacity, model.kv_codec)
+    else:
+        drafting.load(Job())
+        assert drafting.draft is not None, drafting.reason
+    loaded_s, draft, record = time.perf_counter() - began, drafting.draft, MtpRecord()
     text = np.random.default_rng(1).integers(3, model.opened.config.vocab_size, PROMPT + flags.tokens).tolist()
     for share in (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0):
-        draft._right[:] = draft._seen[:] = 0
+        record = MtpRecord()
+        if draft is not None:
+            draft._right[:] = draft._seen[:] = 0
         with_guesses, without = [], []
         for _ in range(flags.rounds):
             without.append(_answer(transformer, cache, text[:PROMPT], text[PROMPT:], None))
-            draft.begin(times)
-            guesses = Guesses(times, [Lookup(), Corrected(draft, text, share)])
+            lookup, *layer = own_sources(model, transformer, cache, record)
+            if draft is not None:
+                draft.begin(times)
+            guesses = Guesses(times, [lookup, Corrected(draft or layer[0], text, share)])  # type: ignore[arg-type]
             with_guesses.append(_answer(transformer, cache, text[:PROMPT], text[PROMPT:], guesses))
         ratios = [a.decode_tok_s / b.decode_tok_s for a, b in zip(with_guesses, without, strict=True)]
         gains[share] = {
@@ -97,15 +109,15 @@ def main() -> int:
             "tokens_s": statistics.median(one.decode_tok_s for one in without),
             "guessed": with_guesses[-1].guessed_tokens, "accepted": with_guesses[-1].accepted_tokens,
         }  # fmt: skip
-    one_s, guess_s = times.one_s, draft._own.one_s
+    one_s, guess_s = times.one_s, record.step_s if draft is None else draft._own.one_s
 
     def gain(share: float) -> float:
         return best_number(times, [share] * (MOST_TOKENS - 1), lambda n: n * guess_s)[1]
 
     print(json.dumps({
         "date": time.strftime("%Y-%m-%d"), "machine": platform.processor() or platform.machine(),
-        "model": model.name, "device": model.device_reason, "draft": draft.model.name,
-        "draft device": draft.model.device_reason, "draft bytes": draft.model.weights.n_bytes,
+        "model": model.name, "device": model.device_reason,
+        **({"draft": model.drafts_reason} if draft is None else told(draft)),
         "model bytes": model.weights.n_bytes, "draft load s": loaded_s, "tokens": flags.tokens, "rounds": flags.rounds,
         "run of n tokens, relative to one": runs, "token ms": 1e3 * one_s, "guess ms": 1e3 * guess_s,
         "least share that gains": next((s / 100 for s in range(101) if gain(s / 100) >= LEAST_GAIN), None),
@@ -114,6 +126,11 @@ def main() -> int:
     drafting.close()
     model.close()
     return 0
+
+
+def told(draft: Draft) -> dict[str, Any]:
+    model = draft.model
+    return {"draft": model.name, "draft device": model.device_reason, "draft bytes": model.weights.n_bytes}
 
 
 if __name__ == "__main__":

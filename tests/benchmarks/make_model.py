@@ -181,7 +181,7 @@ def _metadata(recipe: Recipe) -> Iterator[bytes]:
     counts = {
         "context_length": table,
         "embedding_length": shape.d_model,
-        "block_count": shape.n_layers,
+        "block_count": shape.n_layers + shape.drafts,
         "feed_forward_length": shape.dense or (shape.shared if arch == "gemma4" and shape.n_experts else shape.d_ff),
         "attention.head_count": shape.n_heads,
         "attention.head_count_kv": shape.n_kv_heads,
@@ -199,6 +199,8 @@ def _metadata(recipe: Recipe) -> Iterator[bytes]:
         yield value(f"{arch}.attention.layer_norm_rms_epsilon", 1e-5)
     else:
         yield value(f"{arch}.attention.layer_norm_epsilon", 1e-5)
+    if shape.drafts:
+        yield _count(f"{arch}.nextn_predict_layers", shape.drafts)
     if shape.n_experts:
         yield _count(f"{arch}.expert_feed_forward_length", shape.d_ff)
         yield _count(f"{arch}.expert_count", shape.n_experts)

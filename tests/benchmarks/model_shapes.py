@@ -27,7 +27,8 @@ class Shape:
 
     value_heads: of gated delta nets. shared: neurons of the shared expert. local: number and size of the heads of keys
     in layers with a window. latent: query_rank, rank, key_dim, rotated numbers and value_dim of latent attention.
-    dense: neurons of the first layer, which has no experts then; 0: it has.
+    dense: neurons of the first layer, which has no experts then; 0: it has. drafts: layers behind the others that draft
+    tokens.
     """
 
     family: Family
@@ -47,6 +48,7 @@ class Shape:
     local: tuple[int, int] = (0, 0)
     latent: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
     dense: int = 0
+    drafts: int = 0
 
     @property
     def windows(self) -> list[bool]:
@@ -95,6 +97,7 @@ SHAPES: dict[str, Shape] = {
     "gemma4-31b": Shape("gemma4", 60, 5376, 21504, 32, 4, context=8192, head_size=512, local=(16, 256)),
     "qwen3.6-27b": Shape("qwen35", 64, 5120, 17408, 24, 4, context=8192, head_size=256, value_heads=48),
 }
+SHAPES |= {f"{name}-mtp": replace(SHAPES[name], drafts=1) for name in ("qwen3.5-tiny", "qwen3.5-9b", "qwen3.6-27b")}
 # Models with experts, with a smaller vocabulary than the trained ones have.
 EXPERT_SHAPES: dict[str, Shape] = {
     "qwen3moe-tiny": Shape("qwen3moe", 2, 256, 256, 4, 2, 1024, 512, n_experts=128, n_experts_used=8, head_size=64),
@@ -214,8 +217,10 @@ def tensors(shape: Shape, codec: str, variant: Variant, rank: int) -> Iterator[T
     yield from _norm("output_norm", shape)
     if shape.family != "opt":
         yield Tensor("output.weight", (vocab, d), codec, "weights")
-    for layer in range(shape.n_layers):
-        for name, sizes, content in _mixing(shape, layer) if shape.value_heads else _layer(shape):
+    for layer in range(shape.n_layers + shape.drafts):
+        is_draft = layer >= shape.n_layers
+        parts = _mixing(shape, layer, is_draft) if shape.value_heads else _layer(shape)
+        for name, sizes, content in parts:
             if name == "ffn_down" and variant == "powerinfer":
                 name, sizes = "ffn_down_t", sizes[::-1]
             if len(sizes) == 1:
@@ -232,12 +237,16 @@ def tensors(shape: Shape, codec: str, variant: Variant, rank: int) -> Iterator[T
             yield Tensor(f"blk.{layer}.fc2.weight", (shape.d_ff, rank), codec, "fc2", layer)
 
 
-def _mixing(shape: Shape, layer: int) -> Iterator[tuple[str, tuple[int, ...], Content]]:
-    """As `_layer`, for a model with gated delta nets; names of vectors are whole."""
+def _mixing(shape: Shape, layer: int, drafts: bool = False) -> Iterator[tuple[str, tuple[int, ...], Content]]:
+    """As `_layer`, for a model with gated delta nets; names of vectors are whole. drafts: of a layer that does."""
     d, dim, heads, n = shape.d_model, shape.head_dim, shape.n_heads, shape.value_heads
     yield "attn_norm.weight", (d,), "ones"
     yield "post_attention_norm.weight", (d,), "ones"
-    if (layer + 1) % _DELTA_PERIOD:
+    if drafts:
+        yield "nextn.eh_proj", (d, 2 * d), "weights"
+        for name in ("enorm", "hnorm", "shared_head_norm"):
+            yield f"nextn.{name}.weight", (d,), "ones"
+    if (layer + 1) % _DELTA_PERIOD and not drafts:
         keys, values = _DELTA_KEY_HEADS * _DELTA_DIM, n * _DELTA_DIM
         yield "attn_qkv", (2 * keys + values, d), "weights"
         yield "attn_gate", (values, d), "weights"

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Annotated
 
+import mcp_types as types
 from mcp.server.elicitation import ElicitationResult
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, Resolve
@@ -151,6 +152,22 @@ def ask(answer: Annotated[ElicitationResult[City], Resolve(which_city)]) -> str:
 def today() -> str:
     """Return the notes of today."""
     return "buy milk"
+
+
+@server.resource("notes://{day}/{+topic}{?words}", title="Notes of a day")
+def notes(day: str, topic: str, words: str = "all") -> str:
+    """Return the notes of a day."""
+    return f"{day}, {topic}, {words}"
+
+
+@server.completion()
+async def complete(
+    ref: object, argument: types.CompletionArgument, context: types.CompletionContext | None
+) -> types.Completion:
+    """Propose days, and topics of the day."""
+    given = "" if context is None or context.arguments is None else context.arguments.get("day", "")
+    known = {"day": ["monday", "tuesday", "mon\u202eday"], "topic": [f"{given}/food"], "name": ["Ada"]}[argument.name]
+    return types.Completion(values=[one for one in known if one.startswith(argument.value)])
 
 
 @server.prompt()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mcp import Client
 
     from app.tools.mcp.connection import Ask, Connection, Limits
-    from app.tools.mcp.results import Prompt, Resource
+    from app.tools.mcp.results import Prompt, Resource, Template
 
 LONGEST_NAME = 64  # of a tool, for the model
 LOOK_EVERY_S = 0.05  # whether a call is cancelled
@@ -73,10 +73,16 @@ class ServerState:
 
 @dataclass(frozen=True)
 class Content:
-    """What a server offers beside its tools."""
+    """What a server offers beside its tools. completes: whether it proposes values for arguments."""
 
     prompts: tuple[Prompt, ...] = ()
     resources: tuple[Resource, ...] = ()
+    templates: tuple[Template, ...] = ()
+    completes: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.prompts or self.resources or self.templates)
 
 
 class McpTools:
@@ -150,13 +156,29 @@ class McpTools:
 
     def content(self, server_id: str, is_cancelled: Callable[[], bool] = lambda: False) -> Content:
         """Start a server that is on, and return its prompts and resources. Blocks. Raises ToolServerError, as the next
-        two do."""
-        from app.tools.mcp.results import prompts_of, resources_of
+        three do."""
+        from app.tools.mcp.results import prompts_of, resources_of, templates_of
 
-        async def both(client: Client) -> Content:
-            return Content(await prompts_of(client), await resources_of(client))
+        async def all_of(client: Client) -> Content:
+            completes = client.server_capabilities.completions is not None
+            return Content(await prompts_of(client), await resources_of(client), await templates_of(client), completes)
 
-        return self._result(self._asked(server_id, both), is_cancelled)
+        return self._result(self._asked(server_id, all_of), is_cancelled)
+
+    def complete(
+        self,
+        server_id: str,
+        offer: Prompt | Template,
+        argument: str,
+        begun: str,
+        given: Mapping[str, str],
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> tuple[str, ...]:
+        """Return proposals for an argument, as completions_of. Blocks."""
+        from app.tools.mcp.results import completions_of
+
+        work = self._asked(server_id, lambda client: completions_of(client, offer, argument, begun, given))
+        return self._result(work, is_cancelled)
 
     def read_resource(self, server_id: str, address: str, is_cancelled: Callable[[], bool] = lambda: False) -> str:
         """Return a resource as text, which is foreign. Blocks."""

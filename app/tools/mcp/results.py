@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mcp_types import (
+    METHOD_NOT_FOUND,
     AudioContent,
     BlobResourceContents,
     CallToolResult,
     EmbeddedResource,
     ImageContent,
     PromptArgument,
+    PromptReference,
     ResourceLink,
+    ResourceTemplateReference,
     TextContent,
     TextResourceContents,
 )
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 500  # resources or prompts of one server
 MAX_CHARS = 2_000  # of each text about one
+MOST_PROPOSED = 6  # values for an argument
 _BASE64 = 4 / 3  # characters for each byte
 
 
@@ -50,34 +54,102 @@ class Prompt:
     arguments: tuple[Field, ...] = ()
 
 
+@dataclass(frozen=True)
+class Template:
+    """Resources with the same kind of address. address: a URI template, arguments: its variables."""
+
+    address: str
+    name: str
+    description: str = ""
+    arguments: tuple[Field, ...] = ()
+
+    def filled(self, values: Mapping[str, str]) -> Resource:
+        """Return the resource for these values. A variable for a path may have several parts, with slashes between."""
+        from mcp.shared.uri_template import UriTemplate
+
+        parsed = UriTemplate.parse(self.address)
+        paths = {one.name for one in parsed.variables if one.explode and one.operator == "/"}
+        parts = {name: text.split("/") if name in paths else text for name, text in values.items()}
+        return Resource(parsed.expand(parts), self.name, self.description)
+
+
 async def resources_of(client: Client) -> tuple[Resource, ...]:
     """Return what a server offers to read, at most MAX_LISTED."""
-    found: list[Resource] = []
-    cursor = None
-    while client.server_capabilities.resources is not None and len(found) < MAX_LISTED:
-        page = await client.list_resources(cursor=cursor)
-        found += [
-            Resource(one.uri, one.name[:MAX_CHARS], (one.description or "")[:MAX_CHARS]) for one in page.resources
-        ]
-        cursor = page.next_cursor
-        if cursor is None or not page.resources:
-            break
-    return tuple(found[:MAX_LISTED])
+    if client.server_capabilities.resources is None:
+        return ()
+    found = await _listed(client.list_resources, lambda page: page.resources)
+    return tuple(Resource(one.uri, one.name[:MAX_CHARS], (one.description or "")[:MAX_CHARS]) for one in found)
+
+
+async def templates_of(client: Client) -> tuple[Template, ...]:
+    """Return the templates of what a server offers to read, at most MAX_LISTED, without those that no form can fill."""
+    from mcp import MCPError
+
+    if client.server_capabilities.resources is None:
+        return ()
+    try:
+        found = await _listed(client.list_resource_templates, lambda page: page.resource_templates)
+    except MCPError as error:
+        if error.code == METHOD_NOT_FOUND:  # not every server with resources answers
+            return ()
+        raise
+    templates = []
+    for one in found:
+        if (fields := fields_of_template(one.uri_template)) is not None:
+            name, about = one.title or one.name, one.description or ""
+            templates.append(Template(one.uri_template, name[:MAX_CHARS], about[:MAX_CHARS], fields))
+    return tuple(templates)
 
 
 async def prompts_of(client: Client) -> tuple[Prompt, ...]:
     """Return a server's prompts, at most MAX_LISTED."""
-    found: list[Prompt] = []
+    if client.server_capabilities.prompts is None:
+        return ()
+    found = []
+    for one in await _listed(client.list_prompts, lambda page: page.prompts):
+        title, about = (one.title or "")[:MAX_CHARS], (one.description or "")[:MAX_CHARS]
+        found.append(Prompt(one.name, title, about, fields_of_arguments(one.arguments)))
+    return tuple(found)
+
+
+async def _listed(ask: Callable[..., Awaitable[Any]], entries: Callable[[Any], list[Any]]) -> list[Any]:
+    """Return what a server lists page by page, at most MAX_LISTED."""
+    found: list[Any] = []
     cursor = None
-    while client.server_capabilities.prompts is not None and len(found) < MAX_LISTED:
-        page = await client.list_prompts(cursor=cursor)
-        for one in page.prompts:
-            title, about = (one.title or "")[:MAX_CHARS], (one.description or "")[:MAX_CHARS]
-            found.append(Prompt(one.name, title, about, fields_of_arguments(one.arguments)))
+    while len(found) < MAX_LISTED:
+        page = await ask(cursor=cursor)
+        found += entries(page)
         cursor = page.next_cursor
-        if cursor is None or not page.prompts:
+        if cursor is None or not entries(page):
             break
-    return tuple(found[:MAX_LISTED])
+    return found[:MAX_LISTED]
+
+
+async def completions_of(
+    client: Client, offer: Prompt | Template, argument: str, begun: str, given: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return what a server proposes for an argument that begins like this, MOST_PROPOSED at most.
+
+    given: the other arguments so far. Proposals with invisible characters or line breaks are left out.
+    """
+    ref = (
+        PromptReference(name=offer.name) if isinstance(offer, Prompt) else ResourceTemplateReference(uri=offer.address)
+    )
+    answer = await client.complete(ref, {"name": argument, "value": begun}, dict(given))
+    values = [one for one in answer.completion.values if one_line(one) == one and len(one) <= MAX_CHARS]
+    return tuple(values[:MOST_PROPOSED])
+
+
+def fields_of_template(address: str) -> tuple[Field, ...] | None:
+    """Return a field for each variable of a URI template; None if it has too many, or is none."""
+    from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
+
+    try:
+        variables = UriTemplate.parse(address).variables
+    except InvalidUriTemplate:
+        return None
+    fields = tuple(Field(one.name, one.name, is_required=one.operator not in ("?", "&")) for one in variables)
+    return fields if len(fields) <= MOST_FIELDS else None
 
 
 def fields_of_arguments(arguments: Iterable[PromptArgument] | None) -> tuple[Field, ...]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from app.tools.mcp.client import Content, ListedTool, McpTools, ServerState, ToolState
 from app.tools.mcp.server_list import MAX_SERVERS, Definition, Proposal, ToolServer, ToolServerError, ToolServerList
 from app.translation import tr
+
+if TYPE_CHECKING:
+    from app.tools.mcp.results import Prompt, Template
 
 Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what writes it in the background
 _Found = TypeVar("_Found")
@@ -195,6 +198,18 @@ class ToolServersController(QObject):
     ) -> threading.Event:
         """Read a resource. `then` gets its text, which is foreign."""
         return self._begin(partial(self._tools.read_resource, server_id, address), then)
+
+    def complete(
+        self,
+        server_id: str,
+        offer: Prompt | Template,
+        argument: str,
+        begun: str,
+        given: Mapping[str, str],
+        then: Callable[[tuple[str, ...] | ToolServerError], None],
+    ) -> threading.Event:
+        """Ask for proposals for an argument of a prompt or template. `then` gets them, which are foreign."""
+        return self._begin(partial(self._tools.complete, server_id, offer, argument, begun, given), then)
 
     def _begin(
         self, work: Callable[[Callable[[], bool]], _Found], then: Callable[[_Found | ToolServerError], None]

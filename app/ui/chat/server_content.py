@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Slot
+from PySide6.QtCore import QObject, QTimer, Slot
 from PySide6.QtWidgets import QApplication, QFrame, QVBoxLayout, QWidget
 
 from app.chat.attachments import texts
@@ -21,7 +21,7 @@ from app.tools.questions import OpenQuestion, Reply
 from app.translation import tr
 from app.ui.composer.composer import Composer
 from app.ui.composer.slash_prompts import ServerPrompt
-from app.ui.forms.question_form import QuestionForm
+from app.ui.forms.question_form import QuestionForm, Written
 from app.ui.look import theme
 from app.ui.transcript.tool_call_view import ServerQuestion
 from app.ui.widgets.controls import Button, Label
@@ -31,10 +31,11 @@ from app.ui.widgets.pick_row import INSET, PickRow
 
 if TYPE_CHECKING:
     from app.chat.tool_rounds import ToolRounds
-    from app.tools.mcp.results import Prompt, Resource
+    from app.tools.mcp.results import Prompt, Resource, Template
     from app.ui.main_window import MainWindow
 
 WIDE_PX = 480
+TYPING_MS = 250  # after the last letter, before a server is asked for proposals
 LONGEST_NOTE = 80  # characters beside a row's name
 
 
@@ -59,7 +60,7 @@ class ServerContent(QObject):
         rows: list[ServerPrompt] = []
         for server in self._controller.servers.servers:
             content = self._controller.known_content(server.id)
-            if server.is_on and content != Content():
+            if server.is_on and not (content is not None and content.is_empty):
                 for prompt in content.prompts if content is not None else ():
                     name = label(prompt.title or prompt.name)
                     rows.append(ServerPrompt(f"{server.id}/{prompt.name}", name, label(server.name), "lines"))
@@ -123,6 +124,10 @@ class ServerContentDialog(Dialog):
         super().__init__(parent, label(server.name), wide_px=WIDE_PX)
         self._controller, self._server, self._composer = controller, server, composer
         self._work = threading.Event()  # of what is asked for now; set: cancelled
+        self._proposing = threading.Event()  # the same, of proposals
+        self._propose_now: Callable[[], None] = lambda: None
+        self._typing = QTimer(self, singleShot=True, interval=TYPING_MS)
+        self._typing.timeout.connect(lambda: self._propose_now())
         self.rows: list[PickRow] = []
         self.form: QuestionForm | None = None
         self.about = Label("", "row", wrap=True)
@@ -136,7 +141,9 @@ class ServerContentDialog(Dialog):
         self.add_close(tr("Cancel"))
         self.insert = self.add_button(Button(tr("Insert"), "primary"))
         self.insert.hide()
+        self.finished.connect(self._typing.stop)
         self.finished.connect(lambda _: self._work.set())
+        self.finished.connect(lambda _: self._proposing.set())
         self.finished.connect(lambda _: composer.field.setFocus())
         if prompt is None:
             self.say(tr("Asking the server what it offers"))
@@ -149,7 +156,7 @@ class ServerContentDialog(Dialog):
             self.say(found.message)
             return
         clear(self._column)
-        if found == Content():
+        if found.is_empty:
             self.say(tr("This server offers no prompts and no files."))
             return
         self.say(tr("A prompt is put into the message, and a file is attached. You see both before you send them."))
@@ -158,9 +165,11 @@ class ServerContentDialog(Dialog):
             "lines",
             [(one.title or one.name, one.description, partial(self._pick_prompt, one)) for one in found.prompts],
         )
-        self._add(tr("Files"), "file", [
-            (one.name, one.description or one.address, partial(self._pick_resource, one)) for one in found.resources
-        ])  # fmt: skip
+        files: list[tuple[Resource | Template, Callable[[], None]]] = [
+            *((one, partial(self._pick_resource, one)) for one in found.resources),
+            *((one, partial(self._pick_template, one)) for one in found.templates),
+        ]
+        self._add(tr("Files"), "file", [(one.name, one.description or one.address, act) for one, act in files])
         self.fit()
         self.rows[0].setFocus()
 
@@ -178,35 +187,65 @@ class ServerContentDialog(Dialog):
             self.rows.append(row)
 
     def _pick_prompt(self, prompt: Prompt) -> None:
-        if not prompt.arguments:
-            self._fill(prompt, {})
+        self._ask_for(prompt, prompt.title or prompt.name, partial(self._fill, prompt))
+
+    def _pick_template(self, template: Template) -> None:
+        self._ask_for(template, template.name, lambda values: self._pick_resource(template.filled(values)))
+
+    def _ask_for(self, offer: Prompt | Template, name: str, act: Callable[[dict[str, str]], None]) -> None:
+        """Show fields for the arguments; `act` gets them."""
+        if not offer.arguments:
+            act({})
             return
         clear(self._column)
-        self.heading.setText(label(prompt.title or prompt.name))
-        self.about.setText(breakable(visible(prompt.description)))
-        self.about.setVisible(bool(prompt.description))
-        self.form = QuestionForm(prompt.arguments)
-        self._column.addWidget(self.form)
-        self.form.show()  # at once, like the rows above, so that the dialog's height is right
-        self.form.changed.connect(self.fit)
-        self.insert.clicked.connect(lambda: self._send(prompt))
+        self.heading.setText(label(name))
+        self.about.setText(breakable(visible(offer.description)))
+        self.about.setVisible(bool(offer.description))
+        self.form = form = QuestionForm(offer.arguments)
+        self._column.addWidget(form)
+        form.show()  # at once, like the rows above, so that the dialog's height is right
+        form.changed.connect(self.fit)
+        self.insert.clicked.connect(lambda: self._send(act))
         self.insert.show()
         self.say(tr("What you enter goes to the server {server}.", server=label(self._server.name)))
-        self.form.focus_first()
+        content = self._controller.known_content(self._server.id)
+        if content is not None and content.completes:
+            for field in form.written:
+                field.first.textEdited.connect(lambda _, field=field: self._propose_soon(offer, field))
+            self._propose(offer, form.written[0])
+        form.focus_first()
 
-    def _send(self, prompt: Prompt) -> None:
+    def _propose_soon(self, offer: Prompt | Template, field: Written) -> None:
+        self._proposing.set()
+        self._propose_now = partial(self._propose, offer, field)
+        self._typing.start()
+
+    def _propose(self, offer: Prompt | Template, field: Written) -> None:
+        """Ask the server for values of a field, and show them below it."""
+        if field.field.is_secret or self.form is None:
+            return
+
+        def show(found: tuple[str, ...] | ToolServerError) -> None:
+            field.propose(() if isinstance(found, ToolServerError) else found)
+
+        given = {one.field.name: one.text for one in self.form.written if one is not field and one.text}
+        name, begun = field.field.name, field.text
+        self._proposing = self._controller.complete(self._server.id, offer, name, begun, given, show)
+
+    def _send(self, act: Callable[[dict[str, str]], None]) -> None:
         answer = self.form.answer() if self.form is not None else {}
         if answer is not None:
-            self._fill(prompt, answer)
+            act(answer)
 
     def _wait(self) -> None:
         """Cancel what was asked for before, and say that the server is asked."""
         self._work.set()
+        self._proposing.set()
+        self.insert.setEnabled(False)
         self.say(tr("Waiting for {server}", server=label(self._server.name)))
 
     def _fill(self, prompt: Prompt, arguments: dict[str, str]) -> None:
         self._wait()
-        self.insert.setEnabled(False)
 
         def put(text: str) -> None:
             self.accept()

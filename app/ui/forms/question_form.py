@@ -8,17 +8,18 @@ from typing import Any
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
-from app.tools.call_text import breakable
+from app.tools.call_text import breakable, label
 from app.tools.questions import Field
 from app.translation import tr
 from app.ui.forms.named_field import NamedField
 from app.ui.look import theme
 from app.ui.widgets.controls import Label
+from app.ui.widgets.pick_row import PickRow
 from app.ui.widgets.switches import Segments, Toggle
 
 
-class _Written(NamedField):
-    """A text or a number."""
+class Written(NamedField):
+    """A text or a number. proposals: rows below the field, each with a value to put there."""
 
     changed = Signal()
 
@@ -26,6 +27,7 @@ class _Written(NamedField):
         super().__init__(_title(field), "", breakable(field.note))
         assert isinstance(self.edit, QLineEdit)
         self.field, self.first = field, self.edit
+        self.proposals: list[PickRow] = []
         if field.is_secret:
             self.first.setEchoMode(QLineEdit.EchoMode.Password)
         if isinstance(field.default, str | int | float) and not isinstance(field.default, bool):
@@ -35,6 +37,26 @@ class _Written(NamedField):
     def given(self) -> Any:
         """Return what was entered, as Field.read takes it."""
         return self.text
+
+    def propose(self, values: Sequence[str]) -> None:
+        """Show these values below the field, in place of earlier ones."""
+        for row in self.proposals:
+            self._column.removeWidget(row)
+            row.hide()
+            row.deleteLater()
+        self.proposals = []
+        for value in values:
+            row = PickRow(label(value))
+            row.clicked.connect(lambda _=False, value=value: self._take(value))
+            self._column.addWidget(row)
+            row.show()
+            self.proposals.append(row)
+        self.changed.emit()
+
+    def _take(self, value: str) -> None:
+        self.first.setText(value)
+        self.propose(())
+        self.first.setFocus()
 
 
 class _Picked(QFrame):
@@ -96,20 +118,25 @@ class QuestionForm(QFrame):
 
     def __init__(self, fields: Sequence[Field]) -> None:
         super().__init__()
-        self.values: list[_Written | _Picked] = []
+        self.values: list[Written | _Picked] = []
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(theme.px(10))
         for field in fields:
-            value = _Written(field) if field.kind in ("text", "number", "whole") else _Picked(field)
+            value = Written(field) if field.kind in ("text", "number", "whole") else _Picked(field)
             value.changed.connect(self.changed)
             column.addWidget(value)
             self.values.append(value)
 
+    @property
+    def written(self) -> list[Written]:
+        """The fields to write in."""
+        return [value for value in self.values if isinstance(value, Written)]
+
     def answer(self) -> dict[str, Any] | None:
         """Return the values by the names of the fields. None: something is wrong, and the field says so."""
         found: dict[str, Any] = {}
-        wrong: list[_Written | _Picked] = []
+        wrong: list[Written | _Picked] = []
         for value in self.values:
             entered, fault = value.field.read(value.given())
             value.set_fault(fault)

@@ -156,6 +156,7 @@ class ChatModels(QObject):
         placed = Placed(
             status.model, status.placement, choice.vram_budget_gib, status.device, status.device_reason, rate,
             tuple((one.id, one.name) for one in drafts), choice.draft, status.draft,
+            status.draft_reason,
         )  # fmt: skip
         if (loading, loaded, placed) == self._shown:
             return  # the status changes a hundred times a second during an answer

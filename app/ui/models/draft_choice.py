@@ -33,9 +33,16 @@ class DraftChoice(QWidget):
         self._restyle()
         self.hide()
 
-    def show_choices(self, drafts: tuple[tuple[str, str], ...], chosen: str, guesses: str) -> None:
-        """drafts: ids and names. chosen: as `picked`. guesses: name of the model that guesses now; empty: none."""
-        drafts = drafts[:MOST_NAMES]
+    def show_choices(self, drafts: tuple[tuple[str, str], ...], chosen: str, guesses: str, reason: str) -> None:
+        """drafts: ids and names. chosen: as `picked`. guesses: name of the model that guesses now; empty: none.
+
+        reason: why none, in a sentence; empty: not known.
+        """
+        shown = drafts[:MOST_NAMES]
+        if chosen not in ("", "off", *dict(shown)):  # another one, or one that was removed
+            name = dict(drafts).get(chosen, chosen.rpartition("/")[2])
+            shown = (*shown[: MOST_NAMES - 1], (chosen, name))
+        drafts = shown
         if drafts != self._drafts or self.segments is None:
             self._drafts = drafts
             self._rebuild()
@@ -44,7 +51,11 @@ class DraftChoice(QWidget):
         words = tr(
             "A smaller model guesses the next words, and this one checks them. Answers stay the same and come faster."
         )
-        self.effect.setText(f"{words} {tr('{model} guesses now.', model=guesses)}" if guesses else words)
+        if guesses:
+            words += " " + tr("{model} guesses now.", model=guesses)
+        elif reason:
+            words += " " + tr("None guesses now. {reason}", reason=reason)
+        self.effect.setText(words)
         self.setVisible(bool(drafts))
 
     def _rebuild(self) -> None:

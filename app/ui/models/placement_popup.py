@@ -69,6 +69,7 @@ class Placed:
     drafts: tuple[tuple[str, str], ...] = ()  # ids and names of the models that can guess tokens for it
     draft: str = ""  # the user's choice: an id or "off"; empty: automatic
     guesses: str = ""  # name of the one that guesses now
+    no_guesses: str = ""  # why none guesses, in one sentence
 
     @property
     def total_bytes(self) -> int:
@@ -206,7 +207,7 @@ class PlacementPopup(Popover):
         self.why_button.clicked.connect(lambda: self.show_why(self._why.isHidden()))
         self.slider.valueChanged.connect(self._slid)
         self.slider.reset.connect(self._want_automatic)
-        self.drafts.picked.connect(self._choose_draft)
+        self.drafts.picked.connect(self.draft_chosen)
         self.automatic.clicked.connect(self._want_automatic)
         self.unload_button.clicked.connect(self._unload)
         self.apply.clicked.connect(self._choose)
@@ -240,7 +241,7 @@ class PlacementPopup(Popover):
         self.where.setVisible(held > 0)  # without a GPU, the line above says it
         self._show_reasons(placed.why)
         self._budget.setVisible(placed.total_bytes > 0)
-        self.drafts.show_choices(placed.drafts, placed.draft, placed.guesses)
+        self.drafts.show_choices(placed.drafts, placed.draft, placed.guesses, placed.no_guesses)
         if not (same and self._moved):
             self._settle()
         self._tell()
@@ -355,10 +356,6 @@ class PlacementPopup(Popover):
         wanted, self._moved = self._wanted, False
         self.dismiss()
         self.budget_chosen.emit(wanted)
-
-    def _choose_draft(self, draft: str) -> None:
-        self.dismiss()
-        self.draft_chosen.emit(draft)
 
     def _unload(self) -> None:
         self.dismiss()

@@ -53,7 +53,7 @@ def why_not(config: ModelConfig, model: GpuModel) -> str:
 class GpuBatch:
     """A BatchModel on GPU and CPU. Call `close` before closing the GPU.
 
-    It has no counts per neuron.
+    It has no counts per neuron: rows of no answer (JointSteps) would count, and each layer would need one launch more.
     """
 
     def __init__(

@@ -23,10 +23,12 @@ from engine.model.graph import graph_of
 from engine.placement import memory_plan
 from engine.placement.activity import activity_of
 from engine.placement.cost_model import Machine, with_disk_s
+from engine.placement.down_copy import as_loaded
 from engine.placement.gpu_bytes import why_not_on_gpu
 from engine.placement.greedy import Steps, place_greedily, steps_of
 from engine.placement.memory_plan import Budgets
 from engine.placement.model_bytes import I64, PredictorBytes
+from engine.placement.oversized import Case, MemoryLimits, with_drafts_that_fit
 from engine.placement.placement_problem import Choice, FixedBytes, Problem, TokenContext, build_problem
 from engine.placement.solver import solve
 
@@ -149,8 +151,9 @@ def estimate(
     Cost: under 0.1 s if greedy. Raises: DeviceMemoryError for a budget beyond the GPU, and as `bytes_of`.
     """
     found = solve_estimate(
-        entry.shape, entry.codec, entry.format, entry.sparsity, machine, vram_budget_gib, context, exact=exact
-    )
+        entry.shape, entry.codec, entry.format, entry.sparsity, machine, vram_budget_gib, context, exact=exact,
+        n_draft_layers=entry.n_draft_layers,
+    )  # fmt: skip
     return noted(found.estimate, entry.shape, entry.codec, entry.format)
 
 
@@ -162,13 +165,16 @@ def estimate_shape(
     vram_budget_gib: float | None = None,
     context: int | None = None,
     n_bytes: int | None = None,
+    n_draft_layers: int = 0,
 ) -> Estimate:
     """Estimate a model that the catalogue does not have, with the usual sparsity of its kind.
 
-    n_bytes: of its files, if known.
+    n_bytes: of its files, if known. n_draft_layers: layers in the files that draft tokens.
     """
     unknown = Sparsity(source="family")
-    found = solve_estimate(shape, codec, layout, unknown, machine, vram_budget_gib, context, n_bytes=n_bytes)
+    found = solve_estimate(
+        shape, codec, layout, unknown, machine, vram_budget_gib, context, n_bytes=n_bytes, n_draft_layers=n_draft_layers
+    )
     return noted(found.estimate, shape, codec, layout)
 
 
@@ -183,6 +189,7 @@ def solve_estimate(
     *,
     n_bytes: int | None = None,
     exact: bool = False,
+    n_draft_layers: int = 0,
 ) -> SolvedEstimate:
     """Return what `estimate` returns, with the placement.
 
@@ -194,7 +201,7 @@ def solve_estimate(
     if context is not None and context < 1:
         raise InvalidRequestError(f"The context is {context}; at least 1 token is needed.")
     codec, layout = as_prepared(shape, codec, layout)
-    sizes = bytes_of(shape, codec, layout)
+    sizes = bytes_of(shape, codec, layout, n_draft_layers)
     if n_bytes is not None:
         sizes = scaled(sizes, n_bytes)
     gpu = machine.gpu
@@ -203,16 +210,20 @@ def solve_estimate(
         free = machine.profile.ram.free_bytes
         context = default_context(config, free if gpu is None else min(free, budgets.vram_bytes), KV_CODEC)
     context = min(context, config.max_context)
+    case, limits = Case(sizes.model, KV_CODEC), MemoryLimits(machine.profile, gpu, budgets)
+    loaded = replace(case, model=with_drafts_that_fit(case, context, limits))
+    share = activity_of(config, "exact").fired_share  # as a load takes it before neurons were counted
+    sizes = replace(sizes, model=as_loaded(loaded, context, limits, share, machine.threads))
     notes: list[str] = []
     if not machine.measured:
         notes.append("Not measured on this PC yet; estimated from similar machines.")
     if gpu is not None and why_not_on_gpu(config):
         notes.append("The GPU cannot compute this model yet, so that it runs on the CPU alone.")
-    case = _Case(sizes, sparsity, machine, budgets, context)
-    mode, problem, choice = case.placed(exact)
+    asked = _Case(sizes, sparsity, machine, budgets, context)
+    mode, problem, choice = asked.placed(exact)
     range_s = None
     if choice is not None and sparsity.source == "family" and config.has_zeros:
-        seconds = [choice.seconds(case.problem(mode, variant)) for variant in variants_of(shape, sparsity)]
+        seconds = [choice.seconds(asked.problem(mode, variant)) for variant in variants_of(shape, sparsity)]
         range_s = min(seconds), max(seconds)
         notes.append("Estimated from models of the same family.")
     if config.has_zeros and config.walks_by_layer and not sparsity.predictor_share and not config.n_experts:
@@ -275,7 +286,7 @@ class _Case:
 
     @property
     def fixed_ram(self) -> int:
-        return memory_plan.PROCESS_BYTES + memory_plan.scratch_bytes(self.sizes.model, self.context)
+        return memory_plan.fixed_ram_bytes(self.sizes.model, self.context, KV_CODEC)
 
     @property
     def predictor_layer_bytes(self) -> int:

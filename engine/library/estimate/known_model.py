@@ -18,6 +18,7 @@ from engine.library.records import Sparsity
 from engine.model.model_artefacts import predictor_sizes, read_predictor, read_stats
 from engine.model.model_files import OpenedModel, open_model
 from engine.placement.activity import F32, activity_of
+from engine.placement.down_copy import fired_share
 from engine.placement.model_bytes import ModelBytes, PredictorBytes
 from engine.placement.placement_problem import Hottest
 from engine.sparsity.stats import NeuronStats
@@ -28,7 +29,7 @@ _MOST_COPIED = 256 << 20
 
 @dataclass(eq=False)
 class KnownModel:
-    """The numbers. stamp: of the model's files when they were read."""
+    """The numbers. stamp: of the model's files when they were read. fired_share: as a load takes it."""
 
     stamp: tuple[object, ...]
     config: ModelConfig
@@ -37,6 +38,7 @@ class KnownModel:
     predictors: PredictorBytes | None
     notes: tuple[str, ...]
     heat: F32 | None
+    fired_share: float = 1.0
     _hottest: dict[tuple[Mode, str], Hottest] = field(default_factory=dict)
 
     @property
@@ -79,7 +81,10 @@ def read_known_model(path: Path, activation: str) -> KnownModel:
         except EngineError as error:
             notes.append(f"The model's predictors cannot be used: {error.message}")
     places = (str(artefacts.artefact_folder(opened)), *_beside(path))
-    return KnownModel(_stamp(path, places), opened.config, sizes, stats, predictors, tuple(notes), read_heat(opened))
+    return KnownModel(
+        _stamp(path, places), opened.config, sizes, stats, predictors, tuple(notes), read_heat(opened),
+        fired_share(opened, "auto"),
+    )  # fmt: skip
 
 
 def _predictor_bytes(opened: OpenedModel, sizes: ModelBytes) -> PredictorBytes | None:

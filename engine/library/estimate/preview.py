@@ -24,8 +24,11 @@ from engine.machine.read_rates import ReadRates
 from engine.placement import memory_plan
 from engine.placement.concurrent_reads import known_read_rates
 from engine.placement.cost_model import Machine
+from engine.placement.down_copy import as_loaded
 from engine.placement.greedy import Steps, place_greedily, steps_of
 from engine.placement.memory_plan import Budgets
+from engine.placement.model_bytes import ModelBytes
+from engine.placement.oversized import Case, MemoryLimits, with_drafts_that_fit
 from engine.placement.placement_problem import Choice, FixedBytes, Problem, TokenContext, build_problem
 
 _KEPT_MODELS, _KEPT_PROBLEMS = 3, 6
@@ -77,7 +80,11 @@ class Previews:
         room = free if gpu is None else min(free, budgets.vram_bytes or free)
         context = context or default_context(known.config, room, kv_codec)
         context = min(context, known.config.max_context)
-        case = _Case(known, machine, budgets, context, kv_codec)
+        held = 0 if known.predictors is None else int(known.predictors.held.sum())
+        stored, limits = Case(known.sizes, kv_codec, must_bytes=held), MemoryLimits(machine.profile, gpu, budgets)
+        stored = replace(stored, model=with_drafts_that_fit(stored, context, limits))
+        sizes = as_loaded(stored, context, limits, known.fired_share, machine.threads)
+        case = _Case(known, sizes, machine, budgets, context, kv_codec)
         found: list[tuple[float, Mode, Problem, Choice | None]] = []
         for mode in known.modes:
             problem, steps = self._problem(name, case, mode, "taken")
@@ -125,7 +132,8 @@ class Previews:
         self, name: str, case: _Case, mode: Mode, end: str, read_rates: ReadRates | None = None
     ) -> tuple[Problem, Steps]:  # fmt: skip
         """Return the problem and its steps, which are the same for every budget."""
-        key = (name, case.machine.state, case.machine.gpu is None, case.context, case.kv_codec, mode, end, read_rates)
+        place = (case.sizes.down_is_row_wise, case.machine.state, case.machine.gpu is None)
+        key = (name, *place, case.context, case.kv_codec, mode, end, read_rates)
         if key not in self._problems:
             problem = case.problem(mode, end, read_rates)
             self._problems[key] = problem, steps_of(problem)
@@ -133,7 +141,7 @@ class Previews:
                 self._problems.popitem(last=False)
         self._problems.move_to_end(key)
         problem, steps = self._problems[key]
-        return replace(problem, fixed_vram=case.fixed_vram), steps
+        return replace(problem, fixed_vram=case.fixed_vram, fixed_ram=case.fixed_ram + case.sizes.embedding), steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +149,7 @@ class _Case:
     """The arguments of one preview."""
 
     known: KnownModel
+    sizes: ModelBytes
     machine: KnownMachine
     budgets: Budgets
     context: int
@@ -148,21 +157,21 @@ class _Case:
 
     @property
     def fixed_vram(self) -> int:
-        """The bytes taken as soon as the GPU is used; the only part of a problem that depends on the budget."""
+        """The bytes taken as soon as the GPU is used. Of a problem, only these and fixed_ram depend on the budget."""
         if self.machine.gpu is None:
             return 0
         gpu = self.machine.gpu
-        scratch = memory_plan.gpu_scratch_bytes(self.known.sizes, self.context, gpu, self.budgets.vram_bytes)
+        scratch = memory_plan.gpu_scratch_bytes(self.sizes, self.context, gpu, self.budgets.vram_bytes)
         return memory_plan.context_bytes(gpu) + scratch
 
     @property
     def fixed_ram(self) -> int:
-        return memory_plan.PROCESS_BYTES + memory_plan.scratch_bytes(self.known.sizes, self.context)
+        return memory_plan.fixed_ram_bytes(self.sizes, self.context, self.kv_codec)
 
     @property
     def all_in_ram(self) -> int:
         """The RAM of the model with nothing on the GPU."""
-        sizes, predictors = self.known.sizes, self.known.predictors
+        sizes, predictors = self.sizes, self.known.predictors
         kv = int(sizes.kv_of_layer(self.context, self.kv_codec).sum())
         return self.fixed_ram + sizes.total + kv + (0 if predictors is None else int(predictors.held.sum()))
 
@@ -175,7 +184,7 @@ class _Case:
     def read_rates(self) -> dict[Mode, ReadRates]:
         """The remembered rates of the model's rows on this machine."""
         machine = self.machine
-        return known_read_rates(machine.profile, machine.gpu, machine.threads, self.known.sizes, self.known.modes)
+        return known_read_rates(machine.profile, machine.gpu, machine.threads, self.sizes, self.known.modes)
 
     def problem(self, mode: Mode, end: str, read_rates: ReadRates | None = None) -> Problem:
         """Return the placement problem. end: which activity to assume. read_rates: as in Machine."""
@@ -186,7 +195,7 @@ class _Case:
             pinned = memory_plan.pinned_bytes(machine.profile, self.budgets.ram_bytes - self.all_in_ram)
         rates = Machine.of(machine.profile, machine.threads, machine.gpu, read_rates)
         return build_problem(
-            known.sizes, known.hottest(mode, end), rates, mode, TokenContext.typical(self.context, self.kv_codec),
+            self.sizes, known.hottest(mode, end), rates, mode, TokenContext.typical(self.context, self.kv_codec),
             predictors, FixedBytes(self.fixed_vram, self.fixed_ram, pinned),
         )  # fmt: skip
 

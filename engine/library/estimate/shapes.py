@@ -18,8 +18,15 @@ from engine.library.estimate.mixtures import codecs_of, fitting, is_routed, main
 from engine.library.records import ModelFormat, ModelShape
 from engine.model.families import FAMILIES, Kind, PlannedTensor, planned_tensors
 from engine.model.kv_cache import stored_kv_bytes
-from engine.model.mapped_weights import TURNED_BYTES
-from engine.placement.gpu_bytes import ALIGNMENT, WIDTH_MULTIPLE, GpuBytes, aligned, matrix_bytes, why_not_on_gpu
+from engine.placement.gpu_bytes import (
+    ALIGNMENT,
+    SLOT_BYTES,
+    WIDTH_MULTIPLE,
+    GpuBytes,
+    aligned,
+    matrix_bytes,
+    why_not_on_gpu,
+)
 from engine.placement.model_bytes import I64, ModelBytes, largest_codecs, part_of
 from native_kernels.codecs import CODECS
 from native_kernels.cuda.delta_net import done_bytes
@@ -27,7 +34,6 @@ from native_kernels.cuda.layouts import GPU_CODECS, n_gpu_bytes, plane_row_bytes
 
 _OF_HEAD = ("head", "head_bias", "final_norm", "final_norm_bias", "project_out")
 _OF_NEURONS = ("gate", "up", "down", "down_t", "gate_bias", "up_bias")
-_SLOT_BYTES = 8  # as in engine/placement/gpu_bytes.py
 _LAYERS_OF_A_KIND = ("delta_layers", "ffn_only_layers", "mixer_only_layers")
 # Fields that a shape and a configuration have in common.
 _SAME = tuple(field.name for field in fields(ModelShape) if field.name != "activation")
@@ -78,17 +84,16 @@ def shape_of(config: ModelConfig) -> ModelShape:
 
 
 @lru_cache(maxsize=256)
-def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
+def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat, n_draft_layers: int = 0) -> ShapeBytes:
     """Return the bytes of a model of that shape with matrices in this codec. layout: safetensors and gguf store down by
-    row, powerinfer-gguf and bundle by neuron.
+    row, powerinfer-gguf and bundle by neuron. n_draft_layers: that draft tokens, of which the engine uses the first.
 
     Cost: some ms. Raises: as `config_of` and `main_codec`.
     """
     config = config_of(shape)
     main_codec(codec)
     plan = planned_tensors(config, _kind(config, layout), one_expert=True)
-    turns = _is_turned(config, plan, codec)
-    row_wise = any(one.treatment == "transposed" for one in plan) and not turns
+    row_wise = any(one.treatment == "transposed" for one in plan)
     n_layers = config.n_layers
     sums = {part: np.zeros(n_layers, np.int64) for part in ("attention", "first", "second", "down")}
     codecs: dict[str, list[dict[str, int]]] = {part: [{} for _ in range(n_layers)] for part in sums}
@@ -146,7 +151,7 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
         widths = np.where(dense, config.dense_d_ff, math.gcd(config.d_ff, config.shared_d_ff))
         possible &= widths % WIDTH_MULTIPLE == 0
     elif not row_wise:
-        neuron_on_gpu += _SLOT_BYTES
+        neuron_on_gpu += SLOT_BYTES
     on_gpu += -(-inputs // n_layers)
     if config.delta is not None:
         on_gpu[list(config.delta_layers)] += aligned(done_bytes(config.delta))
@@ -169,6 +174,7 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
         shared=embedding if config.tied_embeddings else 0,
         on_gpu=GpuBytes(on_gpu, neuron_on_gpu, block, head_on_gpu, possible, head_possible),
         experts_in_file=layout != "safetensors",  # some families' experts have to be copied from these
+        drafts=_draft_bytes(shape, codec, layout) if n_draft_layers else 0,
     )
     return ShapeBytes(model, *_kinds_of(model))
 
@@ -214,15 +220,21 @@ def parameters_of(shape: ModelShape) -> int:
 def file_bytes(shape: ModelShape, codec: str, layout: ModelFormat, n_draft_layers: int = 0) -> int:
     """Return the bytes of the weights in their files, estimated if no size is published.
 
-    n_draft_layers: layers behind the model's that draft tokens. Each has a matrix from two hidden states to one, and
-    its own embedding and head. Layers that read the keys and values of another have unused matrices for their own.
+    n_draft_layers: layers behind the model's that draft tokens. Layers that read the keys and values of another have
+    unused matrices for their own.
     """
-    with_drafts = replace(shape, n_layers=shape.n_layers + n_draft_layers, n_shared_kv_layers=0)
-    found = bytes_of(with_drafts, codec, layout).model.total
-    if n_draft_layers:
-        d, own = shape.d_model, fitting(main_codec(codec), shape.d_model)
-        found += n_draft_layers * CODECS[own].n_bytes(2 * d * d + 2 * shape.vocab_size * d)
-    return found
+    found = bytes_of(replace(shape, n_shared_kv_layers=0), codec, layout).model.total
+    return found + (n_draft_layers * _draft_bytes(shape, codec, layout) if n_draft_layers else 0)
+
+
+def _draft_bytes(shape: ModelShape, codec: str, layout: ModelFormat) -> int:
+    """Return the bytes of a layer that drafts tokens: it has a matrix from two hidden states to one, and its own
+    embedding and head.
+    """
+    one_more = replace(shape, n_layers=shape.n_layers + 1)
+    layer = bytes_of(one_more, codec, layout).model.total - bytes_of(shape, codec, layout).model.total
+    d, own = shape.d_model, fitting(main_codec(codec), shape.d_model)
+    return layer + CODECS[own].n_bytes(2 * d * d + 2 * shape.vocab_size * d)
 
 
 def scaled(sizes: ShapeBytes, n_bytes: int) -> ShapeBytes:
@@ -230,7 +242,7 @@ def scaled(sizes: ShapeBytes, n_bytes: int) -> ShapeBytes:
 
     Only plausible sizes count: between half and twice the estimate.
     """
-    factor = n_bytes / max(1, sizes.model.total)
+    factor = n_bytes / max(1, sizes.model.total + sizes.model.drafts)
     if not 0.5 < factor < 2 or math.isclose(factor, 1, rel_tol=0.03):
         return sizes
     model, gpu = sizes.model, sizes.model.gpu_bytes
@@ -253,14 +265,6 @@ def _kind(config: ModelConfig, layout: ModelFormat) -> Kind:
         return "bundle"
     family = next(one for one in FAMILIES if one.name == config.family)
     return "safetensors" if layout == "safetensors" or family.gguf is None else "gguf"
-
-
-def _is_turned(config: ModelConfig, plan: list[PlannedTensor], codec: str) -> bool:
-    """Return whether loading transposes down, as in `mapped_weights.transposed_bytes`."""
-    downs = [tensor for tensor in plan if tensor.treatment == "transposed"]
-    if not config.has_zeros or config.n_experts or codec not in ("f32", "f16", "bf16"):
-        return False
-    return sum(CODECS[codec].n_bytes(one.n_elements) for one in downs) <= TURNED_BYTES
 
 
 def _stored(tensor: PlannedTensor) -> tuple[int, int]:

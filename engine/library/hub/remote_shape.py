@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from engine.job import never
 from engine.library.records import Listing, ModelShape, Variant
 
 if TYPE_CHECKING:
-    from engine.config import ModelConfig
     from engine.formats.gguf_header import Header
 
 _FIRST_BYTES = 1 << 20
@@ -51,7 +50,7 @@ def check_readable(hub: Reader, files: Sequence[RemoteName], cancelled: Callable
     if Hearth cannot read it, and the errors of `hub.read`.
     """
     from engine.formats.gguf import tensor_table
-    from engine.model.families import config_from_gguf
+    from engine.model.families import config_from_gguf, config_from_hf
 
     ggufs = sorted((file for file in files if file.name.lower().endswith(".gguf")), key=lambda file: file.name)
     if ggufs:
@@ -70,12 +69,14 @@ def check_readable(hub: Reader, files: Sequence[RemoteName], cancelled: Callable
         return
     for file in files:
         if file.name.rpartition("/")[2] == "config.json" and 0 < file.n_bytes <= _MAX_CONFIG_BYTES:
-            _config_of(hub.read(file.repo, file.revision, file.name, 0, file.n_bytes))
+            config_from_hf(_values_of(hub.read(file.repo, file.revision, file.name, 0, file.n_bytes)), {})
             return
 
 
-def shape_on_hub(hub: Reader, listing: Listing, variant: Variant, cancelled: Callable[[], bool] = never) -> ModelShape:
-    """Return the shape according to the variant's own files.
+def shape_on_hub(
+    hub: Reader, listing: Listing, variant: Variant, cancelled: Callable[[], bool] = never
+) -> tuple[ModelShape, int]:
+    """Return the shape, and the number of layers that draft tokens, according to the variant's own files.
 
     Raises: UnsupportedModelError and ModelFormatError if Hearth cannot read it, and the errors of `hub.read`.
     """
@@ -92,32 +93,34 @@ def shape_on_hub(hub: Reader, listing: Listing, variant: Variant, cancelled: Cal
     return _of_config(hub.read(repo, revision, config.name, 0, config.n_bytes))
 
 
-def _of_config(data: bytes) -> ModelShape:
+def _of_config(data: bytes) -> tuple[ModelShape, int]:
     from engine.library.estimate.shapes import shape_of
+    from engine.model.families import config_from_hf, n_draft_layers
 
-    return shape_of(_config_of(data))
+    values = _values_of(data)
+    config = config_from_hf(values, {})
+    return shape_of(config), n_draft_layers(config, values)
 
 
-def _config_of(data: bytes) -> ModelConfig:
-    from engine.model.families import config_from_hf
-
+def _values_of(data: bytes) -> dict[str, Any]:
     try:
         values = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ModelFormatError("config.json is damaged: it is no JSON.") from error
     if not isinstance(values, dict):
         raise ModelFormatError("config.json is damaged: it holds no object.")
-    return config_from_hf(values, {})
+    return values
 
 
 def _of_gguf(
     read: Callable[[int, int], bytes], name: str, file_bytes: int, cancelled: Callable[[], bool]
-) -> ModelShape:
+) -> tuple[ModelShape, int]:
     from engine.library.estimate.shapes import shape_of
-    from engine.model.families import config_from_gguf
+    from engine.model.families import config_from_gguf, n_draft_layers
 
     header = _head_of_gguf(read, name, file_bytes, cancelled)
-    return shape_of(config_from_gguf(header.metadata, {tensor.name for tensor in header.tensors}))
+    config = config_from_gguf(header.metadata, {tensor.name for tensor in header.tensors})
+    return shape_of(config), n_draft_layers(config, header.metadata)
 
 
 def _head_of_gguf(

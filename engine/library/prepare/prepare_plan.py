@@ -19,8 +19,8 @@ from engine.library.prepare.prepare_gains import Gains, has_lasting_predictors, 
 from engine.library.prepare.prepare_state import Predictors, PrepareState, read_pace
 from engine.library.records import InstalledModel, PreparePlan, PrepareStage, PrepareStep, Sparsity
 from engine.machine.hardware import HardwareProfile, choose_gpu, default_threads, probe
-from engine.model.mapped_weights import turned_bytes
 from engine.model.model_files import OpenedModel, open_model
+from engine.placement.down_copy import will_copy
 from engine.training import calibration, training
 from engine.training.low_rank import Recipe
 
@@ -64,7 +64,7 @@ def openable(model: InstalledModel) -> tuple[Path, str | None]:
 
 
 def what_is_missing(opened: OpenedModel) -> str:
-    """Return what preparing would improve, in a sentence; "" if nothing. Cost: reads headers.
+    """Return what preparing would improve, in a sentence; "" if nothing. Cost: as `will_copy`.
 
     The plan tells whether it pays on this machine.
     """
@@ -72,7 +72,7 @@ def what_is_missing(opened: OpenedModel) -> str:
     if not config.has_zeros:
         return ""
     wanted = []
-    if opened.format != "bundle" and opened.down_is_row_wise and not turned_bytes(opened):
+    if opened.format != "bundle" and opened.down_is_row_wise and not will_copy(opened):
         wanted.append("laying its neurons out one by one")
     if not config.n_experts and config.walks_by_layer:
         if not opened.has_stats:

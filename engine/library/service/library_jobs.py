@@ -108,7 +108,7 @@ def _estimates_of(services: Services, listing: Listing, cancelled: Callable[[], 
         return {}
     unreadable = (ModelFormatError, UnsupportedModelError, DeviceMemoryError)
     try:
-        shape = shape_on_hub(services.hub, listing, min(readable, key=_n_bytes), cancelled)
+        shape, n_draft_layers = shape_on_hub(services.hub, listing, min(readable, key=_n_bytes), cancelled)
     except unreadable:
         return {}
     machine = services.machine()
@@ -116,7 +116,9 @@ def _estimates_of(services: Services, listing: Listing, cancelled: Callable[[], 
     for variant in readable:
         codec = variant.codec or ("f16" if variant.format == "safetensors" else "")
         try:
-            found[variant.name] = estimate_shape(shape, codec, variant.format, machine, n_bytes=variant.n_bytes)
+            found[variant.name] = estimate_shape(
+                shape, codec, variant.format, machine, n_bytes=variant.n_bytes, n_draft_layers=n_draft_layers
+            )
         except unreadable:
             continue
     return found

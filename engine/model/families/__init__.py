@@ -23,6 +23,7 @@ from engine.model.family.family import Family, fields_from_gguf, fields_from_hf
 from engine.model.family.plan import OWN_LAYOUT, Layout, in_own_terms, plan_drafts, plan_tensors
 from engine.model.family.plan import Kind as Kind
 from engine.model.family.plan import PlannedTensor as PlannedTensor
+from engine.model.family.plan import own_draft_name as own_draft_name
 from engine.model.family.plan import split_expert_name as split_expert_name
 from engine.model.family.reading import Reader
 from engine.model.family.sampling import sampling_from_gguf as sampling_from_gguf
@@ -125,15 +126,34 @@ def planned_drafts(
 ) -> tuple[ModelConfig, list[PlannedTensor]]:
     """Return the first layer that drafts tokens (MTP) as a model of one layer, and its tensors; none: there is none.
 
-    config: of the model. It is a layer of the family, with attention, and with experts if the model has them. Bundles
-    have no such layer.
+    config: of the model. It is a layer of the family, with attention, and with experts if the model has them.
     """
-    own = replace(
-        config, n_layers=1, delta=None, delta_layers=(), n_dense_layers=0, dense_d_ff=0, tied_embeddings=True
-    )  # fmt: skip
-    if kind == "bundle" or not _layout(config, kind).drafts:
+    own = draft_config(config)
+    if kind == "bundle":
+        plan = [in_own_terms(tensor, own) for tensor in plan_drafts(own, OWN_LAYOUT, config.n_layers, present)]
+        return own, [replace(tensor, foreign_name=own_draft_name(tensor.foreign_name)) for tensor in plan]
+    if not _layout(config, kind).drafts:
         return own, []
     return own, plan_drafts(own, _layout(config, kind), config.n_layers, present)
+
+
+def n_draft_layers(config: ModelConfig, metadata: Mapping[str, Any]) -> int:
+    """Return how many layers draft tokens according to config.json or GGUF metadata; 0 if Hearth runs none of them."""
+    family, text = _family(config), metadata.get("text_config")
+    values, layout, keys = metadata, family.gguf, [f"{arch}.nextn_predict_layers" for arch in family.architectures]
+    if "general.architecture" not in metadata:
+        values, layout = text if isinstance(text, dict) else metadata, family.hf
+        keys = ["num_nextn_predict_layers", "mtp_num_hidden_layers"]
+    found = [values[key] for key in keys if isinstance(values.get(key), int)]
+    return max([0, *found]) if layout is not None and layout.drafts else 0
+
+
+def draft_config(config: ModelConfig) -> ModelConfig:
+    """Return the configuration of a model's layer that drafts tokens."""
+    return replace(
+        config, n_layers=1, delta=None, delta_layers=(), n_dense_layers=0, dense_d_ff=0, tied_embeddings=True,
+        ffn_only_layers=(), mixer_only_layers=(), unrotated=(0,) if config.unrotated else (),
+    )  # fmt: skip
 
 
 def is_surplus(config: ModelConfig, foreign_name: str) -> bool:

@@ -165,7 +165,16 @@ _OWN_NAMES = ("embedding", "positions", "project_in", "rope_factors", "rope_fact
               "stream_in", "stream_out", "stream_router_norm", "stream_router", "stream_prediction",
               "stream_correction", "stream_scale", "laurel_left", "laurel_right", "laurel_norm")  # fmt: skip
 _OWN_EXPERTS = {f"{kind}.{part}": f"{{}}.{part}" for kind in ("expert", "shared") for part in ("gate", "up", "down_t")}
-OWN_LAYOUT = Layout({name: f"{name}.weight" for name in _OWN_NAMES} | _OWN_EXPERTS)
+_OWN_DRAFTS = ("project", "embedding_norm", "hidden_norm", "final_norm", "embedding", "head")
+OWN_LAYOUT = Layout(
+    {name: f"{name}.weight" for name in _OWN_NAMES} | _OWN_EXPERTS,
+    drafts={f"draft.{name}": f"mtp.{name}" for name in _OWN_DRAFTS},
+)
+
+
+def own_draft_name(name: str) -> str:
+    """Return a bundle's name of a tensor of the layer that drafts tokens: docs/bundle.md, section 3."""
+    return "mtp." + name.removeprefix("0.").removeprefix("draft_")
 
 
 def in_own_terms(tensor: PlannedTensor, config: ModelConfig) -> PlannedTensor:

@@ -13,7 +13,6 @@ import numpy as np
 from llvmlite import ir
 
 from native_kernels.backend import F32, I64, U8
-from native_kernels.cpu.attention.attention_tiles import floats_to_halves
 from native_kernels.cpu.attention.rope import rotate_head
 from native_kernels.cpu.products.vector_math import put_some_floats, some_floats
 from native_kernels.cpu.runtime.call import Call, arguments
@@ -27,6 +26,7 @@ from native_kernels.cpu.runtime.simd import (
     F,
     absolute,
     f32,
+    floats_to_halves,
     get_int,
     i64,
     larger,

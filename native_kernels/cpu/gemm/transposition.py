@@ -1,4 +1,4 @@
-"""Transpose 4-byte items, and interleave the quants of many rows, as LLVM code."""
+"""Transpose items of 2 and 4 bytes, and interleave the quants of many rows, as LLVM code."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def transposed(b: Any, rows: list[Any]) -> list[Any]:
     return rows
 
 
-# ---------------------------------------------------------------- 4-byte items, columns for rows
+# ---------------------------------------------------------------- columns for rows
 
 
 def limited(b: Any, i: int, count: Any, n: Any) -> Any:
@@ -53,25 +53,34 @@ def limited(b: Any, i: int, count: Any, n: Any) -> Any:
     return b.select(b.icmp_signed("<", number(i), count), n, number(0))
 
 
-@operation(void, i64, i64, i64, i64)
-def turn(b: Any, source: Any, source_step: Any, target: Any, target_step: Any) -> None:
-    """Transpose LANES x LANES items with the given row strides in bytes."""
-    rows = [load(b, b.add(source, times(b, source_step, i)), VI) for i in range(LANES)]
-    for i, row in enumerate(transposed(b, rows)):
-        store(b, b.add(target, times(b, target_step, i)), row)
+def _turns(of: Any) -> tuple[Any, Any]:
+    """Return the operations that transpose LANES x LANES items, the elements of these vectors, whole or in part."""
+
+    @operation(void, i64, i64, i64, i64)
+    def whole(b: Any, source: Any, source_step: Any, target: Any, target_step: Any) -> None:
+        rows = [load(b, b.add(source, times(b, source_step, i)), of) for i in range(LANES)]
+        for i, row in enumerate(transposed(b, rows)):
+            store(b, b.add(target, times(b, target_step, i)), row)
+
+    @operation(void, group_of(Rows), i64, i64, group_of(Rows), i64, i64)
+    def part(b: Any, source: Any, n_rows: Any, n_items: Any, target: Any, n_out: Any, n_out_items: Any) -> None:
+        (source, source_step), (target, target_step) = unpacked(b, source), unpacked(b, target)
+        rows = []
+        for i in range(LANES):
+            at = b.add(source, times(b, source_step, i))
+            rows.append(load_part(b, at, limited(b, i, n_rows, n_items), of))
+        for i, row in enumerate(transposed(b, rows)):
+            at = b.add(target, times(b, target_step, i))
+            store_part(b, at, limited(b, i, n_out, n_out_items), row)
+
+    return whole, part
 
 
-@operation(void, group_of(Rows), i64, i64, group_of(Rows), i64, i64)
-def turn_part(b: Any, source: Any, n_rows: Any, n_items: Any, target: Any, n_out: Any, n_out_items: Any) -> None:
-    """As turn, of an incomplete tile: reads n_rows of n_items each, the rest is 0; writes n_out rows of n_out_items."""
-    (source, source_step), (target, target_step) = unpacked(b, source), unpacked(b, target)
-    rows = []
-    for i in range(LANES):
-        at = b.add(source, times(b, source_step, i))
-        rows.append(load_part(b, at, limited(b, i, n_rows, n_items), VI))
-    for i, row in enumerate(transposed(b, rows)):
-        at = b.add(target, times(b, target_step, i))
-        store_part(b, at, limited(b, i, n_out, n_out_items), row)
+# turn(source, its step, target, its step): transpose LANES x LANES items of 4 bytes; steps are row strides in bytes.
+# turn_part(Rows, n_rows, n_items, Rows, n_out, n_out_items): the same of an incomplete tile: reads n_rows of n_items
+# each, the rest is 0; writes n_out rows of n_out_items. turn_shorts, turn_shorts_part: of 2 bytes.
+turn, turn_part = _turns(VI)
+turn_shorts, turn_shorts_part = _turns(VS)
 
 
 def _listed(b: Any, addresses: Any, n_bytes: Any, of: Any) -> list[Any]:

@@ -190,6 +190,23 @@ def halves_to_floats(b: Any, halves: Any) -> Any:
     return b.bitcast(b.or_(finite, sign), VF)
 
 
+def floats_to_halves(b: Any, x: Any) -> Any:
+    """Convert float32 to float16, rounded to nearest, ties to even; overflow becomes infinite."""
+    if ISA.half:
+        return b.fptrunc(x, VH)
+    bits = b.bitcast(x, VI)
+    sign = b.and_(b.lshr(bits, constant(VI, 16)), constant(VI, 0x8000))
+    size = b.and_(bits, constant(VI, 0x7FFFFFFF))
+    odd = b.and_(b.lshr(size, constant(VI, 13)), constant(VI, 1))
+    normal = b.lshr(b.add(b.add(size, constant(VI, 0xC8000FFF - (1 << 32))), odd), constant(VI, 13))
+    # Below 2^-14: adding one half rounds to the steps of subnormal float16.
+    small = b.sub(b.bitcast(b.fadd(b.bitcast(size, VF), constant(VF, 0.5)), VI), constant(VI, 0x3F000000))
+    found = b.select(b.icmp_signed("<", size, constant(VI, 0x38800000)), small, normal)
+    found = b.select(b.icmp_signed(">=", size, constant(VI, 0x47800000)), constant(VI, 0x7C00), found)
+    found = b.select(b.icmp_signed(">", size, constant(VI, 0x7F800000)), constant(VI, 0x7E00), found)
+    return b.bitcast(b.trunc(b.or_(found, sign), VS), VH)
+
+
 def bfloats_to_floats(b: Any, bits: Any) -> Any:
     return b.bitcast(b.shl(b.zext(bits, VI), constant(VI, 16)), VF)
 

@@ -96,6 +96,19 @@ def test_a_killed_engine_starts_again_and_loads_the_last_model(qtbot: QtBot, mak
     assert finished(heard, "g") is None
 
 
+def test_a_restarted_engine_has_the_last_choice_of_a_smaller_model(qtbot: QtBot, make_host: MakeHost) -> None:
+    host, heard = make_host()
+    host.submit(protocol.Load("l", "fake", {"threads": 1}))
+    host.submit(protocol.ChooseDraft("d", "off"))
+    wait(qtbot, lambda: finished(heard, "d"))
+    written = list[bytes]()
+    write = host._write
+    host._write = lambda line: (written.append(line), write(line))  # type: ignore[assignment,return-value]
+    kill(heard[0].pid)
+    wait(qtbot, lambda: len(of(heard, EngineStarted)) == 2)
+    assert protocol.Load("l", "fake", {"threads": 1, "draft": "off"}) in [protocol.decode(line) for line in written]
+
+
 def test_a_silent_engine_is_ended_and_said_so(qtbot: QtBot, make_host: MakeHost) -> None:
     host, heard = make_host(timeouts=Timeouts(silence_s=1.5, backoff_s=(0.01,)))
     host.submit(protocol.Load("l", "fake"))

@@ -224,7 +224,16 @@ def test_a_server_of_the_sdk(make: Make, tmp_path: Path, monkeypatch: pytest.Mon
     content = tools.content(server_id)
     assert [one.address for one in content.resources] == ["notes://today"]
     assert tools.read_resource(server_id, "notes://today") == "buy milk"
+    (notes,) = content.templates
+    fields = (Field("day", "day", is_required=True), Field("topic", "topic", is_required=True), Field("words", "words"))
+    assert (notes.name, notes.arguments, content.completes) == ("Notes of a day", fields, True)
+    address = notes.filled({"day": "mon day", "topic": "a/b"}).address
+    assert address == "notes://mon%20day/a/b"
+    assert tools.read_resource(server_id, address) == "mon day, a/b, all"
+    assert tools.complete(server_id, notes, "day", "mon", {}) == ("monday",), "without the one that hides a part"
+    assert tools.complete(server_id, notes, "topic", "", {"day": "friday"}) == ("friday/food",)
     (greet,) = content.prompts
+    assert tools.complete(server_id, greet, "name", "", {}) == ("Ada",)
     assert (greet.name, greet.arguments) == ("greet", (Field("name", "name", is_required=True),))
     assert tools.prompt(server_id, "greet", {"name": "Ada"}) == (("user", "Greet Ada."),)
     ((_, hiding),) = tools.prompt(server_id, "greet", {"name": "\u202eA\U000e0041 👩\u200d🔬"})

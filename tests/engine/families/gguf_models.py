@@ -48,7 +48,7 @@ def write_gguf(
         config |= _as_nemotron(config)
     config.setdefault("num_hidden_layers", len(config.get("layers_block_type", [])))
     writer = gguf.GGUFWriter(path, case.gguf)
-    if drafts and "num_nextn_predict_layers" not in config:
+    if drafts and not config.get("num_nextn_predict_layers"):
         config["num_nextn_predict_layers"] = 1
         writer.add_nextn_predict_layers(1)
     _write_metadata(writer, config, case, powerinfer)
@@ -284,9 +284,10 @@ def _write_mamba(writer: Any, config: dict[str, Any]) -> tuple[list[int], list[i
     writer.add_rope_scaling_finetuned(False)
     neurons = config["moe_intermediate_size"] if "moe" in kinds else config["intermediate_size"]
     kv_heads = config["num_key_value_heads"]
+    more = config.get("num_nextn_predict_layers", 0)  # layers with both
     return (
-        [kv_heads if kind == "full_attention" else 0 for kind in kinds],
-        [neurons if kind in ("mlp", "moe") else 0 for kind in kinds],
+        [kv_heads if kind == "full_attention" else 0 for kind in kinds] + more * [kv_heads],
+        [neurons if kind in ("mlp", "moe") else 0 for kind in kinds] + more * [neurons],
     )
 
 

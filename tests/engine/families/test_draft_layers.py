@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from draft_models import ONE_LAYER, DraftReference, drafts_gguf, with_drafts
 from family_models import Reference
 
+from engine.bundle.bundle import open_bundle, verify
+from engine.conversion.convert import convert
 from engine.decode.decode_program import DecodeProgram
 from engine.executor.dense import DenseExecutor
 from engine.model.draft_layer import DraftLayer, DraftTransformer, load_drafts, open_drafts
@@ -20,7 +23,7 @@ from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.reference import ReferenceOperators
 
-CLOSE = 2e-4
+CLOSE, ROUNDED = 2e-4, 0.02
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +83,10 @@ def test_a_layer_may_have_an_embedding_and_a_head_of_its_own(
     references: Callable[[str], Reference], tmp_path: Path
 ) -> None:
     wanted = with_drafts("glm4-moe", references("glm4-moe"), tmp_path, own=True)
-    for path in (wanted.folder, drafts_gguf("glm4-moe", wanted.folder, tmp_path / "m.gguf")):
+    bundle = convert(wanted.folder, tmp_path / "bundle", "f16").bundle
+    for path in (wanted.folder, drafts_gguf("glm4-moe", wanted.folder, tmp_path / "m.gguf"), bundle):
         found = logits_of(drafter(loaded(path), ReferenceOperators()), wanted, 30)
-        assert np.abs(found - wanted.logits[30:]).max() < CLOSE
+        assert np.abs(found - wanted.logits[30:]).max() < (ROUNDED if path == bundle else CLOSE)
 
 
 def test_the_hidden_state_is_the_one_that_enters_the_head(draft_reference: Callable[[str], DraftReference]) -> None:
@@ -99,19 +103,21 @@ def test_the_hidden_state_is_the_one_that_enters_the_head(draft_reference: Calla
         np.testing.assert_array_equal(logits, np.full(5, again[0]))
 
 
+def damaged(folder: Path, to: Path) -> Path:
+    """A copy with a norm of another shape."""
+    from safetensors.numpy import load_file, save_file
+
+    shutil.copytree(folder, to)
+    tensors = load_file(to / "model.safetensors")
+    tensors["mtp.pre_fc_norm_hidden.weight"] = np.ones(3, np.float32)
+    save_file(tensors, to / "model.safetensors")
+    return to
+
+
 def test_a_damaged_layer_is_left_out_and_the_model_runs(
     draft_reference: Callable[[str], DraftReference], tmp_path: Path
 ) -> None:
-    import shutil
-
-    from safetensors.numpy import load_file, save_file
-
-    folder = tmp_path / "m"
-    shutil.copytree(draft_reference("qwen3.5").folder, folder)
-    tensors = load_file(folder / "model.safetensors")
-    tensors["mtp.pre_fc_norm_hidden.weight"] = np.ones(3, np.float32)
-    save_file(tensors, folder / "model.safetensors")
-    opened = open_model(folder)
+    opened = open_model(damaged(draft_reference("qwen3.5").folder, tmp_path / "m"))
     layer, reason = load_drafts(opened, load_weights(opened))
     assert layer is None
     assert "pre_fc_norm_hidden" in reason
@@ -121,3 +127,34 @@ def test_a_model_without_such_a_layer(references: Callable[[str], Reference]) ->
     opened = open_model(references("qwen3.5").folder)
     assert open_drafts(opened) is None
     assert load_drafts(opened, load_weights(opened)) == (None, "")
+
+
+@pytest.mark.parametrize("name", ONE_LAYER)
+def test_a_bundle_keeps_the_layer(name: str, draft_reference: Callable[[str], DraftReference], tmp_path: Path) -> None:
+    wanted = draft_reference(name)
+    paths = [wanted.folder]
+    if name == "glm4-moe":
+        paths.append(drafts_gguf(name, wanted.folder, tmp_path / "m.gguf"))
+    for i, path in enumerate(paths):
+        source, bundle = open_drafts(open_model(path)), convert(path, tmp_path / f"{i}", "f16").bundle
+        verify(open_bundle(bundle))
+        layer = loaded(bundle)
+        assert source is not None
+        assert layer.opened.parameters == source.parameters
+        assert layer.opened.config == source.config
+        found = logits_of(drafter(layer, ReferenceOperators()), wanted, 30)
+        assert np.abs(found - wanted.logits[30:]).max() < ROUNDED
+        again = loaded(convert(bundle, tmp_path / f"{i} again", "q8_0").bundle)
+        assert again.opened.parameters == source.parameters
+
+
+def test_a_bundle_without_the_layer_opens(
+    draft_reference: Callable[[str], DraftReference], references: Callable[[str], Reference], tmp_path: Path
+) -> None:
+    """As an older Hearth made it, or because the layer is damaged, which the conversion says."""
+    older = convert(references("qwen3.5").folder, tmp_path / "older", "f16")
+    assert load_drafts(open_model(older.bundle), load_weights(open_model(older.bundle))) == (None, "")
+    assert older.warnings == ()
+    made = convert(damaged(draft_reference("qwen3.5").folder, tmp_path / "m"), tmp_path / "damaged", "f16")
+    assert any("draft tokens" in warning for warning in made.warnings)
+    assert open_drafts(open_model(made.bundle)) is None

@@ -15,7 +15,7 @@ from gguf_models import write_gguf
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
 from engine.library.estimate.shapes import config_of, shape_of
-from engine.model.families import config_from_gguf, config_from_hf
+from engine.model.families import config_from_gguf, config_from_hf, n_draft_layers
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
@@ -109,7 +109,9 @@ def test_layers_that_draft_tokens_are_left_out_of_gguf_files(
 
     monkeypatch.setattr(gguf.GGUFWriter, "write_header_to_file", with_draft)
     path = write_gguf(dense.folder, tmp_path / "m.gguf", dense.case)
-    assert open_model(path).config.n_layers == 4
+    opened = open_model(path)
+    assert opened.config.n_layers == 4
+    assert n_draft_layers(opened.config, opened.metadata) == 1
     check(path, dense)
 
 
@@ -162,3 +164,9 @@ def test_a_state_that_would_grow_is_refused(dense: Reference, tmp_path: Path, mo
     opened = open_model(write_gguf(dense.folder, tmp_path / "m.gguf", dense.case))  # A_log as it is: positive in part
     with pytest.raises(ModelFormatError, match="makes a state grow"):
         load_weights(opened)
+
+
+@pytest.mark.parametrize(("more", "wanted"), [({}, 0), ({"mtp_num_hidden_layers": 1}, 1)])
+def test_config_json_says_how_many_layers_draft_tokens(more: dict[str, Any], wanted: int) -> None:
+    for config in ({**HF, **more}, {"model_type": "qwen3_5", "text_config": {**HF, **more}}):
+        assert n_draft_layers(config_from_hf(config, {}), config) == wanted

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fakes.batch_operators import FakeBatchOps
 from fakes.gpu_machine import FakeGpuMachine
@@ -15,6 +17,7 @@ from test_api_answering import Loop
 
 from engine.config import EngineConfig
 from engine.errors import HostMemoryError
+from engine.executor.adaptation import Adaptation
 from engine.gpu import loaded_part
 from engine.job import Job
 from engine.local_api import answering
@@ -24,7 +27,11 @@ from engine.local_api.failures import ApiError
 from engine.local_api.parts import Told
 from engine.local_api.served import Target
 from engine.local_api.turns import Begun, End, Line, Piece, Turn, TurnEvent
+from engine.model.counters import FfnCounters
+from engine.session import generate
 from engine.session.chat_session import ChatSession
+from engine.session.constraint import Constraint
+from engine.session.grammar import Grammar
 from engine.session.joint import PROBE_EVERY, JointSteps, Pace
 from engine.session.loaded_model import LoadedModel
 
@@ -76,7 +83,10 @@ def answers(
     for i, prompt in enumerate(prompts):
         sampling = {"temperature": 0, "max_tokens": 6 + 3 * i, **how.get("sampling", {})}
         model, alternatives = how.get("model", "m"), how.get("alternatives")
-        api_request = ApiRequest("completion", model, prompt=prompt, sampling=sampling, alternatives=alternatives)
+        constraint = how.get("constraints", {}).get(i)
+        api_request = ApiRequest(
+            "completion", model, prompt=prompt, sampling=sampling, alternatives=alternatives, constraint=constraint
+        )
         turn = ToldTurn(api_request, f"client {i}", Loop(), Target(model))  # type: ignore[arg-type]
         turn.log = log
         line.join(turn)
@@ -89,7 +99,7 @@ def answers(
         Told.of(part for i, event in told if i == n and isinstance(event, Piece) for part in event.parts).text
         for n in range(len(turns))
     ]
-    ends = [[event for i, event in told if i == n][-1] for n in range(len(turns))]
+    ends = [[event for i, event in told if i == n][-1] for n in range(len(turns)) if turns[n].state == "over"]
     return texts, ends, told
 
 
@@ -292,6 +302,106 @@ def test_a_step_that_fails_ends_those_in_it(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(JointSteps, "compute", fails)
     _, ends, _ = answers(Window(load(folder, 2)), PROMPTS[2:5])
     assert [getattr(end, "code", "") for end in ends] == ["out_of_memory"] * 2 + [""]
+
+
+def test_masks_are_computed_while_others_compute(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
+) -> None:
+    here, compute = list[int](), Grammar.most
+
+    def counted(grammar: Grammar, matcher: Any) -> Any:
+        here.extend([1] if threading.current_thread() is threading.main_thread() else [])
+        return compute(grammar, matcher)
+
+    monkeypatch.setattr(Grammar, "most", counted)
+    constraints = {i: Constraint("regex", "[a-z]{2}(x|y)[0-9 ]{2,30}!") for i in range(4)}
+    alone = answers(Window(load(folder, 1)), PROMPTS[:4], constraints=constraints)[0]
+    here.clear()
+    assert answers(Window(load(folder, 4)), PROMPTS[:4], constraints=constraints)[0] == alone
+    assert max(sizes) == 4
+    assert len(here) == 4, "of the first tokens alone"
+
+
+def test_an_error_between_the_steps_ends_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used_up, is_together = [HostMemoryError("It is used up.")], JointSteps.is_together
+
+    def fails(steps: JointSteps, n: int) -> bool:
+        if n == 3 and used_up:
+            raise used_up.pop()
+        return is_together(steps, n)
+
+    monkeypatch.setattr(JointSteps, "is_together", fails)
+    _, ends, told = answers(Window(load(folder, 3)), PROMPTS)
+    assert [getattr(end, "code", "") for end in ends].count("out_of_memory") == 3
+    assert [sum(isinstance(event, End | ApiError) for i, event in told if i == n) for n in range(5)] == [1] * 5
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_without_memory_for_a_further_cache_a_request_waits(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, raises: bool
+) -> None:
+    alone = answers(Window(load(folder, 1)), PROMPTS)[0]
+    asked, n_asked = answering.asked, [0]
+    has_room, is_first, new_cache = iter([True]), iter([True]), LoadedModel.new_cache
+    window = Window(load(folder, 4))
+
+    def counted(*arguments: Any) -> Any:
+        n_asked[0] += 1
+        return asked(*arguments)
+
+    def made(*arguments: Any) -> Any:
+        if not next(is_first, False):
+            raise HostMemoryError("It is used up.")
+        return new_cache(*arguments)
+
+    monkeypatch.setattr(answering, "asked", counted)
+    monkeypatch.setattr(answering, "_has_room", lambda model: next(has_room, raises))
+    monkeypatch.setattr(LoadedModel, "new_cache", made)
+    assert answers(window, PROMPTS)[0] == alone
+    assert n_asked[0] <= 2 * len(PROMPTS), "it is not read again and again"
+
+
+class Learning(Adaptation):
+    """The sums of all that was learned."""
+
+    counts: Any = 0
+    positions = 0
+
+    def learn(self, counters: FfnCounters) -> None:
+        counts, positions = counters.take_per_neuron()
+        self.counts, self.positions = self.counts + counts, self.positions + positions
+
+
+def test_a_request_for_another_model_waits_for_the_answers_under_way(folder: Path) -> None:
+    window, asked = Window(load(folder, 3)), list[list[str]]()
+
+    def other(turns: list[Turn]) -> None:
+        turns[2].target = Target("other", load="/m/other")
+        window.ask_load = lambda *_: (asked.append([turn.state for turn in turns]), turns[2].leave())[1]  # type: ignore[method-assign]
+
+    answers(window, PROMPTS[:3], other)
+    assert asked == [["over", "over", "answering"]]
+
+
+@pytest.mark.parametrize("how", [{"backend": "reference"}, {"mode": "exact"}, {"mode": "dense"}])
+def test_all_teach_which_neurons_are_active(
+    folder: Path, how: dict[str, Any], sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generate, "most_at_once", lambda model, cache: 1)  # wrong guesses count as well
+    ended = {i: Constraint("regex", f"[a-z]{{3}}[0-9]{{{4 + i}}}") for i in range(3)}  # by a token, before its step
+    learned = []
+    for sequences in (1, 3):
+        window = Window(load(folder, sequences, **how))
+        assert window.session is not None
+        window.session.adaptation = Learning(window.session.model.opened)
+        prompts = [[first, *PROMPTS[0]] for first in (9, 8, 7)]
+        _, ends, _ = answers(window, prompts, constraints=ended, sampling={"max_tokens": 40})
+        learned.append(window.session.adaptation)
+        assert learned[-1].positions == sum(end.prompt_tokens + end.tokens for end in ends if isinstance(end, End))
+    alone, together = learned
+    assert max(sizes) == 3
+    assert together.positions == alone.positions > 30
+    np.testing.assert_array_equal(together.counts, alone.counts)
 
 
 def test_a_model_with_a_state_answers_together_too(tmp_path: Path, sizes: list[int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,19 +20,21 @@ from support.repetitions import some_daily
 
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
-from engine.errors import HostMemoryError, InvalidRequestError, ModelFormatError
+from engine.errors import Cancelled, HostMemoryError, InvalidRequestError, ModelFormatError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
-from engine.model import mapped_weights
+from engine.formats.packed_rows import encode_rows
+from engine.job import Job
 from engine.model import weights as weights_module
 from engine.model.kv_cache import KVCache
-from engine.model.mapped_weights import turned_bytes
 from engine.model.transformer import Transformer
-from engine.model.weights import ModelWeights, OpenedModel, load_weights, open_model
+from engine.model.weights import ModelWeights, OpenedModel, StoredKernels, load_weights, open_model
 from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
 from native_kernels.backend import PackedMatrix
-from native_kernels.codecs import CODECS
+from native_kernels.codecs import CODECS, quality
+from native_kernels.cpu.products.transposed import transposed
+from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.reference import ReferenceOperators
 
 OPS = ReferenceOperators()
@@ -220,41 +223,76 @@ def make_sparse_gguf(path: Path, n_layers: int, d_model: int, d_ff: int) -> Path
     return path
 
 
-# ------------------------------------------------------------------ a small down, turned
+# ------------------------------------------------------------------ down, copied by neuron
 
 
-def loaded(path: Path) -> tuple[OpenedModel, ModelWeights]:
-    opened = open_model(path)
-    return opened, load_weights(opened, mapped_reason="the kernels multiply it as it is")
+def copying(threads: int = 1) -> StoredKernels:
+    return StoredKernels("the kernels multiply it as it is", lambda matrix: transposed(matrix, Pool(threads)))
+
+
+def make_relu(path: Path, codec: str, d_model: int = 64, d_ff: int = 320) -> OpenedModel:
+    source = make_tiny_gguf(path / "source.gguf", d_model=d_model, d_ff=d_ff, tied=False)
+    return open_model(recode(source, path / "m.gguf", codec), "relu")
 
 
 @pytest.mark.parametrize("codec", ["f32", "f16", "bf16"])
-def test_a_small_down_is_copied_neuron_by_neuron_with_the_same_values(tmp_path: Path, codec: str) -> None:
-    path = recode(make_tiny_gguf(tmp_path / "f.gguf", d_model=64, d_ff=320), tmp_path / "m", codec)
-    opened, weights = loaded(path)
+def test_copies_by_neuron_keep_numbers_without_blocks(tmp_path: Path, codec: str) -> None:
+    opened = make_relu(tmp_path, codec)
+    weights, as_it_is = load_weights(opened, kernels=copying()), load_weights(opened, hold="mapped")
     layer = weights.layers[0]
     assert opened.down_is_row_wise
     assert not weights.down_is_row_wise
     assert layer.down_t.codec == codec
     assert np.shares_memory(layer.up.data, opened.source.view("blk.0.ffn_up.weight"))
-    rows = ReferenceOperators().rows(layer.down_t, np.arange(320))
-    as_it_is = load_weights(opened, hold="mapped").layers[0].down
-    np.testing.assert_array_equal(rows.T, ReferenceOperators().rows(as_it_is, np.arange(64)))
-    assert weights.ram_bytes == load_weights(opened, hold="mapped").ram_bytes + turned_bytes(opened) > 0
-    assert "down was copied" in weights.hold_reason
+    rows = OPS.rows(layer.down_t, np.arange(320))
+    np.testing.assert_array_equal(rows.T, OPS.rows(as_it_is.layers[0].down, np.arange(64)))
+    downs = [layer.down_t for layer in weights.layers]
+    assert weights.ram_bytes == as_it_is.ram_bytes + sum(one.n_rows * one.data.strides[0] for one in downs)
 
 
-def test_a_down_that_is_large_or_has_no_room_or_no_use_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert loaded(make_tiny_gguf(tmp_path / "q8_0.gguf"))[1].down_is_row_wise  # its blocks run over neurons
-    path = make_tiny_model(tmp_path / "m", d_model=64, d_ff=320)
-    opened, weights = loaded(path)
-    need = weights.ram_bytes + weights_module.MARGIN_BYTES
+@pytest.mark.parametrize("codec", some_daily(["q4_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k"], ("q4_0", "q4_k")))
+def test_copies_of_blocks_are_the_bundles_rows_and_say_their_error(tmp_path: Path, codec: str) -> None:
+    opened = make_relu(tmp_path, codec, 256, 512)
+    weights, unpacked = load_weights(opened, kernels=copying(2)), load_weights(opened, hold="f32")
+    wanted = [layer.down_t for layer in unpacked.layers]
+    for layer, exact in zip(weights.layers, wanted, strict=True):
+        np.testing.assert_array_equal(layer.down_t.data, encode_rows("q8_0", exact.data, "down"))
+    found = quality(wanted[0].data[:256], CODECS["q8_0"]).relative_rms
+    assert 0 < found < 0.01
+    assert f"{found:.1%}" in weights.hold_reason
+    rounded = [replace(one, down_t=PackedMatrix.pack(OPS.rows(own.down_t, np.arange(512)), "f32"))
+               for one, own in zip(unpacked.layers, weights.layers, strict=True)]  # fmt: skip
+    same = logits(opened, replace(unpacked, layers=rounded))
+    for exact in (False, True):
+        np.testing.assert_allclose(
+            logits(opened, weights, exact), same, atol=2e-5 * max(1.0, float(np.abs(same).max()))
+        )
+
+
+def test_a_down_without_room_or_of_experts_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = make_relu(tmp_path, "q8_0")
+    need = load_weights(opened, kernels=copying()).ram_bytes + weights_module.MARGIN_BYTES
     for free, row_wise in ((need, False), (need - 1, True)):
-        with monkeypatch.context() as patch:
-            free_ram(patch, free)
-            assert loaded(path)[1].down_is_row_wise == row_wise
-    with monkeypatch.context() as patch:
-        patch.setattr(mapped_weights, "TURNED_BYTES", turned_bytes(opened) - 1)
-        assert loaded(path)[1].down_is_row_wise
-    opened = open_model(path, "silu")
-    assert load_weights(opened, mapped_reason="so").down_is_row_wise
+        free_ram(monkeypatch, free)
+        weights = load_weights(opened, kernels=copying())
+        assert weights.down_is_row_wise == row_wise
+        assert ("copied" in weights.hold_reason) != row_wise
+
+
+def test_copying_shows_progress_and_can_be_cancelled(tmp_path: Path) -> None:
+    opened, seen = make_relu(tmp_path, "q4_0"), []
+    load_weights(opened, Job(progress=lambda done, total: seen.append(done)), kernels=copying())
+    assert len(seen) == len(opened.plan)
+    after = iter([False] * 12 + [True] * len(seen))
+    with pytest.raises(Cancelled):
+        load_weights(opened, Job(cancelled=lambda: next(after)), kernels=copying())
+
+
+def test_scales_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    opened = make_relu(tmp_path, "q8_0")
+    stored = np.array(opened.source.view("blk.1.ffn_down.weight"))
+    stored[:2] = 0xFF, 0x7F
+    view = opened.source.view
+    opened.source.view = lambda name: stored if name == "blk.1.ffn_down.weight" else view(name)
+    with pytest.raises(ModelFormatError, match=r"blk\.1\.ffn_down"):
+        load_weights(opened, kernels=copying())

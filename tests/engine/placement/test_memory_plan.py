@@ -10,10 +10,12 @@ import pytest
 from samples.experts_gguf import make_tiny_mixtral
 from samples.placement_cases import MIB, a_profile
 from samples.raw_gguf import make_tiny_powerinfer
+from samples.recurrent_model import make_recurrent_model
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 from support.shown_text import numbers_in
 
 from engine.assets import starter_model
+from engine.config import EngineConfig
 from engine.conversion.convert import convert
 from engine.errors import DeviceMemoryError
 from engine.gpu.prefill.prefill_memory import sizes_for
@@ -21,6 +23,7 @@ from engine.library.estimate.shapes import bytes_of
 from engine.library.records import ModelShape
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.measured_hardware import load_profile
+from engine.model.draft_layer import MOST_DRAFTS, open_drafts
 from engine.model.kv_cache import KVCache
 from engine.model.model_artefacts import read_predictor
 from engine.model.model_files import open_model
@@ -28,6 +31,9 @@ from engine.placement import memory_plan
 from engine.placement.gpu_bytes import kv_layer_bytes
 from engine.placement.memory_plan import budgets_of, may_pin_in_place, scratch_bytes
 from engine.placement.model_bytes import ModelBytes, PredictorBytes, stored_bytes
+from engine.placement.oversized import Case, MemoryLimits, fitting_context, with_drafts_that_fit
+from engine.placement.setting import KnownInputs, read_setting
+from engine.session.loaded_model import LoadedModel
 
 
 def test_every_byte_of_the_weights_is_in_one_part(tmp_path: Path) -> None:
@@ -153,3 +159,39 @@ def test_prefill_gets_more_memory_only_where_the_whole_model_leaves_twice_as_muc
     assert sizes_for(model.config, [], 2048, narrow, gpu_bytes_per_s=4e12).positions == 2048
     wide = sizes_for(model.config, [], 2048, plenty, gpu_bytes_per_s=4e12)
     assert (wide.neurons, wide.tile_bytes) == (11008, 96 << 20)
+
+
+def test_a_layer_that_drafts_tokens_is_counted_with_its_cache(tmp_path: Path) -> None:
+    path = make_recurrent_model(tmp_path / "m", drafts="random")
+    opened = open_model(path)
+    model = ModelBytes.of(opened)
+    own = sum(info.n_bytes for name, info in opened.source.tensors.items() if name.startswith("mtp."))
+    assert model.drafts == own > 0
+    with_drafts, without = (
+        read_setting(opened, EngineConfig(context=100, device="cpu"), KnownInputs(drafts=has)) for has in (True, False)
+    )
+    drafts = open_drafts(opened)
+    assert drafts is not None
+    cache = KVCache(drafts.config, 100 + MOST_DRAFTS, "f16")
+    assert with_drafts.all_in_ram - without.all_in_ram == own + cache.n_bytes
+    assert ModelBytes.of(open_model(make_recurrent_model(tmp_path / "n"))).drafts == 0, "a damaged layer"
+
+
+def test_a_layer_that_drafts_tokens_takes_no_room_from_the_model(tmp_path: Path) -> None:
+    model = replace(ModelBytes.of(open_model(make_tiny_mixtral(tmp_path / "m.gguf"))), drafts=300 * MIB)
+    profile = a_profile(vram=None)
+    for free, fits in ((2048 * MIB, True), (1600 * MIB, False)):
+        profile = replace(profile, ram=RamInfo(8192 * MIB, free))
+        limits = MemoryLimits(profile, None, budgets_of(profile, None, None))
+        assert with_drafts_that_fit(Case(model, "f16"), 64, limits).drafts == (model.drafts if fits else 0)
+        assert fitting_context(model, limits, 64, "f16") == 64
+
+
+def test_without_room_for_it_the_layer_is_not_loaded(tmp_path: Path) -> None:
+    path = make_recurrent_model(tmp_path / "m", drafts="random")
+    for free, fits in ((2048 * MIB, True), (800 * MIB, False)):
+        replace(a_profile(vram=None), ram=RamInfo(8192 * MIB, free)).save(tmp_path / "pc.json")
+        engine = EngineConfig(context=64, threads=1, hardware_file=str(tmp_path / "pc.json"))
+        loaded = LoadedModel.load(path, engine)
+        assert (loaded.drafts is not None) == fits
+        assert ("left out" in loaded.drafts_reason) != fits

@@ -211,7 +211,8 @@ def test_a_change_of_anything_is_noticed(tmp_path: Path) -> None:
     for changed, words in changes:
         solve_model(open_model(path), first)
         again = solve_model(open_model(path, changed.activation), changed)
-        assert (again.reused, again.changed) == (False, (words,))
+        assert not again.reused
+        assert words in again.changed
     solve_model(open_model(path), first)
     artefacts.save_stats(open_model(path), stats())
     assert solve_model(open_model(path), first).changed == ("the statistics",)

@@ -108,13 +108,21 @@ def test_news_of_the_smaller_model_that_guesses(heard: Heard, monkeypatch: pytes
 
     monkeypatch.setattr(Drafting, "load", load)
     monkeypatch.setattr(session, "drafting", Drafting(session.model))
-    monkeypatch.setattr(heard.host, "_told_draft", "Small")
+    monkeypatch.setattr(heard.host, "_told_draft", {"model": "Small"})
     heard.run(protocol.Generate("a", HELLO, {"temperature": 0}))
     for _ in range(2):
         heard.host._step_draft()
     news = [event for event in heard.events if isinstance(event, protocol.News) and event.topic == "draft"]
     assert found == [session.drafting]
-    assert [one.values["model"] for one in news] == [""], "it is reported once that it is unloaded"
+    told = [(one.values["model"], one.values["reason"]) for one in news]
+    assert told == [("", ""), ("", "No model on this PC is small enough.")], "each change is reported once"
+    model = heard.host.session
+    heard.run(protocol.ChooseDraft("b", "off"), protocol.ChooseDraft("c", "somewhere/small"))
+    assert heard.of("c") == [protocol.Finished("c")]
+    assert session.drafting._wanted == "somewhere/small"
+    heard.host._step_draft()
+    assert len(found) == 2
+    assert heard.host.session is model, "the model stays loaded"
     result = GenerationResult.from_dict(heard.of("a")[-1].result)
     assert sum(guessed for guessed, _ in result.guesses.values()) == result.guessed_tokens
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled, HostMemoryError, InvalidRequestError
 from engine.job import Job, never
 from engine.loading.opening import vocabulary_fingerprint
+from engine.machine.hardware import probe
 from engine.model.model_files import open_model
 from engine.session import drafting
 from engine.session.chat_session import ChatSession
@@ -348,3 +350,62 @@ def test_short_memory_keeps_the_draft_out(
         found.load(Job())
     with pytest.raises(Cancelled):
         found.load(Job(lambda: True))
+
+
+def test_a_request_interrupts_a_draft_that_reads_the_chat(
+    models: dict[str, LoadedModel], paths: dict[str, Path]
+) -> None:
+    model = models["plain"]
+    session = session_with(model, paths["plain"])
+    draft, text, asked = draft_of(session), prompt_for(model, 90), itertools.count()
+    assert draft.follow(text, lambda: next(asked) > 0)
+    assert draft._cache.length < 89
+    assert not draft.has_failed
+    assert not draft.follow(text)
+    assert draft._cache.tokens[: draft._cache.length].tolist() == text[:89]
+    session.close()
+
+
+@pytest.mark.expects_log("No smaller model guesses")
+def test_a_draft_does_not_displace_the_models_mapped_weights(
+    models: dict[str, LoadedModel], listed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system counts their pages in RAM as free."""
+    model = models["plain"]
+    monkeypatch.setattr(drafting, "lies_in_ram", lambda path: False)
+    mapped = model.weights.n_bytes - model.weights.ram_bytes
+    assert model.weights.hold == "mapped"
+    assert mapped > 0
+    for beside, fits in ((1 << 30, True), (1 << 10, False)):
+        free = dataclasses.replace(probe().ram, free_bytes=mapped + beside)
+        monkeypatch.setattr(drafting, "probe", lambda free=free: dataclasses.replace(probe(), ram=free))
+        found = Drafting(model)
+        found.step([1], True, never)
+        assert (found.draft is not None) == fits
+        found.close()
+    assert "RAM" in found.reason
+
+
+def test_the_reason_is_that_the_model_computes_one_token_at_a_time(
+    models: dict[str, LoadedModel], listed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = ChatSession(models["plain"])
+    session.drafting = Drafting(models["plain"])
+    session._times.one_s = 1.0
+    monkeypatch.setattr("engine.session.chat_session.most_at_once", lambda transformer, cache: 1)
+    assert session.draft_step(never) is None
+    assert "one token at a time" in session.drafting.reason
+
+
+def test_a_draft_without_memory_for_its_cache_is_closed(
+    models: dict[str, LoadedModel], paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(model: LoadedModel, context: int | None = None) -> None:
+        raise HostMemoryError("The memory ran out.")
+
+    closed: list[LoadedModel] = []
+    monkeypatch.setattr(LoadedModel, "new_cache", full)
+    monkeypatch.setattr(LoadedModel, "close", lambda model: closed.append(model))
+    with pytest.raises(HostMemoryError):
+        drafting_of(models["plain"], paths["plain"])
+    assert len(closed) == 1

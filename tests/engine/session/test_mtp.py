@@ -244,3 +244,20 @@ def test_a_layer_that_does_not_pay_reads_only_what_is_near(load: Callable[..., L
         new.add(0, hidden[30 - n_read - 1 : 30])
         found = drafted(model, new, text[30 - n_read - 1 : 31], 2)
         assert [int(one.argmax()) for one in found] == [token for token, _ in drafts]
+
+
+@pytest.mark.expects_log("is not used any more")
+@pytest.mark.parametrize("way", ["fill", "step"])
+def test_an_answer_goes_on_without_a_layer_that_fails(
+    load: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    def fails(*arguments: Any) -> None:
+        raise HostMemoryError("The memory ran out.")
+
+    model = load("right")
+    wanted = without(model, PROMPT)
+    assert model.drafter is not None
+    monkeypatch.setattr(model.drafter, way, fails)
+    found = events(ChatSession(model), PROMPT)
+    assert said(found) == wanted
+    assert found[-1].stats.guessed_tokens == 0

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from samples import random_blocks
 
 from native_kernels.backend import PackedMatrix
-from native_kernels.codecs import CODECS, lane_packing
+from native_kernels.codecs import CODECS, ROW_CODECS, lane_packing
 from native_kernels.cpu.blocks import unpack
 from native_kernels.cpu.gemm import gemm
 from native_kernels.cpu.gemm.gemm_bytes import takes_bytes
-from native_kernels.cpu.products import activations, gemv
+from native_kernels.cpu.products import activations, gemv, transposed
 from native_kernels.cpu.products.k_quants import SMALL_BLOCKS, SUPER_BLOCKS
 from native_kernels.cpu.runtime import call
 
@@ -170,6 +170,19 @@ def check_rows(name: str, n_rows: int, n_cols: int) -> None:
     out = call.aligned_empty((len(ids), n_cols + 32))[:, :n_cols]
     call.run(unpacked_rows.rows_calls(w, ids, out), 2)
     assert np.array_equal(out, values[ids].astype(np.float32)), name
+
+
+def check_transposed(name: str, n_rows: int, n_cols: int, n_threads: int = 2) -> None:
+    """The columns as rows: the same numbers, or the bytes that the reference encodes, with rows on cache lines."""
+    w, values = matrix(name, n_rows, n_cols, 3)
+    out = transposed.transposed_empty(w)
+    call.run(transposed.transpose_calls(w, out, n_threads), n_threads)
+    plain = transposed.PLAIN.get(name)
+    kind, columns = {4: np.uint32, 2: np.uint16, None: np.uint8}[plain], np.ascontiguousarray(values.T, np.float32)
+    wanted = w.data.view(kind).T if plain else ROW_CODECS["q8_0.lanes"].encode(columns)
+    assert (out.n_rows, out.n_cols, out.codec) == (n_cols, n_rows, name if plain else "q8_0.lanes"), name
+    assert np.array_equal(out.data.view(kind), wanted), (name, n_rows, n_cols)
+    assert out.n_rows == 1 or not out.data.strides[0] % 64
 
 
 def as_q8(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:

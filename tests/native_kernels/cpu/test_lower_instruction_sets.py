@@ -16,6 +16,8 @@ from native_kernels.cpu.products import gemv
 row_checks.check_products(("q8_0", "q4_0.lanes"))
 product_checks.check_rows("iq4_nl", 5, 96)
 product_checks.check_batches("f16")
+for name in ("q4_0", "f16"):
+    product_checks.check_transposed(name, 45, 288)
 operator_checks.check_small_kernels()
 attention_cases.check(["f16"], [case for case in attention_cases.CASES if not case.shared])
 product_checks.check_rows("q5_0", 5, 96)

@@ -1,7 +1,8 @@
 """Nemotron-H, Nemotron Nano 2 and Nemotron 3 Nano: each layer is a Mamba-2, attention, an FFN or experts.
 
-FFN and experts have no gate, and the square of ReLU as activation. Attention has no positions. The layers that draft
-tokens (MTP) are left out.
+FFN and experts have no gate, and the square of ReLU as activation. Attention has no positions. The layer that drafts
+tokens (MTP) has attention and experts. In Hugging Face's format, each of them is a layer of its own.
+Source: vLLM's nemotron_h_mtp.py. llama.cpp computes its last norm as a LayerNorm.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from engine.model.families.recurrent.mamba import (
 )
 from engine.model.family.experts import GGUF_EXPERT_KEYS, experts_from_gguf, experts_from_hf
 from engine.model.family.family import Family
-from engine.model.family.names import GGUF_EXPERTS
+from engine.model.family.names import GGUF_DRAFTS, GGUF_EXPERTS
 from engine.model.family.plan import Layout
 from engine.model.family.reading import Reader, decimal, numbers_by_layer
 from native_kernels.specs import DeltaSpec
@@ -42,6 +43,17 @@ _HF = hf_mamba(_MIXER) | {
     "final_norm": "backbone.norm_f.weight",
     "head": "lm_head.weight",
 }
+_ATTENTION = ("attention_norm", "q", "k", "v", "o")
+_EXPERTS = ("ffn_norm", "router", "selection_bias", "expert.up", "expert.down_t", "shared.up", "shared.down_t")
+_HF_DRAFTS = {
+    "draft.project": "mtp.layers.0.eh_proj.weight",
+    "draft.embedding_norm": "mtp.layers.0.enorm.weight",
+    "draft.hidden_norm": "mtp.layers.0.hnorm.weight",
+    "draft.final_norm": "mtp.layers.1.final_layernorm.weight",
+    **{key: _HF[key].replace("backbone.layers.{}", f"mtp.layers.{part}").replace("{}", "{1}")
+       for part, keys in enumerate((_ATTENTION, _EXPERTS)) for key in keys},
+}  # fmt: skip
+_GGUF_DRAFTS = GGUF_DRAFTS | {"ffn_norm": "blk.{}.post_attention_norm.weight"}
 _GGUF = GGUF_MAMBA | GGUF_EXPERTS | {"ffn_norm": GGUF_MAMBA["attention_norm"]}
 _GGUF_KEYS = frozenset(
     {*GGUF_MAMBA_KEYS, *GGUF_EXPERT_KEYS, "expert_shared_feed_forward_length", "expert_shared_count",
@@ -142,8 +154,8 @@ NEMOTRON_H = Family(
     name="nemotron_h",
     model_types=("nemotron_h",),
     architectures=("nemotron_h", "nemotron_h_moe"),
-    hf=Layout(_HF, as_trained=True),
-    gguf=Layout(_GGUF, mamba_columns=True),
+    hf=Layout(_HF, as_trained=True, drafts=_HF_DRAFTS),
+    gguf=Layout(_GGUF, mamba_columns=True, drafts=_GGUF_DRAFTS),
     hf_keys={"rms_norm_eps": "layer_norm_epsilon", "hidden_act": "mlp_hidden_act"},
     hf_handles=frozenset({"n_routed_experts", "moe_intermediate_size"}),
     gguf_handles=_GGUF_KEYS,

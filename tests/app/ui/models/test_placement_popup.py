@@ -318,7 +318,20 @@ def test_a_smaller_model_can_be_chosen_only_where_there_is_one(popup: PlacementP
     with qtbot.waitSignal(popup.draft_chosen) as chosen:
         segments.buttons["off"].click()
     assert chosen.args == ["off"]
-    assert not popup.is_open
-    popup.show_model(replace(PLACED, drafts=(("a/small", "Small 0.5B"),), draft="a/small"))
+    assert popup.is_open, "it shows what becomes of the choice"
+    popup.show_model(replace(PLACED, drafts=(("a/small", "Small 0.5B"),), draft="a/small", no_guesses="It failed."))
     assert segments.value() == "a/small"
     assert "Small 0.5B" not in popup.drafts.effect.words
+    assert "It failed." in popup.drafts.effect.words
+
+
+def test_the_chosen_smaller_model_is_shown_though_it_is_small_or_removed(popup: PlacementPopup) -> None:
+    drafts = tuple((f"a/{n}", f"Model {n}") for n in range(5))
+    for chosen in ("a/4", "a/removed", "a/0", ""):
+        popup.show_model(replace(PLACED, drafts=drafts, draft=chosen))
+        segments = popup.drafts.segments
+        assert segments is not None
+        assert segments.value() == chosen
+        assert len(segments.buttons) == 5
+    popup.show_model(replace(PLACED, draft="a/removed"))
+    assert popup.drafts.isVisible(), "another choice must be possible"

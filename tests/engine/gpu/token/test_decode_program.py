@@ -21,8 +21,10 @@ from engine.errors import Cancelled, ContextOverflowError, DeviceFailedError
 from engine.executor.exact import ExactExecutor
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
-from engine.model.weights import LayerWeights, ModelWeights, load_weights, open_model
+from engine.model.weights import LayerWeights, ModelWeights, StoredKernels, load_weights, open_model
 from native_kernels.backend import PackedMatrix
+from native_kernels.cpu.products.transposed import transposed
+from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.gpu import ONE_VECTOR, Gpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 from native_kernels.cuda.runtime.modules import NoMachineCodeError
@@ -277,6 +279,17 @@ def test_down_that_lies_row_by_row_is_whole_on_either_side(any_gpu: Gpu, tmp_pat
     for head in ("gpu", "cpu"):
         check(any_gpu, (config, weights), mode, hot, predictor=predictor, head=head,
               attention=["gpu", "gpu", "gpu", "cpu"])  # fmt: skip
+
+
+@pytest.mark.parametrize("codec", ["q4_0", "f16"])
+def test_neurons_of_a_copied_down_are_split(any_gpu: Gpu, tmp_path: Path, codec: str) -> None:
+    source = make_tiny_gguf(tmp_path / "m.gguf", d_model=64, d_ff=128, tied=False)
+    opened = open_model(recode(source, tmp_path / f"{codec}.gguf", codec))
+    weights = load_weights(opened, kernels=StoredKernels("as asked", lambda matrix: transposed(matrix, Pool(1))))
+    assert weights.layers[0].ffns[0].down_t.codec == ("f16" if codec == "f16" else "q8_0.lanes")
+    for mode in ("exact", "dense"):
+        close = CLOSE if codec == "f16" else 0.15  # both sides round what is multiplied, each in its own way
+        check(any_gpu, (opened.config, weights), mode, some_hot(opened.config, "random"), close)
 
 
 @pytest.mark.parametrize("kv_codec", ["f16", "q8_0"])

@@ -29,9 +29,11 @@ from engine.library.estimate.shapes import (
     shape_of,
 )
 from engine.library.records import ModelShape, Sparsity
+from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
 from engine.machine.measured_hardware import load_profile
+from engine.model.draft_layer import trail_bytes
 from engine.model.model_files import open_model
 from engine.placement import memory_plan
 from engine.placement.model_bytes import ModelBytes
@@ -394,6 +396,19 @@ def test_layers_that_draft_tokens_are_in_the_file_alone() -> None:
     of_layer = int(layer.attention[-1]) + layer.neurons * int(layer.neuron[-1])
     assert whole - alone == of_layer + (2 * 151936 + 2 * 2048) * 2048 * 34 // 32
     assert alone == layer.total
+
+
+def test_the_first_layer_that_drafts_tokens_is_in_ram_if_it_fits() -> None:
+    shape, known = replace(QWEN3_30B, family="glm4_moe"), machine("pc-high")
+
+    def ram_bytes(n_draft_layers: int, here: KnownMachine) -> int:
+        return estimate_shape(shape, "q4_0", "gguf", here, 8.0, 4096, n_draft_layers=n_draft_layers).ram_bytes
+
+    layer = bytes_of(shape, "q4_0", "gguf", 2).model.drafts
+    assert layer == file_bytes(shape, "q4_0", "gguf", 1) - file_bytes(shape, "q4_0", "gguf")
+    assert ram_bytes(2, known) - ram_bytes(0, known) == layer + trail_bytes(config_of(shape), 4096, "f16")
+    small = replace(known, profile=replace(known.profile, ram=RamInfo(64 * GIB, 11 * GIB)))
+    assert ram_bytes(1, small) == ram_bytes(0, small)
 
 
 def test_experts_of_a_width_without_kernels_stay_on_the_cpu() -> None:
