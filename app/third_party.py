@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+import sys
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -81,7 +82,10 @@ def licence_text(key: str) -> str:
     if key == _FONT[0]:
         return _read(folder / f"{key}.txt")
     if key == "python":
-        return _read(Path(sysconfig.get_path("stdlib"), "LICENSE.txt")) or _read(folder / "added" / "python.txt")
+        # on Windows it lies beside python.exe
+        places = (Path(sysconfig.get_path("stdlib")), Path(sys.base_prefix))
+        own = next(filter(None, (_read(place / "LICENSE.txt") for place in places)), "")
+        return own or _read(folder / "added" / "python.txt")
     texts = [path.read_text(encoding="utf-8", errors="replace") for path in _licence_files(key)]
     texts += [_read(folder / name) for name in _TEXTS.get(key, ())]
     return "\n\n".join(text.strip() for text in texts if text.strip())

@@ -10,6 +10,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,7 +26,8 @@ def collect(libraries: Iterable[Path], folder: Path) -> list[dict[str, str]]:
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    _copy(Path(sysconfig.get_path("stdlib"), "LICENSE.txt"), folder / "python.txt")
+    for place in (sysconfig.get_path("stdlib"), sys.base_prefix):  # the latter on Windows
+        _copy(Path(place, "LICENSE.txt"), folder / "python.txt")
     by_package: dict[str, list[str]] = {}
     for library in sorted(set(libraries)):
         by_package.setdefault(package_of(library) or library.name, []).append(library.name)

@@ -1,6 +1,6 @@
 """Try Hearth's code for Windows on Debian, under Wine: the command line, the window and tests.
 
-    .venv/bin/python installer/windows_check.py [--cache FOLDER] [--only STEP] [--program] [TEST_FILE ...]
+    .venv/bin/python installer/windows_check.py [--cache FOLDER] [--only STEP] [--program] [TESTS ...]
 
 The first run installs Debian's packages (as root), then fetches Windows' Python and the locked packages into the cache
 folder: 2.5 GB. Every step has one more try, because Wine fails at times. docs/installing.md says what Wine can't show.
@@ -389,11 +389,20 @@ def processes_left(wine: Wine) -> list[int]:
 def check_tests(wine: Wine, file: str) -> str:
     """The tests of a file pass, in a process of their own. Raises: CheckError."""
     words = ["-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "--tb=short", "-rfE", "--timeout=150", file]
-    said = wine.run(words, TEST_FILE_WITHIN_S, QT_QPA_PLATFORM="offscreen")
-    summary = re.search(r"^=* ?(\d+ passed.*?) ?=*$", said, re.M)
+    said = wine.run(words, TEST_FILE_WITHIN_S, QT_QPA_PLATFORM="offscreen", HEARTH_KERNELS_CACHE=r"C:\kernels")
+    summary = re.search(r"^=* ?(\d+ (?:passed|skipped).*?) ?=*$", said, re.M)
     if summary is None:
         raise CheckError(f"the tests did not end:\n{said[-3000:]}")
     return summary[1]
+
+
+def files_of_tests(places: Sequence[str]) -> list[str]:
+    """Return the files of tests among these files and folders, in their order."""
+    found = []
+    for place in places:
+        inside = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / place).rglob("test_*.py"))
+        found += inside or [place]
+    return found
 
 
 def freeze(wine: Wine) -> str:
@@ -456,7 +465,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", choices=[*CHECKS, *PROGRAM, "tests"], help="one check, after the set-up")
     parser.add_argument("--program", action="store_true", help="also freeze the program and try it")
     parser.add_argument("--json", type=Path, help="write what was seen into this file")
-    parser.add_argument("tests", nargs="*", default=list(TESTS), help="files of tests, instead of the usual ones")
+    parser.add_argument("tests", nargs="*", default=list(TESTS), help="files or folders, instead of the usual files")
     given = parser.parse_args(argv)
     given.cache.mkdir(parents=True, exist_ok=True)
     wine = Wine(given.cache.resolve())
@@ -469,7 +478,7 @@ def main(argv: list[str] | None = None) -> int:
         for name, check in (CHECKS | PROGRAM).items():
             if given.only == name or (given.only is None and (name in CHECKS or given.program)):
                 steps.append(attempt(name, lambda check=check: check(wine)))  # type: ignore[misc]
-        for file in given.tests if given.only in (None, "tests") else ():
+        for file in files_of_tests(given.tests) if given.only in (None, "tests") else ():
             steps.append(attempt(file, lambda file=file: check_tests(wine, file)))  # type: ignore[misc]
     if given.json:
         given.json.write_text(json.dumps([asdict(step) for step in steps], indent=1) + "\n", encoding="utf-8")

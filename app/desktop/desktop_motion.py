@@ -31,7 +31,8 @@ class DesktopMotion(QObject):
     def ask(self, tell: Callable[[bool], None]) -> None:
         """Call back with True if the desktop asks for reduced motion; else not at all."""
         if sys.platform == "win32":
-            tell(not _windows_moves())
+            if not _windows_moves():
+                tell(True)
         elif sys.platform.startswith("linux"):
             for namespace, key, still in _ASKED:
                 self._bus.call(_SETTINGS, "ReadOne", "ss", (namespace, key),

@@ -153,8 +153,10 @@ def is_public(address: str) -> bool:
     if isinstance(found, ipaddress.IPv6Address):
         if found in _NAT64:
             return is_public(str(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)))
-        if found not in _GLOBAL_UNICAST or (found.sixtofour is not None and not is_public(str(found.sixtofour))):
+        if found not in _GLOBAL_UNICAST:
             return False
+        if found.sixtofour is not None:  # Python 3.13 calls none of them global
+            return is_public(str(found.sixtofour))
     return found.is_global and not found.is_multicast and not found.is_reserved
 
 

@@ -7,6 +7,7 @@ regex engine gives up after ten million steps, so each try is bounded.
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -16,17 +17,22 @@ from engine.text.splitting import known_patterns
 _SHORT, _LONG = 512, 8192  # characters
 _FLOOR_S = 0.008  # for the long text; below that times say little. A linear pattern takes 0.6 to 6 ms
 _MOST_RATIO = 40.0  # of the cost of 16 times the text: linear is 16, quadratic 256; a busy CPU doubles either cost
+_CERTAIN_RATIO = 100.0  # below it, four times the long text decides: memory for many pieces can cost a ratio of 50
+_MOST_LAST_RATIO = 9.0  # of the cost of four times the text: linear patterns take up to 7, quadratic ones 12 to 16
 _TRIES = 3  # of which the least counts: a busy machine refuses nothing
 _MORE_TRIES = 12  # before a refusal: on a shared machine several tries in a row may take twice as long
-_MOST_SECONDS = 1.0  # CPU time of this thread per pattern; texts not tried by then do not count against it
+_MOST_SECONDS = 2.0  # CPU time of this thread per pattern; texts not tried by then do not count against it
 _MOST_PATTERNS = 32
 _PUBLISHED = frozenset({r"\s+$"})  # DeepSeek's first models
+
+# Windows counts a thread's CPU time in ticks of 15.6 ms, so a short text would cost nothing there.
+_clock = time.perf_counter if sys.platform == "win32" else time.thread_time
 
 Cost = Callable[[str, str], float]  # (pattern, text) -> seconds; infinite where the regex engine gave up
 
 
 def cost_of(pattern: str, text: str) -> float:
-    """Return the seconds of this thread's CPU time to split the text by the pattern.
+    """Return the seconds to split the text by the pattern: this thread's CPU time, and elapsed time on Windows.
 
     Raises: ValueError for an invalid pattern.
     """
@@ -36,14 +42,14 @@ def cost_of(pattern: str, text: str) -> float:
         split = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
     except Exception as error:
         raise ValueError(pattern) from error
-    started = time.thread_time()
+    started = _clock()
     try:
         split.pre_tokenize_str(text)
     except BaseException as error:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":  # Rust's, no Exception
             return float("inf")
         raise
-    return time.thread_time() - started
+    return _clock() - started
 
 
 def check_patterns(parts: object, origin: str, cost: Cost = cost_of) -> None:
@@ -83,9 +89,10 @@ def _patterns(part: object, depth: int = 0) -> Iterator[str]:
 
 
 def _texts(pattern: str, until: float) -> Iterator[tuple[str, str]]:
-    """Yield what to repeat and what to end with: letters of several kinds, and those in the pattern, also in pairs."""
+    """Yield what to repeat and what to end with: the letters in the pattern, also in pairs, and some of each kind."""
     own = "".join(dict.fromkeys(re.sub(r"\\.", "", pattern)))[:16]
-    for unit in dict.fromkeys([*" \naA1!漢", *own, "a ", "a1", *(own[i : i + 2] for i in range(len(own) - 1))]):
+    own_units = [own[i : i + n] for i in range(len(own)) for n in (1, 2)]
+    for unit in dict.fromkeys([*own_units, *" \naA1!漢", "a ", "a1"]):
         for end in ("", "x", "!", "!" + own):  # all letters that a match needs are there, and there is none before
             if time.thread_time() > until:
                 return
@@ -96,10 +103,13 @@ def _outgrows(pattern: str, unit: str, end: str, cost: Cost) -> bool:
     def least(length: int, tries: int) -> float:
         return min(cost(pattern, unit * (length // len(unit)) + end) for _ in range(tries))
 
-    def too_much(took: float, tries: int) -> bool:
-        return took > _FLOOR_S and took > _MOST_RATIO * least(_SHORT, tries)
-
     first = cost(pattern, unit * (_LONG // len(unit)) + end)
     if first <= _FLOOR_S or first == float("inf"):
         return first > _FLOOR_S
-    return all(too_much(least(_LONG, tries), tries) for tries in (_TRIES, _MORE_TRIES))
+    for tries in (_TRIES, _MORE_TRIES):
+        long, short = least(_LONG, tries), least(_SHORT, tries)
+        if long <= _FLOOR_S or long <= _MOST_RATIO * short:
+            return False
+        if long > _CERTAIN_RATIO * short:
+            return True
+    return least(4 * _LONG, _TRIES) > _MOST_LAST_RATIO * long

@@ -163,7 +163,7 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> Non
     with pytest.raises(SettingsError, match="could not be written") as caught:
         save_settings(path, AppSettings())
     assert caught.value.path == path
-    settings, problem = load_settings(path)
+    settings, problem = load_settings(tmp_path)
     assert settings == AppSettings()
     assert problem is not None
     assert "could not be read" in problem

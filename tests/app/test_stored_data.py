@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from samples.tiny_model import make_tiny_gguf
+from support.systems import needs_links
 
 from app import stored_data
 from app.settings import paths
@@ -161,7 +162,7 @@ def test_what_cannot_be_deleted_is_named_with_the_reason(monkeypatch: pytest.Mon
     assert not log.exists()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links need rights there")
+@needs_links
 def test_a_link_goes_and_what_it_leads_to_is_named(tmp_path: Path) -> None:
     elsewhere, places = write(tmp_path / "disk" / "chats.db"), paths()
     places.data.mkdir(parents=True)

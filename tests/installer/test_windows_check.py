@@ -30,6 +30,14 @@ def test_the_tests_to_run_are_there() -> None:
     assert [name for name in windows_check.TESTS if not (ROOT / name).is_file()] == []
 
 
+def test_a_folder_stands_for_its_files_of_tests() -> None:
+    file = "tests/installer/test_windows_check.py"
+    assert windows_check.files_of_tests([file]) == [file]
+    found = windows_check.files_of_tests(["tests"])
+    assert {file, *windows_check.TESTS} <= set(found)
+    assert found == sorted(set(found))
+
+
 def test_a_step_has_one_more_try(capsys: pytest.CaptureFixture[str]) -> None:
     answers = iter([windows_check.CheckError("no window opened"), "good"])
 

@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
 
 import psutil
+import pytest
 
 ON_WINDOWS = sys.platform == "win32"
 UNDER_WINE = ON_WINDOWS and hasattr(getattr(ctypes, "windll").ntdll, "wine_get_version")  # noqa: B009
 KILLED = signal.SIGTERM if ON_WINDOWS else -signal.SIGKILL  # exit code of a process that `kill` ended
 
 
+def _makes_links() -> bool:
+    with tempfile.TemporaryDirectory() as place:
+        with suppress(OSError):
+            Path(place, "link").symlink_to(place)
+        return os.path.lexists(Path(place, "link"))  # Wine makes none and reports no error
+
+
+MAKES_LINKS = _makes_links()  # Windows lets only some accounts
+needs_links = pytest.mark.skipif(not MAKES_LINKS, reason="this account cannot create symbolic links")
+
+
 def kill(pid: int) -> None:
     """End a process so that it can do nothing before: SIGKILL, or TerminateProcess of Windows."""
     psutil.Process(pid).kill()
+
+
+def children() -> list[psutil.Process]:
+    """Return the processes that this one has started. Wine adds its desktop to the first program that needs it."""
+    found = psutil.Process().children()
+    return [child for child in found if "explorer.exe" not in child.cmdline()[0]] if UNDER_WINE else found
 
 
 def is_below_normal(pid: int) -> bool:

@@ -54,7 +54,10 @@ class _File:
 
     def read(self) -> bytes:
         with self.open() as stream:
-            data = stream.read(MOST_SMALL_BYTES + 1)
+            # Python allocates all bytes that are asked for. Under Wine, 256 MiB take 0.7 s.
+            data = stream.read(min(self.size, MOST_SMALL_BYTES) + 1)
+            if len(data) > self.size:  # it has grown
+                data += stream.read(MOST_SMALL_BYTES + 1 - len(data))
         if len(data) > MOST_SMALL_BYTES:
             raise SkippedChatError("large")
         return data

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -83,6 +84,8 @@ class Answer:
         if isinstance(connection, socket.socket):
             with suppress(OSError):  # closed already; and of the plain socket: TLS is closed by the thread that reads
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
+            if sys.platform == "win32":  # shutdown ends no read in progress there
+                socket.socket.close(connection)
 
 
 class Hub:

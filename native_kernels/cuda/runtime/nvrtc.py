@@ -43,6 +43,8 @@ class Compiler:
     def __init__(self, path: str) -> None:
         self.path = path
         try:
+            # It opens its builtins by name. Windows searches no package for them, but finds them once they are loaded.
+            self._builtins = [ctypes.CDLL(str(file)) for file in Path(path).parent.glob("nvrtc-builtins64_*.dll")]
             self._library = ctypes.CDLL(path)
             self._library.nvrtcGetErrorString.restype = c_char_p
             major, minor = c_int(), c_int()

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from mcp_cases import Make
+from support.systems import children
 
 from app.tools.mcp.client import McpTools
 from app.tools.mcp.server_list import ToolServer, ToolServerList
@@ -19,7 +19,7 @@ from app.tools.mcp.server_list import ToolServer, ToolServerList
 def make(tmp_path: Path) -> Iterator[Make]:
     """Make McpTools with these servers."""
     made: list[McpTools] = []
-    before = set(psutil.Process().children())
+    before = set(children())
 
     def one(*servers: ToolServer, **values: Any) -> McpTools:
         listed = ToolServerList()
@@ -32,4 +32,4 @@ def make(tmp_path: Path) -> Iterator[Make]:
     for tools in made:
         tools.close()
     assert not [one for one in threading.enumerate() if one.name == "mcp"]
-    assert set(psutil.Process().children()) == before
+    assert set(children()) == before

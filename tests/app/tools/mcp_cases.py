@@ -11,6 +11,7 @@ from app.tools.mcp.client import McpTools, ToolState
 from app.tools.mcp.server_list import Definition, ToolServer
 
 Make = Callable[..., McpTools]
+WINDOWS_VARIABLES = ("SYSTEMROOT", "PATHEXT", "COMSPEC", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "TEMP", "TMP")
 
 
 def never() -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.systems import needs_links
 
 from app.settings import paths
 from app.tools.mcp import server_list
@@ -132,6 +133,7 @@ def test_no_server_may_write_to_the_folders_of_hearth(place: str) -> None:
             ToolServerList().put(program(folders=(str(given),)))
 
 
+@needs_links
 def test_a_link_to_a_folder_of_hearth_is_no_way_around(tmp_path: Path) -> None:
     paths().config.mkdir(parents=True)
     (tmp_path / "link").symlink_to(paths().config)

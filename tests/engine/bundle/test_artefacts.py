@@ -18,6 +18,7 @@ import pytest
 import torch
 from samples.raw_gguf import make_tiny_powerinfer
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
+from support.systems import needs_links
 
 from engine.bundle import artefacts
 from engine.bundle.bundle import open_bundle
@@ -293,7 +294,7 @@ def test_files_that_a_bundle_does_not_list_are_not_read(tmp_path: Path) -> None:
     refused_in_sparse_and_done_without_in_auto(path, "lie in other files")
 
 
-@pytest.mark.skipif(not hasattr(os, "symlink"), reason="there are no links")
+@needs_links
 def test_a_link_in_place_of_an_artefact_is_refused(tmp_path: Path) -> None:
     path = make_bundle(tmp_path)
     artefacts.save_predictor(open_model(path), predictor())

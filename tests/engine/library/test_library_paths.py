@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
-from support.systems import ON_WINDOWS, UNDER_WINE
+from support.systems import ON_WINDOWS, UNDER_WINE, needs_links
 
 from engine.files import openable, replace_file, spelled, windows_spelling
 from engine.library.owned.installed import STARTER_ID, Library
@@ -122,7 +122,7 @@ def test_a_relative_path_and_a_tilde_are_understood(tmp_path: Path, monkeypatch:
     assert library.relocate(Path("~/moved")) == tmp_path / "moved"
 
 
-@pytest.mark.skipif(ON_WINDOWS, reason="links need a right there")
+@needs_links
 def test_a_linked_models_folder_and_a_linked_model(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "models").symlink_to(tmp_path / "real", target_is_directory=True)

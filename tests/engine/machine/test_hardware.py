@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from recorded_machine import NAMES, RecordedMachine
 from support.shown_text import numbers_in
+from support.systems import ON_WINDOWS
 
 from engine.errors import ArtifactMismatchError, EngineError, InvalidRequestError
 from engine.machine import hardware
@@ -525,6 +526,7 @@ a line that is cut
 """
 
 
+@pytest.mark.skipif(ON_WINDOWS, reason="paths of Linux")
 @pytest.mark.parametrize(
     ("path", "in_ram"),
     [

@@ -64,7 +64,7 @@ def test_newer_figures_take_the_place_of_older_ones_and_others_stay() -> None:
 @pytest.mark.parametrize("content", ["{", "[]", "null", '{"a": 1}', "\x00"])
 def test_a_damaged_file_is_as_good_as_none(content: str, own_folders: Path) -> None:
     remember(a_profile(), 4)
-    (file,) = (own_folders / "cache").rglob("measured-hardware.json")
+    (file,) = own_folders.rglob("measured-hardware.json")
     file.write_text(content)
     assert recall(unmeasured(a_profile()), 4) == unmeasured(a_profile())
     remember(a_profile(), 4)
@@ -73,7 +73,7 @@ def test_a_damaged_file_is_as_good_as_none(content: str, own_folders: Path) -> N
 
 def test_figures_that_are_none(own_folders: Path) -> None:
     remember(a_profile(), 4)
-    (file,) = (own_folders / "cache").rglob("measured-hardware.json")
+    (file,) = own_folders.rglob("measured-hardware.json")
     values = json.loads(file.read_text())
     (machine,) = values
     values[machine] = dict.fromkeys(values[machine], "fast") | {"sync_s": True}
@@ -81,9 +81,10 @@ def test_figures_that_are_none(own_folders: Path) -> None:
     assert recall(unmeasured(a_profile()), 4) == unmeasured(a_profile())
 
 
-def test_where_nothing_can_be_written(own_folders: Path) -> None:
-    (own_folders / "cache").mkdir(parents=True)
-    (own_folders / "cache" / "Hearth").write_text("a file")
+def test_where_nothing_can_be_written() -> None:
+    folder = measured_hardware._file().parent
+    folder.parent.mkdir(parents=True)
+    folder.write_text("a file")
     remember(a_profile(), 4)
     assert recall(unmeasured(a_profile()), 4) == unmeasured(a_profile())
 
@@ -113,7 +114,7 @@ def test_rates_that_are_none(damaged: object, own_folders: Path) -> None:
     profile = a_profile()
     rows = (profile, profile.gpus[0], 15, "sparse.f16.f16.10240")
     remember_read_rates(*rows, ReadRates(1e9, 1e9, 1e9))
-    (file,) = (own_folders / "cache").rglob("measured-hardware.json")
+    (file,) = own_folders.rglob("measured-hardware.json")
     values = json.loads(file.read_text())
     (machine,) = values
     values[machine] = dict.fromkeys(values[machine], damaged)

@@ -6,7 +6,7 @@ import pytest
 from support.repetitions import slow
 
 from engine.errors import UnsupportedModelError
-from engine.text.pattern_cost import check_patterns
+from engine.text.pattern_cost import check_patterns, cost_of
 from engine.text.splitting import known_patterns
 
 
@@ -18,6 +18,10 @@ def test_a_pattern_that_outgrows_the_text_is_refused(pattern: str) -> None:
 
 
 SPLIT = {"type": "Split", "pattern": {"Regex": "q+"}}
+
+
+def test_a_text_that_takes_a_millisecond_costs_something() -> None:
+    assert all(0.0 < cost_of("q+", "q" * 512) < 1.0 for _ in range(20))
 
 
 def test_the_least_of_several_tries_decides() -> None:
@@ -49,6 +53,14 @@ def test_quadratic_is_refused_and_linear_passes_however_slow_the_machine() -> No
     with pytest.raises(UnsupportedModelError):
         check_patterns(SPLIT, "tokenizer.json", lambda pattern, text: 1e-8 * len(text) ** 2)
     check_patterns(SPLIT, "tokenizer.json", lambda pattern, text: 1e-10 * len(text) ** 2)  # too little to matter
+
+
+def test_memory_for_many_pieces_refuses_nothing() -> None:
+    def with_pieces(pattern: str, text: str) -> float:
+        """Linear, but pieces of a long text need memory at three times the cost."""
+        return (3 if len(text) > 4000 else 1) * 4e-6 * len(text)
+
+    check_patterns(SPLIT, "tokenizer.json", with_pieces)
 
 
 def test_what_the_regex_engine_gives_up_on_is_refused() -> None:

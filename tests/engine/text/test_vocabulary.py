@@ -198,7 +198,7 @@ def test_garbage_is_named_with_its_path(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelFormatError, match=r"tokenizer\.json .*No such file"):
+    with pytest.raises(ModelFormatError, match=r"tokenizer\.json cannot be read: \w+"):
         Tokenizer.from_files(tmp_path / "tokenizer.json")
     files = written(tmp_path)
     files[1].unlink()

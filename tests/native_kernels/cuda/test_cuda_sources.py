@@ -39,6 +39,24 @@ def nvrtc() -> Compiler:
         pytest.skip(str(error))
 
 
+def test_the_builtins_of_windows_are_loaded_before_the_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nvrtc-builtins64_129.dll").touch()
+    loaded: list[str] = []
+
+    def load(path: str) -> object:
+        loaded.append(Path(path).name)
+        if "builtins" not in path:
+            raise OSError("no library")
+        return object()
+
+    monkeypatch.setattr("ctypes.CDLL", load)
+    with pytest.raises(CompilerUnavailableError):
+        Compiler(str(tmp_path / "nvrtc64_120_0.dll"))
+    assert loaded == ["nvrtc-builtins64_129.dll", "nvrtc64_120_0.dll"]
+
+
 def _every_source_everywhere() -> list[Any]:
     """(source, architecture). Every day each source for one architecture by turns, every second time the oldest or the
     RTX 4090's; what is made for one architecture alone, for that one."""

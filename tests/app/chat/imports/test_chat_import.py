@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import sys
@@ -53,7 +54,7 @@ class Place:
             self.memory.open()
 
     def wait(self, condition: Callable[[], object]) -> None:
-        self.qtbot.waitUntil(lambda: bool(condition()), timeout=20_000)
+        self.qtbot.waitUntil(lambda: bool(condition()))
 
     def imported(self, *paths: Path) -> ImportSummary:
         n = len(self.done)
@@ -63,7 +64,7 @@ class Place:
         return self.done[-1]
 
     def rows(self, table: str) -> int:
-        with sqlite3.connect(self.path) as db:
+        with contextlib.closing(sqlite3.connect(self.path)) as db:
             found: int = db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
         return found
 

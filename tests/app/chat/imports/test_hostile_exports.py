@@ -8,6 +8,7 @@ import io
 import json
 import os
 import random
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,16 @@ def test_random_bytes_in_a_file_of_gpt4all_never_raise(tmp_path: Path, version: 
         path.write_bytes(data[: shuffle.randint(9, len(data))] if shuffle.random() < 0.3 else data)
         read = Read(path)
         assert len(read.chats) + read.skipped.total() == 1
+
+
+def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
+    (tmp_path / "x.chat").write_bytes(gpt4all_chat())
+    tracemalloc.start()
+    try:
+        assert Read(tmp_path / "x.chat").chats
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_other_versions_of_gpt4all_are_skipped(tmp_path: Path) -> None:

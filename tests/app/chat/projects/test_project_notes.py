@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from support.systems import needs_links
 
 from app.chat.projects.notes import MAX_BYTES, SHARE_OF_CONTEXT, NotesError, NotesFile, plain
 
@@ -82,6 +83,7 @@ def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
         NotesFile(str(pipe)).append("a")
 
 
+@needs_links
 def test_a_link_is_followed_and_stays_a_link(tmp_path: Path) -> None:
     real = tmp_path / "real.md"
     real.write_text("- one\n", encoding="utf-8")

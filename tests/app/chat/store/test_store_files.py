@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sqlite3
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from stored_chats import chat
+from support.systems import needs_links
 
 from app.chat.store import store_file
 from app.chat.store.conversation import Message, Role, branch
@@ -187,8 +189,10 @@ def test_one_click_goes_back_to_the_copy_from_before(file: Path, monkeypatch: py
         assert report.kept_aside == store_file.copies(file)[0][0]
         db.close()
         aside = use_copy(file)
-        assert "old 7" in {row[0] for row in store_file.open_file(file).execute("SELECT title FROM conversation")}
-    assert {c.title for c in Store.open(aside).conversations()} == {"of the newer version"}
+        with contextlib.closing(store_file.open_file(file)) as db:
+            assert "old 7" in {row[0] for row in db.execute("SELECT title FROM conversation")}
+    with contextlib.closing(Store.open(aside)) as store:
+        assert {c.title for c in store.conversations()} == {"of the newer version"}
     assert len(store_file.copies(file)) == 1, "it can be done again"
 
 
@@ -438,7 +442,7 @@ def test_nobody_else_reads_the_file_and_its_journals(tmp_path: Path) -> None:
         os.umask(before)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links need a right there")
+@needs_links
 def test_a_link_that_leads_nowhere_is_not_replaced(tmp_path: Path) -> None:
     path, elsewhere = tmp_path / "chats.db", tmp_path / "disk" / "chats.db"
     path.symlink_to(elsewhere)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,8 @@ def test_calls_are_stored_and_updated(tmp_path: Path) -> None:
     done = replace(whole.messages[1], calls=(CALL,))
     assert store.update_message(done)
     store.close()
-    assert Store.open(tmp_path / "chats.db").messages(whole.conversation.id)[1] == done
+    with contextlib.closing(Store.open(tmp_path / "chats.db")) as store:
+        assert store.messages(whole.conversation.id)[1] == done
 
 
 def test_an_exported_file_has_calls_and_none_of_the_consents(tmp_path: Path) -> None:

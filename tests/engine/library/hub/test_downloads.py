@@ -229,7 +229,7 @@ def test_two_at_once_and_the_others_in_their_order(hub: FakeHub, tmp_path: Path)
 
 def test_pause_waits_for_no_silent_hub_and_keeps_what_came(hub: FakeHub, tmp_path: Path) -> None:
     hub.fail("*.gguf", stall_after=2 << 20)
-    downloads, _ = downloads_in(tmp_path, stall_s=60.0)
+    downloads, _ = downloads_in(tmp_path, stall_s=600.0)
     id = downloads.add_variant("maker/small-gguf").id
     wait_for(lambda: downloads.list()[0].done_bytes == 2 << 20)
     started = time.monotonic()
@@ -251,7 +251,7 @@ def test_a_paused_one_lets_the_next_go(hub: FakeHub, tmp_path: Path) -> None:
         hub.add(f"maker/m{number}-gguf", {f"m{number}.gguf": SMALL[number:]})
     hub.fail("m0.gguf", stall_after=0)
     hub.fail("m1.gguf", stall_after=0)
-    downloads, _ = downloads_in(tmp_path, stall_s=60.0)
+    downloads, _ = downloads_in(tmp_path, stall_s=600.0)
     ids = [downloads.add_variant(f"maker/m{number}-gguf").id for number in range(3)]
     assert [d.state for d in downloads.list()][2] == "queued"
     downloads.pause(ids[0])

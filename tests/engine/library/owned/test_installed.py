@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
+from support.systems import needs_links
 
 from engine.errors import (
     LibraryError,
@@ -500,6 +501,7 @@ def test_a_hostile_list_deletes_nothing_that_is_not_hearths(
     quiet_log.records[:] = []  # type: ignore[attr-defined]
 
 
+@needs_links
 def test_a_link_in_the_folder_leads_no_deletion_out_of_it(library: Library, tmp_path: Path) -> None:
     model = library.add(make_tiny_model(tmp_path / "hf"), copy=True)
     folder = Path(model.folder)

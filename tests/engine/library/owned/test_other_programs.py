@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from samples.raw_gguf import split_gguf, tiny_model_parts
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
+from support.systems import needs_links
 
 from engine.config import EngineConfig
 from engine.library.owned.installed import STARTER_ID, Library
@@ -156,6 +157,7 @@ def test_two_tags_of_one_file_are_one_model(library: Library, home: Path, gguf: 
     assert list(found(library)) == ["ollama/tiny-8b"]
 
 
+@needs_links
 def test_a_folder_without_end_is_not_walked_for_ever(home: Path, gguf: Path) -> None:
     deep = home / ".lmstudio/models" / "/".join("abcdefgh")
     put(deep / "far.gguf", gguf)
