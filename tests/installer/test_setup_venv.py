@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -285,9 +284,11 @@ def test_a_real_venv_is_made_and_made_again_when_broken(tmp_path: Path) -> None:
     ]
 
 
-def test_a_python_that_cannot_make_a_venv_is_told(tmp_path: Path) -> None:
+def test_a_python_that_cannot_make_a_venv_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = subprocess.CompletedProcess((), 1, b"No module named ensurepip")
+    monkeypatch.setattr(setup_venv.subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(SetupError, match=r"-m venv` failed") as caught:
-        setup_venv.create(setup_venv.Venv(tmp_path), shutil.which("findstr") or "/bin/false", quiet())
+        setup_venv.create(setup_venv.Venv(tmp_path), "python", quiet())
     assert "python3-venv" in caught.value.act
 
 
