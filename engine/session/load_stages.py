@@ -141,12 +141,11 @@ def read(
     trail_bytes = memory.sizes.drafts_in_ram(memory.context, memory.kv_codec) - memory.sizes.drafts
     must, may = memory.predictor_bytes
     extra_bytes = engine.sequences * KVCache.bytes_for(opened.config, memory.context, memory.kv_codec) + must
-
     transpose = backend.transposed if opened.down_is_row_wise and not memory.sizes.down_is_row_wise else None
     weights = load_weights(
         opened,
         job,
-        extra_bytes,
+        extra_bytes=extra_bytes,
         mapped_bytes=may,
         kernels=StoredKernels(_READ_AS_STORED, transpose) if backend.reads_all_of(opened) else None,
         reads_experts=memory.reads_experts,
