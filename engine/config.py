@@ -356,8 +356,21 @@ class ModelConfig:
         return self.d_ff * max(1, self.n_experts)
 
     def placed_neurons_of(self, layer: int) -> int:
-        """Return those of one layer, if the layers differ."""
+        """Return those of one layer, if the layers differ; 0 without an FFN."""
+        if layer in self.mixer_only_layers:
+            return 0
         return self.d_ff_by_layer[layer] if self.d_ff_by_layer else self.n_placed_neurons
+
+    @property
+    def all_placed_neurons(self) -> int:
+        """Those of all layers."""
+        return sum(map(self.placed_neurons_of, range(self.n_layers)))
+
+    @property
+    def expert_layers(self) -> tuple[int, ...]:
+        """Layers with a router and experts."""
+        others = {*self.mixer_only_layers, *filter(self.is_dense, range(self.n_layers))}
+        return tuple(i for i in range(self.n_layers) if self.n_experts and i not in others)
 
     @property
     def n_blocks_used(self) -> int:

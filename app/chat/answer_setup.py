@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
 from app.chat.answers.answer_choices import NAMES, Chosen, checked_choices
 from app.chat.answers.answer_policy import AnswerPolicy
-from app.chat.answers.answer_settings import request_for
-from app.chat.answers.comparison import Comparison
 from app.chat.answers.mode_rates import ModeRate, ModeRates, costs
 from app.chat.answers.presets import Preset
 from app.chat.chat_controller import ChatController
@@ -20,7 +18,7 @@ from app.chat.projects.notes import NotesText
 from app.chat.side_by_side import SideBySide
 from app.chat.store.conversation import Message, Role
 from app.chat.store.preset_store import PresetStore, PresetStoreError, new_id
-from app.clients.answer_request import Answered, AnswerRequest
+from app.clients.answer_request import Answered
 from app.clients.engine_client import EngineClient
 from app.settings import AppSettings
 from app.tools.tool_box import ToolBox
@@ -81,7 +79,6 @@ class AnswerSetup(QObject):
         engine.loaded.connect(self._model_is_there)
         engine.unloaded.connect(self._model_is_gone)
         engine.answered.connect(self._answered)
-        self.comparison: Comparison | None = None
 
     def read(self) -> None:
         """Read three small files."""
@@ -270,34 +267,6 @@ class AnswerSetup(QObject):
         """The messages of the open chat's branch."""
         chat = self.chat.open_conversation
         return (self._memory.branch_of(chat) if chat else None) or []
-
-    def compare(self, prompt: str, question: Message | None = None) -> Comparison:
-        """Answer a prompt in two modes, as the open chat would: in place of `question`, or at the end. Nothing is kept
-        in the chat."""
-        self.stop_comparing()
-        assert self._info is not None, "cannot_compare says so"
-        request = self._request(prompt, question)
-        if request.mode == "dense":  # dense is the other side
-            request = replace(request, mode=None)
-        self.comparison = Comparison(self._engine, request, self._info.mode, self)
-        self.comparison.start()
-        return self.comparison
-
-    def _request(self, prompt: str, question: Message | None) -> AnswerRequest:
-        shown = self.shown
-        if question is None or all(message.id != question.id for message in shown):
-            return self.chat.next_request(prompt)
-        before = shown[: [message.id for message in shown].index(question.id)]
-        asked = Message(Role.USER, prompt, attachments=question.attachments)
-        settings = self.chat.settings_for(self._memory.conversation(self.chat.open_conversation))
-        return request_for([*before, asked], asked.id, settings)
-
-    def stop_comparing(self) -> None:
-        """Stop the running comparison, if any."""
-        comparison, self.comparison = self.comparison, None
-        if comparison is not None:
-            comparison.stop()
-            comparison.deleteLater()
 
     # -------------------------------------------------------------- the engine's words
 

@@ -1,6 +1,7 @@
 """Answers one question with several models or modes, one after another, as versions of its answer in the chat.
 
-The engine holds one model, so each model is loaded for its answers. At the end the first model is loaded again.
+The engine holds one model, so each model is loaded for its answers. At the end, the model from before is loaded again;
+without one, the last model is unloaded.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class SideBySide(QObject):
         self._now: Answer | None = None
         self.made: list[str] = []  # ids of the answers
         self._seed = 0
-        self._model_before = self._wanted = ""  # wanted: what is loading or loaded, unless the user chose another one
+        self._before = self._wanted = ""  # wanted: what is loading or loaded, unless the user chose another one
+        self._had_model = False
         self._starting = QTimer(self, singleShot=True, interval=0)
         self._starting.timeout.connect(self._let_start)
         chat.answers.ended.connect(self._ended)
@@ -105,8 +107,8 @@ class SideBySide(QObject):
         sampling = chat.settings_for(self._memory.conversation(self.chat)).sampling
         seed = sampling.get("seed")
         self._seed = random.getrandbits(31) if seed is None else seed  # one for all: only model and mode differ
-        self._model_before = chat.switch.wanted if self._engine.status.phase not in (Phase.OFF, Phase.FAILED) else ""
-        self._wanted = chat.switch.wanted
+        self._before = self._wanted = chat.switch.wanted
+        self._had_model = self._engine.status.phase not in (Phase.OFF, Phase.FAILED)
         self.waiting, self.made, self.is_running = deque(choices), [], True
         self._next()
         return True
@@ -148,8 +150,9 @@ class SideBySide(QObject):
             self._chat.switch.use(model)
 
     def _end(self, goes_back: bool = True) -> None:
-        """Show the first answer with text in the chat, and load the model from before unless the user chose another
-        one. goes_back: whether a model is to be loaded at all."""
+        """Show the first answer with text in the chat, and load the model from before, or none if there was none and
+        nothing waits for it, unless the user chose another one. goes_back: whether the model is to be changed at all.
+        """
         self._choice, self._now, self.is_running = None, None, False
         self.waiting.clear()
         messages = self._memory.messages(self.chat) or []
@@ -157,8 +160,11 @@ class SideBySide(QObject):
         if shown and self._memory.conversation(self.chat) is not None:
             self._memory.set_leaf(self.chat, shown)
             self._chat.turns.branch_changed.emit(self.chat, "")
-        if goes_back and self._model_before and self._chat.switch.wanted == self._wanted:
-            self._bring(self._model_before)
+        if goes_back and self._chat.switch.wanted == self._wanted:
+            if self._had_model or self._chat.answers.has_any_here:
+                self._bring(self._before)
+            else:
+                self._chat.switch.unload(self._before)
         self.changed.emit()
 
     # -------------------------------------------------------------- what happens

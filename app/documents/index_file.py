@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.documents.index_words import query_of, weight, words_of
+from app.documents.index_words import terms_of, weight, words_of
 from app.documents.passages import Passage
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 _TABLES = """
 CREATE TABLE file (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, size INTEGER NOT NULL, modified INTEGER NOT NULL,
     kind TEXT NOT NULL DEFAULT '', n_parts INTEGER NOT NULL DEFAULT 0, n_scanned INTEGER NOT NULL DEFAULT 0,
@@ -45,7 +45,7 @@ _PASSING = frozenset(
     {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
      sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM}
 )  # fmt: skip
-_TITLE_WEIGHT = 0.6  # of a hit in the file's name or the headings; 1: in the text
+_LONGEST_TITLE = 120
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class IndexFile:
 
     def put(self, file: IndexedFile, passages: Sequence[Passage]) -> None:
         """Keep a file's passages, or why it could not be read. `id` is not used: the path says which file."""
-        title = _title(file.path)
+        title = _title(file.path, passages[0].text if passages else "")
         with self._writing() as connection:
             self._drop(connection, file.path)
             at = connection.execute(
@@ -200,11 +200,12 @@ class IndexFile:
                 self._drop(connection, path)
 
     def _drop(self, connection: sqlite3.Connection, path: str) -> None:
-        title = _title(path)
         rows = connection.execute(
-            "SELECT passage.id, text, name, heading FROM passage JOIN file ON file.id = passage.file WHERE path = ?",
+            "SELECT passage.id, text, name, heading FROM passage JOIN file ON file.id = passage.file WHERE path = ? "
+            "ORDER BY place",
             (path,),
         ).fetchall()
+        title = _title(path, rows[0][1] if rows else "")
         connection.executemany(
             "INSERT INTO words (words, rowid, text, title) VALUES ('delete', ?, ?, ?)",
             [(key, words_of(text), f"{title} {words_of(name)} {words_of(above)}") for key, text, name, above in rows],
@@ -235,18 +236,29 @@ class IndexFile:
         return _found(rows[0]) if rows else None
 
     def with_words(self, question: str, files: Iterable[int], most: int) -> list[tuple[int, int, float]]:
-        """Return the passages that fit a question's words best: (passage, file, score), best first."""
+        """Return the passages that fit a question's words best: (passage, file, score), best first.
+
+        The score is the sum over the words of the mean BM25 of a word's forms. Cost: about 10 µs per passage and word
+        that it has: 0.7 s for 120,000 passages and five frequent words.
+        """
         with self._lock:
-            query = query_of(question, self._is_known, self._beginning_with)
-            if not query:
+            terms = terms_of(question, self._is_known, self._beginning_with)
+            if not terms:
                 return []
-            wanted = set(files)
-            rows = self._rows(
-                "SELECT words.rowid, passage.file, -bm25(words, 1.0, ?) AS score FROM words "
-                "JOIN passage ON passage.id = words.rowid WHERE words MATCH ? ORDER BY score DESC",
-                (_TITLE_WEIGHT, query),
+            each = "SELECT rowid AS id, -bm25(words) / ? AS score FROM words WHERE words MATCH ?"
+            scores = self._rows(
+                f"SELECT id, sum(score) AS total FROM ({' UNION ALL '.join([each] * len(terms))} LIMIT -1) "
+                "GROUP BY id ORDER BY total DESC",  # LIMIT: SQLite computes bm25 in no query with GROUP BY
+                [value for forms in terms for value in (len(forms), " OR ".join(forms))],
             )
-        return [row for row in rows if row[1] in wanted][:most]
+            wanted, found = set(files), list[tuple[int, int, float]]()
+            for key, score in scores:
+                if len(found) == most:
+                    break
+                (file,) = self._rows("SELECT file FROM passage WHERE id = ?", (key,))[0]
+                if file in wanted:
+                    found.append((key, file, score))
+        return found
 
     def _is_known(self, term: str) -> bool:
         return bool(self._rows("SELECT 1 FROM words WHERE words MATCH ? LIMIT 1", (term,)))
@@ -327,9 +339,11 @@ def is_passing(error: sqlite3.Error) -> bool:
     return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _PASSING
 
 
-def _title(path: str) -> str:
-    """Return the words of a file's name and of its folder's."""
-    return words_of(" ".join(Path(path).with_suffix("").parts[-2:]).replace("_", " ").replace("-", " "))
+def _title(path: str, text: str) -> str:
+    """Return the words of a file's name, of its folder's, and of the first line of its text."""
+    line = next((line for line in text.splitlines() if line.strip()), "")[:_LONGEST_TITLE]
+    name = " ".join(Path(path).with_suffix("").parts[-2:]).replace("_", " ").replace("-", " ")
+    return words_of(f"{name} {line}")
 
 
 def _file(row: Sequence[Any]) -> IndexedFile:

@@ -10,6 +10,7 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ _SKIPPED_FOLDERS = frozenset(
 _DEBOUNCE_MS, _STEP_MS = 600, 100  # of the watch: an editor's several writes are one change
 _WATCH_AGAIN_S = 5.0  # after a fault of the watch
 _SCAN_AGAIN_S = 600.0  # where a folder cannot be watched, such as on some network drives
+_LOOK_AGAIN_S = 10.0  # whether a folder has come or gone, with its drive
 _AGAIN_S = 30.0  # after a fault of the index, such as a full disk
 _STOPS_WITHIN_S = 5.0
 
@@ -36,7 +38,8 @@ _STOPS_WITHIN_S = 5.0
 @dataclass(frozen=True)
 class FolderState:
     """What is known of a folder. n_files: that were read. n_failed: that could not be. n_waiting: that will be read.
-    is_there: whether it was found at the last scan. has_more: more files than MOST_FILES.
+    is_there: whether it was found; if not, such as on a drive that is not connected, what was read of it stays.
+    has_more: more files than MOST_FILES.
     """
 
     path: str
@@ -75,6 +78,7 @@ class Indexer:
         self._there = threading.Condition()
         self._thread: threading.Thread | None = None
         self._watch: tuple[threading.Thread, threading.Event] | None = None
+        self._scanned_at = 0.0
 
     # -------------------------------------------------------------- from other threads
 
@@ -175,12 +179,14 @@ class Indexer:
             work = self._work
             if not work.ends and not work.scans and (work.paused or not work.waiting):
                 self._reader.close()  # its process keeps memory
-                again = self._there.wait(_SCAN_AGAIN_S)
-                work.scans = work.scans or (not again and not work.paused)
+                self._there.wait(_LOOK_AGAIN_S)
             if work.ends:
                 return False
-            scans, folders = work.scans, list(work.folders)
+            scans, folders, gone = work.scans, list(work.folders), set(work.gone)
+            is_due = not work.paused and time.monotonic() - self._scanned_at > _SCAN_AGAIN_S
             path = next(iter(work.waiting), None) if not work.paused and not scans else None
+        if path is None and not scans:  # without the lock: a network drive may take long
+            scans = is_due or {one for one in folders if not os.path.isdir(one)} != gone
         if scans:
             self._scan(folders)
         elif path is not None:
@@ -194,26 +200,30 @@ class Indexer:
         return self._work.ends
 
     def _scan(self, folders: list[str]) -> None:
-        """Find new, changed and missing files of all folders, and forget those of other folders."""
+        """Find new, changed and missing files of all folders, and forget those of other folders. What lies in a folder
+        that is missing or cannot be listed is not forgotten.
+        """
         with self._there:
             self._work.scans = False
+        self._scanned_at = time.monotonic()
         self._begin_watch(folders)
         there: dict[str, os.stat_result] = {}
-        away, too_many = set(), set()
+        away, too_many, unseen = set[str](), set[str](), set[str]()
         for folder in folders:
-            if not os.path.isdir(folder):
-                away.add(folder)  # a drive that is not connected: what is known of it stays
-                continue
-            for n, (path, what) in enumerate(documents_in(folder)):
+            for n, (path, what) in enumerate(documents_in(folder, unseen)):
                 if n >= MOST_FILES:
                     too_many.add(folder)
                     break
                 there[path] = what
                 if self._ended():
                     return
+            if not os.path.isdir(folder):  # last, because a drive may go during the scan
+                away.add(folder)
+        kept = away | unseen
         lost = [
-            path for path in self._files if path not in there and not any(is_within(path, folder) for folder in away)
-        ]
+            path for path in self._files
+            if path not in there and path not in kept and not any(is_within(path, folder) for folder in kept)
+        ]  # fmt: skip
         had_some = bool(lost)
         self._index.remove(lost)
         with self._there:
@@ -248,6 +258,11 @@ class Indexer:
                 file = None
         except OSError as error:
             file = IndexedFile(0, path, 0, 0, reason="unreadable", why=error.strerror or str(error))
+        if (file is None or file.why) and self._is_away(path):
+            with self._there:
+                self._work.waiting.pop(path, None)
+                self._work.scans = True
+            return
         if file is None:
             self._index.remove([path])
         else:
@@ -260,6 +275,12 @@ class Indexer:
             else:
                 self._files[path] = known
         self._changed()
+
+    def _is_away(self, path: str) -> bool:
+        """Whether the folder that was named for a file is missing."""
+        with self._there:
+            folder = next((folder for folder in self._work.folders if is_within(path, folder)), None)
+        return folder is not None and not os.path.isdir(folder)
 
     # -------------------------------------------------------------- watching
 
@@ -313,15 +334,19 @@ def is_within(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def documents_in(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+def documents_in(folder: str, unseen: set[str]) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the documents in a folder and the folders in it. Left out are links, hidden ones, and names that are not
-    valid text.
+    valid text. Files and folders that are there but cannot be looked at are added to `unseen`.
     """
     left = [folder]
     while left:
+        above = left.pop()
         try:
-            entries = sorted(os.scandir(left.pop()), key=lambda one: one.name)
+            entries = sorted(os.scandir(above), key=lambda one: one.name)
+        except FileNotFoundError:
+            continue
         except OSError:
+            unseen.add(above)
             continue
         for entry in entries:
             try:
@@ -332,8 +357,10 @@ def documents_in(folder: str) -> Iterator[tuple[str, os.stat_result]]:
                         left.append(entry.path)
                 elif _has_kind(entry.name) and entry.is_file():
                     yield entry.path, entry.stat()
-            except OSError:
+            except FileNotFoundError:
                 continue
+            except OSError:
+                unseen.add(entry.path)
 
 
 def _has_kind(name: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.clients.engine_client import EngineClient
+from app.clients.engine_status import Phase
 from app.settings import AppSettings
 from app.translation import noted, tr
 from app.user_messages import Action, UserMessage
@@ -111,8 +112,12 @@ class ModelSwitch(QObject):
         self.wanted = self._last or self.wanted
         self.load()
 
-    def unload(self) -> None:
-        """Free the model's memory, after the running answer."""
+    def unload(self, then: str = "") -> None:
+        """Free the model's memory, after the running answer. then: what is loaded next; "": the same model."""
+        if then:
+            self.wanted = self._last = then
+        if self._engine.status.phase is Phase.OFF:
+            return
         self._soon.stop()
         self.chosen.emit()
         name = self._engine.status.model or tr("The model")

@@ -222,24 +222,12 @@
 <translation>{used} von {total}</translation>
 </message>
 <message>
-<source>Answering</source>
-<translation>Antworten</translation>
-</message>
-<message>
-<source>As set</source>
-<translation>Wie eingestellt</translation>
-</message>
-<message>
 <source>Both are about as fast here.</source>
 <translation>Beide sind hier etwa gleich schnell.</translation>
 </message>
 <message>
 <source>Both wrote the same words.</source>
 <translation>Beide schrieben dieselben Wörter.</translation>
-</message>
-<message>
-<source>The engine stopped unexpectedly. Compare again once it is back.</source>
-<translation>Die Engine hat unerwartet aufgehört. Vergleichen Sie erneut, sobald sie wieder da ist.</translation>
 </message>
 <message numerus="yes">
 <source>The first {n} words are the same; then they differ.</source>
@@ -249,28 +237,12 @@
 </translation>
 </message>
 <message>
-<source>The model was changed meanwhile. Compare again with the new one.</source>
-<translation>Das Modell wurde inzwischen gewechselt. Vergleichen Sie erneut mit dem neuen.</translation>
-</message>
-<message>
 <source>They differ from the first word.</source>
 <translation>Sie unterscheiden sich vom ersten Wort an.</translation>
 </message>
 <message>
-<source>Waiting for the current answer</source>
-<translation>Warten auf die laufende Antwort</translation>
-</message>
-<message>
-<source>Waiting for the model</source>
-<translation>Warten auf das Modell</translation>
-</message>
-<message>
 <source>{faster} is {times} times as fast as {slower} here.</source>
 <translation>{faster} ist hier {times}-mal so schnell wie {slower}.</translation>
-</message>
-<message>
-<source>{state}: {side}, {now} of {sides}</source>
-<translation>{state}: {side}, {now} von {sides}</translation>
 </message>
 <message>
 <source>Auto</source>
@@ -3488,48 +3460,12 @@
 </translation>
 </message>
 <message>
-<source>Answer, {side}</source>
-<translation>Antwort, {side}</translation>
-</message>
-<message>
-<source>Answers the same prompt twice on this PC: as in this chat, then with every neuron. Nothing is saved.</source>
-<translation>Derselbe Prompt, auf diesem PC zweimal beantwortet: wie in diesem Chat, dann mit jedem Neuron. Nichts davon wird behalten.</translation>
-</message>
-<message>
-<source>Close</source>
-<translation>Schließen</translation>
+<source>Add</source>
+<translation>Hinzufügen</translation>
 </message>
 <message>
 <source>Compare</source>
 <translation>Vergleichen</translation>
-</message>
-<message>
-<source>Compare again</source>
-<translation>Erneut vergleichen</translation>
-</message>
-<message>
-<source>Stop</source>
-<translation>Stoppen</translation>
-</message>
-<message>
-<source>Stopped before both had answered.</source>
-<translation>Gestoppt, bevor beide geantwortet hatten.</translation>
-</message>
-<message>
-<source>Write a prompt for both</source>
-<translation>Schreiben Sie, was beide beantworten sollen</translation>
-</message>
-<message>
-<source>under 1% of neurons</source>
-<translation>unter 1% der Neuronen</translation>
-</message>
-<message>
-<source>{share}% of neurons</source>
-<translation>{share}% der Neuronen</translation>
-</message>
-<message>
-<source>Add</source>
-<translation>Hinzufügen</translation>
 </message>
 <message>
 <source>Each model answers the same question, one after another. All answers stay in this chat as versions.</source>
@@ -3661,6 +3597,10 @@
 <message>
 <source>Choose one: the model continues from it in another version of this answer.</source>
 <translation>Wählen Sie eine: Das Modell setzt damit eine weitere Fassung dieser Antwort fort.</translation>
+</message>
+<message>
+<source>Close</source>
+<translation>Schließen</translation>
 </message>
 <message numerus="yes">
 <source>Computed in one run with {n} guesses. Its own bytes and neurons are not known.</source>
@@ -4122,6 +4062,10 @@
 <message>
 <source>Send  (Enter)</source>
 <translation>Senden  (Enter)</translation>
+</message>
+<message>
+<source>Stop</source>
+<translation>Stoppen</translation>
 </message>
 <message>
 <source>Stop  (Esc)</source>
@@ -4591,8 +4535,8 @@
 </translation>
 </message>
 <message>
-<source>Not there</source>
-<translation>Nicht vorhanden</translation>
+<source>Not available</source>
+<translation>Nicht verfügbar</translation>
 </message>
 <message>
 <source>Paused at {n} of {total}</source>
@@ -4684,8 +4628,8 @@
 <translation>Noch keine Ordner</translation>
 </message>
 <message>
-<source>Not there now. Its documents are searched again when the drive is connected.</source>
-<translation>Zurzeit nicht vorhanden. Seine Dokumente werden wieder durchsucht, wenn das Laufwerk angeschlossen ist.</translation>
+<source>Not available. Is its drive connected? Hearth searches what it has read of it.</source>
+<translation>Nicht verfügbar. Ist das Laufwerk angeschlossen? Hearth durchsucht, was davon gelesen wurde.</translation>
 </message>
 <message>
 <source>Open {name}</source>
@@ -5853,6 +5797,10 @@ Andere Programme: {others}</translation>
 <translation>Diese Nachricht exportieren</translation>
 </message>
 <message>
+<source>Laying out the pages</source>
+<translation>Seiten werden gesetzt</translation>
+</message>
+<message>
 <source>PDF (*.pdf)</source>
 <translation>PDF (*.pdf)</translation>
 </message>
@@ -5863,6 +5811,14 @@ Andere Programme: {others}</translation>
 <message>
 <source>Print</source>
 <translation>Drucken</translation>
+</message>
+<message>
+<source>Printing</source>
+<translation>Wird gedruckt</translation>
+</message>
+<message>
+<source>The first {n} of {total} pages</source>
+<translation>Die ersten {n} von {total} Seiten</translation>
 </message>
 <message>
 <source>Web page (*.html)</source>

@@ -220,24 +220,12 @@
 <translation>{used} / {total}</translation>
 </message>
 <message>
-<source>Answering</source>
-<translation>正在回答</translation>
-</message>
-<message>
-<source>As set</source>
-<translation>按设置</translation>
-</message>
-<message>
 <source>Both are about as fast here.</source>
 <translation>两者在这里速度相近。</translation>
 </message>
 <message>
 <source>Both wrote the same words.</source>
 <translation>两者写出的内容相同。</translation>
-</message>
-<message>
-<source>The engine stopped unexpectedly. Compare again once it is back.</source>
-<translation>引擎意外停止。恢复后请重新比较。</translation>
 </message>
 <message numerus="yes">
 <source>The first {n} words are the same; then they differ.</source>
@@ -246,28 +234,12 @@
 </translation>
 </message>
 <message>
-<source>The model was changed meanwhile. Compare again with the new one.</source>
-<translation>模型已更换。请用新模型重新比较。</translation>
-</message>
-<message>
 <source>They differ from the first word.</source>
 <translation>从第一个词起就不同。</translation>
 </message>
 <message>
-<source>Waiting for the current answer</source>
-<translation>等待当前回答结束</translation>
-</message>
-<message>
-<source>Waiting for the model</source>
-<translation>等待模型</translation>
-</message>
-<message>
 <source>{faster} is {times} times as fast as {slower} here.</source>
 <translation>{faster}在这里的速度是{slower}的 {times} 倍。</translation>
-</message>
-<message>
-<source>{state}: {side}, {now} of {sides}</source>
-<translation>{state}：{side}，{now} / {sides}</translation>
 </message>
 <message>
 <source>Auto</source>
@@ -3468,48 +3440,12 @@
 </translation>
 </message>
 <message>
-<source>Answer, {side}</source>
-<translation>回答，{side}</translation>
-</message>
-<message>
-<source>Answers the same prompt twice on this PC: as in this chat, then with every neuron. Nothing is saved.</source>
-<translation>同一提示在此电脑上回答两次：先按此聊天的方式，再用全部神经元。均不保留。</translation>
-</message>
-<message>
-<source>Close</source>
-<translation>关闭</translation>
+<source>Add</source>
+<translation>添加</translation>
 </message>
 <message>
 <source>Compare</source>
 <translation>比较</translation>
-</message>
-<message>
-<source>Compare again</source>
-<translation>重新比较</translation>
-</message>
-<message>
-<source>Stop</source>
-<translation>停止</translation>
-</message>
-<message>
-<source>Stopped before both had answered.</source>
-<translation>在两者都回答之前已停止。</translation>
-</message>
-<message>
-<source>Write a prompt for both</source>
-<translation>写下要两者回答的内容</translation>
-</message>
-<message>
-<source>under 1% of neurons</source>
-<translation>不到 1% 的神经元</translation>
-</message>
-<message>
-<source>{share}% of neurons</source>
-<translation>{share}% 的神经元</translation>
-</message>
-<message>
-<source>Add</source>
-<translation>添加</translation>
 </message>
 <message>
 <source>Each model answers the same question, one after another. All answers stay in this chat as versions.</source>
@@ -3640,6 +3576,10 @@
 <message>
 <source>Choose one: the model continues from it in another version of this answer.</source>
 <translation>选择一个：模型会从它继续，写出此回答的另一个版本。</translation>
+</message>
+<message>
+<source>Close</source>
+<translation>关闭</translation>
 </message>
 <message numerus="yes">
 <source>Computed in one run with {n} guesses. Its own bytes and neurons are not known.</source>
@@ -4100,6 +4040,10 @@
 <translation>发送  (Enter)</translation>
 </message>
 <message>
+<source>Stop</source>
+<translation>停止</translation>
+</message>
+<message>
 <source>Stop  (Esc)</source>
 <translation>停止  (Esc)</translation>
 </message>
@@ -4558,8 +4502,8 @@
 </translation>
 </message>
 <message>
-<source>Not there</source>
-<translation>不存在</translation>
+<source>Not available</source>
+<translation>不可用</translation>
 </message>
 <message>
 <source>Paused at {n} of {total}</source>
@@ -4648,8 +4592,8 @@
 <translation>还没有文件夹</translation>
 </message>
 <message>
-<source>Not there now. Its documents are searched again when the drive is connected.</source>
-<translation>目前不存在。连接该驱动器后会再次搜索其中的文档。</translation>
+<source>Not available. Is its drive connected? Hearth searches what it has read of it.</source>
+<translation>不可用。磁盘是否已连接？Hearth 会搜索已读取的内容。</translation>
 </message>
 <message>
 <source>Open {name}</source>
@@ -5812,6 +5756,10 @@ Other programs: {others}</source>
 <translation>导出此消息</translation>
 </message>
 <message>
+<source>Laying out the pages</source>
+<translation>正在排版</translation>
+</message>
+<message>
 <source>PDF (*.pdf)</source>
 <translation>PDF (*.pdf)</translation>
 </message>
@@ -5822,6 +5770,14 @@ Other programs: {others}</source>
 <message>
 <source>Print</source>
 <translation>打印</translation>
+</message>
+<message>
+<source>Printing</source>
+<translation>正在打印</translation>
+</message>
+<message>
+<source>The first {n} of {total} pages</source>
+<translation>前 {n} 页，共 {total} 页</translation>
 </message>
 <message>
 <source>Web page (*.html)</source>

@@ -31,9 +31,9 @@ def solve(arguments: argparse.Namespace) -> int:
     origin = "as it was solved before: nothing has changed" if solved.reused else "solved"
     if solved.changed:
         origin = f"solved again: {', '.join(solved.changed)} changed"
-    neurons = f"{placement.hot_neurons} of {placement.n_layers * placement.neurons} neurons"
+    neurons = f"{placement.hot_neurons} of {opened.config.all_placed_neurons} neurons"
     if opened.config.n_experts:
-        neurons = experts_text(placement, opened.config.n_experts)
+        neurons = experts_text(placement, opened.config)
     print(f"{opened.name}: {number(placement.predicted_tok_s)} tok/s predicted in {placement.mode} mode ({origin})")
     print(f"  {neurons} on the GPU ({placement.hot_bytes / 1e6:.1f} MB), "
           f"which compute {percent(placement.gpu_neuron_load)} of those that a token needs")  # fmt: skip

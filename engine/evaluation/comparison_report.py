@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import fields
 from html import escape
 
@@ -11,6 +12,8 @@ from engine.evaluation.comparison import Answer, ComparisonFile
 
 _HEADS = ("model and mode", "answers", "tok/s", "first token, s", "tokens")
 _VOTES = ("wins", "losses", "equal", "neither", "won")
+_NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+_FORMULA = re.compile(r"""(?:^|(?<=[;,\t\r\n]))(?=[\s"']*[=+\-@＝＋－＠])|^(?=[\t\r])""")
 _STYLE = """
 :root { color-scheme: light dark }
 body { margin: 2rem auto; max-width: 80rem; padding: 0 1rem; font: 15px/1.5 system-ui }
@@ -44,10 +47,10 @@ def text_table(file: ComparisonFile) -> str:
 def csv_text(file: ComparisonFile) -> str:
     """Return all answers as CSV, one a line."""
     out, names = io.StringIO(), [one.name for one in fields(Answer)]
-    writer = csv.writer(out, lineterminator="\n")
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(names)
     for one in file.answers.values():
-        writer.writerow([_safe(getattr(one, name)) for name in names])
+        writer.writerow([inert(getattr(one, name)) for name in names])
     return out.getvalue()
 
 
@@ -73,9 +76,16 @@ def html_text(file: ComparisonFile) -> str:
     return "\n".join(parts)
 
 
-def _safe(value: object) -> object:
-    """Return a value that no spreadsheet takes for a formula."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+def inert(value: object) -> object:
+    """Return a value that no spreadsheet runs as a formula: an apostrophe stands before what could begin one, at the
+    start of a cell and of each part that other separators would make a cell. Numbers stay as they are.
+
+    Source: OWASP, CSV Injection. Where commas are decimal marks, spreadsheets separate cells by semicolons, and then
+    ignore quotes inside of a cell.
+    """
+    if value is None or isinstance(value, int | float) or _NUMBER.fullmatch(str(value)):
+        return value
+    return _FORMULA.sub("'", str(value))
 
 
 def _text(value: float | None, form: str = ".1f") -> str:

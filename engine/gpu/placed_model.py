@@ -143,7 +143,7 @@ class PlacedModel:
             except (CudaError, NoMachineCodeError, DeviceFailedError) as error:
                 self._drop()
                 raise GpuUnusableError(f"{self._opened.info.name} failed while it was loaded ({error})") from error
-            self.reason = placement_summary(self.name, placement, self._base.opened.config.n_experts)
+            self.reason = placement_summary(self.name, placement, self._base.opened.config)
             self._mode = self.mode_and_reason()[0]
             self._budget_bytes = placement.origins.vram_budget_bytes
             self._first_budget_bytes = self._first_budget_bytes or self._budget_bytes

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from engine.config import ModelConfig
 from engine.sparsity.placement import Placement
 
 
-def experts_text(placement: Placement, n_experts: int) -> str:
-    """Return how many experts are on the GPU: per layer if all layers have equally many, else in total."""
-    counts = placement.resident_experts(n_experts)
+def hot_share(placement: Placement, config: ModelConfig) -> float:
+    """Return the share of all neurons, without those of shared experts, that are in VRAM."""
+    return placement.hot_neurons / config.all_placed_neurons
+
+
+def experts_text(placement: Placement, config: ModelConfig) -> str:
+    """Return how many experts are on the GPU: per layer if all layers with experts have equally many, else in total."""
+    n_experts, of_layer = config.n_experts, placement.resident_experts(config.n_experts)
+    counts = [of_layer[i] for i in config.expert_layers]
     if len(set(counts)) == 1:
         return f"{counts[0]} of {n_experts} experts of each layer"
     return f"{sum(counts)} of {len(counts) * n_experts} experts"
 
 
-def placement_summary(name: str, placement: Placement, n_experts: int = 0) -> str:
+def placement_summary(name: str, placement: Placement, config: ModelConfig) -> str:
     """Return what part of the model the GPU computes, and its VRAM."""
-    neurons, zero_copy = placement.hot_neurons / (placement.n_layers * placement.neurons), ""
+    neurons, zero_copy = hot_share(placement, config), ""
     if placement.zero_copy:
-        share = sum(map(len, placement.zero_copy)) / (placement.n_layers * placement.neurons)
+        share = sum(map(len, placement.zero_copy)) / config.all_placed_neurons
         zero_copy = f", reads {share:.0%} more in RAM"
     n_on_gpu = placement.attention.count("gpu")
-    what = experts_text(placement, n_experts) if n_experts else f"{neurons:.0%} of the neurons"
+    what = experts_text(placement, config) if config.n_experts else f"{neurons:.0%} of the neurons"
     where = f"{n_on_gpu} of {placement.n_layers} layers with {what}"
     if n_on_gpu == placement.n_layers and neurons == 1:
-        where = f"all layers with all {'experts' if n_experts else 'neurons'}"
+        where = f"all layers with all {'experts' if config.n_experts else 'neurons'}"
     return f"{name} computes {where}{zero_copy}, in {_gib(placement.vram_bytes)} of VRAM"
 
 

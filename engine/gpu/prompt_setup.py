@@ -60,7 +60,7 @@ def streaming_speed(opened: OpenedGpu, base: LoadContext, placement: Placement) 
     config, sizes = base.opened.config, ModelBytes.of(base.opened, base.weights)
     layers = enumerate(zip(placement.hot, sizes.neuron, placement.attention, strict=True))
     cold = sum(
-        round((1 - len(hot) / config.placed_neurons_of(i)) * config.n_placed_neurons * int(neuron))
+        round((1 - len(hot) / max(1, config.placed_neurons_of(i))) * config.n_placed_neurons * int(neuron))
         for i, (hot, neuron, home) in layers
         if home == "gpu"
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from engine.config import Mode
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError, EngineError
 from engine.gpu.placed_model import PlacedModel
+from engine.gpu.placement_text import hot_share
 from engine.gpu.trial import budget, choice
 from engine.gpu.trial.choice import GpuFullError, GpuUnusableError, OpenedGpu
 from engine.gpu.vram_policy import LEAST_GAIN_BYTES, LOOK_EVERY_S
@@ -137,7 +138,7 @@ class GpuResidency(PlacedModel):
         """Whether the whole model is on the GPU."""
         placement = self._now.placement
         everywhere = placement.attention.count("gpu") == placement.n_layers and placement.head == "gpu"
-        return everywhere and placement.hot_neurons == placement.n_layers * placement.neurons
+        return everywhere and hot_share(placement, self._base.opened.config) == 1
 
     def _open_again(self) -> None:
         """Open the GPU again. Raises: GpuUnusableError."""

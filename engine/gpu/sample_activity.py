@@ -14,6 +14,7 @@ import numpy as np
 from engine.errors import EngineError
 from engine.executor.adaptation import Adaptation, can_learn, has_learned
 from engine.executor.hot_blocks import why_not as why_not_split
+from engine.gpu.placement_text import hot_share
 from engine.job import Job
 from engine.loading.sample_text import mixed_tokens
 from engine.model.model_artefacts import read_stats
@@ -41,7 +42,7 @@ def learn(part: LoadedPart, base: LoadContext, mode: Mode, job: Job) -> bool:
     decoding, for _LEARNING_S or one of them. Raises: Cancelled.
     """
     opened, placement = base.opened, part.loaded.placement
-    everywhere = placement.hot_neurons == placement.n_layers * placement.neurons
+    everywhere = hot_share(placement, opened.config) == 1
     if not base.engine.adapt or not can_learn(opened) or everywhere or why_not_split(opened.config, base.weights):
         return False
     base.steps.begin("learning")

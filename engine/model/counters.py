@@ -18,6 +18,7 @@ class FfnCounters:
     fired: those whose activation is not zero; differs from gate_active if up has an activation too (dReLU).
     copied: rows read from a predictor that is a low-bit copy of gate (up without a gate).
     layers: i64 [L, 4], these four per layer.
+    n_neurons: of all layers together.
     per_neuron: i64 [L, F], times each neuron was active; None until `record_per_neuron`.
     on_gpu: computed neurons that a GPU computed, for tokens run as programs; None without a GPU.
     A token cancelled half-way may be counted in part.
@@ -37,7 +38,7 @@ class FfnCounters:
         counts of another device to per_neuron while it is on, and clears them there. without: layers without an FFN.
         """
         self._collect = collect
-        self._n_with_ffn = n_layers - len(without)
+        self.n_neurons = (n_layers - len(without)) * n_neurons
         self._first = next((i for i in range(n_layers) if i not in without), 0)
         self._shape = (n_layers, n_neurons)
         self._visits = n_blocks_used
@@ -162,7 +163,7 @@ class FfnCounters:
         self.layers[layer, :3] += counted
 
     def _share(self, count: int) -> float | None:
-        return count / (self.tokens * self._n_with_ffn * self._shape[1]) if self.tokens else None
+        return count / (self.tokens * self.n_neurons) if self.tokens else None
 
 
 def _column_counts(fired: NDArray[np.bool_]) -> I64:

@@ -183,7 +183,8 @@ class LiveFeed:
             there["exchanged"] = slots.exchanged
         if stats is None or since is None:
             return protocol.Live("", mode, **there)
-        neurons, read = since.tokens * config.n_layers * config.n_neurons, stats.prompt_tokens - stats.reused_tokens
+        neurons = since.tokens * session.transformer.executor.counters.n_neurons
+        read = stats.prompt_tokens - stats.reused_tokens
         seen: list[list[int]] = []
         if sample is not None and fired is not None:
             counted = session.transformer.executor.counters.tokens
@@ -228,10 +229,8 @@ def _routed(session: ChatSession) -> tuple[int, int]:
     slots, config = _slots(session), session.model.opened.config
     if slots is None:
         return 0, 0
-    of_layer = slots.tokens * config.n_experts_used
-    missed = slots.missed.copy()
-    missed[~slots.is_on_gpu] = of_layer
-    return of_layer * config.n_layers, int(missed.sum())
+    of_layer, layers, missed = slots.tokens * config.n_experts_used, config.expert_layers, slots.missed
+    return of_layer * len(layers), sum(int(missed[i]) if slots.is_on_gpu[i] else of_layer for i in layers)
 
 
 def _split(since: _Totals) -> dict[str, float]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import EngineError
-from engine.gpu.placement_text import experts_text
+from engine.gpu.placement_text import experts_text, hot_share
 from engine.machine.measured_hardware import recall_disk
 from engine.placement.cost_model import with_disk_s
 
@@ -39,14 +39,13 @@ def placement_of(model: LoadedModel) -> dict[str, Any]:
 def _on_gpu(model: LoadedModel, residency: GpuResidency) -> dict[str, Any]:
     placement, gpu = residency.placement, residency.info
     held, total = model.vram_bytes, gpu.total_bytes or 0
-    hot_share = placement.hot_neurons / max(1, placement.n_layers * placement.neurons)
     load = placement.gpu_neuron_load
     at_home = placement.attention.count("gpu")
     has_zeros = model.opened.config.has_zeros and placement.mode != "dense"
-    n_experts = model.opened.config.n_experts
+    config, n_experts = model.opened.config, model.opened.config.n_experts
     share = f"{load:.0%} of the {'active ' if has_zeros else ''}neurons on the GPU"
     if n_experts:
-        share = f"{experts_text(placement, n_experts)} on the GPU"
+        share = f"{experts_text(placement, config)} on the GPU"
     if load < _HARDLY:
         share = f"the attention of {at_home} of {placement.n_layers} layers on the GPU"
         if not at_home:
@@ -71,7 +70,7 @@ def _on_gpu(model: LoadedModel, residency: GpuResidency) -> dict[str, Any]:
         "why": _sentences([*why, *filter(None, [model.drafts_reason]), *notes, *model.gpu_notes]),
         "gpu": gpu.name,
         "gpu_neuron_load": load,
-        "hot_share": hot_share,
+        "hot_share": hot_share(placement, config),
         "vram_bytes": held,
         "vram_total_bytes": total,
         "vram_budget_bytes": placement.origins.vram_budget_bytes,

@@ -8,6 +8,7 @@ from typing import Any
 
 import control_walk as walk
 from control_room import ANSWER, STATS, Room
+from PySide6.QtPrintSupport import QPrinter
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMenu, QWidget
 
@@ -41,9 +42,9 @@ from app.ui.composer.sampling_popup import SamplingPopup
 from app.ui.composer.tools_button import ToolsMenu
 from app.ui.documents.source_dialog import SourceDialog
 from app.ui.look import diagrams
-from app.ui.printing.export_actions import Preview
+from app.ui.printing.export_actions import Preview, StepsDialog
 from app.ui.printing.export_dialog import ExportDialog
-from app.ui.printing.printed_chat import prepare
+from app.ui.printing.printed_chat import PrintedChat, prepare
 from app.ui.projects.project_dialog import ProjectDialog
 from app.ui.projects.text_dialogs import AddNoteDialog
 from app.ui.sidebar.bin_dialog import BinDialog
@@ -369,8 +370,9 @@ def _diagrams(room: Room) -> QWidget:
 
 def _preview(room: Room) -> QWidget:
     chat = WholeChat(Conversation(title="Printed"), (Message(Role.USER, "Hello"),))
-    prepared = prepare(outline(chat, Scope()))
-    return room.opened(lambda: Preview(prepared, room.window).open(), Preview)
+    printed, printer = PrintedChat(prepare(outline(chat, Scope()))), QPrinter(QPrinter.PrinterMode.HighResolution)
+    list(printed.lay_out_for(printer))
+    return room.opened(lambda: Preview(printed, printer, room.window).open(), Preview)
 
 
 PLACES: dict[str, Callable[[Room], QWidget]] = {
@@ -396,6 +398,9 @@ PLACES: dict[str, Callable[[Room], QWidget]] = {
         lambda: room.window.commands.run("print_chat"), ExportDialog
     ),
     "the preview of a print": _preview,
+    "the progress of a print": lambda room: room.opened(
+        StepsDialog(room.window, "Printing", (0.5 for _ in range(9))).open, StepsDialog
+    ),
     "diagrams and pages in an answer": _diagrams,
     "the bin": lambda room: _bin(room),
     "a message that waits": lambda room: _waiting(room),
@@ -418,7 +423,6 @@ PLACES: dict[str, Callable[[Room], QWidget]] = {
     "menu: presets": lambda room: _asked(room, "presets"),
     "menu: personas": lambda room: _asked(room, "personas"),
     "how words are chosen": lambda room: _asked(room, "sampling"),
-    "a comparison": lambda room: _asked(room, "compare"),
     "models to compare": lambda room: _asked(room, "compare_models"),
     "answers side by side": _side_by_side,
     "blind votes": _votes,

@@ -108,7 +108,7 @@ def _answer(
     transformer: Transformer, cache: KVCache, prompt: Sequence[int], answer: Sequence[int], guesses: Guesses | None
 ) -> GenerationStats:
     known = len(prompt) - 1
-    cache.truncate(known if cache.tokens[:known].tolist() == prompt[:known] else 0)
+    cache.truncate(cache.reusable(known if cache.tokens[:known].tolist() == prompt[:known] else 0))
     rules = StopRules(max_tokens=len(answer))
     events = generate(
         transformer, cache, prompt, _said(len(prompt), answer), _Silent(), rules, savings=Savings(guesses=guesses)

@@ -213,7 +213,10 @@ def said() -> list[tuple[str, str]]:
         ("how-it-works.md", f"took {1e6 * newest('gpu-anchors-13b')['hardware']['sync_s']:.0f} us"),
         ("how-it-works.md", f"wins back {100 * wins:.0f} %"),
     ]  # fmt: skip
-    asked = newest("document-questions")["by_kind"]
+    search = newest("document-questions")
+    asked, held_out = search["by_kind"], search["held_out"]
+    rows.append(("documents.md", f"Of {held_out['questions']} further questions"))
+    rows.append(("documents.md", f"it finds {held_out['in_first_five']}."))
     kinds = [f"{asked[kind]['in_first_five']} of {asked[kind]['asked']}" for kind in ("literal", "paraphrase", "hard")]
     rows.append(("documents.md", f"for {kinds[0]} questions in the words of the document"))
     rows.append(("documents.md", f"{kinds[1]} in other words, and {kinds[2]} indirect ones"))

@@ -11,6 +11,7 @@ from PySide6.QtGui import QKeyEvent, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from app.chat.answers.answer_labels import MODES, count, facts_of, state_text
+from app.chat.answers.comparison import verdict
 from app.chat.side_by_side import FAILURE, ModelChoice
 from app.chat.store.conversation import Message, MessageState
 from app.clients.engine_status import EngineStatus, Phase
@@ -205,7 +206,10 @@ class AnswerColumns(QScrollArea):
         self.question.setText(asked[:QUESTION_CHARS] + "…" if is_long else asked)
         self.question.setToolTip(question if is_long else "")
         n = len(answers) + len(waiting)
-        self.heading.setText(tr_n("{n} answer to this question", "{n} answers to this question", n, n=figure(n)))
+        words = tr_n("{n} answer to this question", "{n} answers to this question", n, n=figure(n))
+        if n == len(answers) == 2 and not is_running:
+            words = "  ·  ".join(part for part in (words, verdict(*answers)) if part)
+        self.heading.setText(words)
         known = {one.message.id: one for one in self.columns if one.message is not None}
         for one in answers:  # an answer that is continued gets a view that takes text
             if one.id in known and one.state is MessageState.WRITING and not known[one.id].is_writing:

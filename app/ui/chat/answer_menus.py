@@ -22,7 +22,6 @@ from app.ui.chat.comparing import Comparing
 if TYPE_CHECKING:
     from app.chat.answer_setup import AnswerSetup
     from app.ui.chat.chat_page import ChatPage
-    from app.ui.chat.compare_dialog import CompareDialog
     from app.ui.composer.persona_menu import PersonaMenu
     from app.ui.composer.preset_menu import PresetMenu
     from app.ui.composer.sampling_popup import SamplingPopup
@@ -57,7 +56,7 @@ class AnswerMenus(QObject):
         menu.mode_picked.connect(setup.pick_mode)
         menu.persona_asked.connect(self.open_personas)
         menu.adjust_asked.connect(self.open_sampling)
-        menu.compare_asked.connect(self.open_comparison)
+        menu.compare_asked.connect(self.comparing.open_with_dense)
         menu.keep_asked.connect(setup.keep_default)
         menu.edit_asked.connect(self.edit_presets)
         return menu
@@ -91,15 +90,15 @@ class AnswerMenus(QObject):
     def commands(self) -> dict[str, Callable[[], object]]:
         """The commands of app/shortcuts.py that are implemented here."""
         return {"presets": self.open_presets, "personas": self.open_personas, "sampling": self.open_sampling,
-                "thinking": self.open_thinking, "compare": self.open_comparison, "edit_presets": self.edit_presets,
-                "compare_models": self.comparing.open_dialog, "blind_votes": self.pick_votes,
-                "edit_personas": self.edit_personas, "edit_prompts": self.edit_prompts,
+                "thinking": self.open_thinking, "compare": self.comparing.open_with_dense,
+                "edit_presets": self.edit_presets, "compare_models": self.comparing.open_dialog,
+                "blind_votes": self.pick_votes, "edit_personas": self.edit_personas, "edit_prompts": self.edit_prompts,
                 "prompts": self._page.composer.prompts.begin}  # fmt: skip
 
     def serve(self, live: LivePage) -> None:
         """Connect the Live page's mode switch with the open chat."""
         live.mode_picked.connect(self.setup.pick_mode)
-        live.compare_asked.connect(self.open_comparison)
+        live.compare_asked.connect(self.comparing.open_with_dense)
         self.setup.changed.connect(lambda: live.set_offer(self.setup.offer))
         live.set_offer(self.setup.offer)
 
@@ -140,24 +139,6 @@ class AnswerMenus(QObject):
         if (anchor := self._anchor()) is not None:
             self._show_sampling()
             self.sampling.open_at(anchor)
-
-    def open_comparison(self) -> CompareDialog | None:
-        """Open the comparison for the draft, or else for the last question."""
-        from app.ui.chat.compare_dialog import CompareDialog
-
-        setup = self.setup
-        draft = self._page.composer.text().strip()
-        question = None if draft else setup.last_question
-        prompt = draft or (question.text if question is not None else "")
-        dialog = CompareDialog(
-            self._window, prompt, lambda words: setup.compare(words, question), setup.cannot_compare
-        )  # fmt: skip
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        refresh = setup.changed.connect(lambda: dialog.set_cannot(setup.cannot_compare))
-        dialog.finished.connect(lambda _: setup.changed.disconnect(refresh))
-        dialog.finished.connect(lambda _: setup.stop_comparing())
-        dialog.open()
-        return dialog
 
     def pick_votes(self) -> None:
         """Ask for a file of results, and open it for votes."""

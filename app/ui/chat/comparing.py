@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
 
 from app.chat.answer_setup import AnswerSetup
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 class Comparing(QObject):
-    """One per window."""
+    """One per window. begun: a question is answered by several."""
+
+    begun = Signal()
 
     def __init__(self, window: QWidget, page: ChatPage, setup: AnswerSetup) -> None:
         super().__init__(window)
@@ -63,17 +65,23 @@ class Comparing(QObject):
             here.insert(0, ModelChoice(name, model))
         return sorted(here, key=lambda choice: choice.model != model) + choices
 
-    def open_dialog(self) -> CompareModelsDialog:
+    def open_with_dense(self) -> CompareModelsDialog:
+        """Ask the same with the loaded model, as it is and dense, as the first choice."""
+        return self.open_dialog(with_dense=True)
+
+    def open_dialog(self, with_dense: bool = False) -> CompareModelsDialog:
         """Ask which models and modes answer the draft, or else the last question."""
         setup, composer, offered = self._setup, self._page.composer, self.offered()
         draft, attached = composer.text().strip(), bool(composer.draft.items)
         question = None if draft or attached else setup.last_question
-        choices = [choice for choice in offered if choice.place is None][:2]
+        choices = [choice for choice in offered if choice.place is None][: 1 if with_dense else 2]
         if len(choices) == 1:
             choices.append(replace(choices[0], mode="dense" if setup.offer.loaded_mode != "dense" else "exact"))
         choices = choices or offered[:2]
         words = draft or (question.text if question is not None else "")
-        if not words and not attached:
+        if with_dense and setup.cannot_compare:
+            cannot = setup.cannot_compare
+        elif not words and not attached:
             cannot = tr("Write a message first")
         elif len(choices) < 2:
             cannot = tr("No models on this PC yet.")
@@ -92,6 +100,7 @@ class Comparing(QObject):
         return [mode for mode in MODES_TOLD if mode != "sparse" or not lacks]
 
     def _begin(self, choices: Sequence[ModelChoice], question: Message | None) -> None:
+        self.begun.emit()
         if question is not None:
             self._run.start(choices, question=question.id)
         else:

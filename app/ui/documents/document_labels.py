@@ -26,7 +26,7 @@ def name_of(folder: str) -> str:
 def state_of(state: FolderState, is_paused: bool) -> str:
     """Return a folder's state: how many documents it has, or how many of them have been read."""
     if not state.is_there:
-        return tr("Not there")
+        return tr("Not available")
     read = state.n_files + state.n_failed
     if state.n_waiting:
         of = {"n": figure(read), "total": figure(read + state.n_waiting)}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QMarginsF, QObject, Qt
+from PySide6.QtCore import QMarginsF, QObject, Qt, QTimer
 from PySide6.QtGui import QPageLayout, QPageSize
 from PySide6.QtWidgets import QDialog, QFileDialog, QHBoxLayout, QVBoxLayout, QWidget
 
@@ -16,17 +17,22 @@ from app.chat.exports.web_page import write_web_page
 from app.chat.store.chat_files import file_name
 from app.chat.store.conversation import Conversation, WholeChat
 from app.diagrams.process import draw
-from app.translation import tr
+from app.translation import figure, tr
 from app.ui.look import formulas, theme
 from app.ui.printing.export_dialog import ExportDialog, Form
 from app.ui.printing.pdf_file import page_size, write_pdf
-from app.ui.printing.printed_chat import MARGIN_MM, Prepared, PrintedChat, prepare
-from app.ui.widgets.controls import Button
+from app.ui.printing.printed_chat import LAYOUT_SHARE, MARGIN_MM, Prepared, PrintedChat, prepare
+from app.ui.widgets.controls import Button, Label, Progress
+from app.ui.widgets.dialog import Dialog
 
 if TYPE_CHECKING:
     from PySide6.QtPrintSupport import QPrinter
 
     from app.chat.chat_folders import ChatFolders
+
+
+SLICE_S, SHOWN_AFTER_MS = 0.01, 300
+MOST_PREVIEWED = 12  # pages
 
 
 class ExportActions(QObject):
@@ -80,34 +86,94 @@ class ExportActions(QObject):
         printer = _printer(prepared.title)
         dialog = QPrintDialog(printer, self._window)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.accepted.connect(lambda: PrintedChat(prepared).paint(printer, *_range(printer)))
+        dialog.accepted.connect(lambda: self._paint(PrintedChat(prepared), printer))
         dialog.show()
 
+    def _paint(self, chat: PrintedChat, printer: QPrinter) -> None:
+        # From the first page on, the job cannot be taken back: Qt's engine for CUPS has no abort.
+        StepsDialog(self._window, tr("Printing"), chat.paint_steps(printer, *_range(printer)), LAYOUT_SHARE).begin()
+
     def _show_preview(self, prepared: Prepared) -> None:
-        preview = Preview(prepared, self._window)
-        preview.accepted.connect(lambda: self._print(prepared))
-        preview.open()
+        chat, printer = PrintedChat(prepared), _printer(prepared.title)
+
+        def show() -> None:
+            preview = Preview(chat, printer, self._window)
+            preview.accepted.connect(lambda: self._print(prepared))
+            preview.open()
+
+        work = StepsDialog(self._window, tr("Laying out the pages"), chat.lay_out_for(printer))
+        work.accepted.connect(show)
+        work.begin()
+
+
+class StepsDialog(Dialog):
+    """Takes steps of at most SLICE_S between the window's events, and shows progress with Cancel if that takes long.
+    accepted: all steps are done. rejected: cancelled.
+    """
+
+    def __init__(
+        self, parent: QWidget, title: str, steps: Generator[float, None, object], cancel_until: float = 1.0
+    ) -> None:
+        """steps: yields the share that is done. cancel_until: the share up to which the user can cancel."""
+        super().__init__(parent, title, "", 360)
+        self._steps, self._cancel_until = steps, cancel_until
+        self.progress = Progress(title)
+        self.body.addWidget(self.progress)
+        self.cancel = self.add_close(tr("Cancel"))
+        self._timer, self._late = QTimer(self, interval=0), QTimer(self, interval=SHOWN_AFTER_MS, singleShot=True)
+        self._timer.timeout.connect(self._go_on)
+        self._late.timeout.connect(self.open)
+
+    def begin(self) -> None:
+        """Begin; returns at once."""
+        self._timer.start()
+        self._late.start()
+
+    def _go_on(self) -> None:
+        end = time.perf_counter() + SLICE_S
+        try:
+            while time.perf_counter() < end:
+                share = next(self._steps)
+                self.cancel.setEnabled(share <= self._cancel_until)
+                self.progress.set_done(share)
+        except StopIteration:
+            self.accept()
+
+    def reject(self) -> None:
+        if self.cancel.isEnabled():
+            super().reject()
+
+    def done(self, result: int) -> None:
+        self._timer.stop()
+        self._late.stop()
+        self._steps.close()
+        super().done(result)
+        self.deleteLater()
 
 
 class Preview(QDialog):
-    """The pages of a chat. accepted: print them."""
+    """The first MOST_PREVIEWED pages of a chat. accepted: print all of them."""
 
-    def __init__(self, prepared: Prepared, parent: QWidget) -> None:
+    def __init__(self, chat: PrintedChat, printer: QPrinter, parent: QWidget) -> None:
+        """chat: laid out for the printer, so that painting these pages takes a moment."""
         from PySide6.QtPrintSupport import QPrintPreviewWidget
 
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle(tr("Preview: {title}", title=prepared.title))
-        self._chat, self._printer = PrintedChat(prepared), _printer(prepared.title)  # the widget keeps neither
+        self.setWindowTitle(tr("Preview: {title}", title=chat.title))
+        self._chat, self._printer = chat, printer  # the widget keeps neither
         pages = QPrintPreviewWidget(self._printer)
         for part in (pages, *pages.findChildren(QWidget)):
             part.setAccessibleName(tr("Pages"))
-        pages.paintRequested.connect(self._chat.paint)
+        pages.paintRequested.connect(lambda device: self._chat.paint(device, last=MOST_PREVIEWED))
         pages.fitToWidth()
         column, row = QVBoxLayout(self), QHBoxLayout()
         close, go = Button(tr("Close")), Button(tr("Print"), "primary")
         close.clicked.connect(self.reject)
         go.clicked.connect(self.accept)
+        if chat.n_pages > MOST_PREVIEWED:
+            words = tr("The first {n} of {total} pages", n=figure(MOST_PREVIEWED), total=figure(chat.n_pages))
+            row.addWidget(Label(words, "small"))
         row.addStretch(1)
         row.addWidget(close)
         row.addWidget(go)

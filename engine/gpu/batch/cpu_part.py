@@ -52,7 +52,7 @@ class CpuPart:
             if model.mode != "dense" or self._executor.experts is None:
                 raise InvalidRequestError("These experts are computed for one sequence at a time.", "Use a batch of 1.")
         else:
-            counters = FfnCounters(config.n_layers, config.d_ff)
+            counters = FfnCounters(config.n_layers, config.d_ff, without=config.mixer_only_layers)
             self._executor = self._union = UnionExecutor(
                 config, weights, counters, operators, operators.pool, batch, model.predictor
             )

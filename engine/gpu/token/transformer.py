@@ -83,12 +83,14 @@ class GpuTransformer(Transformer):
         Raises: also DeviceFailedError.
         """
         if self._many is None or len(tokens) < self._many.least_tokens:
-            if self._program.most_tokens(cache) > 1:
-                return self._append(tokens, cache, ahead, look, self._in_groups)
             return super().prefill(tokens, cache, ahead, look, remembered)
         snapshot = cache.new_snapshot() if 0 < remembered < len(tokens) else None
         copy = None if snapshot is None else StateCopy(remembered, snapshot)
         return self._append(tokens, cache, ahead, look, self._at_once, partial(self._at_once, copy=copy))
+
+    def _prefill_part(self, tokens: I64, cache: KVCache, ahead: int, look: Look) -> F32:
+        several = self._program.most_tokens(cache) > 1
+        return self._append(tokens, cache, ahead, look, self._in_groups if several else self._one_by_one)
 
     @property
     def has_far_head(self) -> bool:

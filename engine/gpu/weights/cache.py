@@ -242,8 +242,9 @@ class GpuCache(KVCache):
         self._place = self._place_before = 0
 
     def claim_region(self, several: bool = False) -> None:
-        """Take the region. several: for a run of several tokens, which reads the first state. Raises: as
-        KvRegion.give_to.
+        """Take the region and the state for a run, after which the last one cannot be cut any more.
+
+        several: a run of several tokens, which reads the first state. Raises: as KvRegion.give_to.
         """
         self.region.give_to(self)
         if self.recurs and not self._state_on_gpu:
@@ -299,13 +300,13 @@ class GpuCache(KVCache):
     def positions(self, first: int, n_positions: int) -> U8:
         """As KVCache.positions. Takes the region."""
         self.region.gpu.enter()
-        self.claim_region()
+        self.region.give_to(self)  # without the state, so that the last run can still be cut
         return super().positions(first, n_positions)
 
     def put_positions(self, first: int, n_positions: int, data: U8, forms: str) -> bool:
         """As KVCache.put_positions. Takes the region."""
         self.region.gpu.enter()
-        self.claim_region()
+        self.region.give_to(self)
         fits = super().put_positions(first, n_positions, data, forms)
         self.region.gpu.synchronize()  # before `data` changes
         self._uploading.clear()

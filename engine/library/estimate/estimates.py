@@ -57,8 +57,8 @@ def estimate_of(
     if choice is None:
         return _does_not_fit(problem, budgets, context, predicted_from, notes)
     ways = list(choice.ways)
-    neurons = problem.order.shape[1]
-    hot = int(np.minimum(problem.blocks[ways] * problem.block, neurons).sum())
+    has_ffn = problem.computed.any(axis=1)
+    hot = np.minimum(problem.blocks[ways] * problem.block, problem.order.shape[1])[has_ffn]
     fits: Fits = "cpu"
     if choice.uses_gpu(problem):
         fits = "gpu" if _has_room_for_all(problem, budgets.vram_bytes) else "hybrid"
@@ -86,7 +86,7 @@ def estimate_of(
         ram_budget_bytes=budgets.ram_bytes,
         gpu_neuron_load=choice.gpu_load(problem) if machine.gpu is not None else None,
         context=context,
-        hot_share=hot / (neurons * problem.n_layers) if machine.gpu is not None else None,
+        hot_share=float(hot.mean()) / problem.order.shape[1] if machine.gpu is not None else None,
         notes=notes,
     )
 

@@ -93,6 +93,42 @@ def test_stop_ends_all_of_it_and_keeps_what_was_written(make_desk: MakeDesk, tmp
     assert desk.engine.status.model == "Fake"
 
 
+@pytest.mark.parametrize("stopped", ["", "answer", "load"])
+def test_without_a_model_before_none_stays_loaded(make_desk: MakeDesk, tmp_path: Path, stopped: str) -> None:
+    desk = make_desk()
+    desk.wait_ready()
+    desk.controller.unload()
+    last = ModelChoice("Endless", "fake-endless") if stopped == "load" else BAMBOO
+    run = begin(desk, [DENSE, last], f"words 20 until {tmp_path / 'never'}" if stopped == "answer" else "one")
+    if stopped == "answer":
+        desk.wait(lambda: desk.last.text)
+    elif stopped == "load":
+        desk.wait(lambda: len(run.made) == 2 and desk.engine.status.phase is Phase.LOADING)
+    if stopped:
+        desk.controller.stop()
+    desk.wait(lambda: not run.is_running and desk.engine.status.phase is Phase.OFF)
+    assert not desk.engine.has_model
+    assert desk.controller.switch.wanted == "fake"
+    desk.controller.send("model")
+    desk.wait(lambda: desk.last.state is MessageState.COMPLETE and desk.last.text)
+    assert desk.engine.status.model == "Fake", "the next message loads what was there before"
+
+
+def test_without_a_model_before_an_answer_that_waits_gets_the_one_from_before(
+    make_desk: MakeDesk, tmp_path: Path
+) -> None:
+    desk = make_desk()
+    desk.wait_ready()
+    desk.controller.unload()
+    run = begin(desk, [BAMBOO], f"words 5 until {tmp_path / 'go_on'}")
+    desk.wait(lambda: desk.last.text)
+    desk.controller.new_chat()
+    desk.controller.send("of another chat")
+    (tmp_path / "go_on").touch()
+    desk.wait(lambda: not run.is_running and desk.last.state is MessageState.COMPLETE)
+    desk.wait(lambda: desk.engine.status.model == "Fake")
+
+
 def test_stop_during_a_load_loads_the_first_model_again(make_desk: MakeDesk) -> None:
     desk = make_desk()
     desk.wait_ready()

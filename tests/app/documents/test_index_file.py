@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from app.documents.index_file import IndexedFile, IndexFile
+from app.documents.index_words import terms_of
 from app.documents.passages import Passage
 
 
@@ -47,12 +48,24 @@ def found(index: IndexFile, question: str) -> list[str]:
         ("Invoice 2024-117 of the roofer", "2024-117"),
         ("The dishwasher drains badly", "dishwahser"),
         ("Straße und Hausnummer", "hausnummer"),
+        ("Turn up the heat.", "is the heating on?"),
+        ("Der Chat der Eltern bleibt.", "Chatgruppe"),
+        ("The battery of e-bikes", "ebike"),
+        ("Below 0.8 bar it stops", "the gauge says 0.8"),
     ],
 )
 def test_words_are_found_in_other_forms(index: IndexFile, text: str, question: str) -> None:
     put(index, "/d/a.txt", text)
-    put(index, "/d/b.txt", "Nothing of that kind, 火 or else.")
+    put(index, "/d/b.txt", "Nothing of that kind, 火 or else, 0 of 8 or 1.8.")
     assert found(index, question)[:1] == [text]
+
+
+@pytest.mark.parametrize(
+    ("question", "words"), [("Who was in the war?", ["war"]), ("Wo war der Vertrag?", ["vertrag"]), ("war", ["war"])]
+)
+def test_function_words_are_those_of_the_language_of_the_question(question: str, words: list[str]) -> None:
+    terms = terms_of(question, lambda query: True, lambda letter: [])
+    assert [forms[0].strip('"') for forms in terms] == words
 
 
 def test_a_question_is_never_a_query_of_its_own(index: IndexFile) -> None:
@@ -66,6 +79,14 @@ def test_names_of_files_count(index: IndexFile) -> None:
     put(index, "/d/router_manual.txt", "Press the button for ten seconds.")
     put(index, "/d/boiler.txt", "Press the other button for two seconds.")
     assert found(index, "router manual: which button?")[0].startswith("Press the button")
+
+
+def test_the_first_line_counts_for_all_passages_of_a_file(index: IndexFile) -> None:
+    put(index, "/d/a.txt", "\nLEASE OF THE ATTIC\n\nRooms are", "The ladder goes to Dragomir.")
+    put(index, "/d/b.txt", "Shopping\n\nWe need", "A ladder, and a ladder rack.")
+    assert found(index, "Who gets the ladder by the lease?")[0].startswith("The ladder")
+    index.remove(["/d/a.txt"])
+    assert found(index, "attic lease") == []
 
 
 def test_a_file_put_again_replaces_its_passages(index: IndexFile) -> None:

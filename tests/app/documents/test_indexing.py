@@ -145,6 +145,74 @@ def test_a_folder_that_is_not_there_keeps_what_is_known(watched: Watched, folder
     watched.indexer.set_folders([str(folder)])
     watched.wait(lambda: not watched.indexer.states()[0].is_there)
     assert set(watched.texts()) == {"a.txt", "b.md"}
+    assert watched.indexer.is_idle
+
+
+def test_a_folder_that_goes_and_returns_is_noticed(
+    watched: Watched, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "_LOOK_AGAIN_S", 0.02)
+    monkeypatch.setattr(watched.indexer, "_begin_watch", lambda folders: None)  # unmounting may tell a watch nothing
+    watched.indexer.set_folders([str(folder)])
+    watched.wait_idle()
+    folder.rename(tmp_path / "unplugged")
+    watched.wait(lambda: not watched.indexer.states()[0].is_there)
+    assert {one.path for one in watched.indexer.files([str(folder)])} == set(watched.index.files())
+    assert set(watched.texts()) == {"a.txt", "b.md"}
+    (tmp_path / "unplugged" / "a.txt").unlink()
+    (tmp_path / "unplugged" / "new.txt").write_text("new paper")
+    (tmp_path / "unplugged").rename(folder)
+    watched.wait(lambda: watched.texts() == {"b.md": "# second paper", "new.txt": "new paper"})
+    assert watched.indexer.states()[0].is_there
+
+
+@pytest.mark.parametrize("fails", ["scan", "read"])
+def test_a_drive_that_goes_during_the_work_keeps_its_documents(
+    watched: Watched, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    monkeypatch.setattr(watched.indexer, "_begin_watch", lambda folders: None)
+    watched.indexer.set_folders([str(folder)])
+    watched.wait_idle()
+    finds, reads = indexing.documents_in, watched.indexer._reader.read
+
+    def find_the_first(*of: Any) -> Any:
+        yield next(finds(*of))
+        folder.rename(tmp_path / "unplugged")
+
+    def read_nothing(path: Path, *of: Any) -> Any:
+        folder.rename(tmp_path / "unplugged")
+        return reads(path, *of)
+
+    if fails == "scan":
+        monkeypatch.setattr(indexing, "documents_in", find_the_first)
+    else:
+        (folder / "a.txt").write_text("changed paper")
+        monkeypatch.setattr(watched.indexer._reader, "read", read_nothing)
+    watched.indexer.set_folders([str(folder)])
+    watched.wait(lambda: not watched.indexer.states()[0].is_there)
+    watched.wait_idle()
+    assert watched.texts() == {"a.txt": "first paper", "b.md": "# second paper"}
+
+
+@pytest.mark.parametrize("unlisted", ["", "deep"])
+def test_folders_that_cannot_be_listed_keep_their_documents(
+    watched: Watched, folder: Path, monkeypatch: pytest.MonkeyPatch, unlisted: str
+) -> None:
+    watched.indexer.set_folders([str(folder)])
+    watched.wait_idle()
+    scandir = os.scandir
+
+    def fail(path: str) -> Any:
+        if os.path.normpath(path) == os.path.normpath(folder / unlisted):
+            raise PermissionError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", fail)
+    (folder / "new.txt").write_text("new paper")
+    (folder / "a.txt").unlink()
+    watched.indexer.set_folders([str(folder)])
+    watched.wait_idle()
+    assert set(watched.texts()) == ({"a.txt", "b.md"} if not unlisted else {"b.md", "new.txt"})
 
 
 def test_nothing_is_read_while_paused(watched: Watched, folder: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from engine.commands import cli
 from engine.errors import EngineError, InvalidRequestError, ModelNotFoundError
 from engine.evaluation.comparison import Answer, Choice, ComparisonFile, read_prompts
-from engine.evaluation.comparison_report import csv_text, html_text, text_table
+from engine.evaluation.comparison_report import csv_text, html_text, inert, text_table
 
 
 def answer(model: str, mode: str = "exact", prompt: str = "Why?", text: str = "", seed: int = 0) -> Answer:
@@ -208,3 +208,24 @@ def test_bad_input_is_told_before_a_model_is_loaded(
     assert cli.main(["compare", *argv, "--out", str(out)]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 2
     assert not out.exists()
+
+
+HOSTILE = ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1+1", "－1+1", '"=1+1"', "'=1"]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_no_cell_is_a_formula_whatever_separates_cells(tmp_path: Path, separator: str) -> None:
+    texts = [before + start for before in ("", "a;", "a\n", "a\r", "a\t", 'a;" ', "a,") for start in HOSTILE]
+    made = [answer("alpha", prompt=f"={n}", text=text) for n, text in enumerate(texts)]
+    written = csv_text(filled(tmp_path / "r.jsonl", *made))
+    quoting = csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE  # inside of a cell, quotes are text
+    lines = written.splitlines(keepends=True) if separator == "," else written.splitlines()
+    cells = [cell.lstrip(' "\t\r') for row in csv.reader(lines, delimiter=separator, quoting=quoting) for cell in row]
+    assert len(cells) > len(texts)
+    assert not [cell for cell in cells if cell.startswith(tuple("=+-@＝＋－＠"))]
+
+
+@pytest.mark.parametrize("value", [-1.5, 3, None, "-3", "+4,5", "-1.5e-9", "plain; text", "a - b", "x=1", "2+2", ""])
+def test_numbers_and_plain_text_stay_as_they_are(value: object) -> None:
+    assert inert(value) == value
+    assert ";'=1" in str(inert({"stop": ["a;=1"]}))

@@ -13,13 +13,14 @@ import pytest
 from fakes.gpu_machine import FakeGpuMachine, same_scratch_for_every_budget
 from samples.experts_gguf import N_EXPERTS, N_USED, make_tiny_mixtral
 from samples.placement_cases import a_config
+from samples.split_model import EXPERT_FAMILIES
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig, SamplingConfig
 from engine.executor.adaptation import Adaptation
 from engine.service import protocol
 from engine.service.host import EngineHost
-from engine.service.live import EVERY_S, FIRST_S, LiveFeed
+from engine.service.live import EVERY_S, FIRST_S, LiveFeed, _routed
 from engine.service.neuron_sample import GROUPS, SAMPLED, ExpertMap, NeuronSample, is_counted, sample_of
 from engine.session.chat_session import ChatSession
 from engine.session.loaded_model import LoadedModel
@@ -256,6 +257,17 @@ def test_experts_on_a_gpu_are_told_with_their_hits(
     model.close()
     alone = told(ChatSession(on_cpu(path)))
     assert (alone[-1].n_experts, alone[-1].chosen, alone[-1].expert_hits) == (N_EXPERTS, [], None)
+
+
+def test_layers_without_experts_miss_none() -> None:
+    config = EXPERT_FAMILIES["nemotron"]
+    missed = np.array([0 if i in config.mixer_only_layers else 5 for i in range(config.n_layers)])
+    on_gpu = np.array([i not in config.mixer_only_layers for i in range(config.n_layers)])
+    slots = SimpleNamespace(tokens=10, missed=missed, is_on_gpu=on_gpu)
+    model = SimpleNamespace(gpu=SimpleNamespace(expert_slots=slots), opened=SimpleNamespace(config=config))
+    n = len(config.expert_layers)
+    assert 0 < n < config.n_layers
+    assert _routed(SimpleNamespace(model=model)) == (10 * config.n_experts_used * n, 5 * n)  # type: ignore[arg-type]
 
 
 def test_many_experts_are_grouped() -> None:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from fakes.gpu_machine import GIB, FakeGpuMachine, same_scratch_for_every_budget
 from samples.experts_gguf import make_tiny_mixtral
+from samples.placements import a_placement
+from samples.split_model import EXPERT_FAMILIES, FAMILIES
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
 from support.shown_text import numbers_in
 
-from engine.config import EngineConfig
+from engine.config import EngineConfig, ModelConfig
 from engine.errors import ArtifactMismatchError
+from engine.gpu.placement_text import experts_text, hot_share
+from engine.gpu.residency import GpuResidency
 from engine.placement import setting
 from engine.service.placement_words import about, gib, memory_of, placement_of
 from engine.session.loaded_model import LoadedModel
@@ -50,6 +56,21 @@ def test_memory_is_counted_as_it_is_sold() -> None:
     assert memory_of(int(3.1 * GIB), 4 * GIB) == "3.1 of 4.0\u202fGB"
     assert gib(9 * GIB) == "9.0\u202fGB"
     assert gib(33 << 20) == "33\u202fMB"
+
+
+@pytest.mark.parametrize("config", [FAMILIES["nemotron"], EXPERT_FAMILIES["nemotron"], EXPERT_FAMILIES["glm"]])
+def test_layers_without_neurons_or_experts_lack_none(config: ModelConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    hot = [np.arange(config.placed_neurons_of(i), dtype=np.int32) for i in range(config.n_layers)]
+    last = max(i for i, ids in enumerate(hot) if len(ids))
+    part = GpuResidency.__new__(GpuResidency)
+    part._base = SimpleNamespace(opened=SimpleNamespace(config=config))  # type: ignore[assignment]
+    for less in (0, 1):
+        hot[last] = hot[last][: len(hot[last]) - less * config.d_ff]
+        placement = a_placement(hot, config.n_placed_neurons, head="gpu")
+        monkeypatch.setattr(GpuResidency, "_now", SimpleNamespace(placement=placement))
+        assert part.is_whole == (hot_share(placement, config) == 1) == (less == 0)
+        if config.n_experts:
+            assert ("of each layer" in experts_text(placement, config)) == (less == 0 or len(config.expert_layers) == 1)
 
 
 def test_with_a_gpu(machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,14 +9,11 @@ from typing import Any
 import pytest
 from person import Arrive, Person
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QTextCursor
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QLineEdit, QPlainTextEdit, QSlider, QWidget
 from support.shown_text import numbers_in
 
-from app.chat.answers.comparison import SideState
 from app.clients.answer_request import AnswerRequest
-from app.clients.engine_status import Phase
 from app.settings import AppSettings
 from app.ui.chat.answer_menus import AnswerMenus
 from app.ui.composer.sampling_editor import escaped, unescaped
@@ -258,71 +255,6 @@ def test_sampling_is_changed_for_the_chat_saved_and_reset(arrive: Arrive, monkey
 def test_a_stop_text_is_written_on_one_line_and_read_back(stop: str) -> None:
     assert "\n" not in escaped(stop)
     assert unescaped(escaped(stop)) == stop
-
-
-# ------------------------------------------------------------------ comparing
-
-
-def test_both_ways_stand_side_by_side(arrive: Arrive, monkeypatch: pytest.MonkeyPatch) -> None:
-    person = ready(arrive)
-    requests = asked(person, monkeypatch)
-    person.ask("one two three")
-    dialog = menus(person).open_comparison()
-    assert dialog is not None
-    assert dialog.prompt.toPlainText() == "one two three", "what was asked last"
-    dialog.go.click()
-    person.wait(lambda: dialog.comparison is not None and not dialog.comparison.is_running)
-    assert [request.mode for request in requests[-2:]] == [None, "dense"]
-    assert requests[-1].messages == [{"role": "user", "content": "one two three"}], "in place of it, not behind it"
-    assert [card.words.toPlainText().strip() for card in dialog.cards] == ["one two three"] * 2
-    assert [card.rate.words for card in dialog.cards] == ["100\u202ftok/s"] * 2
-    assert numbers_in(dialog.says.words) == [], "nothing differs"
-    assert dialog.cards[0].words.extraSelections() == []
-    dialog.prompt.setPlainText("words 100000 pace 0.01")
-    dialog.go.click()
-    person.wait(lambda: dialog.cards[0].words.toPlainText().count("word") > 3)
-    assert dialog.go.text() == "Stop"
-    assert numbers_in(dialog.says.words) == ["1", "2"]
-    comparison = dialog.comparison
-    assert comparison is not None
-    dialog.close()
-    assert comparison.sides[0].state is SideState.STOPPED
-    person.wait(lambda: person.hearth.engine.is_ready)
-    assert len(person.shown) == 2, "nothing of it is in the chat"
-    assert len(person.saved()) == 2
-
-
-def test_words_that_differ_are_marked_in_both(arrive: Arrive) -> None:
-    person = ready(arrive)
-    dialog = menus(person).open_comparison()
-    assert dialog is not None
-    assert not dialog.go.isEnabled(), "nothing is asked yet"
-    dialog.prompt.setPlainText("one two")
-    dialog.go.click()
-    comparison = dialog.comparison
-    assert comparison is not None
-    person.wait(lambda: not comparison.is_running)
-    comparison.sides[0] = type(comparison.sides[0])(None, "Exact", SideState.DONE, "😀 the cat\n\nsat here")
-    comparison.sides[1] = type(comparison.sides[1])("dense", "Dense", SideState.DONE, "😀 the cat\nlay down here")
-    dialog._show_end()
-    marked = [[QTextCursor(s.cursor).selectedText() for s in card.words.extraSelections()] for card in dialog.cards]  # type: ignore[attr-defined]
-    assert marked == [["sat"], ["lay down"]]
-    assert numbers_in(dialog.says.words) == ["3"]
-    dialog.close()
-
-
-def test_without_a_model_there_is_nothing_to_compare_and_it_says_so(arrive: Arrive) -> None:
-    person = ready(arrive)
-    dialog = menus(person).open_comparison()
-    assert dialog is not None
-    dialog.prompt.setPlainText("hello")
-    person.hearth.controller.unload()
-    person.wait(lambda: person.hearth.engine.status.phase is Phase.OFF)
-    assert not dialog.go.isEnabled()
-    assert dialog.says.words == "No model is loaded."
-    dialog.close()
-    menus(person).open_presets()
-    assert not menus(person).presets.compare.isEnabled()
 
 
 # ------------------------------------------------------------------ the shelves

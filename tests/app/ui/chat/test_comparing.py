@@ -11,9 +11,12 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
+from support.shown_text import numbers_in
 
+from app.chat.answers.comparison import verdict
 from app.chat.side_by_side import FAILURE, ModelChoice
 from app.chat.store.conversation import Message, MessageState, Role
+from app.clients.engine_status import Phase
 from app.settings import AppSettings
 from app.ui.chat.answer_columns import AnswerColumn, AnswerColumns
 from app.ui.chat.compare_models_dialog import CompareModelsDialog
@@ -83,6 +86,59 @@ def test_the_draft_is_answered_by_three_and_one_is_chosen(arrive: Arrive) -> Non
     assert not person.page.transcript.isHidden()
     assert (person.shown[-1].stats or {})["model"] == "Bamboo"
     assert person.ask("history").text.count("one two") == 2, "the question and the chosen answer"
+
+
+@pytest.mark.parametrize("place", ["chat", "live"])
+def test_compare_with_dense_offers_the_loaded_model_in_both_modes(arrive: Arrive, place: str) -> None:
+    person = with_models(arrive)
+    person.ask("one two")
+    menus = person.window.answer_menus
+    assert menus is not None
+    if place == "live":
+        person.window.show_live()
+        assert person.window.pages.live_page is not None
+        person.window.pages.live_page.compare.click()
+    else:
+        menus.open_presets()
+        menus.presets.compare.click()
+    dialog = next(one for one in person.window.findChildren(CompareModelsDialog) if one.isVisible())
+    assert [(choice.model, choice.mode) for choice in dialog.choices] == [("fake", None), ("fake", "dense")]
+    dialog.go.click()
+    run = person.hearth.setup.side_by_side
+    person.wait(lambda: not run.is_running and len(run.made) == 2)
+    assert person.window.pages.currentWidget() is person.page
+    assert all("100" in column.facts.words for column in columns_of(person)), "both rates"
+    columns = menus.comparing.columns
+    assert columns is not None
+    assert numbers_in(columns.heading.words) == ["3"], "the answer from before is a version too"
+
+
+def test_without_a_model_there_is_nothing_to_compare_and_it_says_so(arrive: Arrive) -> None:
+    person = with_models(arrive)
+    person.type("one two")
+    person.hearth.controller.unload()
+    person.wait(lambda: person.hearth.engine.status.phase is Phase.OFF)
+    menus = person.window.answer_menus
+    assert menus is not None
+    dialog = menus.comparing.open_with_dense()
+    assert not dialog.go.isEnabled()
+    assert dialog.note.words == "No model is loaded."
+    dialog.reject()
+    menus.open_presets()
+    assert not menus.presets.compare.isEnabled()
+
+
+def test_two_answers_are_summed_up() -> None:
+    def made(text: str, tok_s: float, mode: str, model: str = "Fake") -> Message:
+        return Message(Role.ASSISTANT, text, stats={"model": model, "mode": mode, "decode_tok_s": tok_s})
+
+    sparse = made("<think>a b</think>The cat sat", 30.0, "sparse")
+    assert verdict(sparse, made("The cat lay", 20.0, "dense")) == (
+        "The first 2 words are the same; then they differ. Sparse is 1.5 times as fast as Dense here."
+    )
+    assert numbers_in(verdict(sparse, made("The cat sat", 30.1, "dense"))) == []
+    assert "Bamboo is 2.0 times as fast as Fake" in verdict(sparse, made("Dogs", 60.0, "exact", "Bamboo"))
+    assert verdict(made("", 0, "dense"), made("", 0, "sparse")) == ""
 
 
 def test_versions_of_an_earlier_run_are_shown_again(arrive: Arrive, tmp_path: Path) -> None:

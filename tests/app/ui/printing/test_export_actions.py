@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pypdfium2
 import pytest
-from PySide6.QtPrintSupport import QPrinter
-from PySide6.QtWidgets import QFileDialog, QWidget
+from PySide6.QtCore import QTimer
+from PySide6.QtPrintSupport import QPrinter, QPrintPreviewWidget
+from PySide6.QtWidgets import QDialog, QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
+from support.shown_text import numbers_in
 
 from app.chat.answers.answer_policy import AnswerPolicy
 from app.chat.chat_folders import ChatFolders
@@ -19,9 +22,11 @@ from app.chat.store.conversation import Conversation, Message, Role, WholeChat
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
 from app.settings import AppSettings
-from app.ui.printing.export_actions import ExportActions
+from app.ui.printing import export_actions
+from app.ui.printing.export_actions import ExportActions, StepsDialog
 from app.ui.printing.export_dialog import ExportDialog
-from app.ui.printing.printed_chat import Prepared, PrintedChat, prepare
+from app.ui.printing.printed_chat import LAYOUT_SHARE, Prepared, PrintedChat, prepare
+from app.ui.widgets.controls import Label
 
 pytestmark = pytest.mark.gui
 
@@ -130,12 +135,71 @@ def test_a_preview_shows_the_pages_and_leads_to_print(
     dialog.reject()
 
 
+def long_chat() -> PrintedChat:
+    made = [Message(Role.ASSISTANT, f"Message {number}\n\n" + "Words of it. " * 80) for number in range(60)]
+    linked = [replace(one, parent=made[n - 1].id if n else "") for n, one in enumerate(made)]
+    return PrintedChat(prepare(outline(WholeChat(Conversation(title="Long"), tuple(linked)), Scope())))
+
+
+def pdf_printer(path: Path) -> QPrinter:
+    printer = QPrinter(QPrinter.PrinterMode.HighResolution)
+    printer.setOutputFormat(QPrinter.OutputFormat.PdfFormat)
+    printer.setOutputFileName(str(path))
+    return printer
+
+
+def test_a_long_chat_is_printed_between_the_events_of_the_window(room: Room, qtbot: QtBot, tmp_path: Path) -> None:
+    chat, printer, ticks = long_chat(), pdf_printer(tmp_path / "long.pdf"), list[int]()
+    beat = QTimer(interval=0)
+    beat.timeout.connect(lambda: ticks.append(1))
+    beat.start()
+    work = StepsDialog(room.window, "Printing", chat.paint_steps(printer))
+    with qtbot.waitSignal(work.accepted, timeout=20_000):
+        work.begin()
+    assert len(ticks) > 3
+    text = "".join(page_texts(tmp_path / "long.pdf"))
+    assert all(f"Message{number}Words" in text for number in range(60))
+
+
+@pytest.mark.parametrize("paints", [False, True])
+def test_a_printing_is_cancelled_until_the_first_page(room: Room, qtbot: QtBot, tmp_path: Path, paints: bool) -> None:
+    chat, printer = long_chat(), pdf_printer(tmp_path / "long.pdf")
+    done, ended = [0.0], list[int]()
+
+    def steps() -> Generator[float, None, object]:
+        for share in chat.paint_steps(printer):
+            done.append(share)
+            yield share
+
+    work = StepsDialog(room.window, "Printing", steps(), LAYOUT_SHARE)
+    work.finished.connect(ended.append)
+    work.begin()
+    qtbot.waitUntil(lambda: done[-1] > (LAYOUT_SHARE if paints else 0))
+    assert work.cancel.isEnabled() is not paints
+    work.reject()
+    qtbot.waitUntil(lambda: bool(ended))
+    assert ended == [QDialog.DialogCode.Accepted if paints else QDialog.DialogCode.Rejected]
+    assert (tmp_path / "long.pdf").exists() is paints
+
+
+def test_a_preview_of_a_long_chat_has_its_first_pages(
+    qtbot: QtBot, room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_actions, "MOST_PREVIEWED", 3)
+    chat, printer = long_chat(), QPrinter(QPrinter.PrinterMode.HighResolution)
+    list(chat.lay_out_for(printer))
+    preview = export_actions.Preview(chat, printer, room.window)
+    pages = preview.findChild(QPrintPreviewWidget)
+    preview.open()
+    qtbot.waitUntil(lambda: pages.pageCount() == 3)  # type: ignore[union-attr]
+    assert [numbers_in(label.words) for label in preview.findChildren(Label)] == [["3", str(chat.n_pages)]]
+    preview.reject()
+
+
 def test_a_range_of_pages_is_printed(qtbot: QtBot, tmp_path: Path) -> None:
     text = "\n\n".join(f"Paragraph {number}" for number in range(200))
     chat = WholeChat(Conversation(title="Long"), (Message(Role.ASSISTANT, text),))
-    printer = QPrinter(QPrinter.PrinterMode.HighResolution)
-    printer.setOutputFormat(QPrinter.OutputFormat.PdfFormat)
-    printer.setOutputFileName(str(tmp_path / "range.pdf"))
+    printer = pdf_printer(tmp_path / "range.pdf")
     assert PrintedChat(prepare(outline(chat, Scope()))).paint(printer, 2, 3)
     pages = page_texts(tmp_path / "range.pdf")
     assert len(pages) == 2

@@ -65,6 +65,21 @@ def test_the_text_of_every_message_is_in_the_pdf(qtbot: QtBot, seed: int, count:
     assert left == ""
 
 
+def test_pages_are_the_same_however_a_chat_is_divided(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    maker = Maker(3, wide=False)
+    texts = [(role, say()) for _ in range(15) for role, say in
+             ((Role.USER, maker.question), (Role.ASSISTANT, lambda: maker.answer()[0]))]  # fmt: skip
+    pages, n_documents = [], []
+    for chars in (0, 3_000, 10**9):
+        monkeypatch.setattr(printed_chat, "PART_CHARS", chars)
+        chat = printed(*texts)
+        pages.append(page_texts(pdf(chat)))
+        n_documents.append(len(chat.documents))
+    assert n_documents[0] == 30
+    assert n_documents[0] > n_documents[1] > n_documents[2] == 1
+    assert pages[0] == pages[1] == pages[2]
+
+
 def test_print_is_light_in_a_dark_window(qtbot: QtBot) -> None:
     theme.apply(QGuiApplication.instance(), "dark", 1.0)  # type: ignore[arg-type]
     try:
@@ -72,11 +87,11 @@ def test_print_is_light_in_a_dark_window(qtbot: QtBot) -> None:
             (Role.ASSISTANT, "Text $x^2$ and `code`\n\n```python\nx = 1  # note\n```\n\n| a | b |\n|-|-|\n| 1 | 2 |")
         )
         size = QSizeF(500, 500)
-        chat.lay_out(size)
+        list(chat.lay_out(size))
         image = QImage(500, 500, QImage.Format.Format_RGB32)
         image.fill(QColor("white"))
         painter = QPainter(image)
-        chat.document.drawContents(painter)
+        chat.documents[0].drawContents(painter)
         painter.end()
     finally:
         theme.apply(QGuiApplication.instance(), "light", 1.0)  # type: ignore[arg-type]

@@ -154,6 +154,36 @@ def test_tokens_that_run_together_each_leave_a_state_to_go_back_to(any_gpu: Gpu,
     ours.close()
 
 
+@pytest.mark.parametrize("kept", [0, 2, 4])
+def test_a_copy_of_positions_leaves_the_last_run_to_go_back_in(any_gpu: Gpu, kept: int) -> None:
+    ours = on(any_gpu, model_of("delta"), "all on the GPU")
+    wanted = logits_of(ours.decoder.step, ours.cache(), TOKENS)
+    cache = ours.cache()
+    ours.decoder.lay_out(cache)
+    ours.decoder.step(TOKENS[0], cache)
+    ours.decoder.steps(TOKENS[1:5], cache)
+    cache.positions(0, cache.length)
+    cache.truncate(1 + kept)
+    check(ours, cache, TOKENS[1 + kept :], wanted[1 + kept :])
+    ours.close()
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_prompt_remembers_its_state_where_it_is_told_to(any_gpu: Gpu, together: bool) -> None:
+    model, ops = model_of("delta"), ReferenceOperators()
+    ours = on(any_gpu, model, "all on the GPU")
+    wanted = logits_of(ours.decoder.step, ours.cache(), TOKENS)
+    cache = ours.cache()
+    if together:
+        ours.decoder.lay_out(cache)
+    transformer = GpuTransformer(*model, DenseExecutor(*model, ops), ops, ours.decoder)
+    transformer.prefill(np.array(TOKENS), cache, remembered=3)
+    assert list(cache.snapshots) == [3]
+    cache.truncate(3)
+    check(ours, cache, TOKENS[3:], wanted[3:])
+    ours.close()
+
+
 def test_the_trail_gets_the_hidden_states_of_every_run(any_gpu: Gpu) -> None:
     noted: list[tuple[int, F32]] = []
 

@@ -37,6 +37,7 @@ from engine.model.draft_layer import trail_bytes
 from engine.model.model_files import open_model
 from engine.placement import memory_plan
 from engine.placement.model_bytes import ModelBytes
+from native_kernels.specs import DeltaSpec
 
 GIB = 1 << 30
 MARGIN = 512 << 20
@@ -334,6 +335,15 @@ def test_what_preparing_changes_is_reckoned_with() -> None:
 
 
 QWEN3_30B = ModelShape("qwen3_moe", "silu-glu", 48, 2048, 768, 32, 4, 128, 151936, 32768, False, 128, 8)
+
+
+def test_all_neurons_of_layers_that_have_some_are_on_a_gpu_that_holds_the_model() -> None:
+    spec = DeltaSpec(8, 64, 128, 64, 4, mamba=True)
+    shape = replace(
+        QWEN3_30B, family="nemotron_h", activation="relu2", n_layers=3, n_experts=0, n_experts_used=0, delta=spec,
+        delta_layers=(0,), ffn_only_layers=(2,), mixer_only_layers=(0, 1),
+    )  # fmt: skip
+    assert solve_estimate(shape, "q8_0", "gguf", Sparsity(), machine("pc-high"), 20.0, 4096).estimate.hot_share == 1
 
 
 def test_a_larger_budget_holds_more_experts_and_is_faster() -> None:
