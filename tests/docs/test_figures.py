@@ -294,6 +294,11 @@ def said() -> list[tuple[str, str]]:
     assert {how for _, _, how, _ in wine["steps"]} == {"passed"}
     words = f"all steps and {n_files} files of tests passed at the first try, in {sum(seconds.values()):.0f} s"
     rows.append(("installing.md", words))
+    suite = record("windows-wine-suite-2026-11-28")
+    of = f"{suite['files']} of {suite['files_in_all']} files of tests ran, {suite['passed']} tests passed"
+    rows.append(
+        ("installing.md", f"{of}, {suite['skipped']} were skipped with a reason and {len(suite['failed'])} failed")
+    )
     rows.append(("installing.md", f"After a set-up of {set_up:.0f} s from an empty cache folder"))
     rows.append(("installing.md", f"`generate` answered after {seconds['generate']} s"))
     rows.append(
