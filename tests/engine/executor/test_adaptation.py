@@ -352,7 +352,8 @@ def test_the_host_learns_between_answers_and_keeps_it_when_the_model_goes(path: 
     waiting.queue.extend(host._queue.queue)
     host._queue = waiting
     host.run_pending(block=True)
-    assert host.events[-1].result["finish_reason"]
+    ends = [event.result for event in host.events if isinstance(event, protocol.Finished)]
+    assert ends[-1]["finish_reason"]
     assert waits[0] == 2.0  # idle, then everything is kept, and then it is only waited
     assert waits[-1] is None
     assert len(waits) == 2
