@@ -249,8 +249,9 @@ class OwnMessage(MessageView):
         text = self._editor.field.text().strip() if self._editor is not None else ""
         if not text:
             return
-        self.stop_editing()
-        if text != self.message.text.strip():
+        if text == self.message.text.strip():
+            self.stop_editing()
+        else:  # the new branch removes this view; an edit that is refused stays in its editor
             self.do("edit", text=text)
 
     # ------------------------------------------------------------------ menu, style, mouse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from desk import Desk, MakeDesk
@@ -235,6 +236,21 @@ def test_each_chat_has_its_own(person: Person) -> None:
     assert person.page.composer.next.isHidden()
     person.window.sidebar.conversation_selected.emit(chat)
     assert person.page.composer.next.isVisible()
+
+
+def test_an_edit_that_is_sent_during_an_answer_stays_in_its_editor(person: Person, tmp_path: Path) -> None:
+    person.page.transcript.flush()
+    view: Any = person.page.transcript.views[0]
+    view.start_editing()
+    field = view._editor.field
+    QTest.keyClicks(field, " changed")
+    QTest.keyClick(field, Qt.Key.Key_Return)
+    assert (view.is_editing, field.text().endswith(" changed")) == (True, True)
+    (tmp_path / "go_on").touch()
+    person.wait(lambda: len(person.finished) == 1)
+    QTest.keyClick(field, Qt.Key.Key_Return)
+    person.wait(lambda: len(person.finished) == 2)
+    assert person.shown[0].text.endswith(" changed")
 
 
 def test_attachments_wait_too_and_are_counted_before_they_are_sent(person: Person, tmp_path: Path) -> None:
