@@ -172,8 +172,7 @@ class ChatPage(QFrame):
             if not self._conversation_id:
                 self._new_draft = self.composer.text()
             self._conversation_id = wanted
-            self.composer.draft.switch(wanted)
-            self.composer.set_text(conversation.draft if conversation is not None else self._new_draft)
+            self.composer.switch(wanted, conversation.draft if conversation is not None else self._new_draft)
         self.set_title(conversation.title if conversation is not None else "")
         self.transcript.set_has_folder(conversation is not None and bool(conversation.folder))
         self.transcript.show_messages(messages)

@@ -245,6 +245,12 @@ class Composer(QFrame):
         """Set the draft."""
         self.field.set_text(text)
 
+    def switch(self, chat: str, text: str) -> None:
+        """Show the draft of another chat. A message that is still counted stays in its chat, unsent."""
+        self._goes_once_counted = False
+        self.draft.switch(chat)
+        self.set_text(text)
+
     def give_back(self, unsent: Unsent, goes: bool) -> None:
         """Return an unsent message to the composer, before what was typed since.
 

@@ -154,6 +154,18 @@ def test_a_draft_that_comes_back_loses_nothing(page: ChatPage) -> None:
     assert [item.name for item in page.composer.draft.items] == ["first.txt", "notes.txt"]
 
 
+def test_a_message_that_is_still_counted_sends_no_draft_of_another_chat(page: ChatPage, qtbot: QtBot) -> None:
+    sent: list[str] = []
+    page.submitted.connect(lambda text, attachments: sent.append(text))
+    page.show_conversation(Conversation("one"), TALK)
+    page.give_back(Unsent("goes when counted", (Attachment("notes.txt", "words", "text"),)), goes=True)
+    page.show_conversation(Conversation("two", draft="half a thought"), TALK)
+    qtbot.wait(10)
+    assert (sent, page.composer.text()) == ([], "half a thought")
+    page.show_conversation(Conversation("one", draft="goes when counted"), TALK)
+    assert [item.name for item in page.composer.draft.items] == ["notes.txt"]
+
+
 def test_an_answer_streams_into_the_page(page: ChatPage, qtbot: QtBot) -> None:
     page.show_conversation(Conversation(title="T"), TALK)
     message = Message(Role.ASSISTANT, "", state=MessageState.WRITING)
