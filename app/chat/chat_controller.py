@@ -121,7 +121,7 @@ class ChatController(QObject):
         self.problems.shown.connect(self.problem)
         self.problems.none.connect(self.problem_solved)
         self.switch.chosen.connect(partial(self.problems.solve, "engine"))
-        memory.opened.connect(lambda: self.opened.reopen(policy.settings.last_conversation))
+        memory.opened.connect(self._reopen)
         self.opened.shown.connect(self._chat_shown)
         self.opened.branch_changed.connect(self._branch_changed)
         self.opened.message_wanted.connect(self.message_wanted)
@@ -387,6 +387,11 @@ class ChatController(QObject):
         self._send_again()
 
     # -------------------------------------------------------------- chats
+
+    def _reopen(self) -> None:
+        """Open the chat of the last run, unless the user already writes in a new one."""
+        if not self._memory.has_early_draft:
+            self.opened.reopen(self._policy.settings.last_conversation)
 
     @Slot()
     def new_chat(self, folder: str = "") -> None:

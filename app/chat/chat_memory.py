@@ -71,6 +71,7 @@ class ChatMemory(QObject):
         self._growing: dict[str, Message] = {}  # messages with unsaved text
         self._drafted: set[str] = set()  # chats with an unsaved draft
         self._new_draft: str | None = None  # of the new chat; None: not read yet
+        self.has_early_draft = False  # the user began a message before the chats were open
         self._removed: dict[str, TakenOut] = {}
         self._report: RescueReport | None = None  # what was wrong with the file, while chats are in memory only
         self._repaired = False
@@ -105,7 +106,8 @@ class ChatMemory(QObject):
         if self._ending:
             return
         self._conversations = {c.id: c for c in conversations} | self._conversations
-        self._new_draft = draft if self._new_draft is None else self._new_draft
+        self.has_early_draft = bool(self._new_draft)
+        self._new_draft = "\n".join(part for part in (draft, self._new_draft) if part)
         self.is_sound = report is None
         self._take(report)
         bin_begins = self._started_at - BIN_DAYS * 24 * 3600

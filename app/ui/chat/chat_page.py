@@ -372,9 +372,9 @@ class ChatPage(QFrame):
         self.copied.emit(tr("Chat copied as Markdown"))
 
     def take_new_draft(self, text: str) -> None:
-        """Restore the draft of a new chat from the last run."""
+        """Restore the draft of a new chat from the last run, with what was typed since."""
         self._new_draft = text
-        if not self._conversation_id and not self.composer.text():
+        if not self._conversation_id and self.composer.text() != text:
             self.composer.set_text(text)
 
     def _tell_draft(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -343,6 +344,27 @@ def test_the_last_chat_is_opened_again(make_desk: MakeDesk) -> None:
     again = make_desk(settings=AppSettings(last_conversation=chat.id))
     again.wait(lambda: again.opened)
     assert again.shown == shown
+
+
+def test_what_is_typed_before_the_chats_are_open_stays_in_the_new_chat(
+    make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = make_desk()
+    desk.wait_ready()
+    desk.say("remember me")
+    chat = desk.opened
+    assert chat is not None
+    desk.memory.set_draft("", "of the last time")
+    desk.close()
+    gate, rescue = threading.Event(), Store.rescue
+    monkeypatch.setattr(Store, "rescue", lambda path: (gate.wait(60), rescue(path))[1])
+    again = make_desk(settings=AppSettings(last_conversation=chat.id))
+    again.memory.set_draft("", "typed at once")
+    gate.set()
+    again.wait(lambda: again.is_open)
+    again.qtbot.wait(50)
+    assert again.opened is None
+    assert again.memory.draft("") == "of the last time\ntyped at once"
 
 
 def test_closing_in_mid_answer_saves_every_word(make_desk: MakeDesk) -> None:
