@@ -433,8 +433,6 @@ class ChatController(QObject):
         """Move a chat to the bin and stop its answer."""
         if self._memory.conversation(conversation_id) is None:
             return
-        if (answer := self.answers.of(conversation_id)) is not None:
-            self.answers.stop(answer)
         self.rounds.stop(conversation_id)
         was_open = self.opened.is_or_will_be(conversation_id)
         self._memory.delete(conversation_id)
@@ -552,10 +550,14 @@ class ChatController(QObject):
     # -------------------------------------------------------------- what happens
 
     def _emit_conversations(self) -> None:
-        if self.opened.id is not None and self._memory.conversation(self.opened.id) is None:  # an import was undone
-            if (answer := self.answers.of(self.opened.id)) is not None:
+        """Stop what runs in chats that are gone, however they were deleted, and emit the others."""
+        for answer in self.answers.everyone:
+            if self._memory.conversation(answer.conversation_id) is None:
                 self.answers.stop(answer)
-            self.rounds.stop(self.opened.id)
+        for chat in self.rounds.running_chats:
+            if self._memory.conversation(chat) is None:
+                self.rounds.stop(chat)
+        if self.opened.id is not None and self._memory.conversation(self.opened.id) is None:
             self.new_chat()
         self.conversations_changed.emit(self._memory.conversations())
 

@@ -246,7 +246,8 @@ class ChatMemory(QObject):
         gone = [one for one in conversation_ids if self._bin.pop(one, None) is not None]
         self._erased.update(gone)
         for one in gone:
-            self._chats.pop(one, None)
+            for message in self._chats.pop(one, ()):
+                self._growing.pop(message.id, None)
         self._keep("erase deleted chats", lambda: self._stored.erase(gone))
 
     def read_bin(self, then: Callable[[list[BinnedChat]], None]) -> None:
@@ -394,8 +395,11 @@ class ChatMemory(QObject):
         self.changed.emit()
 
     def update(self, conversation_id: str, message: Message) -> None:
-        """Replace a message with a newer state. A growing one is saved every SAVE_EVERY_MS."""
-        messages = self._chats[conversation_id]
+        """Replace a message with a newer state; ignored if its chat was deleted for good. A growing one is saved every
+        SAVE_EVERY_MS."""
+        messages = self._chats.get(conversation_id)
+        if messages is None:
+            return
         messages[_place(messages, message.id)] = message
         if message.state is MessageState.WRITING:
             self._growing[message.id] = message

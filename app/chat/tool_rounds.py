@@ -77,6 +77,11 @@ class ToolRounds(QObject):
         """Whether calls of any chat run."""
         return bool(self._running)
 
+    @property
+    def running_chats(self) -> set[str]:
+        """The chats whose calls run."""
+        return set(self._chats.values())
+
     def is_running(self, chat: str | None) -> bool:
         """Whether calls of a chat run, and none waits for the user."""
         message = self.pending(chat)

@@ -104,6 +104,28 @@ def test_a_chat_in_the_bin_is_neither_found_nor_exported(make_desk: MakeDesk, tm
     assert "gone" not in (tmp_path / "all.json").read_text()
 
 
+@pytest.mark.parametrize("for_good", [False, True])
+def test_deleting_a_folder_ends_the_answers_of_its_chats(make_desk: MakeDesk, for_good: bool) -> None:
+    desk = make_desk()
+    running: list[str | None] = []
+    desk.controller.running_changed.connect(running.append)
+    desk.wait_ready()
+    desk.controller.new_chat("work")
+    desk.controller.send("words 100000 pace 0.005")
+    desk.wait(lambda: "word2 " in desk.last.text)
+    chat = desk.controller.open_conversation
+    assert chat is not None
+    desk.memory.set_folder(chat, "work")
+    desk.controller.new_chat()
+    folders = ChatFolders(desk.memory, desk.policy)
+    folders.delete_folder("work")
+    if for_good:
+        folders.erase([chat])
+    desk.wait(lambda: running == [chat, None])
+    desk.wait_ready()
+    assert desk.say("hello").text == "hello ", "the next chat is answered"
+
+
 def test_delete_in_the_list_moves_to_the_bin_and_undo_brings_back(arrive: Arrive) -> None:
     person = arrive("in-thread")
     person.wait_ready()

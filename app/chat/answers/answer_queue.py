@@ -82,10 +82,14 @@ class AnswerQueue(QObject):
         client.answered.connect(partial(self._answered, client))
         client.failed.connect(partial(self._failed, client))
 
+    @property
+    def everyone(self) -> list[Answer]:
+        """The running answer and those that wait."""
+        return [*([self._running] if self._running else []), *self._waiting]
+
     def of(self, conversation_id: str | None) -> Answer | None:
         """Return the running or waiting answer of a chat."""
-        everyone = [*([self._running] if self._running else []), *self._waiting]
-        return next((answer for answer in everyone if answer.conversation_id == conversation_id), None)
+        return next((answer for answer in self.everyone if answer.conversation_id == conversation_id), None)
 
     @property
     def running(self) -> Answer | None:
@@ -94,8 +98,7 @@ class AnswerQueue(QObject):
     @property
     def has_any_here(self) -> bool:
         """Whether an answer of this PC runs or waits."""
-        everyone = [*([self._running] if self._running else []), *self._waiting]
-        return any(answer.place is None for answer in everyone)
+        return any(answer.place is None for answer in self.everyone)
 
     def add(self, answer: Answer) -> None:
         self._waiting.append(answer)
