@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QEasingCurve, QEvent, QObject, QRect, Qt, QVariantAnimation, Signal
+from PySide6.QtCore import QEasingCurve, QEvent, QObject, QRect, QSignalBlocker, Qt, QVariantAnimation, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QMouseEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
@@ -222,10 +222,15 @@ class Sidebar(QFrame):
             return
         self.rail.hide()
         self.panel.show()
+        self._slide_between(self.width(), self._width())
+
+    def _slide_between(self, start: int, end: int) -> None:
         self._slide.stop()
-        self._slide.setDuration(theme.duration(SLIDE_MS))
-        self._slide.setStartValue(self.width())
-        self._slide.setEndValue(self._width())
+        with QSignalBlocker(self._slide):  # a stopped animation emits values of the slide before, too
+            self._slide.setDuration(theme.duration(SLIDE_MS))
+            self._slide.setStartValue(start)
+            self._slide.setEndValue(end)
+        self._slide_to(start)
         self._slide.start()
 
     def _slide_to(self, value: int) -> None:
@@ -261,11 +266,8 @@ class Sidebar(QFrame):
         self.panel.raise_()
         self._arrange()
         self.panel.new_chat.setFocus(Qt.FocusReason.OtherFocusReason)
-        self._slide.stop()
-        self._slide.setDuration(theme.duration(SLIDE_MS))
-        self._slide.setStartValue(self._rail_width() - theme.px(PANEL_PX))
-        self._slide.setEndValue(self.mapTo(window, self.rect().topLeft()).x())
-        self._slide.start()
+        start = self._rail_width() - theme.px(PANEL_PX)
+        self._slide_between(start, self.mapTo(window, self.rect().topLeft()).x())
 
     def _close_over_page(self) -> None:
         if self._overlay is None:

@@ -480,6 +480,22 @@ def test_the_panel_over_the_page_goes_away(sidebar: Sidebar, way: str) -> None:
     assert not sidebar.is_over_page
 
 
+def test_it_slides_between_its_two_widths_after_it_was_over_the_page_without_motion(
+    sidebar: Sidebar, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window, full, widths = sidebar.window(), sidebar.width(), list[int]()
+    monkeypatch.setattr(theme.current(), "still", True)
+    window.resize(900, 600)
+    sidebar.toggle()
+    sidebar.toggle()
+    window.resize(1300, 600)
+    monkeypatch.setattr(theme.current(), "still", False)
+    monkeypatch.setattr(sidebar, "setFixedWidth", lambda w: (widths.append(w), QFrame.setFixedWidth(sidebar, w)))
+    sidebar.toggle()
+    qtbot.waitUntil(sidebar.rail.isVisible)
+    assert (min(widths), max(widths)) == (sidebar.width(), full)
+
+
 def test_search_from_the_rail_opens_the_panel_with_its_field(sidebar: Sidebar) -> None:
     sidebar.window().resize(900, 600)
     sidebar.rail.search.click()
