@@ -84,6 +84,7 @@ class Sidebar(QFrame):
             settings.clicked.connect(self._ask_settings)
         for brand in (panel.brand, rail.brand):
             brand.clicked.connect(self._ask_about)
+        self.new_chat.connect(self._close_over_page)  # also by its keys
         panel.collapse_asked.connect(self.toggle)
         rail.open_button.clicked.connect(self.toggle)
         rail.search.clicked.connect(self.open_search)
@@ -108,7 +109,8 @@ class Sidebar(QFrame):
         self.panel.list.set_current(conversation_id or "")
 
     def set_page(self, page: str) -> None:
-        """Mark the page that is shown: "chat", "models" or "live"."""
+        """Mark the page that is shown: "chat", "models" or "live". A panel over the page before it is closed."""
+        self._close_over_page()
         for part in (self.panel, self.rail):
             part.models.set_selected(page == "models")
             part.live.set_selected(page == "live")
@@ -319,7 +321,6 @@ class Sidebar(QFrame):
     # -------------------------------------------------------------- actions
 
     def _ask_new(self) -> None:
-        self._close_over_page()
         self.new_chat.emit()
 
     def _ask_open(self, conversation_id: str) -> None:

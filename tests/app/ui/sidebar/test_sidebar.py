@@ -463,7 +463,7 @@ def test_in_a_narrow_window_the_panel_opens_over_the_page(sidebar: Sidebar, qtbo
     assert sidebar.panel.parent() is sidebar
 
 
-@pytest.mark.parametrize("way", ["escape", "outside", "widen", "toggle"])
+@pytest.mark.parametrize("way", ["escape", "outside", "widen", "toggle", "page", "new chat"])
 def test_the_panel_over_the_page_goes_away(sidebar: Sidebar, way: str) -> None:
     window = sidebar.window()
     window.resize(900, 600)
@@ -475,6 +475,10 @@ def test_the_panel_over_the_page_goes_away(sidebar: Sidebar, way: str) -> None:
     elif way == "widen":
         window.resize(1300, 600)
         assert sidebar.panel.isVisible()
+    elif way == "page":  # by its keys
+        sidebar.set_page("models")
+    elif way == "new chat":
+        sidebar.new_chat.emit()
     else:
         sidebar.toggle()
     assert not sidebar.is_over_page
