@@ -318,6 +318,8 @@ class Composer(QFrame):
             self._show_destination(status)
         elif status.is_base != self._status.is_base:
             self.field.set_destination(status)
+        if self._status.answering and not status.answering:
+            self._count = None  # of the message before the answer
         self._status = status
         settled = status.phase is Phase.READY or (status.answering and status.phase is not Phase.OFF)
         words = status.model if settled and status.model else status.word

@@ -491,3 +491,5 @@ def test_the_meter_tells_what_the_next_message_takes(composer: Composer) -> None
     composer.set_count(CountResult(512, 1024, 768))
     composer.set_status(EngineStatus(Phase.WRITING, "Pip", context_used=600, context_total=1024))
     assert composer.meter.text() == "59% of 1,024", "while it is written the engine tells by itself"
+    composer.set_status(replace(READY, context_used=600))
+    assert composer.meter.text() == "59% of 1,024", "the count from before the answer is out of date"
