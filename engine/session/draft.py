@@ -142,7 +142,7 @@ class Draft:
                 self._guessed.append((token, kind))
                 yield token, self._chance_of(kind)
                 tokens = [token]
-        except (Cancelled, GeneratorExit):
+        except Cancelled:
             raise
         except Exception as error:  # noqa: BLE001 - the answer goes on without it
             self._fail(error)

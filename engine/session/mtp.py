@@ -158,8 +158,6 @@ class MtpGuesser:
                 started = time.perf_counter()
                 logits, hidden = self._trail.follow(token, hidden, self._drafter)
                 self._record.timed(0, 0.0, time.perf_counter() - started)
-        except GeneratorExit:
-            raise
         except Exception as error:  # noqa: BLE001 - the answer goes on without it
             self._fail(error)
 
