@@ -5,6 +5,8 @@ Estimates, the solver and the load ask the same question here. engine/model/mapp
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engine.config import Mode
 from engine.errors import EngineError
 from engine.loading.modes import predictor_ram
@@ -40,8 +42,9 @@ def as_loaded(case: Case, context: int, limits: MemoryLimits, share: float, thre
     numbers = stored.config.d_model * sum(stored.config.ffn_width(i) for i in range(stored.n_layers) if stored.down[i])
     if numbers > LONGEST_S * NUMBERS_PER_S * threads:
         return stored
-    larger = Case(copied, case.kv_codec, case.sequences, case.must_bytes)
-    if larger.in_ram(context) + memory_plan.PROCESS_BYTES > limits.sure_ram_bytes:
+    larger = replace(case, model=copied)
+    beside = memory_plan.PROCESS_BYTES + copied.drafts_in_ram(context, case.kv_codec)
+    if larger.in_ram(context) + beside > limits.sure_ram_bytes:
         return stored
     if case.fits_gpu(context, limits) and not larger.fits_gpu(context, limits):
         return stored
