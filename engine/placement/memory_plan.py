@@ -327,12 +327,15 @@ def ram_parts(
     problem: Problem, choice: Choice, model: ModelBytes, predictors: PredictorBytes | None, kv_bytes: I64,
     disk_bytes: int = 0,
 ) -> dict[str, int]:  # fmt: skip
-    """Return bytes in RAM by part. Their sum equals the solver's count, less those that stay on the disk."""
+    """Return bytes in RAM by part. Their sum equals the solver's count, less those that stay on the disk.
+
+    kv_bytes: of each layer's cache in RAM, [L], as the layers are placed.
+    """
     on_cpu = ~problem.attention_on_gpu[list(choice.ways)]
     parts = {
         "attention": int(model.attention[on_cpu].sum()),
         "predictors": 0 if predictors is None else int(predictors.held[_asked_by_cpu(problem, choice, model)].sum()),
-        "kv_cache": int(kv_bytes[on_cpu].sum()),
+        "kv_cache": int(kv_bytes.sum()),
         "embedding": model.embedding,
         "scratch": problem.fixed_ram - model.embedding - model.drafts,  # the layer that drafts tokens is cold
         "head": problem.head_ram[choice.head_on_gpu],

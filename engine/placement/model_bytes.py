@@ -191,9 +191,13 @@ class ModelBytes:
     def kv_of_layer(self, context: int, codec: KvCodec, sequences: int = 1) -> I64:
         """Return the bytes of each layer's cache, [L], for sequences with this many positions in all.
 
-        Keys and values of attention; of a gated delta net the state and its snapshots.
+        Keys and values of attention; states with their snapshots.
         """
-        found, layers = np.array(stored_kv_bytes(self.config, context, codec), np.int64), self.config.delta_layers
+        return np.array(stored_kv_bytes(self.config, context, codec), np.int64) + self.states_of_layer(sequences)
+
+    def states_of_layer(self, sequences: int = 1) -> I64:
+        """Return the bytes in RAM of each layer's state with its snapshots, [L]: of a layer on the GPU too."""
+        found, layers = np.zeros(self.n_layers, np.int64), self.config.delta_layers
         if layers:
             found[list(layers)] = sequences * state_bytes(self.config) // len(layers)
         return found

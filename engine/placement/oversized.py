@@ -260,7 +260,7 @@ class Case:
         Both are 0 for layers that the GPU cannot compute. Layers that must be on one device count as one.
         """
         model, gpu, tokens = self.model, self.model.gpu_bytes, self.sequences * context
-        kv_ram = model.kv_of_layer(tokens, self.kv_codec, self.sequences)
+        kv_ram = model.kv_of_layer(tokens, self.kv_codec, self.sequences) - model.states_of_layer(self.sequences)
         kv_gpu = gpu_cache_bytes(model.config, tokens, self.kv_codec)
         freed = model.attention + model.neurons * (model.neuron - model.disk_neuron) + kv_ram
         taken = gpu.attention + model.neurons * gpu.neuron + gpu.block + kv_gpu

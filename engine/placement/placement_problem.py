@@ -221,16 +221,17 @@ class Hottest:
 
 @dataclass(frozen=True)
 class TokenContext:
-    """The position of the token whose time is predicted, in a KV cache of this many tokens."""
+    """The position of the token whose time is predicted. context: tokens of all sequences together."""
 
     context: int
     position: int
     kv_codec: KvCodec
+    sequences: int = 1
 
     @classmethod
-    def typical(cls, context: int, kv_codec: KvCodec) -> TokenContext:
+    def typical(cls, context: int, kv_codec: KvCodec, sequences: int = 1) -> TokenContext:
         """Return a token in the middle of the context, at most at TYPICAL_POSITION."""
-        return cls(context, min(TYPICAL_POSITION, context // 2), kv_codec)
+        return cls(context, min(TYPICAL_POSITION, context // 2), kv_codec, sequences)
 
 
 @dataclass(frozen=True)
@@ -263,7 +264,8 @@ def build_problem(
     hottest = Hottest.of(activity, model.unit) if isinstance(activity, Activity) else activity
     order, ends = hottest.order, hottest.ends
     parts = _Parts(model, hottest, mode, predictors if mode == "sparse" else None)
-    kv_bytes, kv_read = model.kv_of_layer(at.context, at.kv_codec), model.kv_read(at.position, at.kv_codec)
+    kv_bytes = model.kv_of_layer(at.context, at.kv_codec, at.sequences)
+    kv_read = model.kv_read(at.position, at.kv_codec)
     last = len(ends) - 1
     rates, d_model = machine.gpu, model.config.d_model
 
@@ -311,7 +313,8 @@ def build_problem(
         )
         stays = parts.predictor_held * model.ffn_is_whole
         pinned = on_gpu.neuron[:, None] * (ends[taken + beside] - ends[taken])
-        ram.append((neurons - ends[taken]) * model.neuron[:, None] + stays[:, None] * has_cold + pinned)
+        states = model.states_of_layer(at.sequences)[:, None]
+        ram.append(states + (neurons - ends[taken]) * model.neuron[:, None] + stays[:, None] * has_cold + pinned)
         ways += [(True, int(k)) for k in taken]
     attention_way, blocks = (np.array(column) for column in zip(*ways, strict=True))
     head_cpu = model.head / machine.cpu.gemv(model.head_codec)

@@ -85,7 +85,7 @@ class Setting:
     @property
     def token_context(self) -> TokenContext:
         """The token whose time is predicted."""
-        return TokenContext.typical(self.context, self.kv_codec)
+        return TokenContext.typical(self.context, self.kv_codec, self.sequences)
 
     @property
     def fixed_vram(self) -> int:

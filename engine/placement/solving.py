@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from engine.bundle import artefacts
 from engine.config import EngineConfig, Mode
 from engine.errors import Cancelled, EngineError, UnsupportedModelError
@@ -253,6 +255,8 @@ def placement_of(
             else "the budget holds nothing of the model"
         )
         notes.append(f"Nothing is placed on {setting.gpu.name}: {why[:1].lower()}{why[1:]}.")
+    on_gpu, states = problem.attention_on_gpu[ways], model.states_of_layer(setting.sequences)
+    kv_in_ram = np.where(on_gpu, states, setting.kv_of_layer)
     zero_copy = tuple(problem.zero_copy_neurons(layer, way) for layer, way in enumerate(ways))
     hot = [problem.hot_neurons(layer, way) for layer, way in enumerate(ways)]
     if model.config.d_ff_by_layer:  # a layer has all of its neurons there, or none
@@ -273,7 +277,7 @@ def placement_of(
             problem, choice, model, setting.kv_on_gpu, context, setting.fixed_vram - context
         ),
         ram_parts_bytes=memory_plan.ram_parts(
-            problem, choice, model, predictors, setting.kv_of_layer, choice.disk(problem, origins.ram_budget_bytes)
+            problem, choice, model, predictors, kv_in_ram, choice.disk(problem, origins.ram_budget_bytes)
         ),
         disk_bytes=choice.disk(problem, origins.ram_budget_bytes),
         disk_read_bytes=choice.disk_read(problem, origins.ram_budget_bytes),

@@ -14,6 +14,7 @@ from samples.placement_cases import MIB, a_config, a_model, a_problem, a_profile
 
 from engine.config import Mode
 from engine.errors import HostMemoryError
+from engine.model.kv_cache import state_bytes
 from engine.placement.gpu_bytes import GpuBytes
 from engine.placement.greedy import fits, place_greedily, steps_of
 from engine.placement.lower_bound import best_bound, gap
@@ -280,6 +281,13 @@ def test_a_layer_without_an_ffn_has_no_hot_neurons_and_no_exchange() -> None:
         assert greedy is not None
         assert choice.seconds(problem) <= greedy.seconds(problem)
         assert problem.most_vram == choice.vram(problem) or budget < 64 * MIB
+
+
+def test_a_state_with_its_snapshots_is_in_ram_if_its_layer_is_on_the_gpu_too() -> None:
+    config = replace(a_config(), delta=DeltaSpec(2, 4, 8, 8, 4), delta_layers=(1,))
+    problem = a_problem(config)
+    all_hot = problem.attention_on_gpu & (problem.blocks == problem.blocks.max())
+    assert problem.ram[:, all_hot].tolist() == [[0], [state_bytes(config)], [0], [0]]
 
 
 def test_neurons_are_read_over_the_bus_where_the_cpu_does_not_take_all_that_the_ram_gives() -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from samples.experts_gguf import make_tiny_mixtral
 from samples.raw_gguf import make_tiny_powerinfer
+from samples.recurrent_model import make_recurrent_model
 from samples.tiny_model import make_tiny_model
 
 from engine.assets import starter_model
@@ -30,6 +31,7 @@ from engine.errors import (
 )
 from engine.job import Job, StagedJob
 from engine.machine.measured_hardware import load_profile, profile_names
+from engine.model.kv_cache import KVCache, state_bytes
 from engine.model.model_files import open_model
 from engine.placement import memory_plan
 from engine.placement.machine_figures import working_set
@@ -57,6 +59,17 @@ def stats(share: float = 0.3, shape: tuple[int, int] = (2, 64), seed: int = 0) -
 
 
 # ------------------------------------------------------------------ what it prints
+
+
+def test_the_states_of_all_sequences_are_counted(tmp_path: Path) -> None:
+    opened, cold = open_model(make_recurrent_model(tmp_path / "m")), []
+    for n in (1, 3):
+        made = solve_model(opened, EngineConfig(hardware_file="no-gpu", context=64, sequences=n))
+        parts = made.placement.ram_parts_bytes
+        of_others = (n - 1) * state_bytes(opened.config)
+        assert parts["kv_cache"] == KVCache.bytes_for(opened.config, 64 * n, "f16") + of_others
+        cold.append(parts["cold"])
+    assert cold[0] == cold[1] >= 0
 
 
 @pytest.mark.parametrize("budget", [None, "0.48", "0.49", "0.5", "0.52"])
