@@ -268,14 +268,8 @@ class EngineClient(QObject):
         self._loaded, self._load_id, self._answer_id = False, "", ""
         self._cancel_timer.stop()
         self._set(
-            phase=Phase.STARTING,
-            vram_bytes=None,
-            gpu_share=None,
-            cancelling=False,
-            placement={},
-            draft="",
-            draft_reason="",
-        )
+            phase=Phase.STARTING, vram_bytes=None, gpu_share=None, cancelling=False, placement={}, **_NO_DRAFT,
+        )  # fmt: skip
         self._worker.restart()
 
     # -------------------------------------------------------------- hearing
