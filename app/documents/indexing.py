@@ -343,7 +343,7 @@ def documents_in(folder: str, unseen: set[str]) -> Iterator[tuple[str, os.stat_r
         above = left.pop()
         try:
             entries = sorted(os.scandir(above), key=lambda one: one.name)
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):  # ValueError: a damaged list names it with a null character
             continue
         except OSError:
             unseen.add(above)

@@ -166,6 +166,12 @@ def test_a_folder_that_goes_and_returns_is_noticed(
     assert watched.indexer.states()[0].is_there
 
 
+def test_a_name_that_no_folder_can_have_is_scanned_as_a_missing_one() -> None:
+    unseen: set[str] = set()
+    assert list(indexing.documents_in("/a\0b", unseen)) == []
+    assert not unseen
+
+
 @pytest.mark.parametrize("fails", ["scan", "read"])
 def test_a_drive_that_goes_during_the_work_keeps_its_documents(
     watched: Watched, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
