@@ -98,6 +98,11 @@ def _is_of(value: Any, kinds: set[Any]) -> bool:
     return not kind.isdisjoint(kinds)
 
 
+def spelt(value: Any) -> str:
+    """Return the value of an argument as formats with a text for each argument write it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what the references of a schema lead to, as far as they lead into the root."""
     for _ in range(_MOST_STEPS):

@@ -22,6 +22,7 @@ from engine.session.constraint import Constraint
 from engine.session.grammar import ToolGrammar, Vocabulary
 from engine.session.loaded_model import LoadedModel
 from engine.text import vocabulary as text_vocabulary
+from engine.text.text_stream import KIMI_MARKS
 from engine.text.thoughts import ReplySplitter
 from engine.text.tokenizer import Tokenizer
 from engine.tool_calls.arguments import read_value
@@ -137,19 +138,20 @@ class Speaker:
         seed: int = 0,
         most: int = 2000,
         constraint: Constraint | None = None,
+        prompt: Sequence[int] = (),
     ) -> tuple[str, bool]:
         """Return an answer, and whether it ended. script: its tokens are chosen if they are allowed."""
         grammar = ToolGrammar(call_format, of_use, self.tokenizer, self.vocabulary, constraint)
-        sampler = Script([*self.tokenizer.encode(script, special=True), self.stops[0]], seed)
-        constrained = grammar.constrain(sampler, self.tokenizer, [])
-        logits, history = np.zeros(self.tokenizer.vocab_size, np.float32), list[int]()
+        sampler = Script([*prompt, *self.tokenizer.encode(script, special=True), self.stops[0]], seed)
+        constrained = grammar.constrain(sampler, self.tokenizer, prompt)
+        logits, history = np.zeros(self.tokenizer.vocab_size, np.float32), list(prompt)
         stream = self.tokenizer.stream(shown=call_format.texts)
         has_ended = False
-        while len(history) < most and not has_ended:
+        while len(history) < most + len(prompt) and not has_ended:
             token = constrained(logits, history)
             has_ended = token in self.stops
             history += [] if has_ended else [token]
-        return "".join([*map(stream.push, history), stream.flush()]), has_ended
+        return "".join([*map(stream.push, history[len(prompt) :]), stream.flush()]), has_ended
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +161,7 @@ def plain(starter: LoadedModel) -> Speaker:
 
 
 @cache
-def speaker(*marks: str) -> Speaker:
+def speaker(*marks: str, template: str | None = None) -> Speaker:
     """Of a vocabulary of bytes in which the marks are special tokens."""
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     backend = tokenizers.Tokenizer(tokenizers.models.BPE({char: i for i, char in enumerate(alphabet)}, []))
@@ -168,14 +170,16 @@ def speaker(*marks: str) -> Speaker:
     backend.add_special_tokens(["</s>", *marks])
     made: Any = text_vocabulary.Vocabulary(
         backend=backend, bos_token_id=None, eos_token_ids=(backend.token_to_id("</s>"),), adds_bos=False,
-        chat_template=None, pieces="byte-level", origin="here",
+        chat_template=template, pieces="byte-level", origin="here",
     )  # fmt: skip
     return Speaker(Tokenizer(made), [backend.token_to_id("</s>")])
 
 
 def own(call_format: CallFormat) -> Speaker:
     """Of a model whose special tokens are the marks of this format."""
-    return speaker(*sorted(set(re.findall(r"<[|｜][^>]+>|<\w+\|>|\[[A-Z_]+\]|</?tool_call>", call_format.texts))))
+    return speaker(
+        *sorted(set(re.findall(r"<[|｜][^>]+>|<\w+\|>|\[[A-Z_]+\]|\]<\]\w+\[>\[|</?tool_call>", call_format.texts)))
+    )
 
 
 PLAIN = [one for one in FORMATS if one is not HARMONY]
@@ -204,7 +208,8 @@ def test_random_answers_hold_well_formed_calls_alone(plain: Speaker, call_format
     for seed in range(8):
         choice: Choice = "required" if seed % 2 else "auto"
         opening = "" if call_format.only_first or choice == "required" else "So: "
-        text, has_ended = speaks.answer(call_format, use(choice), opening + call_format.mark, seed, 600)
+        mark = call_format.mark + ("now\n" if call_format.is_named else "")
+        text, has_ended = speaks.answer(call_format, use(choice), opening + mark, seed, 600)
         if not has_ended:
             continue
         ended += 1
@@ -230,7 +235,10 @@ def check(tool: Tool, arguments: dict[str, Any]) -> None:
         assert set(arguments.get("about", {"done": True})) == {"done"}
 
 
-KINDS = [next(one for one in FORMATS if one.name == name) for name in ("hermes", "qwen-coder", "glm", "gemma-4")]
+KINDS = [
+    next(one for one in FORMATS if one.name == name)
+    for name in ("hermes", "qwen-coder", "glm", "gemma-4", "minimax-m3", "kimi-k3")
+]
 TREE = Tool("plant", "Plants a tree.", {
     "type": "object", "required": ["root"], "additionalProperties": False,
     "properties": {
@@ -272,7 +280,7 @@ def is_tree(arguments: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("call_format", KINDS, ids=lambda one: one.name)
 @pytest.mark.parametrize("vocabulary", ["plain", "own"])
 def test_nested_and_recursive_arguments(plain: Speaker, call_format: CallFormat, vocabulary: str) -> None:
-    speaks, of_use = plain if vocabulary == "plain" else own(call_format), use("required", tools=(TREE,))
+    speaks, of_use = plain if vocabulary == "plain" else own(call_format), use("required", False, tools=(TREE,))
     for tree in TREES:
         text = call_format.write([Call("plant", tree)])
         assert speaks.answer(call_format, of_use, text) == (text, True)
@@ -286,7 +294,8 @@ def test_nested_and_recursive_arguments(plain: Speaker, call_format: CallFormat,
     assert ended
 
 
-@pytest.mark.parametrize("call_format", KINDS, ids=lambda one: one.name)
+# MiniMax M3 writes empty objects, lists and texts alike.
+@pytest.mark.parametrize("call_format", [one for one in KINDS if not one.tag_mark], ids=lambda one: one.name)
 def test_arguments_of_any_kind(plain: Speaker, call_format: CallFormat) -> None:
     tool = Tool("keep", "", {"type": "object", "properties": {"it": {"type": "object"}, "them": {"type": "array"}}})
     given = {"it": {"a": {"b": [1, "two", None, True]}, "c": -2.5}, "them": [[], {}, "x"]}
@@ -320,7 +329,7 @@ def test_a_pattern_is_searched_in_a_text(
     of_use = use("required", tools=(Tool("a", "", schema),))
     for value, fits in ((fitting, True), (other, False)):
         text = call_format.write([Call("a", {"p": value})])
-        assert (plain.answer(call_format, of_use, text, most=100)[0] == text) == fits
+        assert (plain.answer(call_format, of_use, text, most=200)[0] == text) == fits
 
 
 @pytest.mark.parametrize("call_format", KINDS, ids=lambda one: one.name)
@@ -416,6 +425,54 @@ def test_harmony_needs_its_special_tokens(plain: Speaker) -> None:
 def test_another_format_in_a_vocabulary_of_harmony() -> None:
     header, call = "<|channel|>final<|message|>", HERMES.write(CALLS[:1])
     assert speaker(*HARMONY_MARKS).answer(HERMES, use(), f"{header}So: {call}") == (f"So: {call}", True)
+
+
+KIMI = next(one for one in FORMATS if one.name == "kimi-k3")
+KIMI_CALL = f"{KIMI.closing}{KIMI.write(CALLS[:1])}{KIMI.final}"
+
+
+@pytest.mark.parametrize("thinks", [True, False])
+def test_kimi_k3_shows_neither_the_tags_of_the_answer_nor_calls(thinks: bool) -> None:
+    opened = "think" if thinks else "response"
+    speaks = speaker(*KIMI_MARKS, template=f"{{{{ messages[0].content }}}}<|open|>{opened}<|sep|>")
+    prompt = speaks.tokenizer.encode_chat([{"role": "user", "content": "Hi"}])
+    prefix, thought = ("Hm.<|close|>think<|sep|><|open|>response<|sep|>", "Hm.") if thinks else ("", "")
+    for choice, script, text, calls in (
+        ("auto", f"So <|.{KIMI.closing}{KIMI.final}", "So <|.", []), ("auto", f"So.{KIMI_CALL}", "So.", CALLS[:1]),
+        ("required", KIMI_CALL, "", CALLS[:1]), ("none", f"So.{KIMI.closing}", "So.", []),
+    ):  # fmt: skip
+        answer, has_ended = speaks.answer(KIMI, use(choice), prefix + script, prompt=prompt)
+        assert has_ended
+        splitter = ReplySplitter()
+        splitter.append(speaks.tokenizer.opened_thought(prompt))
+        found_thought, answer = splitter.append(answer)
+        assert found_thought == thought
+        assert read(CallReader(KIMI, TOOLS), [*answer]) == (text, [(call.name, call.arguments) for call in calls])
+    assert speaks.answer(KIMI, use("required"), prefix + "So.", prompt=prompt, most=300)[0].count("call tool=") > 0
+    end = speaks.tokenizer.end_of_thought("<|close|>think<|sep|>", begins_answer=False)
+    assert speaks.tokenizer.decode(end, skip_special=False) == "\n<|close|>think<|sep|><|open|>response<|sep|>"
+    said = {"role": "assistant", "content": "<|open|>think<|sep|>Hm.<|close|>think<|sep|>So"}
+    if thinks:
+        again = speaks.tokenizer.encode_continued([{"role": "user", "content": "Hi"}, said])
+        assert speaks.tokenizer.decode(again, skip_special=False) == f"Hi<|open|>think<|sep|>{prefix}So"
+
+
+def test_functionary_names_a_recipient_in_each_answer() -> None:
+    functionary = next(one for one in FORMATS if one.name == "functionary-3.2")
+    template = "{{ messages[0].content }}{# '>>>all\n' #}>>>"
+    tokenizer = speaker(template=template).tokenizer
+    asked, said = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "So"}
+    assert tokenizer.decode(tokenizer.encode_chat([asked])) == "Hi>>>all\n"
+    assert tokenizer.decode(tokenizer.encode_chat([asked], tools=[])) == "Hi"
+    assert tokenizer.decode(tokenizer.encode_continued([asked, said])) == "Hi>>>all\nSo"
+    assert tokenizer.decode(tokenizer.encode_continued([asked, said], tools=[])) == "Hi>>>all\nSo"
+    for text in ("So:\n>>> 1 + 1\n>>>get it", "", "all"):
+        answer, has_ended = speaker().answer(functionary, use(), f">>>all\n{text}")
+        assert (read(CallReader(functionary, TOOLS), [*answer]), has_ended) == ((text, []), True)
+        both = f">>>all\n{text}{functionary.write(CALLS)}"
+        assert speaker().answer(functionary, use(), both) == (both, True)
+        found = read(CallReader(functionary, TOOLS), [*both])
+        assert found == (text, [(call.name, call.arguments) for call in CALLS])
 
 
 @pytest.mark.parametrize(
