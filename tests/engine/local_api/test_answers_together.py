@@ -16,7 +16,7 @@ from samples.tiny_model import make_tiny_model
 from test_api_answering import Loop
 
 from engine.config import EngineConfig
-from engine.errors import HostMemoryError
+from engine.errors import DeviceFailedError, HostMemoryError
 from engine.executor.adaptation import Adaptation
 from engine.gpu import loaded_part
 from engine.job import Job
@@ -28,7 +28,8 @@ from engine.local_api.parts import Told
 from engine.local_api.served import Target
 from engine.local_api.turns import Begun, End, Line, Piece, Turn, TurnEvent
 from engine.model.counters import FfnCounters
-from engine.session import generate
+from engine.model.transformer import Transformer
+from engine.session import generate, joint
 from engine.session.chat_session import ChatSession
 from engine.session.constraint import Constraint
 from engine.session.grammar import Grammar
@@ -296,12 +297,58 @@ def test_a_step_that_fails_ends_those_in_it(folder: Path, monkeypatch: pytest.Mo
     def fails(steps: JointSteps, ready: Any) -> None:
         calls[0] += 1
         if calls[0] == 1:
-            raise HostMemoryError("It is used up.")
+            raise DeviceFailedError("It failed.")
         compute(steps, ready)
 
     monkeypatch.setattr(JointSteps, "compute", fails)
     _, ends, _ = answers(Window(load(folder, 2)), PROMPTS[2:5])
-    assert [getattr(end, "code", "") for end in ends] == ["out_of_memory"] * 2 + [""]
+    assert [getattr(end, "code", "") for end in ends] == ["device_failed"] * 2 + [""]
+
+
+@pytest.mark.parametrize("recurs", [False, True])
+@pytest.mark.parametrize("at", ["before", "after"])
+@pytest.mark.parametrize("error", [HostMemoryError("It is used up."), MemoryError()])
+def test_a_step_without_memory_is_computed_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int], recurs: bool, at: str, error: Exception
+) -> None:
+    folder = make_recurrent_model(tmp_path / "m") if recurs else make_tiny_model(tmp_path / "m", max_context=320)
+    alone = answers(Window(load(folder, 1)), PROMPTS)[0]
+    decode, calls = joint.decode_batch, [0]
+
+    def fails(*given: Any) -> Any:
+        calls[0] += 1
+        if calls[0] % 3:
+            return decode(*given)
+        with monkeypatch.context() as here:
+            if at == "after":  # the last thing that a step does
+                here.setattr(Transformer, "logits", lambda model, x: (_ for _ in ()).throw(error))
+                decode(*given)
+            raise error
+
+    monkeypatch.setattr(joint, "decode_batch", fails)
+    assert answers(Window(load(folder, 3)), PROMPTS)[0] == alone
+    assert 0 in sizes
+    assert max(sizes) == 3
+
+
+def test_an_answer_without_memory_ends_alone(folder: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> None:
+    alone, n_steps = answers(Window(load(folder, 1)), PROMPTS)[0], [0]
+    advance = answering._Running.advance
+
+    def fails(one: Any) -> Any:
+        n_steps[0] += one.turn.tokens > 2
+        if n_steps[0] == 1:
+            n_steps[0] += 1
+            raise HostMemoryError("It is used up.")
+        return advance(one)
+
+    monkeypatch.setattr(answering._Running, "advance", fails)
+    texts, ends, _ = answers(Window(load(folder, 3)), PROMPTS)
+    failed = [i for i, end in enumerate(ends) if not isinstance(end, End)]
+    assert len(failed) == 1
+    assert [text for i, text in enumerate(texts) if i not in failed] == [
+        text for i, text in enumerate(alone) if i not in failed
+    ]
 
 
 def test_masks_are_computed_while_others_compute(
