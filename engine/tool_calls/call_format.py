@@ -155,6 +155,7 @@ def kind_of(value: Any) -> str:
 _JSON_CALL = '{"name": "$NAME", "arguments": $ARGUMENTS}'
 _DSML = "｜DSML｜"
 _TAG = "]<]minimax[>["
+_HY = ":opensource"
 _DEEPSEEK_CALL = "<｜tool▁call▁begin｜>"
 
 # The format of models whose chat template knows no tools; many others use it as well.
@@ -187,10 +188,9 @@ FORMATS: tuple[CallFormat, ...] = (
         parameter="<arg_key>$KEY</arg_key>\n<arg_value>$VALUE</arg_value>\n",
     ),
     CallFormat(
-        "hunyuan-3", "<tool_call:opensource>$NAME<tool_sep:opensource>\n$ARGUMENTS</tool_call:opensource>",
-        "<tool_calls:opensource>", begin="<tool_calls:opensource>\n", between="\n", end="\n</tool_calls:opensource>",
-        parameter="<arg_key:opensource>$KEY</arg_key:opensource>\n"
-        "<arg_value:opensource>$VALUE</arg_value:opensource>\n",
+        "hunyuan-3", f"<tool_call{_HY}>$NAME<tool_sep{_HY}>\n$ARGUMENTS</tool_call{_HY}>", f"<tool_calls{_HY}>",
+        begin=f"<tool_calls{_HY}>\n", between="\n", end=f"\n</tool_calls{_HY}>",
+        parameter=f"<arg_key{_HY}>$KEY</arg_key{_HY}>\n<arg_value{_HY}>$VALUE</arg_value{_HY}>\n",
     ),
     CallFormat(
         "minimax-m3", f'{_TAG}<invoke name="$NAME">$ARGUMENTS{_TAG}</invoke>', f"{_TAG}<tool_call>",
@@ -246,15 +246,13 @@ FORMATS: tuple[CallFormat, ...] = (
         "deepseek-3.1", f"{_DEEPSEEK_CALL}$NAME<｜tool▁sep｜>$ARGUMENTS<｜tool▁call▁end｜>",
         "<｜tool▁calls▁begin｜>", begin="<｜tool▁calls▁begin｜>", end="<｜tool▁calls▁end｜>",
     ),
-    CallFormat(
-        "deepseek-3.2", f'<{_DSML}invoke name="$NAME">\n$ARGUMENTS</{_DSML}invoke>', f"<{_DSML}function_calls>",
-        begin=f"<{_DSML}function_calls>\n", between="\n", end=f"\n</{_DSML}function_calls>",
-        parameter=f'<{_DSML}parameter name="$KEY" string="$IS_TEXT">$VALUE</{_DSML}parameter>\n',
-    ),
-    CallFormat(
-        "deepseek-4", f'<{_DSML}invoke name="$NAME">\n$ARGUMENTS</{_DSML}invoke>', f"<{_DSML}tool_calls>",
-        begin=f"<{_DSML}tool_calls>\n", between="\n", end=f"\n</{_DSML}tool_calls>",
-        parameter=f'<{_DSML}parameter name="$KEY" string="$IS_TEXT">$VALUE</{_DSML}parameter>\n',
+    *(
+        CallFormat(
+            name, f'<{_DSML}invoke name="$NAME">\n$ARGUMENTS</{_DSML}invoke>', f"<{_DSML}{tag}>",
+            begin=f"<{_DSML}{tag}>\n", between="\n", end=f"\n</{_DSML}{tag}>",
+            parameter=f'<{_DSML}parameter name="$KEY" string="$IS_TEXT">$VALUE</{_DSML}parameter>\n',
+        )
+        for name, tag in (("deepseek-3.2", "function_calls"), ("deepseek-4", "tool_calls"))
     ),
     CallFormat(
         "solar", "<|tool_call:begin|>$ID<|tool_call:name|>$NAME<|tool_call:args|>$ARGUMENTS<|tool_call:end|>",

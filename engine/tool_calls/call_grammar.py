@@ -78,7 +78,7 @@ class CallGrammar:
         elif self._answer is not None:
             start = f"{opening}answer{ended}" + (f" | {calls}" if tools else "")
         elif is_special:
-            start = f"TEXT? ({calls}){'?' if not ended else f' | TEXT?{ended}'}" if tools else f"TEXT?{ended}"
+            start = f"TEXT?{ended}" + (f" | TEXT? {calls}" if tools else "")
             rules += [f"TEXT: {_ANY}"]
         elif one.only_first:
             start = f"TEXT | {before}open calls" if tools else "TEXT"
@@ -163,30 +163,23 @@ class CallGrammar:
         if one.is_literal:
             text = one.literal if isinstance(one.literal, str) else json.dumps(one.literal)
             return [f"value_{name}: {self._exactly(text + close)}"]
-        if one.is_text and self._lark(close).startswith("<["):
-            text, _ = _text_pattern(one.schema)
-            return [f"value_{name}: TEXT_{name}? {self._lark(close)}", f"TEXT_{name}: {text}"]
         if one.is_text:
-            text, is_any = _text_pattern(one.schema)
-            body = f"TEXT_{name}: {text}" + ("" if is_any else f" & ~/(?s:.*){_regex(close)}(?s:.*)/")
-            return [f"value_{name}[lazy]: TEXT_{name} {_quoted(close)}", body]
+            return self._marked(f"value_{name}", one.schema, close, opens=False)
         return [f"value_{name}: json_{name} {self._exactly(close)}", self._json(f"json_{name}", one.schema)]
 
     def _marked(self, name: str, schema: Mapping[str, Any], end: str = "", opens: bool = True) -> list[str]:
         """Return the rules for a text with a mark after it, and before it if it opens the text."""
         own = end or self._format.text_mark
         mark = self._lark(own)
-        is_special = mark.startswith("<[")
         opening = mark if opens else ""
         if "const" in schema:
             return [f"{name}: {opening} {_quoted(schema['const'])} {mark}"]
         text, is_any = _text_pattern(schema)
         terminal = f"TEXT_{name.upper()}"
-        if is_special:
+        if mark.startswith("<["):
             may_be_empty = not schema.get("minLength") and "pattern" not in schema
             return [f"{name}: {opening} {terminal}{'?' if may_be_empty else ''} {mark}", f"{terminal}: {text}"]
-        close = _regex(own)
-        body = f"{terminal}: {text}" + ("" if is_any else f" & ~/(?s:.*){close}(?s:.*)/")
+        body = f"{terminal}: {text}" + ("" if is_any else f" & ~/(?s:.*){_regex(own)}(?s:.*)/")
         ended = f"{name}_ended[lazy]: {terminal} {_quoted(own)}"
         return [f"{name}: {opening} {name}_ended", ended, body]
 

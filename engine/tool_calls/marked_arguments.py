@@ -146,7 +146,8 @@ class MarkedGrammar:
 
     def _alternative(self, name: str, one: Alternative) -> list[str]:
         if one.is_literal:
-            return [*self._literal(name, one.literal)]
+            is_text = isinstance(one.literal, str)
+            return (self._text if is_text else self._scalar)(name, {"const": one.literal})
         if one.is_text:
             return self._text(name, one.schema)
         schema = resolved(one.schema, self._root)
@@ -167,12 +168,6 @@ class MarkedGrammar:
 
     def _object(self, name: str, pairs: str) -> str:
         return f'{name}: "{{" {pairs} "}}"'
-
-    def _literal(self, name: str, value: Any) -> Iterable[str]:
-        if isinstance(value, str):
-            yield from self._text(name, {"const": value})
-        else:
-            yield f"{name}: {json.dumps(_written(value, self._mark), ensure_ascii=False)}"
 
     def _array(self, name: str, schema: Mapping[str, Any]) -> str:
         item, least, most = self._rule(schema["items"]), schema.get("minItems", 0), schema.get("maxItems")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from engine.tool_calls.arguments import Alternative, alternatives_of, read_value, resolved, spelt
+from engine.tool_calls.arguments import alternatives_of, read_value, resolved, spelt
 from engine.tool_calls.marked_arguments import MarkedGrammar
 
 _ITEM = "item"
@@ -56,10 +56,11 @@ def _value(element: _Element, schema: Any, root: Mapping[str, Any]) -> Any:
     _, text, inner = element
     schema = schema if isinstance(schema, dict) else {}
     kinds = [resolved(one.schema, root) for one in alternatives_of(schema, root) if not one.is_text]
-    items = next((one.get("items", {}) for one in kinds if one.get("type") == "array" or "items" in one), None)
-    keys = next(
-        (one.get("properties", {}) for one in kinds if one.get("type") == "object" or "properties" in one), None
-    )
+
+    def of(kind: str, word: str) -> Any:
+        return next((one.get(word, {}) for one in kinds if one.get("type") == kind or word in one), None)
+
+    items, keys = of("array", "items"), of("object", "properties")
     if inner and {one[0] for one in inner} == {_ITEM} and (keys is None or _ITEM not in keys):
         return [_value(one, items, root) for one in inner]
     if inner:
@@ -70,9 +71,8 @@ def _value(element: _Element, schema: Any, root: Mapping[str, Any]) -> Any:
 
 
 class NestedGrammar(MarkedGrammar):
-    """Writes the grammar of the arguments of one tool. Each value's rule includes the beginning of its end tag.
-
-    lark: returns the grammar of a text. `text` returns the rules of a text with the beginning of an end tag after it.
+    """Writes the grammar of the arguments of one tool. The rule of a value, also `text`, includes the beginning of its
+    end tag. lark: returns the grammar of a text.
     """
 
     def __init__(self, *given: Any, lark: Callable[[str], str]) -> None:
@@ -82,13 +82,6 @@ class NestedGrammar(MarkedGrammar):
     def _tag(self, key: str, rule: str) -> str:
         return f'({self._lark(f"{self._mark}<{key}>")} {rule} "{key}>")'
 
-    def _alternative(self, name: str, one: Alternative) -> list[str]:
-        if one.is_text or (one.is_literal and isinstance(one.literal, str)):
-            return self._text(name, {"const": one.literal} if one.is_literal else one.schema)
-        if one.is_literal:
-            return [f"{name}: {name}_json {self._end}", self._json(f"{name}_json", {"const": one.literal})]
-        return super()._alternative(name, one)
-
     def _scalar(self, name: str, schema: Mapping[str, Any]) -> list[str]:
         return [f"{name}: {name}_json {self._end}", self._json(f"{name}_json", schema)]
 
@@ -96,11 +89,8 @@ class NestedGrammar(MarkedGrammar):
         return f"{name}: {pairs} {self._end}"
 
     def _array(self, name: str, schema: Mapping[str, Any]) -> str:
-        least, most = (
-            schema.get(word) if isinstance(schema.get(word), int) else None for word in ("minItems", "maxItems")
-        )
-        item = self._tag(_ITEM, self._rule(schema["items"]))
-        return f"{name}: {item}{{{least or 0},{'' if most is None else most}}} {self._end}"
+        least, most = (one if isinstance(one := schema.get(word), int) else "" for word in ("minItems", "maxItems"))
+        return f"{name}: {self._tag(_ITEM, self._rule(schema['items']))}{{{least or 0},{most}}} {self._end}"
 
     def _pairs(self, name: str, known: Mapping[str, Mapping[str, Any]], required: Iterable[str]) -> list[str]:
         needed = set(required)
