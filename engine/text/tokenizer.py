@@ -291,11 +291,7 @@ class Tokenizer:
             tokens = [[self._special_by_text[text][0]] if mark else self.encode(text) for text, mark in pieces]
             return prompt + list(itertools.chain.from_iterable(tokens))
         prompt += self.encode(_RECIPIENT + _TO_ALL) if tools is not None and self._names_recipients else []
-        said, mark, answer = said.removeprefix(self.opened_thought(prompt)), "", ""
-        if self._speaks_kimi and reply.has_thought:
-            said, mark, answer = said.partition("<|close|>think<|sep|>")
-        header = self.encode(mark + KIMI_HEADER, special=True) if mark else []
-        return prompt + self.encode(said) + header + self.encode(answer)
+        return prompt + self.encode(said.removeprefix(self.opened_thought(prompt)))
 
     def opened_thought(self, prompt: Sequence[int]) -> str:
         """Return the marker with which a prompt makes the model begin with a thought, with the white space after it.

@@ -33,18 +33,17 @@ class Call:
 class CallFormat:
     """How a model writes calls.
 
-    call: the text of one call, with $NAME, $ARGUMENTS, and in some formats $ID, $NUMBER (from 0) or $INDEX (from 1) in
-    it. White space in it may vary. begin, between, end: texts around the calls of one answer. parameter: the text of
-    one argument with $KEY and $VALUE, and maybe $IS_TEXT (true or false) or $TYPE (string, number, boolean, null,
-    object, array), for formats that write each argument by itself and texts without quotes; "": $ARGUMENTS is one JSON
-    object. mark: the text with which a call begins. only_first: it counts only at the beginning of an answer. is_named:
-    the mark counts only with the name of a tool and the text after it. before: a text that may precede the answer, or a
-    special token that may precede the mark. closing, final: special texts that may end the text before the calls, and
-    the answer. is_single: an answer has at
-    most one call. rendered: what chat templates may write in place of `call`, if it differs. text_mark: the mark around
-    each text in $ARGUMENTS, which are then written as in engine/tool_calls/marked_arguments.py, within braces of
-    `call`. assign: the text between a key and its value, for formats that write $ARGUMENTS like keyword arguments of
-    Python; each value is then JSON. tag_mark: the text before each tag of arguments that are written as in
+    call: the text of one call, with $NAME, $ARGUMENTS, and maybe $ID, $NUMBER (from 0) or $INDEX (from 1) in it. White
+    space in it may vary. begin, between, end: texts around the calls of one answer. parameter: the text of one argument
+    with $KEY and $VALUE, and maybe $IS_TEXT (true or false) or $TYPE (of JSON, see kind_of), for formats that write
+    each argument by itself and texts without quotes; "": $ARGUMENTS is one JSON object. mark: the text with which a
+    call begins. only_first: it counts only at the beginning of an answer. is_named: it counts only with a tool's name
+    after it. before: a special token that may precede the mark, or if is_named, a text before the answer. closing,
+    final: special texts that may end the text before the calls, and the answer. is_single: an answer has at most one
+    call. rendered: what chat templates may write in place of `call`, if it differs. text_mark: the mark around each
+    text in $ARGUMENTS, which are then written as in engine/tool_calls/marked_arguments.py, within braces of `call`.
+    assign: the text between a key and its value, for formats that write $ARGUMENTS like keyword arguments of Python;
+    each value is then JSON. tag_mark: the text before each tag of $ARGUMENTS that are written as in
     engine/tool_calls/nested_arguments.py. given_id: the id that chat templates may expect for a call, in place of one
     of 9 letters and digits. hint: a text in the source of templates that describe tools and render no calls.
     """

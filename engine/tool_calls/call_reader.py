@@ -162,8 +162,7 @@ class CallReader:
         if re.match(r"\s*" + self._tail.pattern, self._held) is None:
             return None
         self._held = self._held.lstrip()
-        self._step = self._read_tail
-        return [ArgumentsPart("}" if self._n_arguments else "{}")]
+        return self._end_arguments()
 
     def _value(self, opening: re.Match[str], given: str) -> Any:
         """Return the value of an argument that its format or its schema tells."""
@@ -183,20 +182,20 @@ class CallReader:
 
     def _read_tagged(self) -> list[Part] | None:
         if self._tail.match(self._held) is not None:
-            self._step = self._read_tail
-            return [ArgumentsPart("}" if self._n_arguments else "{}")]
-        if not self._held.startswith(f"{self._format.tag_mark}<"):
-            return None
+            return self._end_arguments()
         found = read_tag(self._held, self._format.tag_mark, self._schemas.get(self._name, {}))
         if found is None:
             return None
         self._held = self._held[found[2] :]
         return [self._argument(*found[:2])]
 
+    def _end_arguments(self) -> list[Part]:
+        self._step = self._read_tail
+        return [ArgumentsPart("}" if self._n_arguments else "{}")]
+
     def _read_assigned(self) -> list[Part] | None:
         if self._tail.match(self._held) is not None:
-            self._step = self._read_tail
-            return [ArgumentsPart("}" if self._n_arguments else "{}")]
+            return self._end_arguments()
         key, assign, rest = self._held.removeprefix(", ").partition(self._format.assign)
         try:
             value, end = json.JSONDecoder().raw_decode(rest)

@@ -37,7 +37,8 @@ def read_tag(text: str, mark: str, root: Mapping[str, Any]) -> tuple[str, Any, i
     root: the schema of all arguments. None if the element is incomplete.
     """
     open_ones: list[_Element] = []
-    for tag in re.finditer(rf"{re.escape(mark)}<(/?)([^<>]+)>", text):
+    tags = re.finditer(rf"{re.escape(mark)}<(/?)([^<>]+)>", text) if text.startswith(f"{mark}<") else ()
+    for tag in tags:
         if not tag[1]:
             open_ones.append((tag[2], "", []))
             start = tag.end()

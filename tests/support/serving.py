@@ -20,6 +20,11 @@ KEY = "a-key-for-tests"
 PATIENCE_S = 60.0
 QUESTION = [{"role": "user", "content": "What is the capital of Peru?"}]
 ANSWER = "Lima is the capital of Peru."
+WEATHER = {
+    "type": "object", "properties": {"city": {"type": "string", "maxLength": 8}, "days": {"enum": [1, 2, 3]}},
+    "required": ["city", "days"], "additionalProperties": False,
+}  # fmt: skip
+NOW = {"type": "object", "properties": {"zone": {"enum": ["utc", "local"]}}, "additionalProperties": False}
 CALLS = [Call("get_weather", {"city": "Lima", "days": 2}), Call("now", {"zone": "utc"})]
 
 

@@ -432,47 +432,41 @@ KIMI_CALL = f"{KIMI.closing}{KIMI.write(CALLS[:1])}{KIMI.final}"
 
 
 @pytest.mark.parametrize("thinks", [True, False])
-def test_kimi_k3_shows_neither_the_tags_of_the_answer_nor_calls(thinks: bool) -> None:
-    opened = "think" if thinks else "response"
-    speaks = speaker(*KIMI_MARKS, template=f"{{{{ messages[0].content }}}}<|open|>{opened}<|sep|>")
-    prompt = speaks.tokenizer.encode_chat([{"role": "user", "content": "Hi"}])
-    prefix, thought = ("Hm.<|close|>think<|sep|><|open|>response<|sep|>", "Hm.") if thinks else ("", "")
-    for choice, script, text, calls in (
+@pytest.mark.parametrize(
+    ("choice", "script", "text", "calls"),
+    [
         ("auto", f"So <|.{KIMI.closing}{KIMI.final}", "So <|.", []), ("auto", f"So.{KIMI_CALL}", "So.", CALLS[:1]),
         ("required", KIMI_CALL, "", CALLS[:1]), ("none", f"So.{KIMI.closing}", "So.", []),
-    ):  # fmt: skip
-        answer, has_ended = speaks.answer(KIMI, use(choice), prefix + script, prompt=prompt)
-        assert has_ended
-        splitter = ReplySplitter()
-        splitter.append(speaks.tokenizer.opened_thought(prompt))
-        found_thought, answer = splitter.append(answer)
-        assert found_thought == thought
-        assert read(CallReader(KIMI, TOOLS), [*answer]) == (text, [(call.name, call.arguments) for call in calls])
-    assert speaks.answer(KIMI, use("required"), prefix + "So.", prompt=prompt, most=300)[0].count("call tool=") > 0
-    end = speaks.tokenizer.end_of_thought("<|close|>think<|sep|>", begins_answer=False)
-    assert speaks.tokenizer.decode(end, skip_special=False) == "\n<|close|>think<|sep|><|open|>response<|sep|>"
-    said = {"role": "assistant", "content": "<|open|>think<|sep|>Hm.<|close|>think<|sep|>So"}
-    if thinks:
-        again = speaks.tokenizer.encode_continued([{"role": "user", "content": "Hi"}, said])
-        assert speaks.tokenizer.decode(again, skip_special=False) == f"Hi<|open|>think<|sep|>{prefix}So"
+    ],
+)  # fmt: skip
+def test_kimi_k3_shows_neither_the_tags_of_the_answer_nor_calls(
+    thinks: bool, choice: Choice, script: str, text: str, calls: list[Call]
+) -> None:
+    before = "Hm.<|close|>think<|sep|><|open|>response<|sep|>" if thinks else ""
+    opened = "<|open|>think<|sep|>" if thinks else "<|open|>response<|sep|>"
+    speaks = speaker(*KIMI_MARKS, template=f"{{{{ messages[0].content }}}}{opened}")
+    prompt = speaks.tokenizer.encode_chat([{"role": "user", "content": "Hi"}])
+    answer, has_ended = speaks.answer(KIMI, use(choice), before + script, prompt=prompt)
+    splitter = ReplySplitter()
+    splitter.append(speaks.tokenizer.opened_thought(prompt))
+    thought, answer = splitter.append(answer)
+    assert (thought, has_ended) == ("Hm." if thinks else "", True)
+    assert read(CallReader(KIMI, TOOLS), [*answer]) == (text, [(call.name, call.arguments) for call in calls])
 
 
 def test_functionary_names_a_recipient_in_each_answer() -> None:
     functionary = next(one for one in FORMATS if one.name == "functionary-3.2")
-    template = "{{ messages[0].content }}{# '>>>all\n' #}>>>"
-    tokenizer = speaker(template=template).tokenizer
-    asked, said = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "So"}
-    assert tokenizer.decode(tokenizer.encode_chat([asked])) == "Hi>>>all\n"
-    assert tokenizer.decode(tokenizer.encode_chat([asked], tools=[])) == "Hi"
-    assert tokenizer.decode(tokenizer.encode_continued([asked, said])) == "Hi>>>all\nSo"
-    assert tokenizer.decode(tokenizer.encode_continued([asked, said], tools=[])) == "Hi>>>all\nSo"
+    speaks = speaker(template="{{ messages[0].content }}{# '>>>all\n' #}>>>")
+    encode, asked = speaks.tokenizer.encode_continued, [{"role": "user", "content": "Hi"}]
+    said = [*asked, {"role": "assistant", "content": "So"}]
+    prompts = [speaks.tokenizer.decode(encode(one, tools=tools)) for one in (asked, said) for tools in (None, [])]
+    assert prompts == ["Hi>>>all\n", "Hi", "Hi>>>all\nSo", "Hi>>>all\nSo"]
     for text in ("So:\n>>> 1 + 1\n>>>get it", "", "all"):
-        answer, has_ended = speaker().answer(functionary, use(), f">>>all\n{text}")
-        assert (read(CallReader(functionary, TOOLS), [*answer]), has_ended) == ((text, []), True)
-        both = f">>>all\n{text}{functionary.write(CALLS)}"
-        assert speaker().answer(functionary, use(), both) == (both, True)
-        found = read(CallReader(functionary, TOOLS), [*both])
-        assert found == (text, [(call.name, call.arguments) for call in CALLS])
+        for calls in ([], CALLS):
+            written = f">>>all\n{text}{functionary.write(calls)}"
+            assert speaks.answer(functionary, use(), written) == (written, True)
+            found = read(CallReader(functionary, TOOLS), [*written])
+            assert found == (text, [(call.name, call.arguments) for call in calls])
 
 
 @pytest.mark.parametrize(
