@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.text.harmony import CALL_HEADER, MESSAGE
-from engine.tool_calls.arguments import spelt
+from engine.tool_calls.arguments import kind_of, spelt
 from engine.tool_calls.marked_arguments import write_pairs
 from engine.tool_calls.nested_arguments import write_tags
 
@@ -71,8 +71,8 @@ class CallFormat:
     @property
     def texts(self) -> str:
         """All texts of the format. Special tokens in them must stay in an answer's text."""
-        texts = (self.begin, self.call, self.between, self.end, self.parameter, self.before, self.mark, self.text_mark)
-        texts += (self.closing, self.final, self.tag_mark)
+        texts = [self.begin, self.call, self.between, self.end, self.parameter, self.before, self.mark, self.text_mark]
+        texts += [self.closing, self.final, self.tag_mark]
         return "\n".join(texts)
 
     @property
@@ -140,15 +140,6 @@ class CallFormat:
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
     return _PLACE.sub(lambda found: values[found[1]], text)
-
-
-def kind_of(value: Any) -> str:
-    """Return the type of a value as JSON schema names it, with "number" for integers."""
-    if value is None or isinstance(value, bool):
-        return "null" if value is None else "boolean"
-    if isinstance(value, int | float):
-        return "number"
-    return {str: "string", list: "array"}.get(type(value), "object")
 
 
 _JSON_CALL = '{"name": "$NAME", "arguments": $ARGUMENTS}'

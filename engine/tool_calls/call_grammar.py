@@ -14,8 +14,8 @@ from typing import Any
 
 from engine.errors import InvalidRequestError
 from engine.text import harmony
-from engine.tool_calls.arguments import Alternative, alternatives_of, parameters_of, with_definitions
-from engine.tool_calls.call_format import HARMONY, CallFormat, kind_of
+from engine.tool_calls.arguments import Alternative, alternatives_of, kind_of, parameters_of, with_definitions
+from engine.tool_calls.call_format import HARMONY, CallFormat
 from engine.tool_calls.marked_arguments import MarkedGrammar, with_commas
 from engine.tool_calls.nested_arguments import NestedGrammar
 from engine.tool_calls.tool import Tool, ToolUse

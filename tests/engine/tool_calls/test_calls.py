@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
+from support.serving import Scripted
 
 from engine.errors import InvalidRequestError
 from engine.formats.gguf import open_gguf
@@ -110,19 +111,6 @@ def test_a_value_that_is_nested_too_deeply_fails_no_answer(call_format: CallForm
     assert not [part for part in reader.finish() if isinstance(part, TextPart)]
 
 
-class Script:
-    """A sampler that prefers the tokens of a text, and after it random ones. It never breaks the rules."""
-
-    def __init__(self, tokens: Sequence[int], seed: int) -> None:
-        self._tokens, self._draw = list(tokens), np.random.default_rng(seed)
-
-    def __call__(self, logits: np.ndarray, history: Sequence[int]) -> int:
-        wanted = self._tokens[len(history)] if len(history) < len(self._tokens) else None
-        if wanted is not None and logits[wanted] > -1e29:
-            return wanted
-        return int(np.argmax(np.where(logits > -1e29, self._draw.random(logits.size), -np.inf)))
-
-
 class Speaker:
     """A vocabulary whose answers are chosen under grammars."""
 
@@ -142,7 +130,7 @@ class Speaker:
     ) -> tuple[str, bool]:
         """Return an answer, and whether it ended. script: its tokens are chosen if they are allowed."""
         grammar = ToolGrammar(call_format, of_use, self.tokenizer, self.vocabulary, constraint)
-        sampler = Script([*prompt, *self.tokenizer.encode(script, special=True), self.stops[0]], seed)
+        sampler = Scripted([*self.tokenizer.encode(script, special=True), self.stops[0]], seed, len(prompt))
         constrained = grammar.constrain(sampler, self.tokenizer, prompt)
         logits, history = np.zeros(self.tokenizer.vocab_size, np.float32), list(prompt)
         stream = self.tokenizer.stream(shown=call_format.texts)
