@@ -208,7 +208,7 @@ FORMATS: tuple[CallFormat, ...] = (
     ),
     CallFormat(
         "lfm2", "$NAME($ARGUMENTS)", "<|tool_call_start|>",
-        begin="<|tool_call_start|>[", between=", ", end="]<|tool_call_end|>", assign="=", hint="List of tools: ",
+        begin="<|tool_call_start|>[", between=", ", end="]<|tool_call_end|>", assign="=", hint="of tools: ",
     ),
     CallFormat("granite-3", _JSON_CALL, "<|tool_call|>", begin="<|tool_call|>[", between=", ", end="]",
                hint="<|tool_call|>"),

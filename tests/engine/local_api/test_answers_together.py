@@ -326,22 +326,6 @@ def test_a_step_without_memory_is_computed_one_by_one(
     assert {0, 3} <= set(sizes)
 
 
-def test_an_answer_without_memory_ends_alone(folder: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> None:
-    alone, advance, failed = answers(Window(load(folder, 1)), PROMPTS)[0], answering._Running.advance, list[str]()
-
-    def fails(one: Any) -> Any:
-        if not failed and one.turn.tokens > 2:
-            failed.append(one.turn.client)
-            raise HostMemoryError("It is used up.")
-        return advance(one)
-
-    monkeypatch.setattr(answering._Running, "advance", fails)
-    texts, ends, _ = answers(Window(load(folder, 3)), PROMPTS)
-    same = [text == other for text, other in zip(texts, alone, strict=True)]
-    assert [isinstance(end, End) for end in ends] == same == [f"client {i}" not in failed for i in range(len(PROMPTS))]
-    assert max(sizes) == 3
-
-
 def test_masks_are_computed_while_others_compute(
     folder: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
 ) -> None:
