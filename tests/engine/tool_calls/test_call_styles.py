@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from engine.text import chat_template
 from engine.text.chat_template import ChatTemplate
 from engine.text.chat_templates import BUILT_IN
 from engine.tool_calls.call_format import FORMATS, HERMES, Call
@@ -150,7 +151,8 @@ def test_a_template_without_system_messages_gets_the_tools_in_the_first_question
 @pytest.mark.parametrize(
     "source", ["{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "{{"]
 )
-def test_a_template_that_is_slow_or_wrong_takes_no_tools(source: str) -> None:
+def test_a_template_that_is_slow_or_wrong_takes_no_tools(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "TIME_LIMIT_S", 0.1)
     assert not call_style(ChatTemplate(source)).renders
 
 
