@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.call_templates import template_of, wrapped
 
+from engine.text import chat_template
 from engine.text.chat_template import ChatTemplate
 from engine.text.chat_templates import BUILT_IN
 from engine.text.thinking import thinking_of
@@ -121,7 +122,8 @@ def test_a_template_without_system_messages_gets_the_tools_in_the_first_question
 @pytest.mark.parametrize(
     "source", ["{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "{{"]
 )
-def test_a_template_that_is_slow_or_wrong_takes_no_tools(source: str) -> None:
+def test_a_template_that_is_slow_or_wrong_takes_no_tools(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "TIME_LIMIT_S", 0.1)
     assert not call_style(ChatTemplate(source)).renders
 
 
