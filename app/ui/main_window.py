@@ -132,7 +132,7 @@ class MainWindow(WindowFrame):
             "theme_light": lambda: self.preferences.set(theme="light"),
             "theme_dark": lambda: self.preferences.set(theme="dark"),
             "theme_system": lambda: self.preferences.set(theme="system"),
-            "quit": self.quit,
+            "quit": self.ask_to_quit,
         }.items():
             bind(act, do)
         self.finder = Finder(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 
 from PySide6.QtCore import QByteArray, QEvent, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QHideEvent, QShowEvent
@@ -15,7 +16,10 @@ SMALLEST = (720, 520)
 
 
 class WindowFrame(QMainWindow):
-    """A top-level window. visible_changed: whether it can be seen. closing: it was closed, not hidden."""
+    """A top-level window. visible_changed: whether it can be seen. closing: it was closed, not hidden.
+
+    may_close: called when the user closes it or quits; False keeps it open.
+    """
 
     visible_changed = Signal(bool)
     closing = Signal()
@@ -23,6 +27,7 @@ class WindowFrame(QMainWindow):
     def __init__(self) -> None:
         super().__init__()
         self.stays_in_tray = False  # closing hides the window; only `quit` ends the program
+        self.may_close: Callable[[], bool] = lambda: True
         self._seen = False
         self.setMinimumSize(*SMALLEST)
 
@@ -66,18 +71,30 @@ class WindowFrame(QMainWindow):
             event.ignore()
             self.hide()
             return
+        if not self.may_close():
+            event.ignore()
+            return
         super().closeEvent(event)
         if event.isAccepted():
             self.closing.emit()
 
+    def ask_to_quit(self) -> None:
+        """Quit if `may_close` agrees."""
+        if self.may_close():
+            self.quit()
+
     def quit(self) -> None:
-        """Quit, even if closing would only hide the window in the tray."""
-        self.stays_in_tray = False
+        """Quit without a question, even if closing would only hide the window in the tray."""
+        self.end_with_session()
         if self.isVisible():
             QApplication.setQuitOnLastWindowClosed(True)
             self.close()
         else:
             QApplication.quit()
+
+    def end_with_session(self) -> None:
+        """Let the next close end Hearth without a question."""
+        self.stays_in_tray, self.may_close = False, lambda: True
 
     def come_forward(self) -> None:
         """Restore the window and bring it to the front."""
