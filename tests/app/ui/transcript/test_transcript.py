@@ -320,7 +320,8 @@ def test_files_that_an_editor_gets_are_handed_on(transcript: Transcript, tmp_pat
     given: list[list[Path]] = []
     transcript.files_given.connect(given.append)
     show(transcript, chat(1))
-    assert isinstance(own := transcript.views[0], OwnMessage)
+    own = transcript.views[0]
+    assert isinstance(own, OwnMessage)
     own.start_editing()
     assert own._editor is not None
     data = QMimeData()
