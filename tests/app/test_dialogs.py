@@ -174,6 +174,17 @@ def test_rows_are_at_least_58_high_and_cut_no_word(
     assert all(row.height() >= theme.px(58) for row in dialog.rows.values())
 
 
+def test_a_theme_is_applied_while_what_is_out_of_view_is_hidden(dialog: SettingsDialog, qapp: QApplication) -> None:
+    bar, groups = dialog.area.verticalScrollBar(), [group for group in dialog._groups.values() if group.isVisible()]
+    bar.setValue(bar.maximum() // 2)
+    at, shown = bar.value(), []
+    theme.current().changing.connect(lambda: shown.extend(group.isVisible() for group in groups))
+    theme.apply(qapp, "dark", 1.0)
+    assert 0 < sum(shown) < len(groups) == len(shown)
+    assert all(group.isVisible() for group in groups)
+    assert bar.value() == at
+
+
 def test_what_only_developers_need_is_folded_at_the_end_and_found_all_the_same(dialog: SettingsDialog) -> None:
     placed = [dialog._column.itemAt(i).widget() for i in range(dialog._column.count())]
     assert [w for w in placed if isinstance(w, Group)][-1].isAncestorOf(dialog.rows["engine_location"])
