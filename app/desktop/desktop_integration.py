@@ -29,8 +29,6 @@ from app.translation import noted, tr
 from app.ui.look import theme
 from app.ui.main_window import MainWindow
 from app.ui.tray import Tray
-from app.ui.widgets.floating import confirm
-from app.user_messages import describe
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +82,6 @@ class DesktopIntegration(QObject):
         assert isinstance(app, QApplication)
         app.applicationStateChanged.connect(self.notices.come_to_front)
         app.commitDataRequest.connect(self._leave_session)
-        self._window.may_close = self._may_close
 
     def _wire_tray(self) -> None:
         self.tray.opened.connect(self._window.come_forward)
@@ -141,16 +138,6 @@ class DesktopIntegration(QObject):
     def _leave_session(self, *_: object) -> None:
         """The user logs out: closing the window must end Hearth, or it would block the logout."""
         self._window.end_with_session()
-
-    def _may_close(self) -> bool:
-        """Ask before what cannot be saved is lost. Returns whether there is no need to ask."""
-        lost = self._memory.unsaved
-        if lost is None:
-            return True
-        self._window.come_forward()
-        title, sentence = tr("Close Hearth and lose what is not saved?"), describe(lost).sentence
-        confirm(self._window, title, sentence, tr("Keep open"), tr("Close"), self._window.quit)
-        return False
 
     # -------------------------------------------------------------- other starts
 

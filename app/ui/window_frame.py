@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 
 from PySide6.QtCore import QByteArray, QEvent, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QHideEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QMainWindow
 
+from app.translation import tr
 from app.ui.widgets import tab_order
+from app.ui.widgets.floating import confirm
 
 FIRST_SIZE = (1280, 832)
 SMALLEST = (720, 520)
 
 
 class WindowFrame(QMainWindow):
-    """A top-level window. visible_changed: whether it can be seen. closing: it was closed, not hidden.
-
-    may_close: called when the user closes it or quits; False keeps it open.
-    """
+    """A top-level window. visible_changed: whether it can be seen. closing: it was closed, not hidden."""
 
     visible_changed = Signal(bool)
     closing = Signal()
@@ -27,7 +25,7 @@ class WindowFrame(QMainWindow):
     def __init__(self) -> None:
         super().__init__()
         self.stays_in_tray = False  # closing hides the window; only `quit` ends the program
-        self.may_close: Callable[[], bool] = lambda: True
+        self._ends_at_once = False  # without a question
         self._seen = False
         self.setMinimumSize(*SMALLEST)
 
@@ -71,16 +69,29 @@ class WindowFrame(QMainWindow):
             event.ignore()
             self.hide()
             return
-        if not self.may_close():
+        if not self._may_close():
             event.ignore()
             return
         super().closeEvent(event)
         if event.isAccepted():
             self.closing.emit()
 
+    def unsaved(self) -> str:
+        """Why what the user wrote would be lost now, in a sentence; empty: it would not."""
+        return ""
+
+    def _may_close(self) -> bool:
+        """Ask before what is not saved is lost. Returns whether there is no need to ask."""
+        lost = "" if self._ends_at_once else self.unsaved()
+        if lost:
+            self.come_forward()
+            title = tr("Close Hearth and lose what is not saved?")
+            confirm(self, title, lost, tr("Keep open"), tr("Close"), self.quit)
+        return not lost
+
     def ask_to_quit(self) -> None:
-        """Quit if `may_close` agrees."""
-        if self.may_close():
+        """Quit, as the user wishes; ask first if anything would be lost."""
+        if self._may_close():
             self.quit()
 
     def quit(self) -> None:
@@ -94,7 +105,7 @@ class WindowFrame(QMainWindow):
 
     def end_with_session(self) -> None:
         """Let the next close end Hearth without a question."""
-        self.stays_in_tray, self.may_close = False, lambda: True
+        self.stays_in_tray, self._ends_at_once = False, True
 
     def come_forward(self) -> None:
         """Restore the window and bring it to the front."""

@@ -178,8 +178,9 @@ def test_a_theme_is_applied_while_what_is_out_of_view_is_hidden(dialog: Settings
     bar, groups = dialog.area.verticalScrollBar(), [group for group in dialog._groups.values() if group.isVisible()]
     bar.setValue(bar.maximum() // 2)
     at, shown = bar.value(), []
-    theme.current().changing.connect(lambda: shown.extend(group.isVisible() for group in groups))
+    look = theme.current().changing.connect(lambda: shown.extend(group.isVisible() for group in groups))
     theme.apply(qapp, "dark", 1.0)
+    theme.current().changing.disconnect(look)
     assert 0 < sum(shown) < len(groups) == len(shown)
     assert all(group.isVisible() for group in groups)
     assert bar.value() == at
