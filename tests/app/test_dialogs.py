@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ from pytestqt.qtbot import QtBot
 from app.settings import AppSettings, Bounds, described
 from app.ui.look import theme
 from app.ui.settings.about_dialog import AboutDialog, Page
-from app.ui.settings.setting_groups import Group
+from app.ui.settings.setting_groups import Group, LinkRow
 from app.ui.settings.setting_rows import ChoiceRow, NumberRow, SliderRow, TextRow, row_for
 from app.ui.settings.settings_dialog import SettingsDialog
+from app.ui.widgets import tab_order
 from app.ui.widgets.controls import Label
 from engine import __version__
 from engine.assets import asset_root
@@ -172,6 +174,20 @@ def test_rows_are_at_least_58_high_and_cut_no_word(
 
     qtbot.waitUntil(lambda: not cut())
     assert all(row.height() >= theme.px(58) for row in dialog.rows.values())
+
+
+def test_tab_follows_what_one_sees_also_through_late_groups(dialog: SettingsDialog) -> None:
+    dialog.add_tools()
+    dialog.add_row("Answers", late := LinkRow("Personas", ""), late.is_found_by)
+    QApplication.processEvents()
+    tops: list[int] = []
+    dialog.search.setFocus()
+    for _ in range(len(tab_order.stops(dialog)) - 1):
+        dialog.focusNextChild()
+        focus = dialog.focusWidget()
+        tops.append(focus.mapTo(dialog._column_host, focus.rect().center()).y())
+    assert late in tab_order.stops(dialog)
+    assert all(after > before - 30 for before, after in pairwise(tops)), "never upwards, but within a row"
 
 
 def test_a_theme_is_applied_while_what_is_out_of_view_is_hidden(dialog: SettingsDialog, qapp: QApplication) -> None:

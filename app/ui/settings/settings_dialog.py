@@ -272,6 +272,9 @@ class SettingsDialog(QDialog):
             if isinstance(row, TextRow):
                 row.flush()
 
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        return tab_order.move_on(self, forward)  # groups and rows are added in another order
+
     def done(self, result: int) -> None:
         self._flush()
         super().done(result)
