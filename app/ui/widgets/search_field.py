@@ -50,7 +50,8 @@ class SearchField(GlassField):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(tr("Search chats"), parent=parent)
         self._clear = IconButton("close", tr("Close the search  (Esc)"))
-        self._clear.glyph_px = GLASS_PX
+        self._clear.glyph_px, self._clear.height_px = GLASS_PX, 30  # inside the border
+        self._clear.setFixedSize(self._clear.sizeHint())
         self._clear.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._clear.setCursor(Qt.CursorShape.ArrowCursor)
         self._clear.clicked.connect(lambda _=False: self.left.emit())
