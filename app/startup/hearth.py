@@ -250,11 +250,10 @@ class Hearth(QObject):
 
     def _settings_not_saved(self, error: BaseException) -> None:
         self._has_unsaved_settings = True
-        if not self.memory.is_stalled:  # the message about the chats matters more, and has the same cause
+        if not self.memory.is_stalled:  # else that matters more, and has the same cause
             self.controller.problems.report("settings", describe(error))
 
     def _save_settings_again(self) -> None:
-        """Chats can be saved again: try the same with the settings."""
         if self._has_unsaved_settings and not self._closed:
             self._save_settings(self.window.settings)
 

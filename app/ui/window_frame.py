@@ -81,16 +81,16 @@ class WindowFrame(QMainWindow):
         return ""
 
     def _may_close(self) -> bool:
-        """Ask before what is not saved is lost. Returns whether there is no need to ask."""
+        """Ask if anything would be lost. Return whether there was no need to."""
         lost = "" if self._ends_at_once else self.unsaved()
         if lost:
             self.come_forward()
-            title = tr("Close Hearth and lose what is not saved?")
-            confirm(self, title, lost, tr("Keep open"), tr("Close"), self.quit)
+            ask = tr("Close Hearth and lose what is not saved?")
+            confirm(self, ask, lost, tr("Keep open"), tr("Close"), self.quit)
         return not lost
 
     def ask_to_quit(self) -> None:
-        """Quit, as the user wishes; ask first if anything would be lost."""
+        """Quit, but ask first if anything would be lost."""
         if self._may_close():
             self.quit()
 

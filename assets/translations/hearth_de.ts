@@ -5487,10 +5487,6 @@ Andere Programme: {others}</translation>
 <translation>Hearth fragt, ob es kopiert oder an Ort und Stelle genutzt wird.</translation>
 </message>
 <message>
-<source>A thread for each core but one.</source>
-<translation>Ein Thread für jeden Kern außer einem.</translation>
-</message>
-<message>
 <source>About {share} of the experts that a token uses are on the GPU.</source>
 <translation>Etwa {share} der Experten, die ein Token nutzt, sind auf der GPU.</translation>
 </message>
@@ -5509,10 +5505,6 @@ Andere Programme: {others}</translation>
 <message>
 <source>CPU only: no NVIDIA driver is installed.</source>
 <translation>Nur CPU: Kein NVIDIA-Treiber ist installiert.</translation>
-</message>
-<message>
-<source>CPU only: the machine has no GPU.</source>
-<translation>Nur CPU: Der PC hat keine GPU.</translation>
 </message>
 <message>
 <source>Does not fit</source>
@@ -5563,16 +5555,8 @@ Andere Programme: {others}</translation>
 <translation>Kein Modell auf diesem PC hat dasselbe Vokabular und ist klein genug.</translation>
 </message>
 <message>
-<source>One thread, so that the window has a core.</source>
-<translation>Ein Thread, damit dem Fenster ein Kern bleibt.</translation>
-</message>
-<message>
 <source>Reloads the model with this limit. The chat stays.</source>
 <translation>Lädt das Modell damit neu; der Chat bleibt</translation>
-</message>
-<message>
-<source>The CPU computes, as asked.</source>
-<translation>Die CPU rechnet, wie eingestellt.</translation>
 </message>
 <message>
 <source>The rest is in RAM: {memory}, which the CPU computes.</source>

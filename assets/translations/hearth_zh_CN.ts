@@ -5448,10 +5448,6 @@ Other programs: {others}</source>
 <translation>Hearth 会询问是复制还是在原处使用。</translation>
 </message>
 <message>
-<source>A thread for each core but one.</source>
-<translation>除一个核心外，每个核心一个线程。</translation>
-</message>
-<message>
 <source>About {share} of the experts that a token uses are on the GPU.</source>
 <translation>token 所用的专家中约 {share} 在 GPU 上。</translation>
 </message>
@@ -5470,10 +5466,6 @@ Other programs: {others}</source>
 <message>
 <source>CPU only: no NVIDIA driver is installed.</source>
 <translation>仅使用 CPU：未安装 NVIDIA 驱动程序。</translation>
-</message>
-<message>
-<source>CPU only: the machine has no GPU.</source>
-<translation>仅使用 CPU：此电脑没有 GPU。</translation>
 </message>
 <message>
 <source>Does not fit</source>
@@ -5524,16 +5516,8 @@ Other programs: {others}</source>
 <translation>此电脑上没有词表相同且足够小的模型。</translation>
 </message>
 <message>
-<source>One thread, so that the window has a core.</source>
-<translation>一个线程，给窗口留一个核心。</translation>
-</message>
-<message>
 <source>Reloads the model with this limit. The chat stays.</source>
 <translation>以此重新加载模型；聊天保留</translation>
-</message>
-<message>
-<source>The CPU computes, as asked.</source>
-<translation>按照设置，由 CPU 计算。</translation>
 </message>
 <message>
 <source>The rest is in RAM: {memory}, which the CPU computes.</source>

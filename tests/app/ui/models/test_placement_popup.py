@@ -33,7 +33,6 @@ from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Label
 from app.units import NARROW
 from engine.gpu import placement_text
-from engine.gpu.trial import choice
 from engine.machine import graphics, hardware
 from engine.service import placement_words
 from engine.session import drafting
@@ -301,7 +300,7 @@ def test_the_line_is_in_the_users_language(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_is_translated_is_what_the_engine_says() -> None:
-    modules = placement_words, placement_text, hardware, graphics, choice, drafting
+    modules = placement_words, placement_text, hardware, graphics, drafting
     source = "".join(Path(str(one.__file__)).read_text(encoding="utf-8") for one in modules).lower()
     for fact in PLACEMENT_FACTS:
         parts = re.split(r"\{\w+\}|of the (?:active )?|[:,] | on the gpu| of ram|\.$", fact.lower())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from PySide6.QtCore import QEvent, QMimeData, QObject, QPoint, Qt, QUrl
 from PySide6.QtWidgets import QAbstractButton, QApplication
@@ -287,7 +285,7 @@ def test_an_edit_is_as_wide_as_a_bubble_may_be_and_offers_to_send(transcript: Tr
     assert editor.width() == own.width()
 
 
-def test_an_open_edit_survives_another_chat_and_a_leap_but_not_its_end(transcript: Transcript) -> None:
+def test_an_open_edit_stays_until_it_is_sent_and_hands_files_on(transcript: Transcript, qtbot: QtBot) -> None:
     def edit_of(place: int) -> str | None:
         own = transcript.views[place]
         assert isinstance(own, OwnMessage)
@@ -300,6 +298,10 @@ def test_an_open_edit_survives_another_chat_and_a_leap_but_not_its_end(transcrip
     own.start_editing()
     assert own._editor is not None
     own._editor.field.set_text("half a sen")
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile("/a.txt")])
+    with qtbot.waitSignal(transcript.files_given):
+        own._editor.field.insertFromMimeData(data)
     show(transcript, chat(1))
     assert edit_of(0) is None, "it belongs to another message"
     show(transcript, messages)
@@ -314,20 +316,6 @@ def test_an_open_edit_survives_another_chat_and_a_leap_but_not_its_end(transcrip
     transcript.show_branch(messages, messages[-2].id)
     settle(transcript)
     assert edit_of(-2) is None, "it was sent"
-
-
-def test_files_that_an_editor_gets_are_handed_on(transcript: Transcript, tmp_path: Path) -> None:
-    given: list[list[Path]] = []
-    transcript.files_given.connect(given.append)
-    show(transcript, chat(1))
-    own = transcript.views[0]
-    assert isinstance(own, OwnMessage)
-    own.start_editing()
-    assert own._editor is not None
-    data = QMimeData()
-    data.setUrls([QUrl.fromLocalFile(str(tmp_path / "a.txt"))])
-    own._editor.field.insertFromMimeData(data)
-    assert given == [[tmp_path / "a.txt"]]
 
 
 @pytest.mark.parametrize("is_writing", [False, True])

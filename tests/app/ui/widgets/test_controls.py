@@ -529,18 +529,16 @@ def test_the_icons_of_a_search_field_grow_with_the_text(qtbot: QtBot, qapp: QApp
     field.resize(300, 60)
     field.show()
 
-    def inked(begin: int, end: int) -> int:
-        """The number of columns with a mark from `begin` to `end`."""
+    def widths() -> list[int]:
         QApplication.processEvents()  # the layout
         shot = field.grab().toImage()
-        rows = range(shot.height() // 4, 3 * shot.height() // 4)
-        ground = shot.pixel(150, shot.height() // 2)
-        return sum(any(shot.pixel(x, y) != ground for y in rows) for x in range(begin, end))
+        rows, ground = range(shot.height() // 4, 3 * shot.height() // 4), shot.pixel(150, shot.height() // 2)
+        return [sum(any(shot.pixel(x, y) != ground for y in rows) for x in part)
+                for part in (range(4, 140), range(160, 296))]  # fmt: skip
 
-    before = inked(4, 140), inked(160, 296)
+    before = widths()
     theme.apply(qapp, "light", 1.6)
-    assert inked(4, 140) >= 1.4 * before[0] > 0
-    assert inked(160, 296) >= 1.4 * before[1] > 0
+    assert all(after >= 1.4 * now > 0 for now, after in zip(before, widths(), strict=True))
 
 
 def test_a_dialog_is_as_high_as_its_sentence_again(qtbot: QtBot) -> None:
