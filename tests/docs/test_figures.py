@@ -127,6 +127,24 @@ def of_real_models() -> list[str]:
     return [row.replace("%", " %") for row in rows]
 
 
+def of_families() -> list[str]:
+    """The tables of every family beside llama.cpp, row by row."""
+    rows = []
+    for device in ("h200", "cpu"):
+        for name, one in newest(f"family-speeds-{device}")["models"].items():
+            cells = (f"{one['hearth'][what]:,.0f} ({one[f'{what} ratio']:.2f})" for what in ("prefill", "decode"))
+            rows.append(f"| {name} | {one['layers']} of {one['of']} | {' | '.join(cells)} |")
+    return rows
+
+
+def of_drafts() -> list[str]:
+    """The table of a layer that drafts tokens, row by row."""
+    found = newest("drafted-tokens-qwen3.6-27b-mtp-h200")
+    told = f"A guess took {found['guess ms']:.1f} ms where a token took {found['token ms']:.0f} ms."
+    shares = found["by share of right guesses"].items()
+    return [told, *(f"| {float(share):.0%} | {one['gain']:.2f} |".replace("%", " %") for share, one in shares)]
+
+
 def of_cards() -> list[str]:
     """The table of predicted rates on four PCs, row by row."""
     rows = []
@@ -186,7 +204,7 @@ def said() -> list[tuple[str, str]]:
         (page, f"with 512 positions run at {min(own):.0f} to {max(own):.0f} TFLOP/s"),
         (page, f"with cuBLAS, conversions included, at {min(theirs):.0f} to {max(theirs):.0f}"),
         (page, of_readers()),
-        *((page, row) for row in (*of_experts_on_disk(), *of_consumer_pcs())),
+        *((page, row) for row in (*of_experts_on_disk(), *of_consumer_pcs(), *of_families(), *of_drafts())),
         (page, f"The placement had predicted {100 * layers['predicted_gpu_neuron_load']:.0f} % as well"),
         *((page, f"| 128 and {n} | {answers[f'128+{n}']:.1f} | {shares[f'128+{n}']:.0f} % |") for n in (8, 128, 512)),
         (page, f"it came after {questions['first_s']:.2f} s, "
