@@ -109,7 +109,7 @@ class Setting:
     @property
     def kv_on_gpu(self) -> I64:
         """Bytes of each layer's cache on the GPU, [L]."""
-        return gpu_cache_bytes(self.model.config, self.context, self.kv_codec)
+        return gpu_cache_bytes(self.model.config, self.context, self.kv_codec, self.sequences)
 
     @property
     def all_in_ram(self) -> int:

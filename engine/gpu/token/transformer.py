@@ -151,10 +151,15 @@ class GpuTransformer(Transformer):
         assert self._many is not None, "the caller has checked it"
         try:
             cache.claim_region()
+            cache.make_room(len(tokens))
             cache.states()  # the run writes over the one before the last
             hidden = self._many.run(tokens, cache, length, look, copy)
         except CudaError as error:
+            cache.truncate(0)
             raise DeviceFailedError(f"The GPU failed: {error}.") from error
+        except BaseException:
+            cache.drop_run()
+            raise
         cache.tokens[cache.length : cache.length + len(tokens)] = tokens
         cache.sequence_length = length
         if copy is not None:
