@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from engine.sparsity.stats import NeuronStats
 
 # Increase when byte counts or the solver change: older placements are then solved again.
-SOLVER_VERSION = 10
+SOLVER_VERSION = 11
 # Stands for statistics in the origins of a placement by learned activity, whatever was learned since.
 _LEARNED = "learned"
 

@@ -162,6 +162,7 @@ class FakeGpu(FakeOperators):
 
         assert abs(to - source) >= n_bytes, "the rows overlap"
         self.do("move_rows", move)
+        self.synchronize()  # before the fake operators of prompts, which do not queue
 
     def fill(self, to: int, value: int, n_bytes: int) -> None:
         self.do("fill", lambda: self.bytes_at(to, n_bytes).fill(value))

@@ -94,7 +94,8 @@ def test_a_family_on_the_cpu(name: str, references: Callable[[str], Reference], 
         n = 1 + cache.length % 8
         some = tokens[cache.length : cache.length + n].tolist()
         found, wanted = (decode_tokens(model, some, one) for one in (cache, whole))
-        np.testing.assert_array_equal(found, wanted)
+        # Layers that share keys and values were given shorter runs.
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 if config.n_shared_kv_layers else 0)
         for one in (cache, whole):
             one.truncate(one.length - n // 2)  # drafts that were wrong
         firsts.add(cache.local_first)
@@ -153,7 +154,8 @@ def test_prompts_on_a_gpu(any_gpu: Gpu, name: str, on_cpu: int, references: Call
     for start, stop in ((0, 21), (21, 250), (250, 310)):
         found = model.prefill(tokens[start:stop], cache)
         error = np.square(found - wanted[start:stop]).mean(axis=1) / np.square(wanted[start:stop]).mean(axis=1)
-        assert np.sort(error)[-5 if config.n_experts else -1] < 1e-4, error.tolist()
+        near_ties = 0.05 * bool(config.n_experts)  # of a router
+        assert np.quantile(error, 1 - near_ties) < 1e-4, error.tolist()
     for i in range(310, CONTEXT):
         logits = ours.decoder.step(int(tokens[i]), cache)
         np.testing.assert_allclose(logits, reference.logits(wanted[i : i + 1])[0], atol=0.1)
@@ -182,7 +184,7 @@ def test_batches_on_a_gpu(any_gpu: Any, name: str, on_cpu: int, references: Call
     with all_kept():
         wanted = [by_cpu(config, weights, "dense", row.tolist())[0] for row in tokens]
     attention, hot = placed(config, on_cpu)
-    model = Batched(any_gpu, (config, weights), "dense", hot, 2, attention=attention)
+    model = Batched(any_gpu, (config, weights), "dense", hot, 2, attention=attention, sequences=2)
     caches = [model.on_gpu.cache() for _ in tokens]
     for cache, row, n in zip(caches, tokens, (110, 3), strict=True):
         for token in row[:n].tolist():
