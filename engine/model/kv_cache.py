@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -246,6 +246,7 @@ class KVCache:
         if self._windows is None:
             return [Piece(slice(0, n_tokens), 0, start)]
         found, first = self._windows.pieces(self._run_first, self.local_capacity, start, n_tokens)
+        assert len(found) == 1 or not self._shares, "the run is as long as `most_positions_per_run` at most"
         if first > self._run_first:
             self._copy_turn(first)
         self._run_first = first
@@ -281,15 +282,15 @@ class KVCache:
         turn = self._turn
         if turn is None or turn.data is not None or turn.first >= first:
             return
-        turn.n = turn.end - turn.first
+        n, self._turn = turn.end - turn.first, None
         try:
-            turn.data = [np.empty(size, np.uint8) for size in self._sizes_of(self._local, turn.n)]
+            data: list[U8] = [np.empty(size, np.uint8) for size in self._sizes_of(self._local, n)]
         except MemoryError:
-            log.info("No copy of the %d positions before %d: the memory is short.", turn.n, turn.end)
-            self._turn = None
+            log.info("No copy of the %d positions before %d: the memory is short.", n, turn.end)
             return
-        for layer, to in zip(self._local, turn.data, strict=True):
-            self._copy_layer(layer, turn.first - self.local_first, turn.n, to)
+        for layer, to in zip(self._local, data, strict=True):
+            self._copy_layer(layer, turn.first - self.local_first, n, to)
+        self._turn = replace(turn, n=n, data=data)
 
     def _restore_turn(self) -> None:
         """Let layers with a window have the positions that the remembered length needs."""
@@ -541,7 +542,10 @@ class KVCache:
         return self._run_first == self.local_first <= self.first_needed(length)
 
     def truncate(self, length: int) -> None:
-        """Drop everything from position `length` on. Raises: ValueError unless `reusable` returns that length."""
+        """Drop everything from position `length` on.
+
+        Raises: ValueError unless `reusable` returns that length, DeviceFailedError.
+        """
         if not 0 <= length <= self.length or self.reusable(length) != length:
             raise ValueError(f"a cache of {self.length} tokens cannot be cut to {length}")
         if self.trail is not None:

@@ -154,7 +154,8 @@ class Transformer:
 
         ahead: tokens known to follow at once, such as a prompt's later chunks. Some models rotate by the length of the
         whole sequence (engine/model/rope.py); knowing it avoids computing tokens twice. look: called after every layer
-        except the last with the share done; an exception it raises cancels the run and leaves the cache unchanged.
+        except the last with the share done; an exception it raises cancels the run and leaves the cache unchanged, or
+        shorter after a run that is longer than the memory of layers with a window.
         Shapes: tokens [T] -> hidden states after the final norm, [T, D].
         Cost: memory grows with T x d_ff; split long prompts into chunks of some hundred tokens. If the rotation changes
         at some length, the call that crosses it recomputes the whole cache.

@@ -70,12 +70,8 @@ class GpuBatch:
         self.batch, self.counters = batch, cpu.counters
         self._gpu, self._config, self._model, self._slots = gpu, config, on_gpu, model.slots
         self._transformer, self._cpu, self._region, self._ops = transformer, cpu, region, ops
-        self._slot, self._local_slot = region.slot_positions(batch), region.local_slot_positions(batch)
-        if self._slot and not self._local_slot:
-            raise InvalidRequestError(
-                f"The memory of layers with a window is too small for {batch} sequences together.",
-                "Load the model for that many sequences.",
-            )
+        self._local_slot = region.local_slot_positions(batch)
+        self._slot = region.slot_positions(batch) if self._local_slot else 0
         gpu.enter()
         self._memory = BatchMemory(gpu, config, on_gpu, batch, model.weights.head.n_rows)
         self._experts: BatchExperts | None = None

@@ -7,6 +7,7 @@ GpuPrefill, if present.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -155,7 +156,8 @@ class GpuTransformer(Transformer):
             cache.states()  # the run writes over the one before the last
             hidden = self._many.run(tokens, cache, length, look, copy)
         except CudaError as error:
-            cache.truncate(0)
+            with suppress(DeviceFailedError):
+                cache.drop_run()
             raise DeviceFailedError(f"The GPU failed: {error}.") from error
         except BaseException:
             cache.drop_run()

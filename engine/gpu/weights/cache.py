@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.config import KvCodec, ModelConfig
-from engine.errors import HostMemoryError
+from engine.errors import DeviceFailedError, HostMemoryError
 from engine.gpu.weights.layers import GpuLayer
 from engine.model.graph import graph_of
 from engine.model.kv_cache import REWIND, KVCache, WindowMemory
@@ -326,10 +326,13 @@ class GpuCache(KVCache):
             self.region.shift(layer, self._slot, self.local_capacity - n_positions, n_positions)
 
     def _restore_turn(self) -> None:
-        self.region.gpu.enter()
-        self.region.give_to(self)
-        super()._restore_turn()
-        self.region.gpu.synchronize()  # before the data changes
+        try:
+            self.region.gpu.enter()
+            self.region.give_to(self)
+            super()._restore_turn()
+            self.region.gpu.synchronize()  # before the data changes
+        except CudaError as error:
+            raise DeviceFailedError(f"The GPU failed: {error}.") from error
         self._uploading.clear()
 
     def expect(self, length: int) -> None:
