@@ -289,7 +289,7 @@ class KVCache:
             log.info("No copy of the %d positions before %d: the memory is short.", n, turn.end)
             return
         for layer, to in zip(self._local, data, strict=True):
-            self._copy_layer(layer, turn.first - self.local_first, n, to)
+            self._copy_layer(layer, turn.first - self._run_first, n, to)
         self._turn = replace(turn, n=n, data=data)
 
     def _restore_turn(self) -> None:
